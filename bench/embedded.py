@@ -1,0 +1,367 @@
+"""B1 to B3, end to end: pods from create to durably bound, gangs and jobs from create to completed, on `hekla up`.
+
+The platform is a process of its own with SQLite on disk, TLS, RBAC, every admission rule and all default plug-ins; its
+1,000 nodes are simulated. The load comes from this process as the administrator, and a watch like anybody's says when a
+pod is bound. First with the scheduler alone on nodes that nobody serves, as the recorded kube-scheduler figures were
+taken (kube-apiserver + etcd, no kubelets); then the whole platform, whose node agent runs what is bound.
+
+Recorded: kube-scheduler 1.36 on these two cores, 168 to 317 pods/s (specs/performance.md 1.1); Volcano's own figures for
+10,000 one-pod jobs on kwok nodes, 8 cores, 40 to 56 pods/s.
+"""
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from bench.report import Report, percentile, run_bench
+from hekla.testing.platform import PlatformProcess
+from hekla.wire.client import HttpClient
+from hekla.wire.limits import ClientLimits
+from hekla.wire.tls import client_context
+
+KUBE_SCHEDULER_PER_S, VOLCANO_JOBS_PER_S = 317.0, 56.0
+RECORDED = "recorded: kube-scheduler 1.36 + kube-apiserver + etcd"
+RECORDED_VOLCANO = "recorded: Volcano, kwok nodes, 8 cores, the better of its figures"
+
+NODES, GPUS = 1_000, 8
+CONNECTIONS = 32
+PODS = "/api/v1/namespaces/bench/pods"
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/bench/jobs"
+GET_EVERY_S = 0.02
+JSON = (("content-type", "application/json"),)
+PATIENCE_S = 300.0
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _State(msgspec.Struct):
+    phase: str = ""
+
+
+class _Status(msgspec.Struct):
+    state: _State = msgspec.field(default_factory=_State)
+
+
+class _Seen(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: _Seen
+
+
+_event = msgspec.json.Decoder(_Event).decode
+
+
+@dataclass
+class Door:
+    """The running platform as the administrator reaches it."""
+
+    url: str
+    tls: ssl.SSLContext
+    process: PlatformProcess
+
+    @asynccontextmanager
+    async def client(self, connections: int = CONNECTIONS) -> AsyncIterator[HttpClient]:
+        limits = ClientLimits(connections_per_origin=connections)
+        async with HttpClient(ssl_context=self.tls, limits=limits, headers=(("user-agent", "bench/1"),)) as client:
+            yield client
+
+    async def send(self, client: HttpClient, method: str, target: str, document: Any = None) -> Any:
+        body = b"" if document is None else msgspec.json.encode(document)
+        answer = await client.request(method, self.url + target, JSON if body else (), body)
+        if answer.status >= 300:
+            raise RuntimeError(f"{method} {target}: {answer.status} {bytes(answer.body)[:300]!r}")
+        return msgspec.json.decode(bytes(answer.body))
+
+
+@contextmanager
+def platform(folder: Path, *, is_whole: bool, schedules: bool = True, is_new: bool = True) -> Iterator[Door]:
+    """`hekla up` with 1,000 nodes: served by the node agent, or only written down."""
+    without = () if is_whole else ("node", "workloads", "controlplane", *(() if schedules else ("scheduler",)))
+    flags = ("--nodes", "0", "--simulated-nodes", str(NODES if is_whole else 0), "--gpus-per-node", str(GPUS))
+    with PlatformProcess(folder / "data", without=without, flags=flags) as process:
+        pki = process.data_dir / "pki"
+        tls = client_context(ca_file=pki / "ca.crt", cert_file=pki / "admin.crt", key_file=pki / "admin.key")
+        door = Door(process.url, tls, process)
+        if is_new:
+            uvloop.run(prepare(door, is_whole=is_whole))
+        yield door
+
+
+async def prepare(door: Door, *, is_whole: bool) -> None:
+    """The namespace and the nodes."""
+    async with door.client() as client:
+        await door.send(client, "POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
+        if is_whole:
+            while not await are_ready(door, client):
+                await asyncio.sleep(0.2)
+            return
+        with contextlib.suppress(RuntimeError):  # where the controllers run, one of them makes it
+            account = {"metadata": {"name": "default"}}
+            await door.send(client, "POST", "/api/v1/namespaces/bench/serviceaccounts", account)
+        await each(range(NODES), lambda number: make_node(door, client, number))
+
+
+async def are_ready(door: Door, client: HttpClient) -> bool:
+    """Whether the node agent has registered all nodes, and the controllers have met the namespace."""
+    nodes = await door.send(client, "GET", "/api/v1/nodes")
+    free = sum(1 for node in nodes["items"] if not node["spec"].get("taints"))
+    accounts = await door.send(client, "GET", "/api/v1/namespaces/bench/serviceaccounts")
+    return free == NODES and bool(accounts["items"])
+
+
+async def make_node(door: Door, client: HttpClient, number: int) -> None:
+    name = f"node-{number:05}"
+    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"z{number % 3}"}
+    room = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)}
+    status = {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    await door.send(client, "POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}, "status": status})
+
+
+async def each(numbers: Sequence[int], work: Any, *, at_once: int = CONNECTIONS) -> None:
+    """Call `work` for every number, some at a time."""
+    waiting = iter(numbers)
+
+    async def worker() -> None:
+        for number in waiting:
+            await work(number)
+
+    await asyncio.gather(*(worker() for _ in range(at_once)))
+
+
+# ---- watching
+
+
+@dataclass
+class Sightings:
+    """When each object was first seen as it should be."""
+
+    at: dict[str, float] = field(default_factory=dict)
+    whole: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@asynccontextmanager
+async def watching(
+    door: Door, target: str, wanted: set[str], *, phase: str = "", revision: str = ""
+) -> AsyncIterator[Sightings]:
+    """Watch a collection, from now on if no revision is named, until the wanted objects have a node (or a phase)."""
+    seen = Sightings()
+    async with door.client() as client:
+        if not revision:
+            listed = await door.send(client, "GET", f"{target}?limit=1")
+            revision = listed["metadata"]["resourceVersion"]
+        ready = asyncio.Event()
+
+        async def follow() -> None:
+            query = f"?watch=true&resourceVersion={revision}"
+            async with client.stream("GET", door.url + target + query) as streamed:
+                ready.set()
+                rest = b""
+                async for piece in streamed:
+                    now = time.perf_counter()
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in lines:
+                        changed = _event(line).object
+                        if changed.metadata.name in wanted and _is_there(changed, phase):
+                            seen.at.setdefault(changed.metadata.name, now)
+                    if len(seen.at) >= len(wanted):
+                        seen.whole.set()
+
+        task = asyncio.create_task(follow())
+        await ready.wait()
+        try:
+            yield seen
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _is_there(changed: _Seen, phase: str) -> bool:
+    return changed.status.state.phase == phase if phase else bool(changed.spec.node_name)
+
+
+@asynccontextmanager
+async def asking(door: Door, target: str) -> AsyncIterator[list[float]]:
+    """Ask for one object again and again meanwhile: how long each answer took."""
+    taken: list[float] = []
+
+    async def ask() -> None:
+        async with door.client(1) as client:
+            while True:
+                start = time.perf_counter()
+                await door.send(client, "GET", target)
+                taken.append(time.perf_counter() - start)
+                await asyncio.sleep(GET_EVERY_S)
+
+    task = asyncio.create_task(ask())
+    try:
+        yield taken
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            raise problem
+
+
+# ---- what is created
+
+
+def template(seconds: str, **resources: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "trainer:1", "command": ["train"], "resources": _wish(resources)}
+    annotations = {"hekla.dev/simulated-duration": seconds}
+    return {"metadata": {"annotations": annotations}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+def _wish(resources: dict[str, str]) -> dict[str, Any]:
+    named = {name.replace("gpu", "nvidia.com/gpu"): value for name, value in resources.items()}
+    limits = {name: value for name, value in named.items() if name == "nvidia.com/gpu"}
+    return {"requests": named, **({"limits": limits} if limits else {})}
+
+
+def lone_pod(number: int) -> dict[str, Any]:
+    """A pod of one of sixteen shapes, as in `bench.placement`."""
+    made = template("1h", cpu=f"{100 + 10 * (number % 16)}m", memory="256Mi")
+    made["metadata"] |= {"name": f"pod-{number:06}", "labels": {"app": "bench"}}
+    return {"apiVersion": "v1", "kind": "Pod", **made}
+
+
+def job(name: str, replicas: int, *, seconds: str = "5s", **resources: str) -> dict[str, Any]:
+    """A Volcano Job of one task."""
+    task = {"name": "worker", "replicas": replicas, "template": template(seconds, **resources)}
+    spec = {"minAvailable": replicas, "schedulerName": "volcano", "queue": "default", "tasks": [task]}
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+# ---- the cases
+
+
+async def bound(door: Door, count: int, *, per_s: float = 0.0, first: int = 0) -> tuple[float, list[float], float]:
+    """Create lone pods, as fast as it goes or so many a second: (seconds, create-to-bound of each, CPU seconds)."""
+    began: dict[str, float] = {}
+    names = {f"pod-{number:06}" for number in range(first, first + count)}
+    async with watching(door, PODS, names) as seen, door.client() as client:
+
+        async def one(number: int) -> None:
+            name = f"pod-{number:06}"
+            if per_s:
+                await asyncio.sleep(start + (number - first) / per_s - time.perf_counter())
+            began[name] = time.perf_counter()
+            await door.send(client, "POST", PODS, lone_pod(number))
+
+        cpu, start = door.process.cpu_s, time.perf_counter()
+        await each(range(first, first + count), one)
+        await asyncio.wait_for(seen.whole.wait(), PATIENCE_S)
+        wall = max(seen.at.values()) - start
+        return wall, [seen.at[name] - began[name] for name in began], door.process.cpu_s - cpu
+
+
+async def create_pods(door: Door, count: int) -> None:
+    async with door.client() as client:
+        await each(range(count), lambda number: door.send(client, "POST", PODS, lone_pod(number)))
+
+
+async def bound_that_wait(door: Door, count: int) -> tuple[float, float]:
+    """(seconds, CPU seconds) from a platform's being ready until all pods that were there already are bound."""
+    cpu, start = door.process.cpu_s, time.perf_counter()
+    async with watching(door, PODS, {f"pod-{number:06}" for number in range(count)}, revision="0") as seen:
+        await asyncio.wait_for(seen.whole.wait(), PATIENCE_S)
+    return max(seen.at.values()) - start, door.process.cpu_s - cpu
+
+
+async def completed(door: Door, jobs: Sequence[dict[str, Any]]) -> tuple[float, list[float]]:
+    """Create Volcano Jobs and wait until all have completed: (seconds, how long GETs took meanwhile)."""
+    first = jobs[0]["metadata"]["name"]
+    names = {made["metadata"]["name"] for made in jobs}
+    async with watching(door, JOBS, names, phase="Completed") as seen, door.client() as client:
+        start = time.perf_counter()
+        await door.send(client, "POST", JOBS, jobs[0])
+        async with asking(door, f"{JOBS}/{first}") as taken:
+            await each(range(1, len(jobs)), lambda number: door.send(client, "POST", JOBS, jobs[number]))
+            await asyncio.wait_for(seen.whole.wait(), PATIENCE_S)
+            return max(seen.at.values()) - start, taken
+
+
+def tell_bound(report: Report, door: Door, name: str, count: int, *, has_peer: bool) -> None:
+    wall, taken, cpu = uvloop.run(bound(door, count))
+    peer = {"baseline": KUBE_SCHEDULER_PER_S, "note": RECORDED} if has_peer else {}
+    report.add(f"{name}: {count:,} pods at once, create to bound", count / wall, "pods/s", **peer)
+    report.add("  latency p50, all at once", percentile(taken, 0.5) * 1e3, "ms")
+    report.add("  latency p99, all at once", percentile(taken, 0.99) * 1e3, "ms")
+    report.add("  pods per CPU-second of the platform", count / cpu, "/cpu-s")
+    for per_s in (500, 1_000, 2_000):
+        number = min(count, per_s * 2)
+        _, taken, _ = uvloop.run(bound(door, number, per_s=per_s, first=count * 10 + per_s * 10))
+        report.add(f"{name}: {per_s:,} pods/s, create to bound: p50", percentile(taken, 0.5) * 1e3, "ms")
+        report.add("  p99", percentile(taken, 0.99) * 1e3, "ms")
+
+
+def tell_waiting(report: Report, folder: Path, count: int) -> None:
+    """As the recorded figures were taken: the pods are there before the scheduler starts."""
+    with platform(folder, is_whole=False, schedules=False) as door:
+        uvloop.run(create_pods(door, count))
+    with platform(folder, is_whole=False, is_new=False) as door:
+        wall, cpu = uvloop.run(bound_that_wait(door, count))
+        name = f"scheduler alone: {count:,} pods that wait at its start, start to bound"
+        report.add(name, count / wall, "pods/s", baseline=KUBE_SCHEDULER_PER_S, note=RECORDED)
+        report.add("  pods per CPU-second of the platform", count / cpu, "/cpu-s")
+
+
+def tell_completed(
+    report: Report, door: Door, name: str, jobs: Sequence[dict[str, Any]], pods: int, *, has_peer: bool
+) -> None:
+    wall, taken = uvloop.run(completed(door, jobs))
+    peer = {"baseline": VOLCANO_JOBS_PER_S, "note": RECORDED_VOLCANO} if has_peer else {}
+    report.add(f"{name}: created to completed", wall, "s")
+    report.add("  pods per second, whole life", pods / wall, "pods/s", **peer)
+    report.add("  GET of a job meanwhile, p50", percentile(taken, 0.5) * 1e3, "ms")
+    report.add("  GET of a job meanwhile, p99", percentile(taken, 0.99) * 1e3, "ms")
+    report.add("  memory of the platform", door.process.resident_bytes / 1e6, "MB")
+
+
+def run(report: Report) -> None:
+    """B1 to B3 end to end: create to durably bound, and whole lives of gangs and jobs, 1,000 nodes, all default plug-ins"""
+    with report.folder() as folder:
+        tell_waiting(report, folder, report.scaled(6_000))
+    with report.folder() as folder, platform(folder, is_whole=False) as door:
+        tell_bound(report, door, "scheduler alone", report.scaled(10_000), has_peer=True)
+    with report.folder() as folder, platform(folder, is_whole=True) as door:
+        report.add("whole platform, idle, 1,000 nodes: memory", door.process.resident_bytes / 1e6, "MB")
+        tell_bound(report, door, "whole platform", report.scaled(4_000), has_peer=True)
+    with report.folder() as folder, platform(folder, is_whole=True) as door:
+        gang = report.scaled(4_000)
+        tell_completed(report, door, f"gang of {gang:,}", [job("gang", gang, gpu="2")], gang, has_peer=False)
+        small = report.scaled(2_000)
+        jobs = [job(f"one-{number:05}", 1, seconds="1s", cpu="100m") for number in range(small)]
+        tell_completed(report, door, f"{small:,} jobs of one pod", jobs, small, has_peer=True)
+        large = report.scaled(10_000)
+        gangs = [job("large", large, seconds="60s", cpu="500m")]
+        tell_completed(report, door, f"gang of {large:,}, each 60 s", gangs, large, has_peer=False)
+
+
+def main() -> int:
+    """Run this bench alone: `python -m bench.embedded`."""
+    run_bench("embedded", run, Report(Path.cwd()))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Is an API server: revision log on SQLite, watch hub, validation, admission, discovery, authentication."""

@@ -1,0 +1,115 @@
+"""What every handler works with: the store, the table of resources, the rules, the clock and the dice.
+
+`server.py` makes one; tests make one with a fixed clock and fixed names.
+"""
+
+import os
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from hekla.api.meta import Document
+from hekla.apiserver.admission import AdmissionRequest, AdmissionRule, User
+from hekla.apiserver.auth.attributes import AllowAll, Authorizer
+from hekla.apiserver.bodies import decode_document
+from hekla.apiserver.registry import Registry
+from hekla.apiserver.store import Key, Store, Stored
+
+NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""Kubernetes' alphabet for generated names: no vowels, so that no words appear."""
+
+CACHED_DOCUMENTS = 1_000
+"""Decoded objects of small resources are kept with their bytes; a resource with more objects is decoded each time."""
+
+
+UIDS_AT_ONCE = 256
+_RANDOM: list[str] = []
+
+
+def utc_now() -> datetime:
+    """The wall clock."""
+    return datetime.now(UTC)
+
+
+def random_uid() -> str:
+    """A new object's identity: a UUID of version 4."""
+    if not _RANDOM:
+        # drawn for many at once: asking the kernel for each was most of what a uid costs
+        many = os.urandom(16 * UIDS_AT_ONCE).hex()
+        _RANDOM.extend(many[start : start + 32] for start in range(0, len(many), 32))
+    drawn = _RANDOM.pop()
+    variant = "89ab"[int(drawn[16], 16) & 3]
+    return f"{drawn[:8]}-{drawn[8:12]}-4{drawn[13:16]}-{variant}{drawn[17:20]}-{drawn[20:]}"
+
+
+def random_suffix() -> str:
+    """The five letters behind a generateName."""
+    return "".join(random.choices(NAME_LETTERS, k=5))
+
+
+def rfc3339(moment: datetime) -> str:
+    """A time as objects carry it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(eq=False)
+class Backend:
+    """The parts behind the handlers."""
+
+    store: Store
+    registry: Registry
+    rules: Sequence[AdmissionRule] = ()
+    authorizer: Authorizer = field(default_factory=AllowAll)
+    clock: Callable[[], datetime] = utc_now
+    uids: Callable[[], str] = random_uid
+    suffixes: Callable[[], str] = random_suffix
+    _second: tuple[datetime | None, str] = (None, "")
+
+    def now(self) -> str:
+        """The time as objects carry it."""
+        moment = self.clock().replace(microsecond=0)
+        if moment != self._second[0]:
+            self._second = (moment, rfc3339(moment))
+        return self._second[1]
+
+    # ---- the Reader that admission rules look through
+
+    def get(self, resource: str, namespace: str, name: str) -> Document | None:
+        """One object's document; not to be changed."""
+        stored = self.store.get(Key(resource, namespace, name))
+        return None if stored is None else self._document(stored)
+
+    def list(self, resource: str, namespace: str = "") -> Sequence[Document]:
+        """All objects of a resource; not to be changed."""
+        return [self._document(stored) for stored in self.store.list(resource, namespace)]
+
+    def _document(self, stored: Stored) -> Document:
+        if stored._document is not None:
+            return stored._document
+        document: Document = decode_document(stored.body)
+        if self.store.count(stored.key.resource) <= CACHED_DOCUMENTS:
+            stored._document = document
+        return document
+
+    # ---- admission
+
+    async def mutate(self, request: AdmissionRequest) -> Sequence[AdmissionRule]:
+        """Let every rule that wants to change the object; returns the rules that want to see it validated."""
+        wanting = [rule for rule in self.rules if rule.wants(request)]
+        for rule in wanting:
+            waiting: Awaitable[None] | None = rule.mutate(request, self)
+            if waiting is not None:
+                await waiting
+        return wanting
+
+    async def validate(self, rules: Sequence[AdmissionRule], request: AdmissionRequest) -> None:
+        """Let every rule refuse."""
+        for rule in rules:
+            waiting = rule.validate(request, self)
+            if waiting is not None:
+                await waiting
+
+
+LOCAL_ADMIN = User("system:admin", ("system:masters", "system:authenticated"))
+"""Who a caller without credentials is, where nobody is asked for any."""

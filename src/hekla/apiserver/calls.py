@@ -1,0 +1,91 @@
+"""One request about one resource, with everything that was found out about it on its way in."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from hekla.apiserver.admission import User
+from hekla.apiserver.negotiation import Wanted
+from hekla.apiserver.registry import Served
+from hekla.apiserver.routing import Target
+from hekla.apiserver.status import StatusError, bad_request
+from hekla.wire.messages import Request
+
+TRUE = frozenset({"true", "True", "TRUE", "1", "t", "T"})
+
+
+@dataclass(eq=False)
+class Call:
+    """A request, its user, and the resource it names."""
+
+    request: Request
+    user: User
+    target: Target
+    served: Served
+    verb: str
+    wanted: Wanted
+
+    @cached_property
+    def query(self) -> dict[str, list[str]]:
+        """The query's values by name."""
+        return self.request.query() if "?" in self.request.target else {}
+
+    def option(self, name: str, default: str = "") -> str:
+        """One value of the query."""
+        values = self.query.get(name)
+        return values[0] if values else default
+
+    def flag(self, name: str) -> bool:
+        """A boolean of the query."""
+        return self.option(name) in TRUE
+
+    def number(self, name: str, default: int = 0) -> int:
+        """A whole number of the query; raises 400 for anything else."""
+        text = self.option(name)
+        if not text:
+            return default
+        if not text.lstrip("-").isdigit() or len(text) > 18:
+            raise bad_request(f"unable to convert {name}={text[:60]!r} into a whole number")
+        return int(text)
+
+    @cached_property
+    def is_dry_run(self) -> bool:
+        """Whether nothing may be stored."""
+        asked = self.query.get("dryRun", [])
+        for value in asked:
+            if value and value != "All":
+                raise _bad_dry_run(value)
+        return "All" in asked
+
+    @cached_property
+    def manager(self) -> str:
+        """Who is recorded as the owner of what this call sets."""
+        named = self.option("fieldManager")
+        if named:
+            return named
+        agent = self.request.headers.get("user-agent", "")
+        return agent.partition("/")[0][:128] or "unknown"
+
+    @property
+    def field_validation(self) -> str:
+        """`Strict`, `Warn` or `Ignore`."""
+        asked = self.option("fieldValidation") or "Warn"
+        if asked not in {"Strict", "Warn", "Ignore"}:
+            raise bad_request(
+                f'fieldValidation: Unsupported value: "{asked[:60]}": supported values: "Ignore", "Strict", "Warn"'
+            )
+        return asked
+
+    @property
+    def content_type(self) -> str:
+        """As it was sent."""
+        return self.request.headers.get("content-type", "")
+
+
+def _bad_dry_run(value: str) -> StatusError:
+    said = f'dryRun: Unsupported value: "{value[:60]}": supported values: "All"'
+    return StatusError(
+        422,
+        "Invalid",
+        f'CreateOptions.meta.k8s.io "" is invalid: {said}',
+        details={"group": "meta.k8s.io", "kind": "CreateOptions"},
+    )

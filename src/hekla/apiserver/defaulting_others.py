@@ -1,0 +1,252 @@
+"""What Kubernetes fills in for services, storage, configuration, rights, webhooks and definitions."""
+
+import base64
+
+from hekla.api.meta import Document
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def default_service(service: Document) -> None:
+    """Type, ports, policies; the address comes from `allocate_cluster_ip`."""
+    spec = service.setdefault("spec", {})
+    kind = spec.setdefault("type", "ClusterIP")
+    if spec.setdefault("sessionAffinity", "None") == "ClientIP":
+        spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {}).setdefault("timeoutSeconds", 10800)
+    for port in spec.get("ports", ()):
+        port.setdefault("protocol", "TCP")
+        if not port.get("targetPort"):
+            port["targetPort"] = port.get("port", 0)
+    if kind in ("NodePort", "LoadBalancer"):
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if kind == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+    if kind != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+        spec.setdefault("ipFamilies", ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+        if spec.get("clusterIP"):
+            spec.setdefault("clusterIPs", [spec["clusterIP"]])
+        elif spec.get("clusterIPs"):
+            spec["clusterIP"] = spec["clusterIPs"][0]
+
+
+def needs_cluster_ip(service: Document) -> bool:
+    """Whether an address must be allocated before the service is stored."""
+    spec = service.get("spec", {})
+    return spec.get("type", "ClusterIP") != "ExternalName" and not spec.get("clusterIP")
+
+
+def set_cluster_ip(service: Document, address: str) -> None:
+    """Write an allocated address where Kubernetes has it."""
+    service["spec"]["clusterIP"] = address
+    service["spec"]["clusterIPs"] = [address]
+
+
+def keep_allocated(new: Document, old: Document) -> None:
+    """A change that does not mention what was allocated keeps it."""
+    wanted, before = new["spec"], old.get("spec", {})
+    if "ExternalName" not in (wanted.get("type"), before.get("type")):
+        for key in ("clusterIP", "clusterIPs", "healthCheckNodePort"):
+            if not wanted.get(key) and before.get(key):
+                wanted[key] = before[key]
+    if wanted.get("type") in ("NodePort", "LoadBalancer") and before.get("type") in ("NodePort", "LoadBalancer"):
+        ports = {(port.get("protocol"), port.get("port")): port.get("nodePort") for port in before.get("ports", ())}
+        for port in wanted.get("ports", ()):
+            kept = ports.get((port.get("protocol"), port.get("port")))
+            if not port.get("nodePort") and kept:
+                port["nodePort"] = kept
+
+
+def default_secret(secret: Document) -> None:
+    """Text becomes base64; the type is Opaque."""
+    text = secret.pop("stringData", None)
+    if text:
+        data = secret.setdefault("data", {})
+        for key, value in text.items():
+            data[key] = base64.b64encode(value.encode()).decode()
+    secret.setdefault("type", "Opaque")
+
+
+def default_namespace(namespace: Document) -> None:
+    """The label by which selectors find a namespace."""
+    metadata = namespace["metadata"]
+    if metadata.get("name"):
+        metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata["name"]
+
+
+def start_namespace(namespace: Document) -> None:
+    """Active, and not gone before its content."""
+    namespace["status"] = {"phase": "Active"}
+    finalizers = namespace.setdefault("spec", {}).setdefault("finalizers", [])
+    if "kubernetes" not in finalizers:
+        finalizers.append("kubernetes")
+
+
+def keep_finalizers(new: Document, old: Document) -> None:
+    """What holds a namespace is changed through `finalize` only."""
+    new["spec"] = {**new.get("spec", {}), "finalizers": old.get("spec", {}).get("finalizers", [])}
+    if not new["spec"]["finalizers"]:
+        del new["spec"]["finalizers"]
+
+
+def default_node(node: Document) -> None:
+    """Everything a node has may be used, unless it says otherwise."""
+    status = node.get("status", {})
+    if status.get("capacity") and "allocatable" not in status:
+        status["allocatable"] = dict(status["capacity"])
+
+
+def default_claim(claim: Document) -> None:
+    """File systems, not block devices."""
+    claim.setdefault("spec", {"resources": {}}).setdefault("volumeMode", "Filesystem")
+
+
+def start_claim(claim: Document) -> None:
+    """Pending until it is bound."""
+    claim["status"] = {"phase": "Pending"}
+
+
+def default_volume(volume: Document) -> None:
+    """File systems that stay when their claim goes."""
+    spec = volume.setdefault("spec", {})
+    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    spec.setdefault("volumeMode", "Filesystem")
+    if "hostPath" in spec:
+        spec["hostPath"].setdefault("type", "")
+
+
+def default_storage_class(storage_class: Document) -> None:
+    """Volumes go with their claims and are made at once."""
+    storage_class.setdefault("reclaimPolicy", "Delete")
+    storage_class.setdefault("volumeBindingMode", "Immediate")
+
+
+def default_priority_class(priority_class: Document) -> None:
+    """Zero, which Go always writes; pods of the class may push others out."""
+    priority_class.setdefault("value", 0)
+    priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def default_endpoints(endpoints: Document) -> None:
+    """TCP."""
+    for subset in endpoints.get("subsets", ()):
+        for port in subset.get("ports", ()):
+            port.setdefault("protocol", "TCP")
+
+
+def default_endpoint_slice(endpoint_slice: Document) -> None:
+    """TCP, and a port without a name has the empty one."""
+    for port in endpoint_slice.get("ports") or ():
+        port.setdefault("name", "")
+        port.setdefault("protocol", "TCP")
+
+
+def default_binding(binding: Document) -> None:
+    """Groups of subjects and of the role."""
+    binding.setdefault("roleRef", {}).setdefault("apiGroup", _RBAC)
+    for subject in binding.get("subjects", ()):
+        if subject.get("kind") in ("User", "Group"):
+            subject.setdefault("apiGroup", _RBAC)
+
+
+def default_limit_range(limit_range: Document) -> None:
+    """Of a container, a bound that is not said follows from the next wider one."""
+    for item in limit_range.get("spec", {}).get("limits") or ():
+        if item.get("type") != "Container":
+            continue
+        defaults = item.setdefault("default", {})
+        for key, value in item.get("max", {}).items():
+            defaults.setdefault(key, value)
+        requests = item.setdefault("defaultRequest", {})
+        for source in (defaults, item.get("min", {})):
+            for key, value in source.items():
+                requests.setdefault(key, value)
+        for key in ("default", "defaultRequest"):
+            if not item[key]:
+                del item[key]
+
+
+def default_mutating_webhooks(configuration: Document) -> None:
+    """Webhooks that change."""
+    for webhook in configuration.get("webhooks", ()):
+        _default_webhook(webhook)
+        webhook.setdefault("reinvocationPolicy", "Never")
+
+
+def default_validating_webhooks(configuration: Document) -> None:
+    """Webhooks that refuse."""
+    for webhook in configuration.get("webhooks", ()):
+        _default_webhook(webhook)
+
+
+def _default_webhook(webhook: Document) -> None:
+    webhook.setdefault("failurePolicy", "Fail")
+    webhook.setdefault("matchPolicy", "Equivalent")
+    webhook.setdefault("namespaceSelector", {})
+    webhook.setdefault("objectSelector", {})
+    webhook.setdefault("timeoutSeconds", 10)
+    for rule in webhook.get("rules", ()):
+        rule.setdefault("scope", "*")
+    service = webhook.get("clientConfig", {}).get("service")
+    if service is not None:
+        service.setdefault("port", 443)
+
+
+def default_network_policy(policy: Document) -> None:
+    """TCP; a policy with egress rules is about egress too."""
+    spec = policy.setdefault("spec", {})
+    spec.setdefault("podSelector", {})
+    for rule in [*spec.get("ingress", ()), *spec.get("egress", ())]:
+        for port in rule.get("ports", ()):
+            port.setdefault("protocol", "TCP")
+    spec.setdefault("policyTypes", ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"])
+
+
+def default_definition(definition: Document) -> None:
+    """Names that follow from the kind, no conversion."""
+    spec = definition.setdefault("spec", {})
+    names = spec.setdefault("names", {"plural": "", "kind": ""})
+    if names.get("kind"):
+        names.setdefault("singular", names["kind"].lower())
+        names.setdefault("listKind", f"{names['kind']}List")
+    conversion = spec.setdefault("conversion", {})
+    conversion.setdefault("strategy", "None")
+    service = conversion.get("webhook", {}).get("clientConfig", {}).get("service")
+    if service is not None:
+        service.setdefault("port", 443)
+
+
+def start_definition(definition: Document) -> None:
+    """Not established yet; the storage version is the only one stored so far."""
+    definition["status"] = {}
+    remember_storage_version(definition, definition)
+
+
+def remember_storage_version(new: Document, old: Document) -> None:
+    """A version that objects may have been stored in stays listed."""
+    stored = new.setdefault("status", {}).get("storedVersions") or []
+    for version in new["spec"].get("versions") or ():
+        if version.get("storage") and version.get("name") not in stored:
+            new["status"]["storedVersions"] = [*stored, version["name"]]
+
+
+def default_autoscaler(autoscaler: Document) -> None:
+    """At least one replica, 80 % of the processor."""
+    spec = autoscaler.setdefault("spec", {})
+    spec.setdefault("minReplicas", 1)
+
+
+def default_csi_driver(driver: Document) -> None:
+    """A driver that attaches and persists."""
+    spec = driver.setdefault("spec", {})
+    for key, value in {
+        "attachRequired": True,
+        "podInfoOnMount": False,
+        "storageCapacity": False,
+        "fsGroupPolicy": "ReadWriteOnceWithFSType",
+        "volumeLifecycleModes": ["Persistent"],
+        "requiresRepublish": False,
+        "seLinuxMount": False,
+    }.items():
+        spec.setdefault(key, value)

@@ -1,0 +1,200 @@
+"""PATCH in its four kinds: JSON patch, merge patch, strategic merge patch, server-side apply."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hekla.api.meta import Document
+from hekla.apiserver import apply as server_side
+from hekla.apiserver import managed_fields
+from hekla.apiserver.backend import Backend
+from hekla.apiserver.bodies import decode_document, encode
+from hekla.apiserver.calls import Call
+from hekla.apiserver.documents import loose_value, yaml_value
+from hekla.apiserver.fielderrors import required
+from hekla.apiserver.handlers_write import check_unknown, outcome_answer
+from hekla.apiserver.managed_fields import APPLY, Entry, made_explicit, read, written
+from hekla.apiserver.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, patch_type
+from hekla.apiserver.patch import json_patch, merge_patch
+from hekla.apiserver.status import StatusError, bad_request, not_found
+from hekla.apiserver.store import Key
+from hekla.apiserver.strategic import strategic_patch
+from hekla.apiserver.writes import Edit, create, update
+from hekla.wire.messages import Response
+
+Change = Callable[[Document], Document]
+
+
+async def patch_object(backend: Backend, call: Call) -> Response:
+    """PATCH of an object or of one of its parts."""
+    kind = patch_type(call.content_type, has_strategic=not call.served.is_custom)
+    if kind == APPLY_PATCH:
+        return await _apply(backend, call)
+    warnings: list[str] = []
+    change = change_of(call, kind)
+    is_about_owners = b"managedFields" in call.request.body
+
+    def revise(old: Document) -> Document:
+        if is_about_owners:
+            _show_owners(backend, call, old)
+        new = change(old)
+        told: list[str] = []
+        untouched = _untouched(call, new, old)
+        check_unknown(call, _checked(call, new), told)
+        new.update(untouched)
+        warnings[:] = told
+        return new
+
+    key = Key(call.served.resource, call.target.namespace, call.target.name)
+    edit = Edit(
+        key, revise, track=managed_fields.tracker(backend, call), subresource=call.target.subresource, warnings=warnings
+    )
+    return outcome_answer(call, await update(backend, call, edit), warnings)
+
+
+def change_of(call: Call, kind: str) -> Change:
+    """What a patch does to a document; the patch is read once."""
+    patch: Any = loose_value(call.request.body)
+    if kind == JSON_PATCH:
+        return lambda old: json_patch(old, patch)
+    if not isinstance(patch, dict):
+        raise bad_request("a merge patch of an object must be an object")
+    if kind == MERGE_PATCH:
+        return lambda old: _merged(old, patch)
+    schema = call.served.strategy.schema
+    return lambda old: strategic_patch(old, patch, schema)
+
+
+def _merged(old: Document, patch: Document) -> Document:
+    new: Document = merge_patch(old, patch)
+    return new
+
+
+def _untouched(call: Call, new: Document, old: Document) -> Document:
+    """Take out, for the time of the check, what a status patch left alone: it was checked when it was stored.
+
+    A pod's spec is most of it; walking it again was a third of what a change of its status cost.
+    """
+    if call.target.subresource != "status" or call.served.is_custom or new is old:
+        return {}
+    spec = new.get("spec")
+    return {"spec": new.pop("spec")} if spec is not None and spec is old.get("spec") else {}
+
+
+def _checked(call: Call, new: Document) -> list[str]:
+    kind = call.served.kind
+    if new.get("kind", kind.kind) != kind.kind:
+        raise bad_request(
+            f'{new["kind"]} in version "{kind.version}" cannot be handled as a {kind.kind}: the kind differs'
+        )
+    if new.get("apiVersion", kind.api_version) != kind.api_version:
+        raise bad_request(
+            f"the API version in the data ({new.get('apiVersion')}) does not match the expected API version ({kind.api_version})"
+        )
+    metadata = new.get("metadata")
+    if not isinstance(metadata, dict):
+        raise bad_request("metadata may not be removed")
+    owners = metadata.pop("managedFields", None)
+    unknown = call.served.strategy.check_types(new)
+    if owners is not None:
+        new["metadata"]["managedFields"] = owners
+    return unknown
+
+
+def _show_owners(backend: Backend, call: Call, old: Document) -> None:
+    """Put managedFields into a document whose patch speaks of them."""
+    stored = backend.store.get(Key(call.served.resource, call.target.namespace, call.target.name))
+    if stored is not None and stored.managed_fields:
+        entries = made_explicit(read(stored.managed_fields), old, call.served)
+        old["metadata"]["managedFields"] = [entry.document() for entry in entries]
+
+
+# ---- server-side apply
+
+
+async def _apply(backend: Backend, call: Call) -> Response:
+    config, warnings = _config(call)
+    me = Entry(call.option("fieldManager"), APPLY, call.served.kind.api_version, backend.now(), call.target.subresource)
+    key = Key(call.served.resource, call.target.namespace, call.target.name)
+    stored = backend.store.get(key)
+    if stored is None:
+        return await _create_applied(backend, call, config, me, warnings)
+    left: list[Entry] = []
+
+    def revise(old: Document) -> Document:
+        current = backend.store.get(key)
+        entries = _known_entries(current.managed_fields if current else b"", old, call, me)
+        found = server_side.apply(old, config, call.served.strategy.schema, entries, me, force=call.flag("force"))
+        left[:] = found.entries
+        _checked(call, found.document)
+        return found.document
+
+    def track(_fields: bytes, old: Document | None, new: Document) -> bytes:
+        return written(left)
+
+    edit = Edit(key, revise, track=track, subresource=call.target.subresource, warnings=warnings)
+    return outcome_answer(call, await update(backend, call, edit), warnings)
+
+
+def _known_entries(fields: bytes, old: Document, call: Call, me: Entry) -> list[Entry]:
+    if fields:
+        return made_explicit(read(fields), old, call.served)
+    # Kubernetes gives an object whose owners nobody wrote down to a manager of this name
+    before = Entry(managed_fields.BEFORE_FIRST_APPLY, managed_fields.UPDATE, me.api_version, me.time)
+    return made_explicit([before], old, call.served)
+
+
+async def _create_applied(backend: Backend, call: Call, config: Document, me: Entry, warnings: list[str]) -> Response:
+    if call.target.subresource or (config.get("metadata") or {}).get("uid"):
+        raise not_found(call.target.resource, call.target.group, call.target.name)
+    entries = server_side.applied_at_creation(config, call.served.strategy.schema, me)
+    config["metadata"].setdefault("name", call.target.name)
+    call.served.strategy.check_types(config)  # what is owned is as it was said, what is stored as a POST would have it
+    outcome = await create(backend, call, config, lambda _fields, _old, _new: written(entries), warnings)
+    return outcome_answer(call, outcome, warnings)
+
+
+def _config(call: Call) -> tuple[Document, list[str]]:
+    """What is applied, checked: the part of the object that this endpoint may write."""
+    if not call.option("fieldManager"):
+        raise _manager_required()
+    config: Document = yaml_value(call.request.body)
+    kind, warnings = call.served.kind, list[str]()
+    if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
+        raise bad_request("invalid object type: apiVersion and kind must be set in what is applied")
+    if config["kind"] != kind.kind or config["apiVersion"] != kind.api_version:
+        raise bad_request(
+            f"Incorrect version specified in apply patch. Specified patch version: {config['apiVersion']}, expected: {kind.api_version}"
+        )
+    metadata = config.setdefault("metadata", {})
+    if not isinstance(metadata, dict):
+        raise bad_request("metadata must be an object")
+    if metadata.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    _check_place(call, metadata)
+    # checked on a copy: what is checked is filled in too, and nobody owns what they have not said
+    check_unknown(call, call.served.strategy.check_types(decode_document(encode(config))), warnings)
+    if call.target.subresource == "status":
+        config = {name: config[name] for name in ("apiVersion", "kind", "metadata", "status") if name in config}
+        config["metadata"] = {"name": call.target.name}
+    elif "status" in call.served.subresources:
+        config.pop("status", None)
+    return config, warnings
+
+
+def _check_place(call: Call, metadata: Document) -> None:
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    if name and name != call.target.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.target.name})")
+    if namespace and namespace != call.target.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def _manager_required() -> StatusError:
+    error = required("fieldManager", "is required for apply patch")
+    details: Document = {
+        "group": "meta.k8s.io",
+        "kind": "PatchOptions",
+        "causes": [{"reason": str(error.cause), "message": error.message, "field": error.field}],
+    }
+    said = f'PatchOptions.meta.k8s.io "" is invalid: {error.field}: {error.message}'
+    return StatusError(422, "Invalid", said, details=details)

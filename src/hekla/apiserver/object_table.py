@@ -1,0 +1,96 @@
+"""The current objects of a store, in memory, by resource and namespace; `revision_log.py` fills it.
+
+Lists come in order of (namespace, name). Sorting is put off until somebody asks, and an answer is kept until the next
+write to that namespace: a burst of creations pays nothing for order, and the pages of one list share one sort.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from hekla.apiserver.store import Key, Stored
+
+
+class _Shelf:
+    """The objects of one namespace of one resource."""
+
+    __slots__ = ("_listed", "by_name")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Stored] = {}
+        self._listed: tuple[Stored, ...] | None = None
+
+    def set(self, name: str, stored: Stored | None) -> None:
+        """Put or (None) remove."""
+        self._listed = None
+        if stored is None:
+            self.by_name.pop(name, None)
+        else:
+            self.by_name[name] = stored
+
+    def listed(self) -> tuple[Stored, ...]:
+        """In order of name."""
+        if self._listed is None:
+            self._listed = tuple(sorted(self.by_name.values(), key=_by_name))
+        return self._listed
+
+
+class ObjectTable:
+    """Objects by key, with ordered lists."""
+
+    def __init__(self) -> None:
+        self._shelves: dict[str, dict[str, _Shelf]] = {}
+
+    def get(self, key: Key) -> Stored | None:
+        """One object."""
+        shelf = self._shelf(key.resource, key.namespace)
+        return shelf.by_name.get(key.name) if shelf else None
+
+    def set(self, key: Key, stored: Stored | None) -> None:
+        """Put one object, or (None) take it away."""
+        shelves = self._shelves.setdefault(key.resource, {})
+        shelf = shelves.get(key.namespace)
+        if shelf is None:
+            if stored is None:
+                return
+            shelf = shelves[key.namespace] = _Shelf()
+        shelf.set(key.name, stored)
+        if not shelf.by_name:
+            del shelves[key.namespace]
+
+    def list(self, resource: str, namespace: str = "") -> Sequence[Stored]:
+        """Objects of one namespace or, with "", of all, in order."""
+        shelves = self._shelves.get(resource, {})
+        if namespace or len(shelves) <= 1:
+            only = shelves.get(namespace) if namespace else next(iter(shelves.values()), None)
+            return only.listed() if only else ()
+        return [stored for name in sorted(shelves) for stored in shelves[name].listed()]
+
+    def count(self, resource: str) -> int:
+        """How many objects a resource has."""
+        return sum(len(shelf.by_name) for shelf in self._shelves.get(resource, {}).values())
+
+    def resources(self) -> Sequence[str]:
+        """Resources with at least one object."""
+        return sorted(name for name, shelves in self._shelves.items() if shelves)
+
+    def _shelf(self, resource: str, namespace: str) -> _Shelf | None:
+        shelves = self._shelves.get(resource)
+        return shelves.get(namespace) if shelves else None
+
+
+def overlaid(listed: Sequence[Stored], instead: Iterable[tuple[Key, Stored | None]]) -> Sequence[Stored]:
+    """A list with some keys replaced by what they were (None: they were not there), still in order."""
+    by_key = {stored.key: stored for stored in listed}
+    for key, stored in instead:
+        if stored is None:
+            by_key.pop(key, None)
+        else:
+            by_key[key] = stored
+    return sorted(by_key.values(), key=_by_key)
+
+
+def _by_name(stored: Stored) -> str:
+    return stored.key.name
+
+
+def _by_key(stored: Stored) -> Key:
+    return stored.key

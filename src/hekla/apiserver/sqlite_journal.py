@@ -1,0 +1,139 @@
+"""The log table: how a change becomes a row, a batch a transaction, and the rows the current state again.
+
+Used by `sqlite_store.py`: reading at the start by whoever opens, writing afterwards by its one writer thread. Every
+row carries a checksum, because SQLite's own check sees a broken tree but not a broken body.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from hekla.apiserver.sqlite_driver import Row, SqliteError
+from hekla.apiserver.sqlite_files import StoreFiles, damaged
+from hekla.apiserver.store import Change, Key, Stored
+
+ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ROWS_AT_ONCE = 32
+"""Rows of one statement. Each statement gives up the interpreter and has to win it back from a busy event loop, which
+took a commit of 30 rows up to 30 times 5 ms; the statements of a few sizes stay prepared."""
+
+SCAN = "select rv, resource, namespace, name, created, is_deletion, crc, selectors, managed, body from log order by rv"
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[dict[str, str], dict[str, str]]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One transaction's work."""
+
+    changes: Sequence[Change]
+    garbage: Sequence[tuple[int, int]] = ()
+    """Rows that nobody needs any more, each after the revision of the change that made it so."""
+
+    compacted: int = 0
+    """The revision up to which the past has gaps once the garbage is gone."""
+
+
+class Journal:
+    """The log table of one open data directory."""
+
+    def __init__(self, files: StoreFiles) -> None:
+        self._files = files
+        self._newest = 0
+        self._has_failed = False
+
+    def read(self) -> Iterator[tuple[Stored, bool]]:
+        """Every row in order of revision, with whether it is a deletion."""
+        for row in self._files.writer.scan(SCAN):
+            self._newest = row[0]
+            yield self._parsed(row), bool(row[5])
+
+    def write(self, batch: Batch) -> None:
+        """Make a batch durable, whole or not at all; raises SqliteError."""
+        if self._has_failed:
+            self._recover()
+        try:
+            self._transact(batch)
+        except SqliteError:
+            self._has_failed = True
+            with suppress(SqliteError):  # SQLite may have rolled back by itself
+                self._files.writer.run("rollback")
+            raise
+        if batch.changes:
+            self._newest = batch.changes[-1].revision
+
+    def distrust(self) -> None:
+        """Begin anew with the next batch, because something unforeseen happened in the middle of one."""
+        self._has_failed = True
+
+    def finish(self) -> None:
+        """Before the end: leave nothing in the log that was reported as lost."""
+        if self._has_failed:
+            self._recover()
+
+    def _transact(self, batch: Batch) -> None:
+        writer = self._files.writer
+        writer.run("begin immediate")
+        for statement, values in _inserts(batch.changes):
+            writer.run(statement, values)
+        if batch.garbage:
+            writer.run_many("delete from log where rv = ?", [(row,) for _, row in batch.garbage])
+            self._files.set_meta("compacted", batch.compacted)
+        writer.run("commit")
+
+    def _recover(self) -> None:
+        """After a failure: a new connection, and nothing in the log that was reported as lost.
+
+        A commit whose last fsync failed may have left whole frames behind, which a new connection would find.
+        """
+        self._files.reopen_writer()
+        self._files.writer.run("delete from log where rv > ?", (self._newest,))
+        self._has_failed = False
+
+    def _parsed(self, row: Row) -> Stored:
+        revision, resource, namespace, name, created, _, crc, selectors, managed, body = row
+        if _crc(selectors, managed, body) != crc:
+            raise damaged(
+                self._files.path, f"the checksum of {resource} {namespace}/{name} at revision {revision} is wrong"
+            )
+        labels, fields = _decode(selectors)
+        key = Key(sys.intern(resource), sys.intern(namespace), name)
+        return Stored(key, revision, created, body, managed, labels, fields)
+
+
+def _inserts(changes: Sequence[Change]) -> Iterator[tuple[str, list[Any]]]:
+    """Statements of 32, 16, 8, 4, 2, 1 rows that insert all changes."""
+    start, size = 0, ROWS_AT_ONCE
+    while start < len(changes):
+        while size > len(changes) - start:
+            size //= 2
+        values = [value for change in changes[start : start + size] for value in _row(change)]
+        yield _insert_of(size), values
+        start += size
+
+
+@cache
+def _insert_of(rows: int) -> str:
+    return "insert into log values" + ", ".join([ROW] * rows)
+
+
+def _row(change: Change) -> Row:
+    stored = change.current or change.last
+    assert stored is not None, "a change leaves an object or its last state"
+    selectors = _encode((stored.labels, stored.fields))
+    crc = _crc(selectors, stored.managed_fields, stored.body)
+    return (
+        change.revision, *change.key, stored.create_revision, change.current is None, crc,
+        selectors, stored.managed_fields, stored.body,
+    )  # fmt: skip
+
+
+def _crc(selectors: bytes, managed: bytes, body: bytes) -> int:
+    return crc32(body, crc32(managed, crc32(selectors)))

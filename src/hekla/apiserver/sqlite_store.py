@@ -1,0 +1,179 @@
+"""The durable store: a revision log on SQLite in WAL mode with synchronous=FULL, and its current state in memory.
+
+`revision_log.py` decides on the event loop and collects batches; a writer thread commits each with one fsync;
+`sqlite_checkpoint.py` folds the write-ahead log away; `sqlite_files.py` opens and checks the directory. A row goes
+when the change that superseded it can no longer be watched from, so that the file holds the current objects and the
+same recent past as memory does, and a watcher may resume across a restart.
+"""
+
+import asyncio
+import contextlib
+import gc
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import structlog
+
+from hekla.apiserver.change_window import WindowLimits
+from hekla.apiserver.revision_log import RevisionLog
+from hekla.apiserver.sqlite_checkpoint import Checkpointer
+from hekla.apiserver.sqlite_driver import Code, Driver, SqliteError, best_driver
+from hekla.apiserver.sqlite_files import StoreFiles
+from hekla.apiserver.sqlite_journal import Batch, Journal
+from hekla.apiserver.store import Change, StoreError, StoreFullError
+
+log = structlog.get_logger(__name__)
+
+GARBAGE_PER_BATCH = 512
+GARBAGE_PAUSE_S = 0.25
+LOADED_AT_ONCE = 1000
+
+
+@contextlib.contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Half of the time of loading 100,000 objects went into looking for garbage among them, where there is none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class SqliteStore(RevisionLog):
+    """A `Store` in a directory. Opening reads all current objects; raises StoreOpenError if that cannot be."""
+
+    def __init__(
+        self, directory: Path | str, *, limits: WindowLimits | None = None, driver: Driver | None = None
+    ) -> None:
+        self._files = StoreFiles(Path(directory), driver or best_driver())
+        self._journal = Journal(self._files)
+        self._garbage: deque[tuple[int, int]] = deque()  # (revision of the change that fell out, row to delete)
+        self._sweep: asyncio.TimerHandle | None = None
+        self._jobs: queue.SimpleQueue[tuple[Batch, asyncio.AbstractEventLoop] | None] = queue.SimpleQueue()
+        self._compacted = self._files.meta("compacted")
+        super().__init__(revision=self._compacted, oldest=self._compacted, limits=limits)
+        try:
+            with _without_collecting():
+                self._load()
+            self._checkpointer = Checkpointer(self._files)
+        except SqliteError as error:
+            self._files.close(is_clean=False)
+            raise self._files.sentence(error) from error
+        except StoreError:
+            self._files.close(is_clean=False)
+            raise
+        self._writer = threading.Thread(target=self._write_jobs, name="hekla-store", daemon=True)
+        self._writer.start()
+
+    @property
+    def directory(self) -> Path:
+        """Where the data is."""
+        return self._files.directory
+
+    async def close(self) -> None:
+        """Finish what was decided, fold the write-ahead log away, and let go of the directory; twice is once."""
+        if self._is_closed:
+            return
+        await self._drain()
+        if self._sweep:
+            self._sweep.cancel()
+        await asyncio.get_running_loop().run_in_executor(None, self._shut)
+
+    def _shut(self) -> None:
+        self._jobs.put(None)
+        self._writer.join()
+        self._checkpointer.stop()
+        try:
+            self._journal.finish()
+            self._files.close(is_clean=True)
+        except SqliteError as error:
+            # nothing is lost: the next start reads the write-ahead log and checks the pages
+            log.warning("store not closed cleanly", path=str(self._files.path), error=str(error))
+
+    # ---- reading it all back
+
+    def _load(self) -> None:
+        now_s, some = time.monotonic(), list[Change]()
+        for stored, is_deletion in self._journal.read():
+            current, last = (None, stored) if is_deletion else (stored, None)
+            some.append(Change(stored.revision, stored.key, current, self._table.get(stored.key), last))
+            self._table.set(stored.key, current)
+            self._durable = max(self._durable, stored.revision)
+            if len(some) >= LOADED_AT_ONCE:
+                self._remember(some, now_s)
+                some = []
+        self._remember(some, now_s)
+        self._taken = self._durable
+
+    def _remember(self, changes: Sequence[Change], now_s: float) -> None:
+        self._forget([change for change in changes if change.revision <= self._compacted])
+        self._forget(self._window.add([change for change in changes if change.revision > self._compacted], now_s))
+
+    # ---- writing
+
+    def _commit(self, changes: Sequence[Change]) -> None:
+        # Rows are swept in pauses; only when they heap up do they ride with the writes.
+        count = min(len(self._garbage), 2 * len(changes)) if len(self._garbage) > 20 * GARBAGE_PER_BATCH else 0
+        self._submit(changes, count)
+
+    def _submit(self, changes: Sequence[Change], garbage: int) -> None:
+        swept = [self._garbage.popleft() for _ in range(garbage)]
+        self._compacted = max([self._compacted, *(revision for revision, _ in swept)])
+        self._jobs.put((Batch(changes, swept, self._compacted), asyncio.get_running_loop()))
+
+    def _write_jobs(self) -> None:
+        """The writer thread's life."""
+        while (job := self._jobs.get()) is not None:
+            batch, loop = job
+            error = self._written(batch)
+            with contextlib.suppress(RuntimeError):  # the loop is gone, and with it everybody who waited
+                loop.call_soon_threadsafe(self._done, batch, error)
+
+    def _written(self, batch: Batch) -> StoreError | None:
+        try:
+            self._journal.write(batch)
+        except SqliteError as error:
+            return self._refusal(error)
+        except Exception as error:  # a task boundary: the thread must live and every writer be answered
+            log.exception("writer failed")
+            self._journal.distrust()
+            return StoreError(f"{self._files.path} could not be written: {error}")
+        self._checkpointer.note_commit()
+        return None
+
+    def _refusal(self, error: SqliteError) -> StoreFullError:
+        what = "its disk is full" if error.code == Code.FULL else f"its disk refused: {error}"
+        return StoreFullError(f"{self._files.path} could not be written, {what}; free space on it and try again")
+
+    def _done(self, batch: Batch, error: StoreError | None) -> None:
+        if error is not None and batch.garbage:
+            self._garbage.extendleft(reversed(batch.garbage))
+        if batch.changes:
+            self._finished(error)
+        self._plan_sweep()
+
+    # ---- compaction
+
+    def _forget(self, fallen: Sequence[Change]) -> None:
+        for change in fallen:
+            if change.previous is not None:
+                self._garbage.append((change.revision, change.previous.revision))
+            if change.current is None:
+                self._garbage.append((change.revision, change.revision))
+
+    def _plan_sweep(self) -> None:
+        if self._garbage and self._sweep is None and not self._is_closed:
+            self._sweep = asyncio.get_running_loop().call_later(GARBAGE_PAUSE_S, self._sweep_some)
+
+    def _sweep_some(self) -> None:
+        self._sweep = None
+        if self._in_flight or self._queue:
+            self._plan_sweep()
+        elif not self._is_closed:
+            self._submit((), min(len(self._garbage), GARBAGE_PER_BATCH))

@@ -1,0 +1,177 @@
+"""Parts of objects with paths of their own: status, scale, finalize, and the calls that look like objects: binding, eviction."""
+
+from collections.abc import Awaitable
+
+from hekla.api.meta import Document
+from hekla.apiserver import managed_fields
+from hekla.apiserver.backend import Backend
+from hekla.apiserver.binding import bind_pod
+from hekla.apiserver.calls import Call
+from hekla.apiserver.documents import loose_document, part_of, text_in, texts_in
+from hekla.apiserver.eviction import evict_pod
+from hekla.apiserver.handlers_patch import Change, change_of, patch_object
+from hekla.apiserver.handlers_read import get_object
+from hekla.apiserver.handlers_write import outcome_answer, replace_object
+from hekla.apiserver.managed_fields import ManagedFieldsView
+from hekla.apiserver.negotiation import APPLY_PATCH, document_type, patch_type
+from hekla.apiserver.presentation import document_answer
+from hekla.apiserver.registry import ScalePaths, document_paths
+from hekla.apiserver.status import StatusError, bad_request, method_not_allowed, not_found
+from hekla.apiserver.store import Key
+from hekla.apiserver.writes import Edit, Outcome, as_served, update
+from hekla.wire.messages import Answer, Response
+
+
+class Subresources:
+    """Answers requests for parts of objects."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def answer(self, call: Call, managed: ManagedFieldsView) -> Answer | Awaitable[Answer]:
+        """One request for one part."""
+        match call.target.subresource:
+            case "scale":
+                return self._scale(call)
+            case "binding":
+                return bind_pod(self._backend, call)
+            case "eviction":
+                return evict_pod(self._backend, call)
+            case "finalize":
+                return _finalize(self._backend, call)
+        match call.request.method:
+            case "GET" | "HEAD":
+                return get_object(self._backend, call, managed)
+            case "PUT":
+                return replace_object(self._backend, call)
+            case "PATCH":
+                return patch_object(self._backend, call)
+        raise method_not_allowed()
+
+    def _scale(self, call: Call) -> Answer | Awaitable[Answer]:
+        paths = call.served.scale
+        assert paths is not None, "scale is announced only where there are paths"
+        match call.request.method:
+            case "GET" | "HEAD":
+                return _show_scale(self._backend, call, paths)
+            case "PUT" | "PATCH":
+                return _change_scale(self._backend, call, paths)
+        raise method_not_allowed()
+
+
+def _show_scale(backend: Backend, call: Call, paths: ScalePaths) -> Response:
+    stored = backend.store.get_durable(Key(call.served.resource, call.target.namespace, call.target.name))
+    if stored is None:
+        raise not_found(call.target.resource, call.target.group, call.target.name)
+    return document_answer(call, scale_of(as_served(call.served, stored), paths, is_custom=call.served.is_custom))
+
+
+def scale_of(document: Document, paths: ScalePaths, *, is_custom: bool) -> Document:
+    """The Scale of an object."""
+    metadata = document["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    scale: Document = {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {},
+        "status": {"replicas": _count(document_paths(document, paths.status)) or 0},
+    }
+    replicas = _count(document_paths(document, paths.spec))
+    if replicas or not is_custom:
+        scale["spec"]["replicas"] = replicas or 0
+    selector = document_paths(document, paths.selector) if is_custom and paths.selector else None
+    if not is_custom:
+        selector = _selector_text((document.get("spec") or {}).get("selector"))
+    if selector:
+        scale["status"]["selector"] = selector
+    return scale
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _selector_text(selector: object) -> str:
+    if not isinstance(selector, dict):
+        return ""
+    # a replication controller's selector is a plain map of labels
+    is_plain = not ({"matchLabels", "matchExpressions"} & set(selector))
+    labels = selector if is_plain else selector.get("matchLabels") or {}
+    clauses = [f"{key}={value}" for key, value in sorted(labels.items())]
+    for one in () if is_plain else selector.get("matchExpressions") or ():
+        values = ",".join(sorted(one.get("values") or ()))
+        shown = {"In": f"{one['key']} in ({values})", "NotIn": f"{one['key']} notin ({values})", "Exists": one["key"]}
+        clauses.append(shown.get(one["operator"], f"!{one['key']}"))
+    return ",".join(clauses)
+
+
+async def _change_scale(backend: Backend, call: Call, paths: ScalePaths) -> Response:
+    change = _scale_change(call)
+    is_custom = call.served.is_custom
+
+    def revise(old: Document) -> Document:
+        scale = change(scale_of(old, paths, is_custom=is_custom))
+        replicas = _wanted_replicas(call, scale)
+        revision = text_in(part_of(scale, "metadata"), "resourceVersion")
+        if revision:
+            old["metadata"]["resourceVersion"] = revision
+        _set_path(old, paths.spec, replicas)
+        return old
+
+    key = Key(call.served.resource, call.target.namespace, call.target.name)
+    # what scale changes lies in spec, so it is checked and counted as a change of the object itself
+    track = managed_fields.tracker(backend, call)
+    outcome = await update(backend, call, Edit(key, revise, track=track))
+    return document_answer(call, scale_of(outcome.document, paths, is_custom=is_custom))
+
+
+def _scale_change(call: Call) -> Change:
+    if call.request.method == "PUT":
+        sent = loose_document(call.request.body, document_type(call.content_type))
+        return lambda _old: sent
+    kind = patch_type(call.content_type, has_strategic=not call.served.is_custom)
+    if kind == APPLY_PATCH:
+        raise StatusError(415, "UnsupportedMediaType", "a scale cannot be applied: send a merge patch", details={})
+    return change_of(call, kind)
+
+
+def _wanted_replicas(call: Call, scale: Document) -> int:
+    replicas = part_of(scale, "spec").get("replicas", 0)
+    if isinstance(replicas, bool) or not isinstance(replicas, int):
+        raise bad_request('Scale in version "v1" cannot be handled as a Scale: spec.replicas must be a whole number')
+    if replicas < 0:
+        cause = {
+            "reason": "FieldValueInvalid",
+            "message": f"Invalid value: {replicas}: must be greater than or equal to 0",
+            "field": "spec.replicas",
+        }
+        details: Document = {"name": call.target.name, "group": "autoscaling", "kind": "Scale", "causes": [cause]}
+        said = f'Scale.autoscaling "{call.target.name}" is invalid: spec.replicas: {cause["message"]}'
+        raise StatusError(422, "Invalid", said, details=details)
+    return replicas
+
+
+def _set_path(document: Document, path: str, value: object) -> None:
+    *parents, last = path.strip(".").split(".")
+    for part in parents:
+        document = document.setdefault(part, {})
+    document[last] = value
+
+
+async def _finalize(backend: Backend, call: Call) -> Response:
+    """PUT namespaces/x/finalize: what takes the last finalizer from a namespace that is going."""
+    sent = loose_document(call.request.body, document_type(call.content_type))
+    finalizers = texts_in(part_of(sent, "spec"), "finalizers")
+    revision = text_in(part_of(sent, "metadata"), "resourceVersion")
+
+    def revise(old: Document) -> Document:
+        spec = {name: value for name, value in (old.get("spec") or {}).items() if name != "finalizers"}
+        old["spec"] = {**spec, "finalizers": finalizers} if finalizers else spec
+        if revision:
+            old["metadata"]["resourceVersion"] = revision
+        return old
+
+    edit = Edit(Key("namespaces", "", call.target.name), revise, subresource="finalize")
+    outcome: Outcome = await update(backend, call, edit)
+    return outcome_answer(call, outcome, [])

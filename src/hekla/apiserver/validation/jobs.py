@@ -1,0 +1,196 @@
+"""What is wrong with Job and CronJob and with changes of them."""
+
+from hekla.api.meta import Document
+from hekla.apiserver.fielderrors import FieldError, invalid, not_supported, required
+from hekla.apiserver.validation.pods import check_pod_template
+from hekla.apiserver.validation.selectors import check_label_selector, matches_labels
+from hekla.apiserver.validation.workloads import IMMUTABLE, check_counts
+
+_KEPT = ("completions", "completionMode", "backoffLimitPerIndex", "podFailurePolicy", "successPolicy", "managedBy")
+_MUTABLE_WHILE_SUSPENDED = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
+_MOST_INDEXED = 100_000
+_MANUAL = "`selector` not auto-generated"
+_MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+
+
+def check_job(job: Document) -> list[FieldError]:
+    """A job."""
+    spec, metadata = job.get("spec", {}), job.get("metadata", {})
+    errors = check_job_spec(spec, "spec")
+    selector = spec.get("selector")
+    if selector is None:
+        return [*errors, required("spec.selector")]
+    errors += check_label_selector(selector, "spec.selector")
+    labels = spec.get("template", {}).get("metadata", {}).get("labels", {})
+    if not matches_labels(selector, labels):
+        errors.append(invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"))
+    if not spec.get("manualSelector"):
+        errors += _check_generated(labels, selector, metadata)
+    if spec.get("completionMode") == "Indexed" and metadata.get("name") and spec.get("completions"):
+        last = f"{metadata['name']}-{spec['completions'] - 1}"
+        if len(last) > 63:
+            said = f"will not able to create pod with invalid DNS label: {last}"
+            errors.append(invalid("metadata.name", metadata["name"], said))
+    return errors
+
+
+def _check_generated(labels: dict[str, str], selector: Document, metadata: Document) -> list[FieldError]:
+    uid, errors = metadata.get("uid", ""), []
+    for key, wanted in (
+        ("batch.kubernetes.io/controller-uid", uid),
+        ("batch.kubernetes.io/job-name", metadata.get("name", "")),
+    ):
+        if key not in labels:
+            errors.append(required(f"spec.template.metadata.labels[{key}]", f"must be '{wanted}'"))
+        elif labels[key] != wanted:
+            errors.append(invalid("spec.template.metadata.labels", labels, f"must be '{wanted}'"))
+    if selector.get("matchLabels", {}).get("batch.kubernetes.io/controller-uid") != uid:
+        errors.append(invalid("spec.selector", selector, _MANUAL))
+    return errors
+
+
+def check_job_spec(spec: Document, path: str) -> list[FieldError]:
+    """What runs, how often, how parallel."""
+    errors = check_counts(
+        spec, path, "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex", "maxFailedIndexes",
+    )  # fmt: skip
+    errors += _check_mode(spec, path) + _check_failure_policy(spec, path)
+    errors += check_pod_template(spec.get("template", {}), f"{path}.template")
+    policy = spec.get("template", {}).get("spec", {}).get("restartPolicy", "")
+    where = f"{path}.template.spec.restartPolicy"
+    if policy in ("", "Always"):
+        errors.append(required(where, 'valid values: "OnFailure", "Never"'))
+    elif policy not in ("OnFailure", "Never"):
+        errors.append(not_supported(where, policy, ("OnFailure", "Never")))
+    elif "podFailurePolicy" in spec and policy != "Never":
+        errors.append(invalid(where, policy, 'only "Never" is supported when podFailurePolicy is specified'))
+    return errors
+
+
+def _check_mode(spec: Document, path: str) -> list[FieldError]:
+    mode, errors = spec.get("completionMode"), []
+    if mode is not None and mode not in ("NonIndexed", "Indexed"):
+        return [not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))]
+    if mode == "Indexed":
+        if spec.get("completions") is None:
+            errors.append(required(f"{path}.completions", "when completion mode is Indexed"))
+        elif spec.get("parallelism", 0) > _MOST_INDEXED:
+            errors.append(
+                invalid(
+                    f"{path}.parallelism",
+                    spec["parallelism"],
+                    f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed",
+                )
+            )
+    elif "backoffLimitPerIndex" in spec:
+        errors.append(
+            invalid(f"{path}.backoffLimitPerIndex", spec["backoffLimitPerIndex"], "requires indexed completion mode")
+        )
+    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
+        errors.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    if "podReplacementPolicy" in spec and spec["podReplacementPolicy"] not in ("Failed", "TerminatingOrFailed"):
+        errors.append(
+            not_supported(
+                f"{path}.podReplacementPolicy", spec["podReplacementPolicy"], ("Failed", "TerminatingOrFailed")
+            )
+        )
+    return errors
+
+
+def _check_failure_policy(spec: Document, path: str) -> list[FieldError]:
+    errors = []
+    for index, rule in enumerate(spec.get("podFailurePolicy", {}).get("rules") or ()):
+        where, action = f"{path}.podFailurePolicy.rules[{index}]", rule.get("action", "")
+        allowed = ("Count", "FailIndex", "FailJob", "Ignore")
+        if not action:
+            errors.append(required(f"{where}.action", "valid values: " + ", ".join(f'"{one}"' for one in allowed)))
+        elif action not in allowed:
+            errors.append(not_supported(f"{where}.action", action, allowed))
+        codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions")
+        if codes is None and not conditions:
+            errors.append(invalid(where, rule, "specifying one of OnExitCodes and OnPodConditions is required"))
+        elif codes is not None and conditions:
+            errors.append(invalid(where, rule, "specifying both OnExitCodes and OnPodConditions is not supported"))
+        if codes is not None and codes.get("operator") not in ("In", "NotIn"):
+            errors.append(not_supported(f"{where}.onExitCodes.operator", codes.get("operator", ""), ("In", "NotIn")))
+        if codes is not None and not codes.get("values"):
+            errors.append(
+                invalid(f"{where}.onExitCodes.values", codes.get("values") or [], "at least one value is required")
+            )
+    return errors
+
+
+def check_job_update(new: Document, old: Document) -> list[FieldError]:
+    """A job's selector and template stay; while it is suspended its pods may be placed otherwise."""
+    wanted, before = new["spec"], old["spec"]
+    errors = []
+    if wanted.get("selector") != before.get("selector"):
+        errors.append(invalid("spec.selector", wanted.get("selector"), IMMUTABLE))
+    for key in _KEPT:
+        is_elastic = (
+            key == "completions"
+            and wanted.get("completionMode") == "Indexed"
+            and wanted.get("completions") == wanted.get("parallelism")
+        )
+        if wanted.get(key) != before.get(key) and not is_elastic:
+            errors.append(invalid(f"spec.{key}", wanted.get(key), IMMUTABLE))
+    if _template(wanted, old) != _template(before, old):
+        errors.append(invalid("spec.template", wanted.get("template"), IMMUTABLE))
+    return errors
+
+
+def _template(spec: Document, old: Document) -> Document:
+    """The template without what a suspended job that never ran may still change."""
+    template: Document = spec.get("template", {})
+    if not old["spec"].get("suspend") or old.get("status", {}).get("startTime"):
+        return template
+    metadata = {
+        key: value for key, value in template.get("metadata", {}).items() if key not in ("labels", "annotations")
+    }
+    pod = {key: value for key, value in template.get("spec", {}).items() if key not in _MUTABLE_WHILE_SUSPENDED}
+    return {"metadata": metadata, "spec": pod}
+
+
+def check_cron_job(cron_job: Document) -> list[FieldError]:
+    """A cron job."""
+    spec = cron_job.get("spec", {})
+    errors = _check_schedule(spec.get("schedule", ""))
+    errors += check_counts(
+        spec, "spec", "startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"
+    )
+    policy = spec.get("concurrencyPolicy", "")
+    if policy not in ("Allow", "Forbid", "Replace"):
+        errors.append(not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace")))
+    job = spec.get("jobTemplate", {}).get("spec", {})
+    errors += check_job_spec(job, "spec.jobTemplate.spec")
+    if job.get("manualSelector"):
+        errors.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
+    name = cron_job.get("metadata", {}).get("name", "")
+    if len(name) > 52:  # the time is appended to name the job
+        errors.append(invalid("metadata.name", name, "must be no more than 52 characters"))
+    return errors
+
+
+def _check_schedule(schedule: str) -> list[FieldError]:
+    if not schedule:
+        return [required("spec.schedule")]
+    if "TZ" in schedule:
+        said = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        return [invalid("spec.schedule", schedule, said)]
+    if schedule in _MACROS or schedule.startswith("@every "):
+        return []
+    fields = schedule.split()
+    if len(fields) != 5:
+        return [
+            invalid(
+                "spec.schedule",
+                schedule,
+                f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]",
+            )
+        ]
+    from croniter import croniter  # 25 ms that a start without cron jobs need not wait for
+
+    if not croniter.is_valid(schedule.replace("?", "*")):
+        return [invalid("spec.schedule", schedule, f"failed to parse schedule {schedule}")]
+    return []

@@ -1,0 +1,296 @@
+"""What is wrong with configuration, nodes, budgets, quotas, leases, rights, webhooks and other small kinds."""
+
+from hekla.api.meta import Document
+from hekla.apiserver.fielderrors import Cause, FieldError, forbidden_field, invalid, not_supported, required
+from hekla.apiserver.validation import names
+from hekla.apiserver.validation.placement import check_taints
+from hekla.apiserver.validation.quantities import check_amounts
+from hekla.apiserver.validation.selectors import check_label_selector
+from hekla.apiserver.validation.workloads import IMMUTABLE, check_count_or_percent
+from hekla.lib import quantity
+
+_MOST_BYTES = 1024 * 1024
+_RBAC = "rbac.authorization.k8s.io"
+_HIGHEST_USER_PRIORITY = 1_000_000_000
+_SECRET_KEYS = {
+    "kubernetes.io/dockercfg": (".dockercfg",), "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"), "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}  # fmt: skip
+
+
+def check_config_map(config_map: Document) -> list[FieldError]:
+    """Keys that are file names, and not too much."""
+    data, binary = config_map.get("data", {}), config_map.get("binaryData", {})
+    errors, size = [], 0
+    for key in sorted(data):
+        errors += [invalid(f"data[{key}]", key, said) for said in names.config_key(key)]
+        if key in binary:
+            errors.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+        size += len(data[key].encode())
+    for key in sorted(binary):
+        errors += [invalid(f"binaryData[{key}]", key, said) for said in names.config_key(key)]
+        size += len(binary[key]) * 3 // 4
+    return errors + _check_size(size, "")
+
+
+def check_secret(secret: Document) -> list[FieldError]:
+    """Keys that are file names, what the type demands, and not too much."""
+    data = secret.get("data", {})
+    errors = []
+    for key in sorted(data):
+        errors += [invalid(f"data[{key}]", key, said) for said in names.config_key(key)]
+    errors += _check_size(sum(len(value) * 3 // 4 for value in data.values()), "data")
+    kind = secret.get("type", "")
+    errors += [required(f"data[{key}]") for key in _SECRET_KEYS.get(kind, ()) if key not in data]
+    if kind == "kubernetes.io/service-account-token" and not secret["metadata"].get("annotations", {}).get(
+        "kubernetes.io/service-account.name"
+    ):
+        errors.append(required("metadata.annotations[kubernetes.io/service-account.name]"))
+    if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
+        errors += [required("data[username]"), required("data[password]")]
+    return errors
+
+
+def _check_size(size: int, path: str) -> list[FieldError]:
+    if size <= _MOST_BYTES:
+        return []
+    return [FieldError(Cause.TOO_LONG, path or '""', f"Too long: may not be more than {_MOST_BYTES} bytes")]
+
+
+def check_immutable(new: Document, old: Document) -> list[FieldError]:
+    """What says of itself that it is immutable stays."""
+    if not old.get("immutable"):
+        return _check_type_kept(new, old)
+    errors = []
+    if not new.get("immutable"):
+        errors.append(forbidden_field("immutable", "field is immutable when `immutable` is set"))
+    for key in ("data", "binaryData"):
+        if new.get(key) != old.get(key):
+            errors.append(forbidden_field(key, "field is immutable when `immutable` is set"))
+    return errors + _check_type_kept(new, old)
+
+
+def _check_type_kept(new: Document, old: Document) -> list[FieldError]:
+    return [invalid("type", new.get("type", ""), IMMUTABLE)] if new.get("type") != old.get("type") else []
+
+
+def check_node(node: Document) -> list[FieldError]:
+    """Taints and addresses of a node."""
+    spec = node.get("spec", {})
+    errors = check_taints(spec.get("taints", []), "spec.taints")
+    for key in ("capacity", "allocatable"):
+        errors += check_amounts(node.get("status", {}).get(key, {}), f"status.{key}")
+    return errors
+
+
+def check_node_update(new: Document, old: Document) -> list[FieldError]:
+    """A node keeps its provider and address range."""
+    errors = []
+    for key in ("providerID", "podCIDR"):
+        before = old.get("spec", {}).get(key)
+        if before and new.get("spec", {}).get(key) != before:
+            errors.append(
+                forbidden_field(f"spec.{key}", "node updates may not change " + key + ' except from "" to valid')
+            )
+    return errors
+
+
+def check_budget(budget: Document) -> list[FieldError]:
+    """A disruption budget."""
+    spec = budget.get("spec", {})
+    errors = []
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        errors.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+    for key in ("minAvailable", "maxUnavailable"):
+        if key in spec:
+            errors += check_count_or_percent(spec[key], f"spec.{key}")
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
+        errors.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget")))
+    return errors + check_label_selector(spec.get("selector"), "spec.selector")
+
+
+def check_quota(quota: Document) -> list[FieldError]:
+    """A resource quota."""
+    errors = []
+    for name, amount in sorted(quota.get("spec", {}).get("hard", {}).items()):
+        where = f"spec.hard[{name}]"
+        errors += [invalid(where, name, said) for said in names.qualified_name(name)]
+        if amount.startswith("-"):
+            errors.append(invalid(where, amount, "must be greater than or equal to 0"))
+    return errors
+
+
+def check_limit_range(limit_range: Document) -> list[FieldError]:
+    """Least, default and most in their order."""
+    errors, seen = list[FieldError](), set[str]()
+    for index, item in enumerate(limit_range.get("spec", {}).get("limits") or ()):
+        where, kind = f"spec.limits[{index}]", item.get("type", "")
+        errors += [invalid(f"{where}.type", kind, said) for said in names.qualified_name(kind)]
+        if kind in seen:
+            errors.append(FieldError(Cause.DUPLICATE, f"{where}.type", f'Duplicate value: "{kind}"'))
+        seen.add(kind)
+        errors += _check_bounds(item, where)
+    return errors
+
+
+def _check_bounds(item: Document, path: str) -> list[FieldError]:
+    errors = []
+    order = ("min", "defaultRequest", "default", "max")
+    said = {"min": "min", "defaultRequest": "default request", "default": "default", "max": "max"}
+    for at, low in enumerate(order):
+        for high in order[at + 1 :]:
+            for name, amount in sorted(item.get(low, {}).items()):
+                bound = item.get(high, {}).get(name)
+                if bound is not None and quantity.parse(amount).value > quantity.parse(bound).value:
+                    where = f"{path}.{low}[{name}]"
+                    errors.append(
+                        invalid(where, amount, f"{said[low]} value {amount} is greater than {said[high]} value {bound}")
+                    )
+    return errors
+
+
+def check_lease(lease: Document) -> list[FieldError]:
+    """Positive durations."""
+    spec = lease.get("spec", {})
+    errors = []
+    if spec.get("leaseDurationSeconds", 1) <= 0:
+        errors.append(invalid("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], "must be greater than 0"))
+    if spec.get("leaseTransitions", 0) < 0:
+        errors.append(invalid("spec.leaseTransitions", spec["leaseTransitions"], "must be greater than or equal to 0"))
+    return errors
+
+
+def check_priority_class(priority_class: Document) -> list[FieldError]:
+    """A value below those of the system."""
+    value, name = priority_class.get("value", 0), priority_class["metadata"].get("name", "")
+    errors = []
+    if name.startswith("system-") and name not in ("system-cluster-critical", "system-node-critical"):
+        said = "priority class names with 'system-' prefix are reserved for system use only. error: "
+        errors.append(forbidden_field("metadata.name", f"{said}{name} is not a known system priority class"))
+    elif value > _HIGHEST_USER_PRIORITY and not name.startswith("system-"):
+        errors.append(
+            forbidden_field("value", f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}")
+        )
+    policy = priority_class.get("preemptionPolicy", "PreemptLowerPriority")
+    if policy not in ("Never", "PreemptLowerPriority"):
+        errors.append(not_supported("preemptionPolicy", policy, ("Never", "PreemptLowerPriority")))
+    return errors
+
+
+def check_runtime_class(runtime_class: Document) -> list[FieldError]:
+    """A handler's name."""
+    return [
+        invalid("handler", runtime_class.get("handler", ""), said)
+        for said in names.dns_label(runtime_class.get("handler", ""))
+    ]
+
+
+def check_runtime_class_update(new: Document, old: Document) -> list[FieldError]:
+    """The handler stays."""
+    if new.get("handler") != old.get("handler"):
+        return [invalid("handler", new.get("handler", ""), IMMUTABLE)]
+    return []
+
+
+def check_role(role: Document) -> list[FieldError]:
+    """Rules with verbs on something."""
+    errors = []
+    for index, rule in enumerate(role.get("rules") or ()):
+        where = f"rules[{index}]"
+        if not rule.get("verbs"):
+            errors.append(required(f"{where}.verbs", "verbs must contain at least one value"))
+        if rule.get("nonResourceURLs"):
+            if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+                errors.append(
+                    invalid(
+                        f"{where}.nonResourceURLs",
+                        rule["nonResourceURLs"],
+                        "rules cannot apply to both regular resources and non-resource URLs",
+                    )
+                )
+            continue
+        if not rule.get("apiGroups"):
+            errors.append(required(f"{where}.apiGroups", "resource rules must supply at least one api group"))
+        if not rule.get("resources"):
+            errors.append(required(f"{where}.resources", "resource rules must supply at least one resource"))
+    return errors
+
+
+def check_binding(binding: Document) -> list[FieldError]:
+    """A role and subjects."""
+    role, errors = binding.get("roleRef", {}), []
+    if role.get("apiGroup") != _RBAC:
+        errors.append(not_supported("roleRef.apiGroup", role.get("apiGroup", ""), (_RBAC,)))
+    allowed = ("Role", "ClusterRole") if binding["metadata"].get("namespace") else ("ClusterRole",)
+    if role.get("kind") not in allowed:
+        errors.append(not_supported("roleRef.kind", role.get("kind", ""), allowed))
+    if not role.get("name"):
+        errors.append(required("roleRef.name"))
+    for index, subject in enumerate(binding.get("subjects", ())):
+        errors += _check_subject(subject, f"subjects[{index}]", is_cluster=not binding["metadata"].get("namespace"))
+    return errors
+
+
+def _check_subject(subject: Document, path: str, *, is_cluster: bool) -> list[FieldError]:
+    kind, errors = subject.get("kind", ""), []
+    if not subject.get("name"):
+        errors.append(required(f"{path}.name"))
+    if kind == "ServiceAccount":
+        if is_cluster and not subject.get("namespace"):
+            errors.append(required(f"{path}.namespace"))
+    elif kind not in ("User", "Group"):
+        errors.append(not_supported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group")))
+    return errors
+
+
+def check_binding_update(new: Document, old: Document) -> list[FieldError]:
+    """The role of a binding stays."""
+    if new.get("roleRef") != old.get("roleRef"):
+        return [invalid("roleRef", new.get("roleRef"), "cannot change roleRef")]
+    return []
+
+
+def check_webhooks(configuration: Document) -> list[FieldError]:
+    """Each webhook: a name, where it is, what it wants."""
+    errors, seen = list[FieldError](), set[str]()
+    for index, webhook in enumerate(configuration.get("webhooks", ())):
+        where, name = f"webhooks[{index}]", webhook.get("name", "")
+        errors += _check_webhook(webhook, where)
+        if name in seen:
+            errors.append(FieldError(Cause.DUPLICATE, f"{where}.name", f'Duplicate value: "{name}"'))
+        seen.add(name)
+    return errors
+
+
+def _check_webhook(webhook: Document, path: str) -> list[FieldError]:
+    name, errors = webhook.get("name", ""), []
+    if len(name.split(".")) < 3:
+        errors.append(
+            invalid(f"{path}.name", name, "should be a domain with at least three segments separated by dots")
+        )
+    if not webhook.get("admissionReviewVersions"):
+        errors.append(required(f"{path}.admissionReviewVersions", "must specify one of v1, v1beta1"))
+    if webhook.get("sideEffects") not in ("None", "NoneOnDryRun"):
+        allowed = ("None", "NoneOnDryRun")
+        errors.append(
+            not_supported(f"{path}.sideEffects", webhook["sideEffects"], allowed)
+            if webhook.get("sideEffects")
+            else required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
+        )
+    if not 1 <= webhook.get("timeoutSeconds", 10) <= 30:
+        errors.append(
+            invalid(
+                f"{path}.timeoutSeconds",
+                webhook["timeoutSeconds"],
+                "the timeout value must be between 1 and 30 seconds",
+            )
+        )
+    for key, allowed in (("failurePolicy", ("Fail", "Ignore")), ("matchPolicy", ("Equivalent", "Exact"))):
+        if webhook.get(key) not in allowed:
+            errors.append(not_supported(f"{path}.{key}", webhook.get(key, ""), allowed))
+    client = webhook.get("clientConfig", {})
+    if ("url" in client) == ("service" in client):
+        errors.append(required(f"{path}.clientConfig", "exactly one of url or service is required"))
+    errors += check_label_selector(webhook.get("namespaceSelector"), f"{path}.namespaceSelector")
+    return errors + check_label_selector(webhook.get("objectSelector"), f"{path}.objectSelector")

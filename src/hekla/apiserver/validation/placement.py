@@ -1,0 +1,145 @@
+"""What is wrong with a pod's wishes for its place: affinity, tolerations, spread, gates."""
+
+from hekla.api.meta import Document
+from hekla.apiserver.fielderrors import FieldError, duplicate, invalid, not_supported, required
+from hekla.apiserver.validation import names
+from hekla.apiserver.validation.selectors import check_label_selector, check_node_selector, check_node_selector_term
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_REQUIRED, _PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+_WEIGHT = "must be in the range 1-100"
+
+
+def check_affinity(affinity: Document, path: str) -> list[FieldError]:
+    """Nodes and other pods."""
+    errors: list[FieldError] = []
+    if "nodeAffinity" in affinity:
+        errors += _check_node_affinity(affinity["nodeAffinity"], f"{path}.nodeAffinity")
+    for key in ("podAffinity", "podAntiAffinity"):
+        if key in affinity:
+            errors += _check_pod_affinity(affinity[key], f"{path}.{key}")
+    return errors
+
+
+def _check_node_affinity(affinity: Document, path: str) -> list[FieldError]:
+    errors = check_node_selector(affinity[_REQUIRED], f"{path}.{_REQUIRED}") if _REQUIRED in affinity else []
+    for index, wish in enumerate(affinity.get(_PREFERRED, ())):
+        where = f"{path}.{_PREFERRED}[{index}]"
+        errors += _check_weight(wish, where)
+        errors += check_node_selector_term(wish.get("preference", {}), f"{where}.preference")
+    return errors
+
+
+def _check_pod_affinity(affinity: Document, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, term in enumerate(affinity.get(_REQUIRED, ())):
+        errors += _check_pod_term(term, f"{path}.{_REQUIRED}[{index}]")
+    for index, wish in enumerate(affinity.get(_PREFERRED, ())):
+        where = f"{path}.{_PREFERRED}[{index}]"
+        errors += _check_weight(wish, where)
+        errors += _check_pod_term(wish.get("podAffinityTerm", {}), f"{where}.podAffinityTerm")
+    return errors
+
+
+def _check_weight(wish: Document, path: str) -> list[FieldError]:
+    weight = wish.get("weight", 0)
+    return [] if 1 <= weight <= 100 else [invalid(f"{path}.weight", weight, _WEIGHT)]
+
+
+def _check_pod_term(term: Document, path: str) -> list[FieldError]:
+    errors = check_label_selector(term.get("labelSelector"), f"{path}.labelSelector")
+    errors += check_label_selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
+    for name in term.get("namespaces", ()):
+        errors += [invalid(f"{path}.namespace", name, said) for said in names.dns_label(name)]
+    key = term.get("topologyKey", "")
+    if not key:
+        errors.append(required(f"{path}.topologyKey", "can not be empty"))
+    return errors + [invalid(f"{path}.topologyKey", key, said) for said in names.qualified_name(key)]
+
+
+def check_tolerations(tolerations: list[Document], path: str) -> list[FieldError]:
+    """Keys, operators, effects."""
+    return [error for index, one in enumerate(tolerations) for error in _check_toleration(one, f"{path}[{index}]")]
+
+
+def _check_toleration(one: Document, path: str) -> list[FieldError]:
+    errors = []
+    key, operator, effect = one.get("key", ""), one.get("operator", ""), one.get("effect", "")
+    if key:
+        errors += [invalid(f"{path}.key", key, said) for said in names.qualified_name(key)]
+    elif operator != "Exists":
+        said = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        errors.append(invalid(f"{path}.operator", operator, said))
+    if "tolerationSeconds" in one and effect != "NoExecute":
+        errors.append(invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
+    if operator in ("Equal", ""):
+        errors += [
+            invalid(f"{path}.operator", one.get("value", ""), said) for said in names.label_value(one.get("value", ""))
+        ]
+    elif operator == "Exists":
+        if one.get("value"):
+            errors.append(invalid(f"{path}.operator", one, "value must be empty when `operator` is 'Exists'"))
+    else:
+        errors.append(not_supported(f"{path}.operator", operator, ("Equal", "Exists")))
+    if effect and effect not in _EFFECTS:
+        errors.append(not_supported(f"{path}.effect", effect, _EFFECTS))
+    return errors
+
+
+def check_spread(constraints: list[Document], path: str) -> list[FieldError]:
+    """Skew, key, what to do, each pair once."""
+    errors, seen = list[FieldError](), set[str]()
+    for index, one in enumerate(constraints):
+        where, key, what = f"{path}[{index}]", one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")
+        if one.get("maxSkew", 0) <= 0:
+            errors.append(invalid(f"{where}.maxSkew", one.get("maxSkew", 0), "must be greater than zero"))
+        if not key:
+            errors.append(required(f"{where}.topologyKey", "can not be empty"))
+        if what not in ("DoNotSchedule", "ScheduleAnyway"):
+            errors.append(not_supported(f"{where}.whenUnsatisfiable", what, ("DoNotSchedule", "ScheduleAnyway")))
+        pair = f"{{{key}, {what}}}"
+        if pair in seen:
+            errors.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", pair))
+        seen.add(pair)
+        domains = one.get("minDomains")
+        if domains is not None and domains <= 0:
+            errors.append(invalid(f"{where}.minDomains", domains, "must be greater than zero"))
+        elif domains is not None and what != "DoNotSchedule":
+            said = f'can only use minDomains if whenUnsatisfiable=DoNotSchedule, not "{what}"'
+            errors.append(invalid(f"{where}.minDomains", domains, said))
+        errors += check_label_selector(one.get("labelSelector"), f"{where}.labelSelector")
+    return errors
+
+
+def check_gates(gates: list[Document], path: str) -> list[FieldError]:
+    """Qualified names, each once."""
+    errors, seen = list[FieldError](), set[str]()
+    for index, gate in enumerate(gates):
+        name = gate.get("name", "")
+        errors += [invalid(f"{path}[{index}]", name, said) for said in names.qualified_name(name)]
+        if name in seen:
+            errors.append(duplicate(f"{path}[{index}]", name))
+        seen.add(name)
+    return errors
+
+
+def check_taints(taints: list[Document], path: str) -> list[FieldError]:
+    """The taints of a node."""
+    errors, seen = list[FieldError](), set[tuple[str, str]]()
+    for index, taint in enumerate(taints):
+        where, key, effect = f"{path}[{index}]", taint.get("key", ""), taint.get("effect", "")
+        errors += [invalid(f"{where}.key", key, said) for said in names.qualified_name(key)]
+        errors += [
+            invalid(f"{where}.value", taint["value"], said) for said in names.label_value(taint.get("value", ""))
+        ]
+        if not effect:
+            errors.append(required(f"{where}.effect"))
+        elif effect not in _EFFECTS:
+            errors.append(not_supported(f"{where}.effect", effect, _EFFECTS))
+        if (key, effect) in seen:
+            errors.append(duplicate(where, taint))
+        seen.add((key, effect))
+    return errors

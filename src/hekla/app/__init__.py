@@ -1,0 +1,1 @@
+"""Composition roots and settings: the only place that wires."""

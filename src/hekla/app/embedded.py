@@ -1,0 +1,154 @@
+"""The embedded platform: everything in one process, wired here and nowhere else.
+
+    async with platform(settings) as running:      # DIR/kubeconfig is written, the API server answers
+        await running.ended()                      # until a feature dies; cancel to stop
+
+The API server comes up first and alone, so that `hekla up` is ready at once; the features start behind it and find
+it through an in-process client. What they are is listed in `features.py`.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from hekla import __version__
+from hekla.api.meta import Document
+from hekla.apiserver.admission import Reader, User
+from hekla.apiserver.admission_rules.webhooks import WebhookCaller
+from hekla.apiserver.auth.attributes import ADMINISTRATORS
+from hekla.apiserver.auth.authenticate import Authenticator
+from hekla.apiserver.auth.pki import Pki, ensure_pki, utc_now
+from hekla.apiserver.auth.rbac import RbacAuthorizer
+from hekla.apiserver.auth.rbac_source import StoredRoles
+from hekla.apiserver.auth.token_requests import TokenDesk
+from hekla.apiserver.auth.tokens import TokenSigner
+from hekla.apiserver.backend import random_uid
+from hekla.apiserver.reviews import Reviews
+from hekla.apiserver.server import ApiServer
+from hekla.apiserver.sqlite_store import SqliteStore
+from hekla.apiserver.store import Store
+from hekla.apiserver.strategies import builtin_strategies
+from hekla.app.admission import platform_rules
+from hekla.app.data_directory import DataDirectory
+from hekla.app.explaining import computed_resources
+from hekla.app.features import Features, run_features
+from hekla.app.first_objects import first_objects
+from hekla.app.settings import Settings
+from hekla.kube.api_client import ApiClient
+from hekla.kube.credentials import ClientCertificate
+from hekla.kube.errors import AlreadyExistsError
+from hekla.kube.in_process import InProcessTransport
+from hekla.kube.informer import Informers
+from hekla.kube.kubeconfig import write_kubeconfig
+from hekla.wire.server import Server
+from hekla.wire.tls import server_context
+
+log = structlog.get_logger(__name__)
+
+LOCAL_USER = User("system:hekla", (ADMINISTRATORS, "system:authenticated"))
+"""Who the features are when they call the API server inside this process."""
+
+STOP_GRACE_S = 5.0
+
+
+@dataclass
+class Platform:
+    """A platform that runs."""
+
+    settings: Settings
+    url: str
+    api: ApiServer
+    client: ApiClient
+    features: asyncio.Task[None]
+
+    async def ended(self) -> None:
+        """Return, or raise, when a feature has ended; none does on its own while all is well."""
+        await asyncio.shield(self.features)
+
+
+@asynccontextmanager
+async def platform(settings: Settings) -> AsyncIterator[Platform]:
+    """Run a platform for the length of a block; when it is entered the API server answers and the kubeconfig is there."""
+    directory = DataDirectory(settings.data_dir)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(directory.claimed())
+        pki = ensure_pki(directory.pki, utc_now())
+        store = SqliteStore(directory.state)
+        stack.push_async_callback(store.close)
+        features = Features(settings, directory, pki)
+        api = make_api_server(store, pki, features)
+        await api.start()
+        stack.push_async_callback(api.stop)
+        client = ApiClient(InProcessTransport(api.handle))
+        await create_first_objects(client)
+        server = Server()
+        context = server_context(pki.server.certificate, pki.server.key, pki.authority.certificate)
+        await server.start(api.handle, port=settings.port, or_any_port=True, ssl_context=context)
+        stack.push_async_callback(server.stop, STOP_GRACE_S)
+        url = f"https://127.0.0.1:{server.port}"
+        _write_kubeconfig(directory, pki, url)
+        directory.publish(url, __version__)
+        log.info("api server is ready", url=url, data_dir=str(directory.root))
+        features.api_port = server.port
+        running = asyncio.create_task(run_features(features, Informers(client), api), name="features")
+        stack.push_async_callback(_cancelled, running)
+        yield Platform(settings, url, api, client, running)
+
+
+def make_api_server(store: Store, pki: Pki, features: Features) -> ApiServer:
+    """The API server with authentication, RBAC and every admission rule."""
+    authorizer = RbacAuthorizer(StoredRoles(store))
+    signer = TokenSigner(pki.token_key.read_bytes())
+    authenticate = Authenticator(signer=signer, reader=None, clock=time.time, local_user=LOCAL_USER)
+    webhooks = WebhookCaller(
+        lambda namespace, name, port: service_address(api.backend, namespace, name, port), random_uid
+    )
+    desk = TokenDesk(signer, authenticate, lambda: api.backend, random_uid)
+    api = ApiServer(
+        store,
+        strategies=list(builtin_strategies().values()),
+        rules=platform_rules(authorizer, features.settings, webhooks),
+        authenticate=authenticate,
+        authorizer=authorizer,
+        proxy=features.proxy,
+        reviews=Reviews(review_token=desk.review, issue_token=desk.issue),
+        computed=computed_resources(lambda: features.scheduler, authorizer),
+    )
+    authenticate.reader = api.backend
+    return api
+
+
+def service_address(reader: Reader, namespace: str, name: str, port: int) -> tuple[str, int] | None:
+    """Where a service is reached from this process: its cluster address, which is a loopback address here."""
+    service = reader.get("services", namespace, name)
+    address = service["spec"].get("clusterIP") if service else None
+    return (address, port) if address and address != "None" else None
+
+
+async def create_first_objects(client: ApiClient) -> None:
+    """What every platform has: roles, Hekla's kinds, priority classes, queues. What exists already is left as it is."""
+
+    async def create(path: str, document: Document) -> None:
+        try:
+            await client.request("POST", path, document)
+        except AlreadyExistsError:
+            log.debug("exists already", path=path, name=document["metadata"]["name"])
+
+    for wave in first_objects():
+        await asyncio.gather(*(create(path, document) for path, document in wave))
+
+
+def _write_kubeconfig(directory: DataDirectory, pki: Pki, url: str) -> None:
+    admin = ClientCertificate(pki.admin.certificate.read_bytes(), pki.admin.key.read_bytes())
+    write_kubeconfig(
+        directory.kubeconfig, server=url, ca_pem=pki.authority.certificate.read_bytes(), client_certificate=admin
+    )
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,100 @@
+"""The features of the embedded platform: which run, what each is handed, and that one which dies takes all down.
+
+They share one set of informers, as the controllers of one process do; each is otherwise as separate as on a cluster.
+Each is imported when it starts, so that the API server answers first.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from hekla.apiserver.auth.pki import Pki
+from hekla.apiserver.calls import Call
+from hekla.apiserver.server import ApiServer
+from hekla.apiserver.status import StatusError
+from hekla.app.data_directory import DataDirectory
+from hekla.app.settings import Settings
+from hekla.kube.informer import Informers
+from hekla.wire.messages import Answer
+
+if TYPE_CHECKING:
+    from hekla.scheduler.batch import BatchScheduler
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class Features:
+    """What the features need, and the way to the node agent for requests that the API server passes on."""
+
+    settings: Settings
+    directory: DataDirectory
+    pki: Pki
+    api_port: int = 0
+    node_proxy: Callable[[Call], Answer | Awaitable[Answer]] | None = None
+    scheduler: "BatchScheduler | None" = None
+    """Who explains what waits, once it runs."""
+
+    def proxy(self, call: Call) -> Answer | Awaitable[Answer]:
+        """Logs, exec, attach, port-forward: the node agent's business, once it runs."""
+        if self.node_proxy is None:
+            raise StatusError(503, "ServiceUnavailable", "no node agent runs here; it was left out, or is not up yet")
+        return self.node_proxy(call)
+
+
+async def run_features(features: Features, informers: Informers, api: ApiServer) -> None:
+    """Run every feature that is not left out, until cancelled or one fails."""
+    without = features.settings.without
+    async with informers, asyncio.TaskGroup() as group:
+        for name, run in FEATURES.items():
+            if name not in without:
+                group.create_task(run(features, informers, api), name=name)
+        group.create_task(_forever(), name="platform")
+        log.info("features start", without=sorted(without))
+
+
+async def _run_controlplane(features: Features, informers: Informers, api: ApiServer) -> None:
+    from hekla.controlplane.controllers import run_controllers
+
+    await run_controllers(informers, ca_pem=features.pki.authority.certificate.read_bytes())
+
+
+async def _run_workloads(features: Features, informers: Informers, api: ApiServer) -> None:
+    from hekla.kube.runtime import run_reconcilers
+    from hekla.workloads.reconcilers import RECONCILERS
+
+    await run_reconcilers(informers, RECONCILERS, component="vc-controller-manager")
+
+
+async def _run_scheduler(features: Features, informers: Informers, api: ApiServer) -> None:
+    from hekla.scheduler.batch import BatchScheduler
+    from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
+
+    settings = SchedulerSettings(
+        scheduler_names=EMBEDDED_SCHEDULER_NAMES, configuration_file=features.settings.scheduler_conf
+    )
+    features.scheduler = BatchScheduler(informers, settings)
+    await features.scheduler.run()
+
+
+async def _run_node(features: Features, informers: Informers, api: ApiServer) -> None:
+    from hekla.app.nodes import run_nodes
+
+    await run_nodes(features, informers, api)
+
+
+async def _forever() -> None:
+    """The API server alone is a platform, too: it ends when it is told to."""
+    await asyncio.Event().wait()
+
+
+FEATURES: dict[str, Callable[[Features, Informers, ApiServer], Coroutine[None, None, None]]] = {
+    "node": _run_node,
+    "scheduler": _run_scheduler,
+    "workloads": _run_workloads,
+    "controlplane": _run_controlplane,
+}
+"""In the order of what a waiting user sees first."""

@@ -1,0 +1,36 @@
+"""How the platform logs: one event a line, key=value, to standard error; `--log-level debug` shows every decision."""
+
+import io
+import logging
+import sys
+from typing import TextIO, cast
+
+import structlog
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def configure_logging(level: str) -> None:
+    """Set up structlog for this process; the library's own default would paint colours into a file."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _StandardError())),
+        cache_logger_on_first_use=True,
+    )
+
+
+class _StandardError(io.TextIOBase):
+    """Whatever is standard error at the moment: one that was kept may have been closed since."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()

@@ -1,0 +1,135 @@
+"""The virtual nodes of the embedded platform, declared from the settings and served by one node agent."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hekla.api.core import Pod
+from hekla.apiserver.calls import Call
+from hekla.apiserver.server import ApiServer
+from hekla.apiserver.status import StatusError
+from hekla.app.own_service import publish_own_service
+from hekla.app.settings import Settings
+from hekla.kube.informer import Informers
+from hekla.kube.runtime import run_reconcilers
+from hekla.lib.quantity import from_bytes
+from hekla.node.agent import NodeAgent
+from hekla.node.endpoint import NodeEndpoint
+from hekla.node.provisioning import local_provisioner, reconcile_ephemeral_claims, reconcile_volume
+from hekla.node.registration import VirtualNode
+from hekla.node.service_proxy import ServiceProxy
+from hekla.node.volume_directories import VolumeDirectories
+from hekla.wire.messages import Answer
+
+if TYPE_CHECKING:
+    from hekla.app.features import Features
+
+API_HOST = "127.0.0.1"
+PODS_PER_NODE = "110"
+SIMULATED_CPU, SIMULATED_MEMORY = "64", "512Gi"
+
+
+def declared_nodes(settings: Settings) -> Iterator[VirtualNode]:
+    """Nodes that run real processes, then those that pretend."""
+    for number in range(settings.nodes):
+        yield VirtualNode(name=f"node-{number + 1}", capacity=_capacity(settings))
+    gpus = {"nvidia.com/gpu": str(settings.gpus_per_node)} if settings.gpus_per_node else {}
+    simulated = {"cpu": SIMULATED_CPU, "memory": SIMULATED_MEMORY, "pods": PODS_PER_NODE, **gpus}
+    for number in range(settings.simulated_nodes):
+        yield VirtualNode(name=f"sim-{number + 1:05d}", capacity=simulated, runtime="simulated")
+
+
+def _capacity(settings: Settings) -> dict[str, str]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    disk = os.statvfs(settings.data_dir)
+    capacity = {
+        "cpu": settings.cpu_per_node or str(os.cpu_count() or 1),
+        "memory": settings.memory_per_node or from_bytes(memory // 2**20 * 2**20),
+        "ephemeral-storage": from_bytes(disk.f_blocks * disk.f_frsize // 2**20 * 2**20),
+        "pods": PODS_PER_NODE,
+    }
+    if settings.gpus_per_node:
+        capacity["nvidia.com/gpu"] = str(settings.gpus_per_node)
+    return capacity
+
+
+async def run_nodes(features: "Features", informers: Informers, api: ApiServer) -> None:
+    """Serve the nodes until cancelled; their containers end with us."""
+
+    async def token_for(pod: Pod, audience: str, life_s: int) -> str:
+        path = f"/api/v1/namespaces/{pod.metadata.namespace}/serviceaccounts/{pod.spec.service_account_name}/token"
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
+        spec = {"expirationSeconds": life_s, "boundObjectRef": bound, **({"audiences": [audience]} if audience else {})}
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        return str((await informers.client.request("POST", path, request))["status"]["token"])
+
+    nodes = list(declared_nodes(features.settings))
+    if not nodes:
+        return
+    agent = NodeAgent(
+        informers.client,
+        informers,
+        nodes,
+        data_dir=features.directory.node,
+        token_source=token_for,
+        api_address=(API_HOST, features.api_port),
+        hidden=(features.directory.root,),
+    )
+    endpoint, services = NodeEndpoint(agent), ServiceProxy(informers, agent.record)
+    volumes = features.directory.node / "volumes"
+    directories = VolumeDirectories(informers, volumes)
+    features.node_proxy = NodeDoor(endpoint, services).answer
+    try:
+        await publish_own_service(informers.client, API_HOST, features.api_port)
+        await agent.start()
+        await services.start()
+        await directories.start()
+        storage = [local_provisioner(str(volumes)), reconcile_volume, reconcile_ephemeral_claims]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(agent.ended(), name="node agent")
+            group.create_task(run_reconcilers(informers, storage, component="hekla-node"), name="node storage")
+    finally:
+        features.node_proxy = None
+        await directories.close()
+        await services.close()
+        await agent.close()
+        await endpoint.close()
+
+
+class NodeDoor:
+    """Takes the requests that the API server passes on to the node that can answer them."""
+
+    def __init__(self, endpoint: NodeEndpoint, services: ServiceProxy) -> None:
+        self._endpoint, self._services = endpoint, services
+
+    async def answer(self, call: Call) -> Answer:
+        """Logs, exec, attach, port-forward and proxy of a pod, proxy of a service; the caller has been authorized."""
+        target = call.target
+        if target.resource == "services" and target.subresource == "proxy":
+            return await self._ask_service(call)
+        if target.resource != "pods":
+            raise StatusError(501, "NotImplemented", f"{target.resource}/{target.subresource} is not available here")
+        return await self._endpoint.answer(
+            target.subresource, target.namespace, target.name, call.request, path=target.tail
+        )
+
+    async def _ask_service(self, call: Call) -> Answer:
+        scheme, name, port = service_name_and_port(call.target.name)
+        backends = self._services.backends(call.target.namespace, name, port)
+        if backends is None:
+            raise StatusError(404, "NotFound", f'services "{name}" not found')
+        if not backends:
+            raise StatusError(503, "ServiceUnavailable", f'no endpoints available for service "{call.target.name}"')
+        if scheme == "https":
+            raise StatusError(501, "NotImplemented", f'service "{name}" is asked over http only; leave "https:" out')
+        host, number = backends[0]
+        return await self._endpoint.pass_on(host, number, call.target.tail, call.request)
+
+
+def service_name_and_port(text: str) -> tuple[str, str, str]:
+    """Scheme, name and port of `web`, `web:80`, `web:http` or `https:web:443`."""
+    parts = text.split(":")
+    if len(parts) == 3:
+        return parts[0] or "http", parts[1], parts[2]
+    return "http", parts[0], parts[1] if len(parts) == 2 else ""

@@ -1,0 +1,1 @@
+"""One module per command: its docstring is the help, its `run` is the command."""

@@ -1,0 +1,136 @@
+"""Delete objects, and wait until they are gone.
+
+Examples:
+
+  hekla delete vcjob train
+
+  hekla delete -f job.yaml
+
+  hekla delete pods -l app=web --wait=false
+
+  hekla delete deployment web --cascade=orphan
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hekla.cli.options import Files, Kubeconfig, Namespace, Recursive, Selector
+
+if TYPE_CHECKING:
+    from hekla.cli.connection import Connection
+
+CASCADE = {"background": "Background", "foreground": "Foreground", "orphan": "Orphan"}
+
+
+def run(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[TYPE[/NAME] [NAME...]]", show_default=False)] = None,
+    filename: Files = [],  # noqa: B006 - typer copies it
+    namespace: Namespace = "",
+    selector: Selector = "",
+    every: Annotated[bool, typer.Option("--all", help="Every object of the type in the namespace.")] = False,
+    recursive: Recursive = False,
+    cascade: Annotated[str, typer.Option("--cascade", help="background, foreground or orphan.")] = "background",
+    grace: Annotated[
+        int, typer.Option("--grace-period", help="Seconds a pod has to end; -1 is the pod's own wish.")
+    ] = -1,
+    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="What is gone already is fine.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the objects are gone.")] = True,
+    kubeconfig: Kubeconfig = "",
+) -> None:
+    """Delete objects."""
+    from hekla.cli.connection import run_connected
+    from hekla.cli.main import EXIT_USAGE, CommandError
+
+    if cascade not in CASCADE:
+        raise CommandError(f'--cascade is "{cascade}"; use background, foreground or orphan', EXIT_USAGE)
+    if bool(words) == bool(filename):
+        raise CommandError(
+            "say what to delete: TYPE NAME, TYPE/NAME, TYPE -l LABELS, TYPE --all, or -f FILE", EXIT_USAGE
+        )
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": CASCADE[cascade]}
+    if grace >= 0:
+        options["gracePeriodSeconds"] = grace
+    deletion = Deletion(namespace, selector, every, options, ignore_not_found)
+
+    async def work(connection: "Connection") -> None:
+        gone = await deletion.send(connection, words or [], filename, recursive=recursive)
+        if wait:
+            await deletion.wait(connection, gone)
+
+    run_connected(kubeconfig, work)
+
+
+class Deletion:
+    """Asks for deletions and waits for their end."""
+
+    def __init__(self, namespace: str, selector: str, every: bool, options: dict[str, Any], lenient: bool) -> None:
+        self.namespace, self.selector, self.every = namespace, selector, every
+        self.options, self.lenient = options, lenient
+
+    async def send(
+        self, connection: "Connection", words: list[str], files: list[str], *, recursive: bool
+    ) -> dict[str, str]:
+        """Ask for every deletion; returns path to uid of what is leaving."""
+        from hekla.kube.errors import NotFoundError
+
+        leaving: dict[str, str] = {}
+        for path, label in await self._targets(connection, words, files, recursive=recursive):
+            try:
+                answer = await connection.client.request("DELETE", path, self.options)
+            except NotFoundError:
+                if self.lenient:
+                    continue
+                raise
+            uid = answer.get("metadata", {}).get("uid") or (answer.get("details") or {}).get("uid", "")
+            leaving[path] = uid
+            typer.echo(f"{label} deleted")
+        return leaving
+
+    async def wait(self, connection: "Connection", leaving: dict[str, str]) -> None:
+        """Return when each is gone, or replaced by another of the same name."""
+        import asyncio
+
+        from hekla.kube.errors import NotFoundError
+
+        for path, uid in leaving.items():
+            pause_s = 0.05
+            while True:
+                try:
+                    found = await connection.client.request("GET", path)
+                except NotFoundError:
+                    break
+                if uid and found["metadata"]["uid"] != uid:
+                    break
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, 1.0)
+
+    async def _targets(
+        self, connection: "Connection", words: list[str], files: list[str], *, recursive: bool
+    ) -> list[tuple[str, str]]:
+        from hekla.cli.main import EXIT_USAGE, CommandError
+        from hekla.cli.manifests import read_manifests
+        from hekla.cli.resources import discover, parse_selection
+
+        catalogue = await discover(connection)
+        namespace = self.namespace or connection.default_namespace
+        found = []
+        for manifest in read_manifests(files, recursive=recursive) if files else ():
+            kind = catalogue.of_document(manifest.document, manifest.source).kind
+            metadata = manifest.document["metadata"]
+            found.append(
+                (kind.path(metadata.get("namespace") or namespace, metadata["name"]), _label(kind, metadata["name"]))
+            )
+        for selection in parse_selection(words, catalogue) if words else ():
+            kind, names = selection.served.kind, selection.names
+            if not names:
+                if not (self.selector or self.every):
+                    raise CommandError(f"name the {kind.plural}, or select them with -l LABELS or --all", EXIT_USAGE)
+                page = await connection.client.list_documents(kind, namespace, label_selector=self.selector)
+                names = tuple(one["metadata"]["name"] for one in page.items)
+            found += [(kind.path(namespace, name), _label(kind, name)) for name in names]
+        return found
+
+
+def _label(kind: Any, name: str) -> str:
+    return f'{kind.singular}{"." + kind.group if kind.group else ""} "{name}"'

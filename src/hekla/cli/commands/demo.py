@@ -1,0 +1,28 @@
+"""Play the demo: a platform starts, a gang of real processes trains, another waits its turn, and all ends by itself.
+
+Examples:
+
+  hekla demo
+"""
+
+
+def run() -> None:
+    """Play the demo."""
+    from hekla.app.data_directory import DataDirectoryError
+    from hekla.app.demo import DemoError, run_demo
+    from hekla.app.serving import PlatformError
+    from hekla.cli.main import CommandError
+    from hekla.kube.errors import KubeError
+
+    try:
+        run_demo()
+    except BaseExceptionGroup as group:
+        raise CommandError(f"the demo ended early: {_first(group)}") from None
+    except (DemoError, PlatformError, DataDirectoryError, KubeError) as error:
+        raise CommandError(f"the demo ended early: {error}") from None
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,33 @@
+"""Set or remove labels: KEY=VALUE sets one, KEY- removes it.
+
+Examples:
+
+  hekla label pod train-worker-0 tier=gold
+
+  hekla label node/node-0 zone=a --overwrite
+
+  hekla label pods -l app=web tier-
+"""
+
+from typing import Annotated
+
+import typer
+
+from hekla.cli.options import AllObjects, Kubeconfig, Namespace, Overwrite, Selector
+
+
+def run(
+    words: Annotated[list[str], typer.Argument(metavar="TYPE[/NAME] [NAME...] KEY=VALUE|KEY-...", show_default=False)],
+    namespace: Namespace = "",
+    selector: Selector = "",
+    every: AllObjects = False,
+    overwrite: Overwrite = False,
+    kubeconfig: Kubeconfig = "",
+) -> None:
+    """Set or remove labels."""
+    from hekla.cli.connection import run_connected
+    from hekla.cli.metadata_edits import MetadataEdit, split_words
+
+    named, changes = split_words(words, "hekla label pod web tier=gold")
+    edit = MetadataEdit("labels", "labeled", changes, overwrite)
+    run_connected(kubeconfig, lambda link: edit.all(link, named, namespace, selector=selector, every=every))

@@ -1,0 +1,110 @@
+"""Start the embedded platform: an API server, a scheduler, the controllers and nodes that run real processes.
+
+Examples:
+
+  hekla up
+
+  hekla up --detach --nodes 2 --gpus-per-node 8
+
+  hekla up --data-dir /tmp/h --nodes 0 --without scheduler
+
+  hekla up --simulated-nodes 1000
+
+  hekla up --scheduler-conf volcano-scheduler.conf
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hekla.app.settings import Settings, SettingsError, default_data_dir
+
+if TYPE_CHECKING:
+    from hekla.app.embedded import Platform
+
+HELP = Settings.field_help()
+
+
+def run(
+    detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready, and leave it running.")] = False,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help=HELP["data_dir"], show_default=False)] = None,
+    port: Annotated[int, typer.Option("--port", help=HELP["port"])] = Settings.port,
+    nodes: Annotated[int, typer.Option("--nodes", help=HELP["nodes"])] = Settings.nodes,
+    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", help=HELP["gpus_per_node"])] = Settings.gpus_per_node,
+    cpu_per_node: Annotated[str, typer.Option("--cpu-per-node", help=HELP["cpu_per_node"])] = Settings.cpu_per_node,
+    memory_per_node: Annotated[str, typer.Option("--memory-per-node", help=HELP["memory_per_node"])] = "",
+    simulated_nodes: Annotated[int, typer.Option("--simulated-nodes", help=HELP["simulated_nodes"])] = 0,
+    without: Annotated[list[str], typer.Option("--without", help=HELP["without"])] = [],  # noqa: B006 - typer copies it
+    scheduler_conf: Annotated[
+        Path | None, typer.Option("--scheduler-conf", help=HELP["scheduler_conf"], show_default=False)
+    ] = None,
+    log_level: Annotated[str, typer.Option("--log-level", help=HELP["log_level"])] = Settings.log_level,
+    ready_fd: Annotated[int, typer.Option("--ready-fd", hidden=True)] = -1,
+) -> None:
+    """Start the platform."""
+    from hekla.cli.main import EXIT_USAGE, CommandError
+
+    try:
+        settings = Settings(
+            data_dir=(data_dir or default_data_dir()).absolute(),
+            port=port,
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            cpu_per_node=cpu_per_node,
+            memory_per_node=memory_per_node,
+            simulated_nodes=simulated_nodes,
+            log_level=log_level,
+            scheduler_conf=checked_configuration(scheduler_conf) if scheduler_conf else None,
+            without=frozenset(part for one in without for part in one.split(",") if part),
+        )
+    except SettingsError as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
+    if detach:
+        start_and_leave(settings)
+    else:
+        serve(settings, ready_fd)
+
+
+def checked_configuration(file: Path) -> Path:
+    """The file's full path, if a scheduler can start by it."""
+    from hekla.cli.main import EXIT_USAGE, CommandError
+    from hekla.scheduler.configuration import ConfigurationError, parse_configuration
+    from hekla.scheduler.reload import read_file
+
+    try:
+        parse_configuration(read_file(file))
+    except ConfigurationError as error:
+        raise CommandError(f"--scheduler-conf {file}: {error}", EXIT_USAGE) from None
+    return file.absolute()
+
+
+def start_and_leave(settings: Settings) -> None:
+    """Start the platform in a session of its own and say where it is."""
+    from hekla.app.detached import start_detached
+    from hekla.app.serving import PlatformError
+    from hekla.cli.platform_errors import in_words
+
+    with in_words(PlatformError):
+        url = start_detached(settings)
+    typer.echo(started_text(url, settings))
+
+
+def serve(settings: Settings, ready_fd: int) -> None:
+    """Run until a signal comes; the first one ends in good order, a second at once."""
+    from hekla.app.serving import PlatformError, serve_platform
+    from hekla.cli.platform_errors import in_words
+
+    def ready(platform: "Platform") -> None:
+        if ready_fd < 0:
+            typer.echo(started_text(platform.url, settings) + "\nCtrl-C stops it.")
+
+    with in_words(PlatformError):
+        serve_platform(settings, ready, ready_fd=ready_fd)
+
+
+def started_text(url: str, settings: Settings) -> str:
+    """What to do next."""
+    kubeconfig = settings.data_dir / "kubeconfig"
+    lines = [f"hekla is ready at {url}", f"  export KUBECONFIG='{kubeconfig}'    # for kubectl and every other client"]
+    return "\n".join(lines)

@@ -1,0 +1,134 @@
+"""Wait until objects are as asked, or the time is up (exit code 124).
+
+Examples:
+
+  hekla wait pod/web --for=condition=Ready
+
+  hekla wait vcjob/train --for=phase=Completed --timeout=120s
+
+  hekla wait vcjob/train --for=jsonpath='{.status.succeeded}'=4
+
+  hekla wait pod/web --for=delete
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hekla.cli.options import Kubeconfig, Namespace, Selector
+
+if TYPE_CHECKING:
+    from hekla.api.meta import Document, Kind
+    from hekla.cli.connection import Connection
+
+
+def run(
+    words: Annotated[list[str], typer.Argument(metavar="TYPE/NAME...", show_default=False)],
+    condition: Annotated[
+        str, typer.Option("--for", help="condition=TYPE[=STATUS], phase=PHASE, jsonpath={PATH}=VALUE, delete.")
+    ],
+    timeout: Annotated[str, typer.Option("--timeout", help="How long: 30s, 5m, 1h.")] = "30s",
+    namespace: Namespace = "",
+    selector: Selector = "",
+    kubeconfig: Kubeconfig = "",
+) -> None:
+    """Wait for objects."""
+    import asyncio
+
+    from hekla.cli.connection import run_connected
+    from hekla.cli.durations import parse_duration
+    from hekla.cli.main import EXIT_TIMEOUT, CommandError
+
+    limit_s = parse_duration(timeout, "--timeout")
+    wanted = parse_condition(condition)
+
+    async def work(connection: "Connection") -> None:
+        try:
+            async with asyncio.timeout(limit_s):
+                await _wait_all(connection, words, namespace, selector, wanted)
+        except TimeoutError:
+            raise CommandError(
+                f"timed out after {timeout} waiting for {condition} on {' '.join(words)}", EXIT_TIMEOUT
+            ) from None
+
+    run_connected(kubeconfig, work)
+
+
+Wanted = Callable[["Document | None"], bool]
+
+
+def parse_condition(text: str) -> Wanted:
+    """The test that `--for` asks for, of an object or of its absence."""
+    from hekla.cli.main import EXIT_USAGE, CommandError
+
+    what, _, value = text.partition("=")
+    if text == "delete":
+        return lambda document: document is None
+    if what == "condition" and value:
+        kind, _, status = value.partition("=")
+        return lambda document: _has_condition(document, kind, status or "True")
+    if what == "phase" and value:
+        return lambda document: _phase(document) == value
+    if what == "jsonpath" and "}=" in value:
+        path, _, expected = value.rpartition("=")
+        return lambda document: _lookup(document, path) == expected.strip("'\"")
+    raise CommandError(
+        f'--for is "{text}"; use condition=TYPE, phase=PHASE, jsonpath={{PATH}}=VALUE or delete', EXIT_USAGE
+    )
+
+
+async def _wait_all(connection: "Connection", words: list[str], namespace: str, selector: str, wanted: Wanted) -> None:
+    from hekla.cli.resources import discover, parse_selection
+
+    namespace = namespace or connection.default_namespace
+    for selection in parse_selection(words, await discover(connection)):
+        kind, names = selection.served.kind, selection.names
+        if not names:
+            page = await connection.client.list_documents(kind, namespace, label_selector=selector)
+            names = tuple(one["metadata"]["name"] for one in page.items)
+        for name in names:
+            await _wait_one(connection, kind, name, namespace if kind.is_namespaced else "", wanted)
+            typer.echo(f"{kind.singular}{'.' + kind.group if kind.group else ''}/{name} condition met")
+
+
+async def _wait_one(connection: "Connection", kind: "Kind", name: str, namespace: str, wanted: Wanted) -> None:
+    """List, then watch from there: nothing that happens in between is missed. A watch that ends is begun anew."""
+    fields = f"metadata.name={name}"
+    while True:
+        page = await connection.client.list_documents(kind, namespace, field_selector=fields)
+        if wanted(page.items[0] if page.items else None):
+            return
+        events = connection.client.watch_documents(
+            kind, namespace, resource_version=page.resource_version, field_selector=fields
+        )
+        async for event in events:
+            if wanted(None if event.type == "DELETED" else event.object):
+                return
+
+
+def _has_condition(document: "Document | None", kind: str, status: str) -> bool:
+    found = ((document or {}).get("status") or {}).get("conditions") or []
+    return any(
+        str(c.get("type")).lower() == kind.lower() and str(c.get("status")).lower() == status.lower() for c in found
+    )
+
+
+def _phase(document: "Document | None") -> str:
+    status = (document or {}).get("status") or {}
+    state = status.get("state")
+    # a Volcano Job keeps its phase in status.state.phase, a Queue in status.state
+    return str(state.get("phase") if isinstance(state, dict) else state or status.get("phase"))
+
+
+def _lookup(document: "Document | None", path: str) -> str:
+    import re
+
+    value: Any = document or {}
+    for key in re.findall(r"\.((?:\\.|[^.\[\]{}])+)|\[(\d+)\]", path):
+        name, index = key
+        try:
+            value = value[int(index)] if index else value[name.replace("\\.", ".")]
+        except (KeyError, IndexError, TypeError):
+            return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)

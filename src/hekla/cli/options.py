@@ -1,0 +1,25 @@
+"""The options that many commands share, spelled once."""
+
+from typing import Annotated
+
+import typer
+
+Kubeconfig = Annotated[
+    str,
+    typer.Option("--kubeconfig", help="Path of a kubeconfig; the running platform's by default.", show_default=False),
+]
+Namespace = Annotated[
+    str, typer.Option("-n", "--namespace", help="The namespace; the kubeconfig's, else `default`.", show_default=False)
+]
+AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Look in every namespace.")]
+Selector = Annotated[
+    str, typer.Option("-l", "--selector", help="Labels to select by: app=web,tier!=back.", show_default=False)
+]
+Files = Annotated[
+    list[str],
+    typer.Option("-f", "--filename", help="File, folder, or - for standard input; repeatable.", show_default=False),
+]
+Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Look into subfolders.")]
+Output = Annotated[str, typer.Option("-o", "--output", help="json, yaml, name or wide.", show_default=False)]
+AllObjects = Annotated[bool, typer.Option("--all", help="Every object of the type in the namespace.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace values that are there already.")]

@@ -1,0 +1,71 @@
+"""An explanation in words: one screen that says what a job waits for, and what would let it start."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from hekla.cli.output import columns_text
+
+
+def why_text(found: dict[str, Any]) -> str:
+    """The explanation as people read it."""
+    return "\n".join(_lines(found))
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    verdict = {"Placed": "does not wait", "Starts": "is about to start", "Waits": "waits"}[found["verdict"]]
+    yield f"{found['metadata']['name'].replace('.', '/', 1)} in namespace {found['metadata']['namespace']} {verdict}"
+    yield ""
+    yield from (f"  {name:<8}{text}" for name, text in _facts(found) if text)
+    yield from _why(found)
+    yield from _remedies(found)
+    yield from _transitions(found)
+
+
+def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    queue, gang = found["queue"], found["gang"]
+    yield "phase", found["phase"]
+    place = f", place {queue['place']} of {queue['waiting']} that wait" if "place" in queue else ""
+    ahead = f"; ahead: {', '.join(queue['ahead'])}" if queue.get("ahead") else ""
+    yield "queue", f"{queue['name']}{place}{ahead}"
+    counts = ", ".join(f"{count} {status}" for status, count in gang["statuses"].items()) or "none made yet"
+    yield "pods", f"{gang['pods']} ({counts}); {gang['minAvailable']} must run together"
+    if found["verdict"] == "Waits" and not found["refusal"]:
+        yield "gang", f"{gang['placeable']} of the {gang['missing']} pods that are missing fit"
+
+
+def _why(found: dict[str, Any]) -> Iterator[str]:
+    nodes = found["nodes"]
+    if found["verdict"] != "Waits":
+        return
+    yield from ("", "Why")
+    if found["refusal"]:
+        yield f"  {found['refusal']['message']}"
+    yield from (f"  {lack['message']}" for lack in found["lacks"])
+    if nodes and "message" in nodes:
+        yield f"  {nodes['message']}"
+    elif nodes:
+        yield f"  pod {found['pod']} finds no node, {nodes['count']} looked at:"
+        reasons = sorted(nodes["reasons"], key=lambda reason: (-reason["nodes"], reason["message"]))
+        rows = [(f"    {one['nodes']}", one["message"], _some(one)) for one in reasons]
+        yield columns_text(["", "", ""], rows, show_headers=False)
+
+
+def _some(reason: dict[str, Any]) -> str:
+    """`n1, n2, n3 and 5 more`."""
+    more = reason["nodes"] - len(reason["examples"])
+    return ", ".join(reason["examples"]) + (f" and {more} more" if more > 0 else "")
+
+
+def _remedies(found: dict[str, Any]) -> Iterator[str]:
+    if found["remedies"]:
+        yield from ("", "Any one of these would let it start (tried on a copy of the cluster)")
+        yield from (f"  - {one['message']}" for one in found["remedies"])
+    elif found["verdict"] == "Waits" and not found["refusal"]:
+        yield from ("", "No single change that was tried would let it start.")
+
+
+def _transitions(found: dict[str, Any]) -> Iterator[str]:
+    if found["transitions"]:
+        yield from ("", "Lately")
+        rows = [(f"  {one['time']}", one["of"], one["condition"], one["reason"]) for one in found["transitions"]]
+        yield columns_text(["", "", "", ""], rows, show_headers=False)

@@ -1,0 +1,1 @@
+"""The controllers that a real cluster brings; they run in the embedded mode only."""

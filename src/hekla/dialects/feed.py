@@ -1,0 +1,298 @@
+"""Keeps a cluster of the engine true to the objects of an API server, change by change.
+
+Each `on_*` takes an object before and after a change, as informers tell it; objects may come in any order. What a
+change means for others (a claim that gets bound, a PodGroup that comes after its pods) is followed up here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+
+from hekla.api.core import Namespace, ResourceQuota
+from hekla.api.nodes import Node
+from hekla.api.pods import Pod
+from hekla.api.scheduling import PriorityClass
+from hekla.api.selectors import LabelSelector
+from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from hekla.api.volcano import scheduling
+from hekla.api.volcano.scheduling import PodGroup
+from hekla.api.volcano.topology import HyperNode
+from hekla.dialects.kubernetes import group_name, node_spec, task_spec, task_status
+from hekla.dialects.node_terms import selects
+from hekla.dialects.pod_volumes import claim_names
+from hekla.dialects.topology import domain_spec
+from hekla.dialects.volcano import DEFAULT_QUEUE, job_spec, lone_pod, lone_uid, namespace_quota, queue_of
+from hekla.lib.quantity import QuantityError
+from hekla.placement.cluster import Cluster
+from hekla.placement.model import Job, JobSpec, TaskStatus
+
+Key = tuple[str, str]
+
+
+class ClusterFeed:
+    """Translates changes of objects into changes of a cluster."""
+
+    def __init__(self, cluster: Cluster, *, scheduler_names: Iterable[str], default_queue: str = DEFAULT_QUEUE) -> None:
+        self.cluster = cluster
+        self.default_queue = default_queue
+        self.pods: dict[str, Pod] = {}
+        self.groups: dict[Key, PodGroup] = {}
+        self.queues: dict[str, scheduling.Queue] = {}
+        self.dirty: set[str] = set()
+        """Uids of jobs that changed since somebody took note."""
+
+        self._names = frozenset(scheduler_names)
+        self._others = Job(JobSpec(uid="", name="pods of other schedulers", queue="", has_group=False))
+        self._waiting_for_group: dict[Key, set[str]] = {}
+        self._uses_claim: dict[Key, set[str]] = {}
+        self._claims: dict[Key, PersistentVolumeClaim] = {}
+        self._volumes: dict[str, PersistentVolume] = {}
+        self._classes: dict[str, StorageClass] = {}
+        self._namespaces: dict[str, Namespace] = {}
+        self._priorities: dict[str, PriorityClass] = {}
+        self._selects_namespaces = False
+
+    # Changes
+
+    def on_node(self, old: Node | None, new: Node | None) -> None:
+        """A node came, changed or went."""
+        if new is not None:
+            self.cluster.put_node(node_spec(new))
+        elif old is not None:
+            self.cluster.remove_node(old.metadata.name)
+
+    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """A pod came, changed or went."""
+        if new is None:
+            if old is not None:
+                self._forget_pod(old)
+            return
+        self.pods[new.metadata.uid] = new
+        for name in claim_names(new):
+            self._uses_claim.setdefault((new.metadata.namespace, name), set()).add(new.metadata.uid)
+        if old is not None and self._differs_in_state_only(old, new):
+            self._update_state(new)
+        else:
+            self._put_pod(new)
+
+    def on_pod_group(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        """A gang came, changed or went."""
+        if new is None:
+            if old is not None:
+                self._forget_group(old)
+            return
+        key = (new.metadata.namespace, new.metadata.name)
+        self.groups[key] = new
+        spec = job_spec(new, self)
+        known = self.cluster.jobs.get(spec.uid)
+        if known is not None:
+            spec = replace(spec, phase=known.spec.phase)  # its phase is ours to write from now on
+        job = self.cluster.put_job(spec)
+        self.dirty.add(job.uid)
+        for uid in self._waiting_for_group.pop(key, set()):
+            if uid in self.pods:
+                self._put_pod(self.pods[uid])
+
+    def on_queue(self, old: scheduling.Queue | None, new: scheduling.Queue | None) -> None:
+        """A queue came, changed or went."""
+        if new is None:
+            if old is not None:
+                self.queues.pop(old.metadata.name, None)
+                self.cluster.remove_queue(old.metadata.name)
+            return
+        self.queues[new.metadata.name] = new
+        try:
+            self.cluster.put_queue(queue_of(new))
+        except QuantityError:
+            self.cluster.remove_queue(new.metadata.name)  # validation keeps such a queue out; jobs wait rather than err
+
+    def on_hyper_node(self, old: HyperNode | None, new: HyperNode | None) -> None:
+        """A domain of the network came, changed or went."""
+        if new is not None:
+            self.cluster.put_domain(domain_spec(new))
+        elif old is not None:
+            self.cluster.remove_domain(old.metadata.name)
+
+    def on_priority_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
+        """A priority class came, changed or went: groups that name it change with it."""
+        _put(self._priorities, old, new)
+        for group in list(self.groups.values()):
+            self.on_pod_group(group, group)
+
+    def on_resource_quota(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
+        """A namespace's quota came, changed or went."""
+        known = new or old
+        assert known is not None
+        quota = namespace_quota(new) if new is not None else None
+        if quota is not None:
+            self.cluster.put_namespace_quota(known.metadata.namespace, quota)
+        else:
+            self.cluster.remove_namespace_quota(known.metadata.namespace, known.metadata.name)
+
+    def on_claim(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        """A claim came, changed or went: its pods may now be placed elsewhere, or at all."""
+        claim = new or old
+        assert claim is not None
+        key = (claim.metadata.namespace, claim.metadata.name)
+        if new is None:
+            self._claims.pop(key, None)
+        else:
+            self._claims[key] = new
+        if old is None or new is None or (old.spec, old.metadata.annotations) != (new.spec, new.metadata.annotations):
+            self._reread(self._uses_claim.get(key, ()))
+
+    def on_volume(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        """A volume came, changed or went."""
+        _put(self._volumes, old, new)
+        if old is None or new is None or old.spec != new.spec:
+            self._reread(uid for uids in self._uses_claim.values() for uid in uids)
+
+    def on_storage_class(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        """A storage class came, changed or went."""
+        _put(self._classes, old, new)
+        self._reread(uid for uids in self._uses_claim.values() for uid in uids)
+
+    def on_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
+        """A namespace came, changed or went: pods that select namespaces by label may mean others now."""
+        _put(self._namespaces, old, new)
+        before = old.metadata.labels if old else None
+        after = new.metadata.labels if new else None
+        if self._selects_namespaces and before != after:
+            self._reread(list(self.pods))
+
+    # What pods are surrounded by (see `surroundings.py`)
+
+    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        """A claim, or None."""
+        return self._claims.get((namespace, name))
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        """A volume, or None."""
+        return self._volumes.get(name)
+
+    def volumes_of_class(self, name: str) -> list[PersistentVolume]:
+        """The volumes of a storage class, in order of name."""
+        return [v for _, v in sorted(self._volumes.items()) if v.spec.storage_class_name == name]
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        """A storage class, or None."""
+        return self._classes.get(name)
+
+    def namespaces(self, selector: LabelSelector) -> frozenset[str]:
+        """The namespaces that a selector selects now."""
+        self._selects_namespaces = True
+        return frozenset(name for name, ns in self._namespaces.items() if selects(selector, ns.metadata.labels))
+
+    def priority(self, class_name: str) -> int:
+        """The value of a priority class; of the global default for "", else 0."""
+        if class_name:
+            found = self._priorities.get(class_name)
+            return found.value if found is not None else 0
+        return max((p.value for p in self._priorities.values() if p.global_default), default=0)
+
+    # How it is done
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Whether the pod asks for this scheduler."""
+        return pod.spec.scheduler_name in self._names
+
+    def group_of(self, job: Job) -> PodGroup | None:
+        """The PodGroup that a job stands for."""
+        group = self.groups.get((job.spec.namespace, job.spec.name)) if job.spec.has_group else None
+        return group if group is not None and group.metadata.uid == job.uid else None
+
+    def _put_pod(self, pod: Pod) -> None:
+        job = self._job_of(pod)
+        if job is None:
+            self.cluster.remove_task(pod.metadata.uid)
+        else:
+            self.cluster.put_task(task_spec(pod, self), job)
+            self.dirty.add(job.uid)
+        lone = self.cluster.jobs.get(lone_uid(pod))
+        if lone is not None and not lone.tasks:
+            self.cluster.remove_job(lone.uid)  # the pod was given a group after we had met it
+
+    def _job_of(self, pod: Pod) -> Job | None:
+        """The job a pod belongs to; None for a pod that is none of our business, or waits for its group to appear."""
+        name = group_name(pod)
+        if name:
+            key = (pod.metadata.namespace, name)
+            group = self.groups.get(key)
+            if group is not None:
+                return self.cluster.jobs[group.metadata.uid]
+            self._waiting_for_group.setdefault(key, set()).add(pod.metadata.uid)
+        if name or not self.is_ours(pod):
+            return self._others if pod.spec.node_name else None
+        return self.cluster.put_job(lone_pod(pod, queue=self.default_queue))
+
+    def _update_state(self, pod: Pod) -> None:
+        """The short way for the many changes that only say how a pod fares."""
+        task = self.cluster.tasks.get(pod.metadata.uid)
+        if task is None or task.job is None:
+            self._put_pod(pod)
+            return
+        job, status = task.job, task_status(pod)
+        if (task.spec.status, task.spec.node) == (status, pod.spec.node_name):
+            return
+        self.dirty.add(job.uid)
+        if job is self._others and task.spec.node != pod.spec.node_name:
+            self._put_pod(pod)
+            return
+        self.cluster.put_state(task, status, pod.spec.node_name)
+
+    @staticmethod
+    def _differs_in_state_only(old: Pod, new: Pod) -> bool:
+        if old.metadata.labels != new.metadata.labels or old.metadata.annotations != new.metadata.annotations:
+            return False
+        spec = new.spec
+        if old.spec.node_name != spec.node_name:
+            spec = msgspec.structs.replace(spec, node_name=old.spec.node_name)
+        return old.spec == spec
+
+    def _forget_pod(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        self.pods.pop(uid, None)
+        task = self.cluster.tasks.get(uid)
+        if task is not None and task.job is not None:
+            self.dirty.add(task.job.uid)
+        self.cluster.remove_task(uid)
+        self.cluster.remove_job(lone_uid(pod))
+        for name in claim_names(pod):
+            _discard(self._uses_claim, (pod.metadata.namespace, name), uid)
+        _discard(self._waiting_for_group, (pod.metadata.namespace, group_name(pod)), uid)
+
+    def _forget_group(self, group: PodGroup) -> None:
+        key = (group.metadata.namespace, group.metadata.name)
+        if self.groups.get(key) is group or (
+            key in self.groups and self.groups[key].metadata.uid == group.metadata.uid
+        ):
+            del self.groups[key]
+        job = self.cluster.jobs.get(group.metadata.uid)
+        members = list(job.tasks) if job is not None else []
+        self.cluster.remove_job(group.metadata.uid)
+        for uid in members:
+            if uid in self.pods:
+                self._put_pod(self.pods[uid])
+
+    def _reread(self, uids: Iterable[str]) -> None:
+        for uid in list(uids):
+            pod = self.pods.get(uid)
+            if pod is not None and task_status(pod) is TaskStatus.PENDING:
+                self._put_pod(pod)
+
+
+def _put(store: dict, old, new) -> None:  # type: ignore[type-arg, no-untyped-def]  # any kind by name
+    if new is not None:
+        store[new.metadata.name] = new
+    elif old is not None:
+        store.pop(old.metadata.name, None)
+
+
+def _discard(index: dict[Key, set[str]], key: Key, uid: str) -> None:
+    """Take a uid out of an index, and its entry with the last one."""
+    uids = index.get(key)
+    if uids is not None:
+        uids.discard(uid)
+        if not uids:
+            del index[key]

@@ -1,0 +1,65 @@
+"""How much a pod asks for, by Kubernetes' arithmetic.
+
+    request = max(containers + sidecars, the largest moment of the init phase) + overhead
+
+Init containers run one after the other; a sidecar (an init container that restarts always) keeps running beside
+those that follow. What the pod itself declares for a resource replaces the sum.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from hekla.api.containers import Container, ResourceRequirements
+from hekla.api.pods import PodSpec
+from hekla.lib import quantity
+
+Amounts = dict[str, int]
+
+
+def pod_request(spec: PodSpec) -> Amounts:
+    """Amounts by resource in base units: cpu in milli, memory in bytes, everything else counted."""
+    running = _sum(requests(container.resources) for container in spec.containers)
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.init_containers:
+        asked = requests(container.resources)
+        if _is_sidecar(container):
+            sidecars = _sum((sidecars, asked))
+            peak = _max(peak, sidecars)
+        else:
+            peak = _max(peak, _sum((sidecars, asked)))
+    total = _max(_sum((running, sidecars)), peak)
+    if spec.resources is not None:
+        total |= requests(spec.resources)
+    return _sum((total, amounts(spec.overhead)))
+
+
+def requests(resources: ResourceRequirements | None) -> Amounts:
+    """What is promised; where only a limit is given, the limit."""
+    return amounts({**resources.limits, **resources.requests}) if resources is not None else {}
+
+
+def amounts(quantities: Mapping[str, str] | Mapping[str, str | int | float]) -> Amounts:
+    """Quantities as base units; raises `quantity.QuantityError`."""
+    return {name: amount(name, text) for name, text in quantities.items()}
+
+
+def amount(resource: str, written: str | int | float) -> int:
+    """One quantity in the base unit of its resource; YAML may have made a number of it."""
+    text = str(written)
+    return quantity.to_milli(text) if resource == "cpu" else quantity.to_int(text)
+
+
+def _is_sidecar(container: Container) -> bool:
+    return container.restart_policy == "Always"
+
+
+def _sum(parts: Iterable[Amounts]) -> Amounts:
+    total: Amounts = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+def _max(left: Amounts, right: Amounts) -> Amounts:
+    return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}

@@ -1,0 +1,56 @@
+"""What the meaning of a pod depends on outside the pod: claims, volumes, storage classes, namespaces, priorities."""
+
+from typing import Protocol
+
+from hekla.api.selectors import LabelSelector
+from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+
+class Surroundings(Protocol):
+    """A read-only view of the objects around pods."""
+
+    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        """A claim, or None."""
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        """A volume, or None."""
+
+    def volumes_of_class(self, name: str) -> list[PersistentVolume]:
+        """The volumes of a storage class, in order of name."""
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        """A storage class, or None."""
+
+    def namespaces(self, selector: LabelSelector) -> frozenset[str]:
+        """The names of the namespaces that a selector selects."""
+
+    def priority(self, class_name: str) -> int:
+        """The value of a priority class; of the global default for "", else 0."""
+
+
+class EmptySurroundings:
+    """Nothing around: for tests and for what-if questions about pods alone."""
+
+    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        """None."""
+        return None
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        """None."""
+        return None
+
+    def volumes_of_class(self, name: str) -> list[PersistentVolume]:
+        """None."""
+        return []
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        """None."""
+        return None
+
+    def namespaces(self, selector: LabelSelector) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    def priority(self, class_name: str) -> int:
+        """0."""
+        return 0

@@ -1,0 +1,148 @@
+"""Volcano's PodGroups and Queues as the engine's jobs and queues."""
+
+from collections.abc import Mapping
+
+from hekla.api.core import ResourceQuota
+from hekla.api.pods import Pod
+from hekla.api.selectors import LabelSelector
+from hekla.api.volcano import scheduling
+from hekla.api.volcano.scheduling import PodGroup
+from hekla.dialects.kubernetes import seconds
+from hekla.dialects.node_terms import label_requirements
+from hekla.dialects.pod_requests import amount, amounts
+from hekla.dialects.surroundings import Surroundings
+from hekla.dialects.topology import closeness
+from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.lib.quantity import QuantityError
+from hekla.placement.constraint import PodSelector
+from hekla.placement.model import JobPhase, JobSpec, NamespaceQuota, Queue, SubGroupPolicy
+
+DEFAULT_QUEUE = "default"
+
+
+def job_spec(group: PodGroup, around: Surroundings) -> JobSpec:
+    """A PodGroup as a job."""
+    spec, meta = group.spec, group.metadata
+    return JobSpec(
+        uid=meta.uid,
+        name=meta.name,
+        namespace=meta.namespace,
+        queue=spec.queue or DEFAULT_QUEUE,
+        priority=around.priority(spec.priority_class_name),
+        created=seconds(meta.creation_timestamp),
+        patience_s=_patience_s(meta.annotations),
+        min_available=spec.min_member,
+        role_minimums=spec.min_task_member,
+        subgroups=tuple(_policy(policy) for policy in spec.sub_group_policy),
+        min_resources=_minimum(group),
+        quota_asked=quota_amounts(group.spec.min_resources or {}),
+        closeness=closeness(spec.network_topology),
+        phase=_phase(group.status.phase),
+    )
+
+
+def lone_pod(pod: Pod, *, queue: str = DEFAULT_QUEUE) -> JobSpec:
+    """A pod without a PodGroup is a gang of one, in already."""
+    return JobSpec(
+        uid=lone_uid(pod),
+        name=pod.metadata.name,
+        namespace=pod.metadata.namespace,
+        queue=queue,
+        priority=pod.spec.priority or 0,
+        created=seconds(pod.metadata.creation_timestamp),
+        phase=JobPhase.INQUEUE,
+        has_group=False,
+    )
+
+
+def lone_uid(pod: Pod) -> str:
+    """The uid of the gang that a lone pod is."""
+    return f"pod:{pod.metadata.uid}"
+
+
+def queue_of(queue: scheduling.Queue) -> Queue:
+    """A Volcano queue. One without a state is open: nobody has closed it."""
+    return Queue(
+        name=queue.metadata.name,
+        weight=queue.spec.weight,
+        priority=queue.spec.priority,
+        parent=queue.spec.parent or "root",
+        is_open=queue.status.state in {"", scheduling.QueueState.OPEN},
+        capability=amounts(queue.spec.capability),
+        guarantee=amounts(queue.spec.guarantee.resource),
+        deserved=amounts(queue.spec.deserved),
+        is_reclaimable=queue.spec.reclaimable is not False,
+        path=_path(queue.metadata.annotations),
+        created=seconds(queue.metadata.creation_timestamp),
+        uid=queue.metadata.uid,
+    )
+
+
+def _patience_s(annotations: Mapping[str, str]) -> float | None:
+    """The job's own waiting time; one that is no duration above 0 counts as none."""
+    text = annotations.get("volcano.sh/sla-waiting-time") or annotations.get("sla-waiting-time")
+    try:
+        waiting_s = parse_duration(text).total_seconds() if text else 0.0
+    except DurationError:
+        return None
+    return waiting_s if waiting_s > 0 else None
+
+
+def namespace_quota(quota: ResourceQuota) -> NamespaceQuota | None:
+    """A ResourceQuota that bounds all pods alike; None for one with scopes."""
+    if quota.spec.scopes or quota.spec.scope_selector is not None:
+        return None
+    hard, used = quota.status.hard or quota.spec.hard, quota.status.used
+    return NamespaceQuota(name=quota.metadata.name, hard=quota_amounts(hard), used=quota_amounts(used))
+
+
+def quota_amounts(quantities: Mapping[str, str] | Mapping[str, str | int | float]) -> dict[str, int]:
+    """Quantities by the names of quotas, in the base unit of the resource that each is about; {} if one is none."""
+    try:
+        return {n: amount(n.removeprefix("requests.").removeprefix("limits."), q) for n, q in quantities.items()}
+    except QuantityError:
+        return {}
+
+
+def _path(annotations: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """The queue's place in the tree of hierarchical drf, `root/eng/dev` with weights `1/50/50`, without the root."""
+    names = annotations.get("volcano.sh/hierarchy", "").split("/")[1:]
+    weights = annotations.get("volcano.sh/hierarchy-weights", "").split("/")[1:]
+    if len(names) != len(weights) or not all(w.isascii() and w.isdigit() and len(w) < 10 for w in weights):
+        return ()  # admission keeps such a queue out; one that is there all the same stands below the root
+    return tuple((name, max(int(weight), 1)) for name, weight in zip(names, weights, strict=True))
+
+
+def _phase(text: str) -> JobPhase:
+    """The phase a group is in; one that nobody knows counts as not let in."""
+    return JobPhase(text) if text in set(JobPhase) else JobPhase.PENDING
+
+
+def _policy(policy: scheduling.SubGroupPolicy) -> SubGroupPolicy:
+    return SubGroupPolicy(
+        name=policy.name,
+        selector=_selector(policy.label_selector),
+        match_label_keys=tuple(policy.match_label_keys),
+        size=policy.sub_group_size or 1,
+        min_groups=policy.min_sub_groups or 0,
+        closeness=closeness(policy.network_topology),
+    )
+
+
+def _selector(selector: LabelSelector | None) -> PodSelector:
+    """The pods of a policy; a selector that cannot be understood selects none, and stops nobody else."""
+    try:
+        return PodSelector(label_requirements(selector) if selector else (), namespaces=None)
+    except ValueError:
+        return PodSelector(matches_nothing=True)
+
+
+def _minimum(group: PodGroup) -> dict[str, int] | None:
+    """MinResources by resource. Quota names (`count/pods`, `requests.cpu`) are no resources of nodes."""
+    if group.spec.min_resources is None:
+        return None
+    try:
+        named = amounts(group.spec.min_resources)
+    except QuantityError:
+        return None
+    return {name: value for name, value in named.items() if not name.startswith(("count/", "requests.", "limits."))}

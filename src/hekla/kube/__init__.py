@@ -1,0 +1,1 @@
+"""Talks to an API server: client, transports, informers, reconcile runtime, commands, leases."""

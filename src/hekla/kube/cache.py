@@ -1,0 +1,98 @@
+"""A local copy of all objects of a kind, with the indexes that decisions ask for. `informer.py` keeps it true."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from hekla.api.meta import Resource
+
+T = TypeVar("T", bound=Resource)
+ObjectKey = tuple[str, str]
+"""(namespace, name); the namespace of a cluster-wide object is empty."""
+
+
+def key_of(obj: Resource) -> ObjectKey:
+    """Where an object lives."""
+    return obj.metadata.namespace, obj.metadata.name
+
+
+def controller_uid(obj: Resource) -> str:
+    """The uid of the object's controller; empty if it has none."""
+    return next((owner.uid for owner in obj.metadata.owner_references if owner.controller), "")
+
+
+class Cache(Generic[T]):
+    """Objects by key, by namespace, by controller, and by any label somebody has asked for."""
+
+    def __init__(self) -> None:
+        self._objects: dict[ObjectKey, T] = {}
+        self._by_namespace: dict[str, set[ObjectKey]] = {}
+        self._by_controller: dict[str, set[ObjectKey]] = {}
+        self._by_label: dict[str, dict[str, set[ObjectKey]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._objects.values())
+
+    def keys(self) -> set[ObjectKey]:
+        """Where all objects live."""
+        return set(self._objects)
+
+    def get(self, namespace: str, name: str) -> T | None:
+        """One object."""
+        return self._objects.get((namespace, name))
+
+    def put(self, obj: T) -> T | None:
+        """Add or replace an object; returns the one before."""
+        old = self.remove(key_of(obj))
+        key = key_of(obj)
+        self._objects[key] = obj
+        for index, value in self._entries(obj):
+            index.setdefault(value, set()).add(key)
+        return old
+
+    def remove(self, key: ObjectKey) -> T | None:
+        """Forget an object; returns it."""
+        old = self._objects.pop(key, None)
+        if old is not None:
+            for index, value in self._entries(old):
+                keys = index[value]
+                keys.discard(key)
+                if not keys:
+                    del index[value]
+        return old
+
+    def list(self, namespace: str = "", labels: dict[str, str] | None = None) -> Sequence[T]:
+        """Objects of a namespace ("" for all) that carry all the labels, in order of namespace and name."""
+        candidates: Iterable[ObjectKey] = self._by_namespace.get(namespace, ()) if namespace else self._objects
+        for label, value in (labels or {}).items():
+            selected = self._label_index(label).get(value, set())
+            candidates = selected.intersection(candidates)
+        return [self._objects[key] for key in sorted(candidates)]
+
+    def owned(self, uid: str) -> Sequence[T]:
+        """Objects whose controller is `uid`, in order of namespace and name."""
+        return [self._objects[key] for key in sorted(self._by_controller.get(uid, ()))]
+
+    def _entries(self, obj: T) -> Iterator[tuple[dict[str, set[ObjectKey]], str]]:
+        if obj.metadata.namespace:
+            yield self._by_namespace, obj.metadata.namespace
+        uid = controller_uid(obj)
+        if uid:
+            yield self._by_controller, uid
+        for label, index in self._by_label.items():
+            value = obj.metadata.labels.get(label)
+            if value is not None:
+                yield index, value
+
+    def _label_index(self, label: str) -> dict[str, set[ObjectKey]]:
+        """The index of one label, built when it is first asked for and kept from then on."""
+        index = self._by_label.get(label)
+        if index is None:
+            index = self._by_label[label] = {}
+            for key, obj in self._objects.items():
+                value = obj.metadata.labels.get(label)
+                if value is not None:
+                    index.setdefault(value, set()).add(key)
+        return index

@@ -1,0 +1,180 @@
+"""Writes events about objects, so that `kubectl describe` tells what happened.
+
+One Event object per (object, type, reason, message), counted: its name is made from these, so that even another process
+counts on instead of starting anew. An object that provokes ever new messages is held to a few a minute.
+"""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import structlog
+
+from hekla.api.meta import Document
+from hekla.kube.api_client import ApiClient
+from hekla.kube.clock import Clock, rfc3339
+from hekla.kube.commands import Event, Target
+from hekla.kube.errors import AlreadyExistsError, KubeError, NotFoundError
+from hekla.kube.rate_limit import TokenBucket
+
+log = structlog.get_logger()
+
+MAX_PENDING = 4096
+MAX_REMEMBERED = 4096
+BURST = 25
+REFILL_S = 300.0
+"""An object may have 25 new events at once, then one in five minutes: client-go's figures."""
+
+MAX_MESSAGE = 1024
+"""Kubernetes refuses longer messages."""
+
+
+@dataclass(slots=True)
+class _Known:
+    name: str
+    count: int
+
+
+class EventRecorder:
+    """Takes events at once and writes them in the background. `run` does the writing."""
+
+    def __init__(self, client: ApiClient, clock: Clock, *, component: str) -> None:
+        self._client = client
+        self._clock = clock
+        self._component = component
+        self._pending: OrderedDict[tuple[Event, str], int] = OrderedDict()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._limits: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.dropped = 0
+        """Events not written because there were too many."""
+
+    def record(self, event: Event, component: str = "") -> None:
+        """Write this event soon; the same one again before that only counts."""
+        stable = _without_revision(event), component or self._component
+        if stable in self._pending:
+            self._pending[stable] += 1
+            return
+        if len(self._pending) >= MAX_PENDING:
+            self._pending.popitem(last=False)
+            self.dropped += 1
+        self._pending[stable] = 1
+        self._idle.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write events until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                (event, component), times = self._pending.popitem(last=False)
+                await self._write_or_log(event, component, times)
+            self._idle.set()
+
+    async def written(self) -> None:
+        """Wait until everything recorded so far has been written."""
+        await self._idle.wait()
+
+    async def _write_or_log(self, event: Event, component: str, times: int) -> None:
+        if not self._is_within_limit(event):
+            self.dropped += 1
+            return
+        try:
+            await self._write(event, component, times)
+        except KubeError as error:
+            # A namespace that is going away refuses new events; nobody misses them.
+            log.debug("event not written", reason=event.reason, about=event.target.name, why=str(error))
+
+    def _is_within_limit(self, event: Event) -> bool:
+        source = event.target.uid or f"{event.target.namespace}/{event.target.name}"
+        limit = self._limits.setdefault(source, TokenBucket(1 / REFILL_S, BURST))
+        self._limits.move_to_end(source)
+        if len(self._limits) > MAX_REMEMBERED:
+            self._limits.popitem(last=False)
+        return limit.take(self._clock.elapsed_s())
+
+    async def _write(self, event: Event, component: str, times: int) -> None:
+        identity = _identity(event)
+        known = self._known.get(identity)
+        if known is not None:
+            try:
+                await self._count_on(event, known, times)
+                return
+            except NotFoundError:
+                del self._known[identity]
+        known = _Known(f"{event.target.name[:230]}.{identity}", 0)
+        try:
+            await self._create(event, known.name, component, times)
+            known.count = times
+        except AlreadyExistsError:
+            stored = await self._client.request("GET", f"{_collection(event)}/{known.name}")
+            known.count = int(stored.get("count") or 1)
+            await self._count_on(event, known, times)
+        self._known[identity] = known
+        if len(self._known) > MAX_REMEMBERED:
+            self._known.popitem(last=False)
+
+    async def _create(self, event: Event, name: str, component: str, times: int) -> None:
+        now = rfc3339(self._clock.now())
+        document: Document = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": _namespace(event)},
+            "involvedObject": _reference(event.target),
+            "reason": event.reason,
+            "message": event.message[:MAX_MESSAGE],
+            "type": event.type,
+            "source": {"component": component},
+            "reportingComponent": component,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": times,
+        }
+        await self._client.request("POST", _collection(event), document)
+
+    async def _count_on(self, event: Event, known: _Known, times: int) -> None:
+        patch = {"count": known.count + times, "lastTimestamp": rfc3339(self._clock.now())}
+        path = f"{_collection(event)}/{known.name}"
+        await self._client.request("PATCH", path, patch, content_type="application/merge-patch+json")
+        known.count += times
+
+
+class SilentRecorder:
+    """Takes events and forgets them."""
+
+    def record(self, event: Event, component: str = "") -> None:
+        """Do nothing."""
+
+
+def _identity(event: Event) -> str:
+    target = event.target
+    text = "\0".join((target.kind.kind_info.resource, target.uid, target.name, event.type, event.reason, event.message))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _without_revision(event: Event) -> Event:
+    target = event.target
+    stable = Target(kind=target.kind, name=target.name, namespace=target.namespace, uid=target.uid)
+    return Event(stable, event.reason, event.message, event.type)
+
+
+def _namespace(event: Event) -> str:
+    return event.target.namespace or "default"
+
+
+def _collection(event: Event) -> str:
+    return f"/api/v1/namespaces/{_namespace(event)}/events"
+
+
+def _reference(target: Target) -> Document:
+    info = target.kind.kind_info
+    reference = {"apiVersion": info.api_version, "kind": info.kind, "name": target.name}
+    if target.namespace:
+        reference["namespace"] = target.namespace
+    if target.uid:
+        reference["uid"] = target.uid
+    return reference

@@ -1,0 +1,82 @@
+"""Declares reconcilers: pure functions from an object and the world to commands.
+
+    @reconciler(Job, owns=(Pod, PodGroup), reads=(Queue,))
+    def reconcile_job(job: Job, world: World, now: datetime) -> Iterator[Command]: ...
+
+`runtime.py` runs them: it watches, queues, backs off, retries conflicts, and does not reconcile an object again
+before its caches have seen the revisions of its own last commands (read your writes).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from hekla.api.meta import Resource
+from hekla.kube.commands import Command
+
+T = TypeVar("T", bound=Resource)
+
+
+class World(Protocol):
+    """A read-only view of the caches. Only kinds that the reconciler declared may be asked for."""
+
+    def get(self, kind: type[T], namespace: str, name: str) -> T | None:
+        """One object, or None; `namespace` is "" for cluster kinds."""
+
+    def list(self, kind: type[T], namespace: str = "", labels: dict[str, str] | None = None) -> Sequence[T]:
+        """Objects of a namespace ("" for all) that carry all the labels, in order of namespace and name."""
+
+    def owned(self, kind: type[T], uid: str) -> Sequence[T]:
+        """Objects whose controller is `uid`, in order of name."""
+
+
+Map = Callable[[Any], Iterator[tuple[str, str]]]
+"""From a changed object of another kind to the (namespace, name) of the objects to reconcile."""
+
+MapInWorld = Callable[[Any, World], Iterator[tuple[str, str]]]
+"""The same for objects that must be looked for: the services that select a pod, the quotas of its namespace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconciler:
+    """A declared reconciler, as the runtime sees it."""
+
+    name: str
+    kind: type[Resource]
+    owns: tuple[type[Resource], ...]
+    """Kinds whose objects, when they change, wake their controller."""
+
+    reads: tuple[type[Resource], ...]
+    """Kinds that may be read; a change wakes nothing unless `wakes` or `finds` maps it."""
+
+    wakes: dict[type[Resource], Map]
+    finds: dict[type[Resource], MapInWorld]
+    """Like `wakes`, for maps that need the world to find whom to wake."""
+
+    concerns: Callable[[Any, World], bool] | None
+    """Whether a changed object is worth a look at all; a cheap filter for kinds that change often."""
+
+    decide: Callable[[Any, World, datetime], Iterator[Command]]
+
+
+def reconciler(
+    kind: type[Resource],
+    *,
+    owns: tuple[type[Resource], ...] = (),
+    reads: tuple[type[Resource], ...] = (),
+    wakes: dict[type[Resource], Map] | None = None,
+    finds: dict[type[Resource], MapInWorld] | None = None,
+    concerns: Callable[[Any, World], bool] | None = None,
+    name: str = "",
+) -> Callable[[Callable[[Any, World, datetime], Iterator[Command]]], Reconciler]:
+    """Turn the function below into a `Reconciler`; its `decide` is the function itself, which tests call."""
+
+    def declare(decide: Callable[[Any, World, datetime], Iterator[Command]]) -> Reconciler:
+        label = name or decide.__name__.removeprefix("reconcile_")
+        return Reconciler(
+            name=label, kind=kind, owns=owns, reads=reads, wakes=wakes or {}, finds=finds or {}, concerns=concerns,
+            decide=decide,
+        )  # fmt: skip
+
+    return declare

@@ -1,0 +1,345 @@
+"""Runs reconcilers: watches what they declare, calls them when something changed, carries out what they yield.
+
+One object is reconciled by one worker at a time, and not again before the caches show what its last commands did (read
+your writes). Failures back off per object; a conflict is an ordinary reason to look again. What reconcilers are is said
+in `reconcile.py`; the queue is `work_queue.py`, the caches `informer.py`, the writing `execute.py`.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+from hekla.api.meta import OwnerReference, Resource
+from hekla.kube.cache import Cache, ObjectKey, key_of
+from hekla.kube.clock import Clock, SystemClock
+from hekla.kube.commands import Command, RequeueAfter
+from hekla.kube.errors import ApiError, ConflictError, KubeError, TransportError
+from hekla.kube.events import EventRecorder
+from hekla.kube.execute import CommandError, Done, Executor, is_ending
+from hekla.kube.informer import Informer, Informers
+from hekla.kube.reconcile import Map, MapInWorld, Reconciler, World
+from hekla.kube.work_queue import WorkQueue
+
+T = TypeVar("T", bound=Resource)
+log = structlog.get_logger()
+
+WORKERS = 32
+"""Objects of one kind that are reconciled at the same time."""
+
+CACHE_PATIENCE_S = 30.0
+"""How long an object waits for its caches to show its own writes before it is looked at anyway."""
+
+STOP_PATIENCE_S = 10.0
+"""How long running reconciles may take to end when the runtime is told to stop."""
+
+RECONCILES = Counter("hekla_reconciles_total", "Reconciles by outcome.", ["reconciler", "outcome"])
+COMMANDS = Counter("hekla_reconcile_commands_total", "Commands carried out.", ["reconciler", "command"])
+SECONDS = Histogram("hekla_reconcile_seconds", "Time of one reconcile, its commands included.", ["reconciler"])
+QUEUED = Gauge("hekla_reconcile_queue_length", "Objects waiting for a worker.", ["reconciler"])
+
+
+LONG_THOUGHT_S = 0.005
+REST_PER_THOUGHT = 9.0
+LONGEST_REST_S = 2.0
+"""A decision that took more than 5 ms is followed by nine times as long a rest for its object, at most 2 s."""
+
+
+class CacheWorld:
+    """The caches of one reconciler as its read-only world."""
+
+    def __init__(self, caches: dict[type[Resource], Cache[Any]], reconciler: str) -> None:
+        self._caches = caches
+        self._reconciler = reconciler
+
+    def get(self, kind: type[T], namespace: str, name: str) -> T | None:
+        """One object, or None."""
+        return self._cache(kind).get(namespace, name)
+
+    def list(self, kind: type[T], namespace: str = "", labels: dict[str, str] | None = None) -> Sequence[T]:
+        """Objects of a namespace ("" for all) that carry all the labels, in order."""
+        return self._cache(kind).list(namespace, labels)
+
+    def owned(self, kind: type[T], uid: str) -> Sequence[T]:
+        """Objects whose controller is `uid`, in order."""
+        return self._cache(kind).owned(uid)
+
+    def _cache(self, kind: type[T]) -> Cache[T]:
+        try:
+            return self._caches[kind]
+        except KeyError:
+            raise LookupError(
+                f"reconciler {self._reconciler!r} asks for {kind.__name__}, which it does not declare; "
+                f"add it to `owns` or `reads`"
+            ) from None
+
+
+class Runtime:
+    """Runs a set of reconcilers over shared informers until it is stopped.
+
+    `component` is who events come from; `{}` in it stands for the reconciler's name.
+    """
+
+    def __init__(
+        self,
+        informers: Informers,
+        reconcilers: Sequence[Reconciler],
+        *,
+        clock: Clock | None = None,
+        dice: random.Random | None = None,
+        workers: int = WORKERS,
+        component: str = "hekla",
+        field_manager: str = "hekla",
+    ) -> None:
+        clock, dice = clock or SystemClock(), dice or random.Random()
+        self._informers = informers
+        self._events = EventRecorder(informers.client, clock, component=component)
+        self._workers = workers
+        self._stop = asyncio.Event()
+        self.controllers = []
+        for spec in reconcilers:
+            name = component.replace("{}", spec.name)
+            executor = Executor(informers.client, self._events, field_manager=field_manager, component=name)
+            self.controllers.append(Controller(spec, informers, executor, clock, dice))
+
+    async def run(self) -> None:
+        """Reconcile until `stop` is called (then what runs may end) or the task is cancelled (then it ends at once)."""
+        work = asyncio.create_task(self._run_all(), name="reconcilers")
+        told = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
+            self._close()
+            await asyncio.wait({work}, timeout=STOP_PATIENCE_S)
+            if work.done():
+                await work
+        finally:
+            self._close()
+            told.cancel()
+            work.cancel()
+            await asyncio.gather(told, work, return_exceptions=True)
+
+    def stop(self) -> None:
+        """End in good order: no new reconcile starts, those that run may finish."""
+        self._stop.set()
+
+    async def idle(self) -> None:
+        """Wait until no controller has anything to do at this moment (delayed looks excepted)."""
+        await self._informers.synced()
+        while not all(controller.queue.is_idle for controller in self.controllers):
+            await asyncio.sleep(0.001)
+
+    async def _run_all(self) -> None:
+        recorder = asyncio.create_task(self._events.run(), name="events")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for controller in self.controllers:
+                    tasks.create_task(controller.run(self._workers), name=f"controller {controller.name}")
+            await self._events.written()
+        finally:
+            recorder.cancel()
+
+    def _close(self) -> None:
+        for controller in self.controllers:
+            controller.close()
+
+
+class Controller:
+    """One reconciler at work."""
+
+    def __init__(
+        self, spec: Reconciler, informers: Informers, executor: Executor, clock: Clock, dice: random.Random
+    ) -> None:
+        self.name = spec.name
+        self._spec = spec
+        self._executor = executor
+        self._clock = clock
+        self._dice = dice
+        self.queue = WorkQueue(dice=dice)
+        # Read when metrics are collected; setting it at each event cost a third of the event.
+        QUEUED.labels(spec.name).set_function(self.queue.__len__)
+        kinds = dict.fromkeys((spec.kind, *spec.owns, *spec.reads, *spec.wakes, *spec.finds))
+        self._informers: dict[type[Resource], Informer[Any]] = {kind: informers.of(kind) for kind in kinds}
+        self._by_resource = {kind.kind_info.resource: informer for kind, informer in self._informers.items()}
+        self._world = CacheWorld({kind: informer.cache for kind, informer in self._informers.items()}, spec.name)
+        self._handlers: list[tuple[Informer[Any], Any]] = []
+        self._rests_s: dict[ObjectKey, float] = {}
+
+    async def run(self, workers: int) -> None:
+        """Fill the caches, then work until closed."""
+        for informer in self._informers.values():
+            await informer.synced()
+        self._listen()
+        log.debug("controller runs", reconciler=self.name, objects=len(self._informers[self._spec.kind].cache))
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(workers):
+                tasks.create_task(self._work(), name=f"{self.name} {number}")
+
+    def close(self) -> None:
+        """Take nothing more."""
+        for informer, handler in self._handlers:
+            informer.remove_handler(handler)
+        self._handlers.clear()
+        self.queue.close()
+
+    def _listen(self) -> None:
+        self._hear(self._spec.kind, self._itself)
+        for kind in self._spec.owns:
+            self._hear(kind, self._owner)
+        for kind, waking in self._spec.wakes.items():
+            self._hear(kind, waking)
+        for kind, finding in self._spec.finds.items():
+            self._hear(kind, partial(_found, finding, self._world))
+
+    def _hear(self, kind: type[Resource], waking: Map) -> None:
+        def handler(old: Resource | None, new: Resource | None) -> None:
+            # Both sides: an object that moves to another owner or queue concerns the one it left as well.
+            for obj in (old, new):
+                if obj is not None:
+                    for key in waking(obj):
+                        self.queue.add(key)
+
+        informer = self._informers[kind]
+        informer.add_handler(handler)
+        self._handlers.append((informer, handler))
+
+    def _itself(self, obj: Resource) -> Iterator[ObjectKey]:
+        if self._spec.concerns is None or self._spec.concerns(obj, self._world):
+            yield key_of(obj)
+
+    def _owner(self, obj: Resource) -> Iterator[ObjectKey]:
+        info = self._spec.kind.kind_info
+        for owner in obj.metadata.owner_references:
+            if owner.controller and owner.kind == info.kind and _group_of(owner) == info.group:
+                yield (obj.metadata.namespace if info.is_namespaced else "", owner.name)
+
+    async def _work(self) -> None:
+        while (key := await self.queue.get()) is not None:
+            structlog.contextvars.bind_contextvars(reconciler=self.name)
+            done = await self._reconcile_or_back_off(key)
+            self._release_when_seen(key, done)
+            # A reconcile that finds nothing to do awaits nothing; thousands of them must not hold up a request.
+            await asyncio.sleep(0)
+
+    async def _reconcile_or_back_off(self, key: ObjectKey) -> Sequence[Done]:
+        outcome, done = "error", []
+        try:
+            with SECONDS.labels(self.name).time():
+                done = await self._reconcile(key)
+            self.queue.succeeded(key)
+            outcome = "ok"
+        except CommandError as error:
+            done = error.done
+            outcome = self._back_off(key, error.__cause__)
+        except Exception as error:  # noqa: BLE001 - the task boundary: a mistake with one object must not stop the rest
+            self._back_off(key, error)
+        RECONCILES.labels(self.name, outcome).inc()
+        return done
+
+    async def _reconcile(self, key: ObjectKey) -> list[Done]:
+        obj = self._world.get(self._spec.kind, *key)
+        if obj is None:
+            self.queue.forget(key)
+            return []
+        began_s = self._clock.elapsed_s()
+        commands = list(self._spec.decide(obj, self._world, self._clock.now()))
+        self._rest_after(key, self._clock.elapsed_s() - began_s)
+        for command in commands:
+            COMMANDS.labels(self.name, type(command).__name__).inc()
+        later = [command.seconds for command in commands if isinstance(command, RequeueAfter)]
+        to_do: list[Command] = [command for command in commands if not isinstance(command, RequeueAfter)]
+        done = await self._executor.run(to_do) if to_do else []
+        if later:
+            self.queue.add_after(key, max(min(later), 0.001))
+        return done
+
+    def _rest_after(self, key: ObjectKey, thought_s: float) -> None:
+        """An object that takes long to think about is thought about less often: changes gather meanwhile.
+
+        Without it a job of 4,000 pods was looked at after every change of any of them, and the loop did nothing else.
+        """
+        if thought_s > LONG_THOUGHT_S:
+            self._rests_s[key] = min(thought_s * REST_PER_THOUGHT, LONGEST_REST_S)
+
+    def _back_off(self, key: ObjectKey, error: BaseException | None) -> str:
+        wait_s = self.queue.add_failed(key)
+        about = {"reconciler": self.name, "namespace": key[0], "name": key[1], "retry_in_s": round(wait_s, 3)}
+        match error:
+            case ConflictError():
+                log.debug("object changed meanwhile", **about)
+                return "conflict"
+            case ApiError() if is_ending(error):
+                log.debug("namespace is ending", **about)
+            case ApiError() | TransportError():
+                log.info("command refused", why=str(error), **about)
+            case KubeError():
+                log.warning("command failed", why=str(error), **about)
+            case _:
+                log.error("reconcile failed", exc_info=error, **about)
+        return "error"
+
+    def _release_when_seen(self, key: ObjectKey, done: Sequence[Done]) -> None:
+        """Let the object be reconciled again once the caches show what was done, or after a while."""
+        mine = [(informer, one) for one in done if (informer := self._by_resource.get(one.kind.kind_info.resource))]
+        if not mine:
+            self._finish(key)
+            return
+        parking = _Parking(len(mine), lambda: self._finish(key))
+        parking.timer = asyncio.get_running_loop().call_later(CACHE_PATIENCE_S, self._late, key, parking)
+        for informer, one in mine:
+            if one.revision:
+                informer.when_seen(one.revision, parking.one_seen)
+            else:
+                informer.when_gone(one.key, one.uid, parking.one_seen)
+
+    def _late(self, key: ObjectKey, parking: "_Parking") -> None:
+        log.warning("caches do not show own writes", reconciler=self.name, namespace=key[0], name=key[1])
+        parking.release()
+
+    def _finish(self, key: ObjectKey) -> None:
+        rest_s = self._rests_s.pop(key, 0.0)
+        if rest_s:
+            asyncio.get_running_loop().call_later(rest_s, self._finish, key)
+            return
+        self.queue.done(key)
+        if self.queue.has_overflowed:
+            self.queue.refill(self._informers[self._spec.kind].cache.keys())
+
+
+class _Parking:
+    """Counts down what an object still waits for."""
+
+    def __init__(self, count: int, released: Any) -> None:
+        self._left = count
+        self._released = released
+        self.timer: asyncio.TimerHandle | None = None
+
+    def one_seen(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.release()
+
+    def release(self) -> None:
+        released, self._released = self._released, None
+        if released is not None:
+            if self.timer is not None:
+                self.timer.cancel()
+            released()
+
+
+async def run_reconcilers(
+    informers: Informers, reconcilers: Sequence[Reconciler], *, clock: Clock | None = None, component: str = "hekla"
+) -> None:
+    """Run reconcilers until cancelled."""
+    await Runtime(informers, reconcilers, clock=clock, component=component).run()
+
+
+def _found(finding: MapInWorld, world: World, obj: Resource) -> Iterator[ObjectKey]:
+    return finding(obj, world)
+
+
+def _group_of(owner: OwnerReference) -> str:
+    return owner.api_version.rpartition("/")[0]

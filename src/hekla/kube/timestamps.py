@@ -1,0 +1,23 @@
+"""Moments as Kubernetes writes them, to and from text. Pure, for decisions; `clock.py` says what time it is."""
+
+from datetime import UTC, datetime
+
+
+def rfc3339(moment: datetime) -> str:
+    """A moment as Kubernetes writes it in `metadata` and conditions: UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(moment: datetime) -> str:
+    """The same with microseconds, as leases and events.k8s.io write it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_rfc3339(text: str | None) -> datetime | None:
+    """The moment that an object's field names; None for an absent or unreadable one."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None

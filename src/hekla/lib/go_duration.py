@@ -1,0 +1,22 @@
+"""Durations as Go writes them (`1h30m`, `250ms`, `-1.5s`): what Kubernetes' and Volcano's fields and flags hold."""
+
+import re
+from datetime import timedelta
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+
+
+class DurationError(ValueError):
+    """The text is not a duration."""
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read a duration; raises DurationError."""
+    sign, body = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    if body == "0":
+        return timedelta()
+    parts = _PART.findall(body)
+    if not parts or "".join(number + unit for number, unit in parts) != body:
+        raise DurationError(f'"{text}" is not a duration; write it like "90s", "1h30m" or "250ms"')
+    return sign * timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))

@@ -1,0 +1,226 @@
+"""Asks containers how they are, and runs their hooks: exec, HTTP, TCP, gRPC, sleep.
+
+`pod_lifecycle.py` decides when to ask and what the answers mean.
+"""
+
+import asyncio
+import contextlib
+import ssl
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hekla.api.containers import (
+    Container,
+    ExecAction,
+    GRPCAction,
+    HTTPGetAction,
+    LifecycleHandler,
+    Probe,
+    SleepAction,
+    TCPSocketAction,
+)
+from hekla.api.scalars import IntOrString
+from hekla.node.runtimes import ExecError, ExecSession
+
+MAX_OUTPUT = 10 * 1024
+MAX_BODY = 10 * 1024
+HOOK_TIMEOUT_S = 60.0
+
+Exec = Callable[[Sequence[str]], Awaitable[ExecSession]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether a question was answered well, and what was said."""
+
+    is_healthy: bool
+    message: str = ""
+
+
+class Asked(Protocol):
+    """What a probe and a hook have in common."""
+
+    @property
+    def exec(self) -> ExecAction | None:
+        """A command."""
+
+    @property
+    def http_get(self) -> HTTPGetAction | None:
+        """A request."""
+
+    @property
+    def tcp_socket(self) -> TCPSocketAction | None:
+        """A connection."""
+
+
+async def ask(probe: Probe, container: Container, pod_ip: str, exec: Exec) -> Answer:
+    """One probe, within its own time limit."""
+    timeout_s = probe.timeout_seconds or 1
+    try:
+        async with asyncio.timeout(timeout_s):
+            if probe.grpc is not None:
+                return await _grpc(probe.grpc, pod_ip)
+            return await _act(probe, container, pod_ip, exec)
+    except TimeoutError:
+        return Answer(False, f"no answer within {timeout_s} s")
+
+
+async def run_hook(
+    handler: LifecycleHandler, container: Container, pod_ip: str, exec: Exec, *, within_s: float
+) -> Answer:
+    """A postStart or preStop hook."""
+    try:
+        async with asyncio.timeout(within_s):
+            if handler.sleep is not None:
+                return await _sleep(handler.sleep)
+            return await _act(handler, container, pod_ip, exec)
+    except TimeoutError:
+        return Answer(False, f"did not end within {within_s:g} s")
+
+
+async def _act(asked: Asked, container: Container, pod_ip: str, exec: Exec) -> Answer:
+    if asked.exec is not None:
+        return await _exec(asked.exec, exec)
+    if asked.http_get is not None:
+        return await _http(asked.http_get, container, pod_ip)
+    if asked.tcp_socket is not None:
+        host = asked.tcp_socket.host or pod_ip
+        return await _tcp(host, port_of(asked.tcp_socket.port, container))
+    return Answer(False, "names no action that this node knows")
+
+
+async def _sleep(action: SleepAction) -> Answer:
+    await asyncio.sleep(action.seconds)
+    return Answer(True)
+
+
+async def _exec(action: ExecAction, exec: Exec) -> Answer:
+    try:
+        session = await exec(action.command)
+    except ExecError as refusal:
+        return Answer(False, str(refusal))
+    try:
+        output = b""
+        while piece := (await session.read())[1]:
+            output = (output + piece)[:MAX_OUTPUT]
+        code = await session.wait()
+    finally:
+        await session.close()
+    return Answer(code == 0, output.decode("utf-8", "replace"))
+
+
+async def _tcp(host: str, port: int) -> Answer:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError as problem:
+        return Answer(False, f"dial tcp {host}:{port}: {_why(problem)}")
+    writer.close()
+    return Answer(True)
+
+
+async def _http(action: HTTPGetAction, container: Container, pod_ip: str) -> Answer:
+    port = port_of(action.port, container)
+    host = action.host or pod_ip
+    is_tls = action.scheme.upper() == "HTTPS"
+    url = f"{'https' if is_tls else 'http'}://{host}:{port}{action.path or '/'}"
+    try:
+        status, body = await _get(action, host, port, _lenient() if is_tls else None)
+    except (OSError, ValueError, asyncio.IncompleteReadError) as problem:
+        return Answer(False, f'Get "{url}": {_why(problem)}')
+    if 200 <= status < 400:
+        return Answer(True, body)
+    return Answer(False, f"HTTP probe failed with statuscode: {status}")
+
+
+async def _get(action: HTTPGetAction, host: str, port: int, tls: ssl.SSLContext | None) -> tuple[int, str]:
+    """A request without a client library: probes are small, many, and must not share connections."""
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=MAX_BODY * 2)
+    try:
+        headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/1.36", "Accept": "*/*", "Connection": "close"}
+        headers |= {each.name: each.value for each in action.http_headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        writer.write(f"GET {action.path or '/'} HTTP/1.1\r\n{lines}\r\n".encode())
+        words = (await reader.readline()).split(None, 2)
+        if len(words) < 2 or not words[1].isdigit():
+            raise ValueError("malformed HTTP response")
+        rest = await reader.read(MAX_BODY)
+        return int(words[1]), rest.partition(b"\r\n\r\n")[2].decode("utf-8", "replace")
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+def _lenient() -> ssl.SSLContext:
+    """Probes do not check certificates, as in Kubernetes."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def port_of(port: IntOrString | None, container: Container) -> int:
+    """A port by number, or by the name that the container gives it; 0 if there is none."""
+    if isinstance(port, int):
+        return port
+    named = {each.name: each.container_port for each in container.ports}
+    text = port or ""
+    return int(text) if text.isdigit() else named.get(text, 0)
+
+
+async def _grpc(action: GRPCAction, pod_ip: str) -> Answer:
+    """grpc.health.v1.Health/Check over plain HTTP/2, written out: one call is a dozen frames."""
+    try:
+        reader, writer = await asyncio.open_connection(pod_ip, action.port)
+    except OSError as problem:
+        return Answer(False, f"dial tcp {pod_ip}:{action.port}: {_why(problem)}")
+    try:
+        writer.write(_grpc_request(action.service, f"{pod_ip}:{action.port}"))
+        status = await _grpc_status(reader, writer)
+        return Answer(status == 1, "" if status == 1 else f"service is not serving (status {status})")
+    except (OSError, asyncio.IncompleteReadError):
+        return Answer(False, "the connection broke")
+    finally:
+        writer.close()
+
+
+def _grpc_request(service: str, authority: str) -> bytes:
+    def header(name: str, value: str) -> bytes:
+        return b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+
+    block = b"".join(
+        header(*pair)
+        for pair in ((":method", "POST"), (":scheme", "http"), (":path", "/grpc.health.v1.Health/Check"),
+                     (":authority", authority[:120]), ("content-type", "application/grpc"), ("te", "trailers"))
+    )  # fmt: skip
+    name = service.encode()[:120]
+    message = b"\x0a" + bytes([len(name)]) + name if name else b""
+    body = b"\x00" + struct.pack(">I", len(message)) + message
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    return preface + _frame(4, 0, 0, b"") + _frame(1, 4, 1, block) + _frame(0, 1, 1, body)
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+async def _grpc_status(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+    """The serving status of the first data frame; 0 (unknown) if the call ends without one."""
+    while True:
+        head = await reader.readexactly(9)
+        payload = await reader.readexactly(min(int.from_bytes(head[:3], "big"), MAX_BODY))
+        kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big") & 0x7FFF_FFFF
+        if kind == 4 and not flags & 1:
+            writer.write(_frame(4, 1, 0, b""))
+        elif kind == 0 and stream == 1 and len(payload) >= 7 and payload[5] == 0x08:
+            return payload[6]
+        elif kind in (3, 7) or (stream == 1 and flags & 1):
+            return 0
+
+
+def _why(problem: Exception) -> str:
+    if isinstance(problem, ConnectionRefusedError):
+        return "connect: connection refused"
+    return str(getattr(problem, "strerror", "") or problem)

@@ -1,0 +1,69 @@
+"""What an image's name means on a node without a registry: a registered root file system, or the host's own.
+
+Hekla pulls nothing. An administrator registers a directory under a name (`python:3.12` -> /srv/roots/python-3.12); every
+other image runs on the host's file system, read-only, and an event says so. Commands are looked up in PATH, which leads
+with the virtual environment that Hekla runs in: so `python` finds Python with NumPy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DEFAULT_COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "alpine": ("/bin/sh",),
+    "bash": ("bash",),
+    "busybox": ("sh",),
+    "debian": ("bash",),
+    "nginx": ("nginx", "-g", "daemon off;"),
+    "pause": ("sleep", "infinity"),
+    "pytorch": ("bash",),
+    "python": ("python3",),
+    "redis": ("redis-server",),
+    "ubuntu": ("bash",),
+}
+"""What well-known images run when a pod names no command; looked for on the host like any other command."""
+
+HOST_ROOTFS = "HostRootfs"
+"""The reason of the event that tells that an image's name was not followed."""
+
+
+@dataclass(frozen=True)
+class ImageRegistry:
+    """Root file systems by image name."""
+
+    roots: Mapping[str, Path] = field(default_factory=dict)
+
+    @classmethod
+    def of_directory(cls, directory: Path) -> "ImageRegistry":
+        """Every `<name>/<tag>` (a `/` of the name written as `__`) below a directory is a root file system."""
+        roots = {}
+        for tagged in sorted(directory.glob("*/*")) if directory.is_dir() else []:
+            roots[f"{tagged.parent.name.replace('__', '/')}:{tagged.name}"] = tagged
+        return cls(roots)
+
+    def rootfs_of(self, image: str) -> Path | None:
+        """The directory registered for an image; None is the host's own."""
+        return next((self.roots[name] for name in _spellings(image) if name in self.roots), None)
+
+    def default_command(self, image: str) -> tuple[str, ...]:
+        """What the image would run by itself, if that is known; for a registered one it is its `.command` file."""
+        rootfs = self.rootfs_of(image)
+        if rootfs is not None and (rootfs / ".command").is_file():
+            return tuple((rootfs / ".command").read_text().splitlines())
+        name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+        return DEFAULT_COMMANDS.get(name, ())
+
+    def sentence_for(self, image: str) -> str:
+        """What an event says of an image that is not registered."""
+        return (
+            f'image "{image}" is not registered on this node and was not pulled; '
+            "the container runs on the host's own file system, read-only"
+        )
+
+
+def _spellings(image: str) -> list[str]:
+    name = image.partition("@")[0]
+    for prefix in ("docker.io/library/", "docker.io/", "library/"):
+        name = name.removeprefix(prefix)
+    last = name.rpartition("/")[2]
+    return [image, name] if ":" in last else [image, name, f"{name}:latest"]

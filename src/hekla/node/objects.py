@@ -1,0 +1,166 @@
+"""What pods refer to, out of the informers' caches: config maps, secrets, services, claims, names, tokens.
+
+A cache may be a moment behind a pod that names an object made just before it; so what is missing there is asked of the
+API server itself before anybody is told that it does not exist.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from hekla.api.core import ConfigMap, Secret, Service
+from hekla.api.discovery import EndpointSlice
+from hekla.api.meta import Resource
+from hekla.api.nodes import Node
+from hekla.api.pods import Pod
+from hekla.api.storage import PersistentVolume, PersistentVolumeClaim
+from hekla.kube.client import Client
+from hekla.kube.errors import ApiError, NotFoundError
+from hekla.kube.informer import Informers
+from hekla.node.addresses import LoopbackAddresses
+from hekla.node.names import NameTable
+from hekla.node.references import CONFIG_MAP, SECRET, Lookup, references_of
+from hekla.node.volumes import Tokens
+
+T = TypeVar("T", bound=Resource)
+
+TOKEN_S = 3607
+"""How long a mounted token lives; refreshed when four fifths have passed."""
+
+TokenSource = Callable[[Pod, str, int], Awaitable[str]]
+"""A token for a pod's service account: pod, audience (or ""), seconds."""
+
+
+class Objects:
+    """Reads for pods."""
+
+    def __init__(
+        self,
+        informers: Informers,
+        client: Client,
+        addresses: LoopbackAddresses,
+        *,
+        token_source: TokenSource | None,
+        api_address: tuple[str, int],
+    ) -> None:
+        self._client, self._addresses = client, addresses
+        self._token_source = token_source or self._request_token
+        self._api_address = api_address
+        self.pods = informers.of(Pod)
+        self.services = informers.of(Service)
+        self.slices = informers.of(EndpointSlice)
+        self.config_maps = informers.of(ConfigMap)
+        self.secrets = informers.of(Secret)
+        self.claims = informers.of(PersistentVolumeClaim)
+        self.volumes = informers.of(PersistentVolume)
+        self.nodes = informers.of(Node)
+        self._names: NameTable | None = None
+        self._tokens: dict[tuple[str, str, str], tuple[float, str]] = {}
+
+    async def synced(self) -> None:
+        """Wait until every cache has been filled."""
+        for informer in (
+            self.services,
+            self.slices,
+            self.config_maps,
+            self.secrets,
+            self.claims,
+            self.volumes,
+            self.nodes,
+            self.pods,
+        ):
+            await informer.synced()
+
+    def labels_of_node(self, name: str) -> dict[str, str]:
+        """What the node is labelled with by now: people label nodes, and the scheduler heeds it."""
+        node = self.nodes.cache.get("", name)
+        return {} if node is None else node.metadata.labels
+
+    def names(self) -> NameTable:
+        """Who is called what now; computed when it is first asked for after a change."""
+        if self._names is None:
+            self._names = NameTable.of(
+                self.services.cache, self.pods.cache, self.slices.cache, self._addresses.by_pod()
+            )
+        return self._names
+
+    def names_changed(self) -> None:
+        """Compute the names anew when they are next asked for."""
+        self._names = None
+
+    async def lookup(self, pod: Pod) -> Lookup:
+        """What this pod may refer to."""
+        namespace = pod.metadata.namespace
+        config_maps: dict[str, ConfigMap] = {}
+        secrets: dict[str, Secret] = {}
+        for kind, name in references_of(pod):
+            if kind == CONFIG_MAP:
+                await self._find(ConfigMap, namespace, name, self.config_maps.cache.get(namespace, name), config_maps)
+            elif kind == SECRET:
+                await self._find(Secret, namespace, name, self.secrets.cache.get(namespace, name), secrets)
+        host, port = self._api_address
+        services = () if pod.spec.enable_service_links is False else tuple(self.services.cache.list(namespace))
+        return Lookup(config_maps=config_maps, secrets=secrets, services=services, api_host=host, api_port=port)
+
+    async def _find(self, kind: type[T], namespace: str, name: str, cached: T | None, into: dict[str, T]) -> None:
+        if cached is None:
+            try:
+                cached = await self._client.get(kind, name, namespace)
+            except NotFoundError:
+                return
+        into[name] = cached
+
+    def volume_of_claim(self, namespace: str, claim: str) -> PersistentVolume | None:
+        """The volume bound to a claim."""
+        found = self.claims.cache.get(namespace, claim)
+        if found is None or found.status.phase != "Bound":
+            return None
+        return self.volumes.cache.get("", found.spec.volume_name)
+
+    async def tokens(self, pod: Pod) -> Tokens:
+        """The service-account tokens that the pod's projected volumes want."""
+        wanted = [
+            (volume.name, source.service_account_token)
+            for volume in pod.spec.volumes
+            for source in (volume.projected.sources if volume.projected else ())
+            if source.service_account_token is not None
+        ]
+        return {
+            (name, token.path): await self._token(pod, token.audience, token.expiration_seconds or TOKEN_S)
+            for name, token in wanted
+        }
+
+    async def _token(self, pod: Pod, audience: str, lifetime_s: int) -> str:
+        key = (pod.metadata.uid, audience, str(lifetime_s))
+        now = asyncio.get_running_loop().time()
+        made_at, token = self._tokens.get(key, (float("-inf"), ""))
+        if now - made_at > 0.8 * lifetime_s:
+            token = await self._token_source(pod, audience, lifetime_s)
+            self._tokens[key] = (now, token)
+        return token
+
+    def forget(self, pod_uid: str) -> None:
+        """The pod is gone."""
+        for key in [key for key in self._tokens if key[0] == pod_uid]:
+            del self._tokens[key]
+
+    async def _request_token(self, pod: Pod, audience: str, lifetime_s: int) -> str:
+        """Ask the API server; one that serves no tokens leaves the file empty."""
+        account = pod.spec.service_account_name or "default"
+        namespace = pod.metadata.namespace
+        spec = {
+            "expirationSeconds": lifetime_s,
+            "audiences": [audience] if audience else [],
+            "boundObjectRef": {
+                "apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid,
+            },
+        }  # fmt: skip
+        document = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        try:
+            answer = await self._client.request("POST", path, document)
+        except ApiError as refusal:
+            if refusal.code in (404, 405):
+                return ""
+            raise
+        return str(answer.get("status", {}).get("token", ""))

@@ -1,0 +1,283 @@
+"""Carries out what `pod_lifecycle.decide` planned for one pod, and says what came of it as events of the record."""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from hekla.api.containers import Container
+from hekla.api.pods import Pod
+from hekla.api.storage import PersistentVolume
+from hekla.kube.client import Client
+from hekla.kube.clock import Clock
+from hekla.kube.errors import KubeError, NotFoundError
+from hekla.lib import quantity
+from hekla.node.addresses import LoopbackAddresses
+from hekla.node.admission import DeviceLedger, gpu_environment, gpu_request
+from hekla.node.container_builder import build
+from hekla.node.health import HOOK_TIMEOUT_S, ask, run_hook
+from hekla.node.images import HOST_ROOTFS, ImageRegistry
+from hekla.node.names import hosts_file
+from hekla.node.objects import Objects
+from hekla.node.pod_lifecycle import (
+    Action,
+    AskProbe,
+    DeletePod,
+    PreparePlace,
+    RemovePlace,
+    RunPostStart,
+    StartContainer,
+    StopContainer,
+)
+from hekla.node.pod_record import (
+    Exit,
+    Exited,
+    NotPrepared,
+    PlaceFailed,
+    PlaceReady,
+    PlaceRemoved,
+    PodEvent,
+    PostStartEnded,
+    Probed,
+    ProbeKind,
+    Started,
+    containers_of,
+    probe_of,
+)
+from hekla.node.runtimes import ConfigError, ContainerKey, ExecError, ExecSession, StartError, VolumeError
+from hekla.node.status_writer import StatusWriter
+from hekla.node.tracked import TrackedPod
+from hekla.node.volumes import VolumeMaker, payload_of
+
+log = structlog.get_logger()
+
+MAX_STARTING = 32
+"""Containers being started at the same time; more would only take turns on the processors."""
+
+Tell = Callable[[Pod, str, str, str], None]
+"""Record an event: pod, type, reason, message."""
+
+
+class PodActions:
+    """The hands of the agent."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        clock: Clock,
+        objects: Objects,
+        addresses: LoopbackAddresses,
+        images: ImageRegistry,
+        statuses: StatusWriter,
+        tell: Tell,
+    ) -> None:
+        self._client, self._clock, self._objects = client, clock, objects
+        self._addresses, self._images, self._statuses, self._tell = addresses, images, statuses, tell
+        self._devices: dict[str, DeviceLedger] = {}
+        self._starting = asyncio.Semaphore(MAX_STARTING)
+
+    async def carry_out(self, tracked: TrackedPod, action: Action) -> PodEvent | None:
+        """Do one thing; the event says how it went, None that there is nothing to say."""
+        match action:
+            case PreparePlace():
+                return await self._prepare(tracked)
+            case StartContainer(name, attempt):
+                async with self._starting:
+                    return await self._start(tracked, containers_of(tracked.pod)[name], attempt)
+            case StopContainer(name, grace_s, reason):
+                await self._stop(tracked, containers_of(tracked.pod)[name], grace_s, reason)
+            case RunPostStart(name):
+                return await self._post_start(tracked, containers_of(tracked.pod)[name])
+            case AskProbe(name, kind):
+                return await self._ask(tracked, containers_of(tracked.pod)[name], kind)
+            case RemovePlace():
+                return await self._remove(tracked)
+            case DeletePod():
+                await self._delete(tracked)
+        return None
+
+    async def refresh_volumes(self, tracked: TrackedPod) -> None:
+        """Bring config maps, secrets, tokens and own fields up to date in a running pod."""
+        try:
+            await self._make_volumes(tracked)
+        except (ConfigError, VolumeError, KubeError) as problem:
+            log.info("volumes not refreshed", pod=tracked.pod.metadata.name, error=str(problem))
+
+    def release_devices(self, tracked: TrackedPod) -> None:
+        """Its GPUs may go to others."""
+        ledger = self._devices.get(tracked.node.name)
+        if ledger is not None:
+            ledger.release(tracked.uid)
+
+    def write_hosts(self, tracked: TrackedPod) -> None:
+        """Bring the pod's names up to date, in place: the file is bound into the containers."""
+        shared = self._objects.names().lines_for(tracked.pod.metadata.namespace)
+        text = hosts_file(tracked.pod, tracked.record.pod_ip or self._addresses.of(tracked.uid), shared)
+        if text != tracked.hosts_text:
+            with tracked.hosts_file.open("r+b" if tracked.hosts_file.exists() else "wb") as file:
+                file.write(text.encode())
+                file.truncate()
+            tracked.hosts_text = text
+
+    async def _prepare(self, tracked: TrackedPod) -> PodEvent:
+        host_network = tracked.pod.spec.host_network
+        address = tracked.node.address if host_network else self._addresses.of(tracked.uid)
+        if not tracked.is_real:
+            return PlaceReady(address)
+        try:
+            tracked.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            await self._make_volumes(tracked)
+            self.write_hosts(tracked)
+        except (ConfigError, VolumeError, OSError, KubeError) as problem:
+            self._tell(tracked.pod, "Warning", "FailedMount", f"MountVolume.SetUp failed: {problem}")
+            return PlaceFailed(str(problem))
+        return PlaceReady(address)
+
+    async def _make_volumes(self, tracked: TrackedPod) -> None:
+        pod = tracked.pod
+        if not pod.spec.volumes:
+            return
+        lookup = await self._objects.lookup(pod)
+        tokens = await self._objects.tokens(pod)
+        maker = VolumeMaker(tracked.directory / "volumes", pod, lambda claim: self._claimed(pod, claim))
+        for volume in pod.spec.volumes:
+            payload = payload_of(volume, tracked.myself(), lookup, tokens)
+            tracked.places[volume.name] = await asyncio.to_thread(maker.make, volume, payload)
+
+    def _claimed(self, pod: Pod, claim: str) -> PersistentVolume | None:
+        return self._objects.volume_of_claim(pod.metadata.namespace, claim)
+
+    async def _start(self, tracked: TrackedPod, container: Container, attempt: int) -> PodEvent:
+        pod, name = tracked.pod, container.name
+        try:
+            spec = build(
+                container,
+                tracked.myself(),
+                await self._objects.lookup(pod),
+                attempt=attempt,
+                # a simulated pod has no files, so nothing is mounted
+                places=tracked.places if tracked.is_real else None,
+                rootfs=self._images.rootfs_of(container.image),
+                hosts_file=tracked.hosts_file if tracked.is_real else None,
+                devices=self._device_variables(tracked, container),
+                default_command=self._default_command(tracked, container),
+            )
+        except ConfigError as problem:
+            self._tell(pod, "Warning", "Failed", f"Error: {problem}")
+            return NotPrepared(name, "CreateContainerConfigError", str(problem), attempt)
+        self._tell_image(tracked, container)
+        try:
+            container_id = await tracked.runtime.start(spec)
+        except StartError as refusal:
+            message = f'failed to start container "{name}": {refusal}'
+            self._tell(pod, "Warning", "Failed", f"Error: {message}")
+            end = Exit(code=128, reason="StartError", message=message, finished_at=self._now())
+            return Exited(name, end, attempt)
+        if tracked.is_real:
+            self._tell(pod, "Normal", "Created", f"Created container: {name}")
+            self._tell(pod, "Normal", "Started", f"Started container {name}")
+        return Started(name, container_id, attempt)
+
+    def _default_command(self, tracked: TrackedPod, container: Container) -> tuple[str, ...]:
+        return self._images.default_command(container.image) if tracked.is_real else ("simulated",)
+
+    def _tell_image(self, tracked: TrackedPod, container: Container) -> None:
+        if tracked.is_real and self._images.rootfs_of(container.image) is None:
+            subject = (HOST_ROOTFS, container.image)
+            if subject not in tracked.told:
+                tracked.told.add(subject)
+                self._tell(tracked.pod, "Normal", HOST_ROOTFS, self._images.sentence_for(container.image))
+
+    def _device_variables(self, tracked: TrackedPod, container: Container) -> dict[str, str]:
+        resource, count = gpu_request(container)
+        if not count:
+            return {}
+        ledger = self._devices.setdefault(tracked.node.name, DeviceLedger())
+        capacity = quantity.to_int(tracked.node.capacity.get(resource, "0"))
+        indices = ledger.take(resource, capacity, tracked.uid, container.name, count)
+        if indices is None:
+            raise ConfigError(f"{count} {resource} were promised, but fewer are free on node {tracked.node.name}")
+        return gpu_environment(resource, indices)
+
+    async def _stop(self, tracked: TrackedPod, container: Container, grace_s: float, reason: str) -> None:
+        key = tracked.key(container.name)
+        if key is None:
+            return
+        self._tell(tracked.pod, "Normal", "Killing", _killing(container.name, reason))
+        began = asyncio.get_running_loop().time()
+        hook = container.lifecycle.pre_stop if container.lifecycle else None
+        if hook is not None and grace_s > 0:
+            answer = await run_hook(
+                hook, container, tracked.record.pod_ip, self._exec_in(tracked, key), within_s=grace_s
+            )
+            if not answer.is_healthy:
+                self._tell(tracked.pod, "Warning", "FailedPreStopHook", f"PreStopHook failed: {answer.message}")
+        left_s = grace_s - (asyncio.get_running_loop().time() - began)
+        # a hook that used up the grace leaves two seconds, as the kubelet does
+        floor_s = 2.0 if hook is not None and grace_s > 0 else 0.0
+        signal = container.lifecycle.stop_signal if container.lifecycle else ""
+        await tracked.runtime.stop(key, grace_s=max(left_s, floor_s), signal=signal or "SIGTERM")
+
+    async def _post_start(self, tracked: TrackedPod, container: Container) -> PodEvent | None:
+        key = tracked.key(container.name)
+        hook = container.lifecycle.post_start if container.lifecycle else None
+        if key is None or hook is None:
+            return None
+        answer = await run_hook(
+            hook, container, tracked.record.pod_ip, self._exec_in(tracked, key), within_s=HOOK_TIMEOUT_S
+        )
+        if not answer.is_healthy:
+            self._tell(tracked.pod, "Warning", "FailedPostStartHook", f"PostStartHook failed: {answer.message}")
+        return PostStartEnded(container.name, answer.is_healthy, key.attempt)
+
+    async def _ask(self, tracked: TrackedPod, container: Container, kind: ProbeKind) -> PodEvent | None:
+        key, probe = tracked.key(container.name), probe_of(container, kind)
+        if key is None or probe is None:
+            return None
+        answer = await ask(probe, container, tracked.record.pod_ip, self._exec_in(tracked, key))
+        if not answer.is_healthy:
+            message = f"{kind.value.capitalize()} probe failed: {answer.message}"
+            self._tell(tracked.pod, "Warning", "Unhealthy", message)
+        return Probed(container.name, kind, answer.is_healthy, answer.message, key.attempt)
+
+    def _exec_in(
+        self, tracked: TrackedPod, key: ContainerKey
+    ) -> "Callable[[Sequence[str]], asyncio.Future[ExecSession]]":
+        async def run(argv: Sequence[str]) -> ExecSession:
+            if not argv:
+                raise ExecError("the command is empty")
+            return await tracked.runtime.exec(key, argv)
+
+        return lambda argv: asyncio.ensure_future(run(argv))
+
+    async def _remove(self, tracked: TrackedPod) -> PodEvent:
+        await self._statuses.written(tracked.uid)
+        self.release_devices(tracked)
+        await tracked.runtime.remove(tracked.uid)
+        if tracked.is_real:
+            await asyncio.to_thread(shutil.rmtree, tracked.directory, ignore_errors=True)
+        return PlaceRemoved()
+
+    async def _delete(self, tracked: TrackedPod) -> None:
+        if tracked.is_orphan:
+            return
+        meta = tracked.pod.metadata
+        await self._statuses.written(tracked.uid)
+        try:
+            await self._client.delete(Pod, meta.name, meta.namespace, grace_s=0, uid=meta.uid)
+        except NotFoundError:
+            return
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _killing(name: str, reason: str) -> str:
+    why = {
+        "LivenessProbeFailed": "failed liveness probe, will be restarted",
+        "StartupProbeFailed": "failed startup probe, will be restarted",
+        "FailedPostStartHook": "FailedPostStartHook",
+    }.get(reason)
+    return f"Container {name} {why}" if why else f"Stopping container {name}"

@@ -1,0 +1,244 @@
+"""Registers virtual nodes and keeps them alive: Node objects, their conditions, and leases.
+
+`node_document` and `status_document` decide (pure); `Registrar` writes. A lease a node, renewed in slices spread over the
+period, so that thousands of nodes cost a steady trickle and no burst; the Node object itself is written only when it
+changes and every five minutes, as the kubelet does.
+"""
+
+import asyncio
+import os
+import platform
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+import structlog
+
+from hekla import __version__
+from hekla.api.coordination import Lease
+from hekla.api.meta import Document
+from hekla.api.nodes import Node
+from hekla.kube.client import Client, PatchType
+from hekla.kube.clock import Clock, rfc3339, rfc3339_micro
+from hekla.kube.errors import AlreadyExistsError, KubeError, NotFoundError
+
+log = structlog.get_logger()
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_DURATION_S = 40
+RENEW_EVERY_S = 10.0
+STATUS_EVERY_S = 300.0
+AT_ONCE = 32
+"""Requests in flight while many nodes register or renew."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VirtualNode:
+    """A node as its owner declares it: any name, any capacity."""
+
+    name: str
+    capacity: Mapping[str, str]
+    """Resources by name, as quantities: cpu, memory, pods, ephemeral-storage, nvidia.com/gpu, ..."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Mapping[str, str]] = ()
+    runtime: str = "process"
+    """The runtime of pods that name no runtimeClassName."""
+
+    address: str = "127.0.0.1"
+    endpoint_port: int = 0
+    """Where the node's endpoint listens, if it does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What this host lets the node do, for its conditions and labels."""
+
+    rung: str
+    isolation: str
+    limits: str
+
+
+def node_document(node: VirtualNode, standing: Standing) -> Document:
+    """The Node object without its status."""
+    labels = {
+        "kubernetes.io/hostname": node.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": architecture(),
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": architecture(),
+        "hekla.dev/runtime": node.runtime,
+        "hekla.dev/isolation": standing.rung,
+        **node.labels,
+    }
+    spec: Document = {"taints": [dict(each) for each in node.taints]} if node.taints else {}
+    metadata = {"name": node.name, "labels": labels, "annotations": dict(node.annotations)}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+
+
+def status_document(node: VirtualNode, standing: Standing, now: datetime, since: datetime) -> Document:
+    """What the node offers and how it is."""
+    capacity = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "100Gi", **node.capacity}
+    status: Document = {
+        "capacity": capacity,
+        "allocatable": capacity,
+        "addresses": [
+            {"type": "InternalIP", "address": node.address},
+            {"type": "Hostname", "address": node.name},
+        ],
+        "nodeInfo": node_info(node.runtime),
+        "conditions": list(_conditions(standing, now, since)),
+    }
+    if node.endpoint_port:
+        status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": node.endpoint_port}}
+    return status
+
+
+def _conditions(standing: Standing, now: datetime, since: datetime) -> list[Document]:
+    told = [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("Isolation", "True", _camel(standing.rung), standing.isolation),
+        ("Limits", "True", "LimitsEnforcement", standing.limits),
+        ("Ready", "True", "KubeletReady", "the node agent is posting ready status"),
+    ]
+    times = {"lastHeartbeatTime": rfc3339(now), "lastTransitionTime": rfc3339(since)}
+    return [
+        {"type": kind, "status": status, "reason": reason, "message": message, **times}
+        for kind, status, reason, message in told
+    ]
+
+
+def _camel(words: str) -> str:
+    return "".join(part.capitalize() for part in words.split("-")) or "Unknown"
+
+
+def architecture() -> str:
+    """The machine's architecture as Go names it."""
+    machine = platform.machine()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+@cache
+def node_info(runtime: str) -> Document:
+    """What the node is made of."""
+    return {
+        "architecture": architecture(),
+        "bootID": _read("/proc/sys/kernel/random/boot_id"),
+        "containerRuntimeVersion": f"hekla-{runtime}://{__version__}",
+        "kernelVersion": platform.release(),
+        "kubeProxyVersion": "",
+        "kubeletVersion": f"v1.36.0-hekla.{__version__}",
+        "machineID": _read("/etc/machine-id"),
+        "operatingSystem": "linux",
+        "osImage": _os_name(),
+        "systemUUID": _read("/etc/machine-id"),
+    }
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _os_name() -> str:
+    for line in _read("/etc/os-release").splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.partition("=")[2].strip('"')
+    return f"Linux {os.uname().release}"
+
+
+Write = Callable[[str], Awaitable[None]]
+
+
+class Registrar:
+    """Writes Node objects and leases for all the nodes of one agent."""
+
+    def __init__(self, client: Client, clock: Clock, nodes: Mapping[str, tuple[VirtualNode, Standing]]) -> None:
+        self._client, self._clock = client, clock
+        self._nodes = dict(nodes)
+        self._since = clock.now()
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._leased: set[str] = set()
+
+    async def register(self) -> None:
+        """Make or update every Node and its lease; raises KubeError if the API server refuses."""
+        async with asyncio.TaskGroup() as group:
+            for name in self._nodes:
+                group.create_task(self._register(name))
+
+    async def run(self) -> None:
+        """Renew leases and heartbeats until cancelled."""
+        names = list(self._nodes)
+        next_status = asyncio.get_running_loop().time() + STATUS_EVERY_S
+        while True:
+            await self._spread(names, RENEW_EVERY_S)
+            if asyncio.get_running_loop().time() >= next_status:
+                next_status += STATUS_EVERY_S
+                await self._all(names, self._write_status)
+
+    async def _spread(self, names: Sequence[str], period_s: float) -> None:
+        """Renew everyone's lease once within a period, in up to ten slices."""
+        slices = max(1, min(10, len(names)))
+        for index in range(slices):
+            await asyncio.sleep(period_s / slices)
+            await self._all(names[index::slices], self._renew)
+
+    async def _all(self, names: Sequence[str], write: Write) -> None:
+        await asyncio.gather(*(self._logged(name, write) for name in names))
+
+    async def _logged(self, name: str, write: Write) -> None:
+        try:
+            async with self._at_once:
+                await write(name)
+        except NotFoundError:
+            await self._register_again(name)
+        except KubeError as problem:
+            log.info("node heartbeat failed", node=name, error=str(problem))
+
+    async def _register_again(self, name: str) -> None:
+        """Somebody deleted the Node or its lease: we live, so it comes back."""
+        try:
+            await self._register(name)
+        except KubeError as problem:
+            log.info("node not registered", node=name, error=str(problem))
+
+    async def _register(self, name: str) -> None:
+        node, standing = self._nodes[name]
+        document = node_document(node, standing)
+        async with self._at_once:
+            try:
+                await self._client.create(Node, document)
+            except AlreadyExistsError:
+                await self._client.patch(Node, name, {"metadata": document["metadata"]})
+            await self._write_status(name)
+            await self._create_lease(name)
+
+    async def _write_status(self, name: str) -> None:
+        node, standing = self._nodes[name]
+        status = status_document(node, standing, self._clock.now(), self._since)
+        await self._client.patch(
+            Node, name, {"status": status}, patch_type=PatchType.STRATEGIC, subresource="status",
+            field_manager="hekla-node",
+        )  # fmt: skip
+
+    async def _create_lease(self, name: str) -> None:
+        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": self._stamp()}
+        document = {"metadata": {"name": name, "namespace": LEASE_NAMESPACE}, "spec": spec}
+        try:
+            await self._client.create(Lease, document, LEASE_NAMESPACE)
+        except AlreadyExistsError:
+            await self._renew(name)
+
+    async def _renew(self, name: str) -> None:
+        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": self._stamp()}
+        await self._client.patch(Lease, name, {"spec": spec}, LEASE_NAMESPACE, field_manager="hekla-node")
+
+    def _stamp(self) -> str:
+        return rfc3339_micro(self._clock.now())

@@ -1,0 +1,208 @@
+"""Control groups, where this host lets us make them: memory and CPU limits, and whether the kernel killed for memory.
+
+Version 2 with a delegated or the root group, version 1 with its memory and cpu hierarchies; else limits fall back to
+rlimits (`describe` says which, for the node's conditions).
+"""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from hekla.node.runtimes import Limits
+
+MOUNT = Path("/sys/fs/cgroup")
+PERIOD_US = 100_000
+
+
+class CgroupTree(Protocol):
+    """Where the groups of our containers are made."""
+
+    def create(self, name: str, limits: Limits) -> Sequence[Path]:
+        """Make the groups of a container; their paths, to be joined."""
+
+    def was_oom_killed(self, groups: Sequence[Path]) -> bool:
+        """Whether the kernel killed in it for want of memory."""
+
+    def remove(self, groups: Sequence[Path]) -> None:
+        """Remove empty groups."""
+
+    def close(self) -> None:
+        """Remove the tree itself, once all in it has ended."""
+
+    def describe(self) -> str:
+        """How limits are enforced, for people."""
+
+
+@dataclass(frozen=True)
+class NoCgroups:
+    """Nothing may be made: rlimits must do."""
+
+    why: str
+
+    def create(self, name: str, limits: Limits) -> Sequence[Path]:
+        """No groups."""
+        return ()
+
+    def was_oom_killed(self, groups: Sequence[Path]) -> bool:
+        """Unknown, so no."""
+        return False
+
+    def remove(self, groups: Sequence[Path]) -> None:
+        """Nothing was made."""
+
+    def close(self) -> None:
+        """Nothing was made."""
+
+    def describe(self) -> str:
+        """What rlimits can and cannot do."""
+        return f"memory limits by rlimit (data segment), CPU limits not enforced: {self.why}"
+
+
+@dataclass(frozen=True)
+class CgroupV2:
+    """One unified hierarchy, below `parent`."""
+
+    parent: Path
+
+    def create(self, name: str, limits: Limits) -> Sequence[Path]:
+        """One group."""
+        group = self.parent / name
+        group.mkdir(parents=True, exist_ok=True)
+        if limits.memory_bytes:
+            _write(group / "memory.max", str(limits.memory_bytes))
+            with contextlib.suppress(OSError):
+                _write(group / "memory.swap.max", "0")
+                _write(group / "memory.oom.group", "1")
+        if limits.cpu_milli:
+            _write(group / "cpu.max", f"{max(1000, limits.cpu_milli * PERIOD_US // 1000)} {PERIOD_US}")
+        return (group,)
+
+    def was_oom_killed(self, groups: Sequence[Path]) -> bool:
+        """The counter of memory.events."""
+        return any(_counter(group / "memory.events", "oom_kill") for group in groups)
+
+    def remove(self, groups: Sequence[Path]) -> None:
+        """Remove the group."""
+        _remove(groups)
+
+    def close(self) -> None:
+        """Remove the parent."""
+        remove_tree(self.parent)
+
+    def describe(self) -> str:
+        """Version and place."""
+        return f"CPU and memory limits by cgroup v2 below {self.parent}"
+
+
+@dataclass(frozen=True)
+class CgroupV1:
+    """The memory and cpu hierarchies of version 1, below `name` in each."""
+
+    memory: Path
+    cpu: Path
+
+    def create(self, name: str, limits: Limits) -> Sequence[Path]:
+        """One group in each hierarchy."""
+        groups = (self.memory / name, self.cpu / name)
+        for group in groups:
+            group.mkdir(parents=True, exist_ok=True)
+        if limits.memory_bytes:
+            _write(groups[0] / "memory.limit_in_bytes", str(limits.memory_bytes))
+            with contextlib.suppress(OSError):
+                _write(groups[0] / "memory.memsw.limit_in_bytes", str(limits.memory_bytes))
+        if limits.cpu_milli:
+            _write(groups[1] / "cpu.cfs_period_us", str(PERIOD_US))
+            _write(groups[1] / "cpu.cfs_quota_us", str(max(1000, limits.cpu_milli * PERIOD_US // 1000)))
+        return groups
+
+    def was_oom_killed(self, groups: Sequence[Path]) -> bool:
+        """The counter of memory.oom_control."""
+        return any(_counter(group / "memory.oom_control", "oom_kill") for group in groups)
+
+    def remove(self, groups: Sequence[Path]) -> None:
+        """Remove both."""
+        _remove(groups)
+
+    def close(self) -> None:
+        """Remove both parents."""
+        remove_tree(self.memory)
+        remove_tree(self.cpu)
+
+    def describe(self) -> str:
+        """Version and places."""
+        return f"CPU and memory limits by cgroup v1 below {self.memory} and {self.cpu}"
+
+
+def find_cgroups(name: str) -> CgroupTree:
+    """The best tree that can really be used, tried by making a group in it."""
+    problems = []
+    for make in (_find_v2, _find_v1):
+        try:
+            return make(name)
+        except OSError as problem:
+            problems.append(f"{problem.strerror or problem} ({problem.filename or make.__name__[-2:]})")
+    return NoCgroups(", ".join(dict.fromkeys(problems)))
+
+
+def _find_v2(name: str) -> CgroupTree:
+    if "memory" not in (MOUNT / "cgroup.controllers").read_text().split():
+        raise OSError(95, "no memory controller in cgroup v2")
+    tree: OSError | None = None
+    for parent in (MOUNT, MOUNT / _own_group()):
+        try:
+            _write(parent / "cgroup.subtree_control", "+memory +cpu")
+            group = parent / name
+            group.mkdir(exist_ok=True)
+            _write(group / "cgroup.subtree_control", "+memory +cpu")
+            return CgroupV2(group)
+        except OSError as problem:
+            tree = problem
+    raise tree or OSError(13, "no group may be made")
+
+
+def _find_v1(name: str) -> CgroupTree:
+    tree = CgroupV1(MOUNT / "memory" / name, MOUNT / "cpu" / name)
+    if not (MOUNT / "memory" / "memory.limit_in_bytes").exists():
+        raise OSError(2, "no cgroup v1 memory hierarchy")
+    tree.remove(tree.create("probe", Limits(cpu_milli=1000, memory_bytes=1 << 30)))
+    tree.close()  # made again with the first container that has a limit
+    return tree
+
+
+def _own_group() -> str:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, _, path = line.split(":", 2)
+        if number == "0":
+            return path.lstrip("/")
+    return ""
+
+
+def _write(path: Path, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def _counter(path: Path, key: str) -> int:
+    try:
+        for line in path.read_text().splitlines():
+            if line.startswith(f"{key} "):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
+def _remove(groups: Sequence[Path]) -> None:
+    for group in groups:
+        with contextlib.suppress(OSError):  # still busy: swept with the node's own group at the next start
+            os.rmdir(group)
+
+
+def remove_tree(parent: Path) -> None:
+    """Remove a group of ours and the empty groups in it."""
+    with contextlib.suppress(OSError):
+        _remove([child for child in parent.iterdir() if child.is_dir()])
+        os.rmdir(parent)

@@ -1,0 +1,360 @@
+"""Runs containers as processes of this machine: set apart as far as the host allows, and never left behind.
+
+A small spawner process forks one *init* per container (`hekla.node.shim`), which prepares the container's world,
+runs its command, keeps its log and reaps. When this process dies, however it dies, the spawner's socket closes and
+everything ends; `open` sweeps what even that could not end. `isolation.py` finds the rung, `cgroups.py` the limits,
+`confine.py` turns a `ContainerSpec` into what an init does.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal as signals
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hekla.node.pod_record import Exit
+from hekla.node.runtimes import (
+    ContainerKey,
+    ContainerSpec,
+    ExecError,
+    ExecSession,
+    Feature,
+    Limits,
+    LogOptions,
+    Observed,
+    OnExit,
+    StartError,
+)
+from hekla.node.runtimes.cgroups import CgroupTree, NoCgroups, find_cgroups
+from hekla.node.runtimes.confine import Confiner, rewrite
+from hekla.node.runtimes.isolation import PROBE_TIMEOUT_S, PROCESS_GROUP, Isolation, Rung, candidates, filters
+from hekla.node.runtimes.logs import last_text, read_log
+from hekla.node.runtimes.process_exec import AttachedStreams, ProcessExec
+from hekla.node.runtimes.spawner_link import Report, SpawnerLink
+from hekla.node.runtimes.sweep import describe_process, sweep
+
+START_TIMEOUT_S = 60.0
+"""A start takes milliseconds; this bounds one on a machine that swaps."""
+
+KILL_PATIENCE_S = 10.0
+"""How long an init may take to kill and reap what it holds before it is killed itself."""
+
+OOM_SIGNAL = 9
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt: what was asked, and what has come of it."""
+
+    spec: ContainerSpec
+    directory: Path
+    groups: Sequence[Path]
+    started: "asyncio.Future[None]"
+    gone: "asyncio.Future[None]"
+    started_at: float = 0.0
+    exit: Exit | None = None
+    rewritten: Sequence[tuple[str, str]] = ()
+    """Paths that the rung replaces in commands, for want of mounts."""
+
+
+class ProcessRuntime:
+    """Containers as real processes."""
+
+    name = "process"
+
+    def __init__(self, state: Path, *, hidden: Sequence[Path] = (), rung: Rung | None = None) -> None:
+        """`state` is ours alone; containers never see what is in `hidden`; `rung` forces a lower one (tests)."""
+        self._state = state
+        self._hidden = tuple(hidden)
+        self._forced_rung = rung
+        self._digest = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:12]
+        self._attempts: dict[ContainerKey, _Attempt] = {}
+        self._execs: dict[str, ProcessExec] = {}
+        self._on_exit: OnExit = lambda key, end: None
+        self._link = SpawnerLink(state / "spawner.log", self._handle, self._lose_all)
+        self._confiner: Confiner | None = None
+        self.isolation = Isolation(rung=PROCESS_GROUP, has_landlock=False, has_seccomp=False)
+        self.cgroups: CgroupTree = NoCgroups("not opened yet")
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """Everything; mounts only where the rung has them."""
+        always = {Feature.EXEC, Feature.LOGS, Feature.STDIN, Feature.TTY, Feature.PROCESSES}
+        return frozenset(always | ({Feature.MOUNTS} if self.isolation.rung.has_mounts else set()))
+
+    async def open(self, on_exit: OnExit) -> None:
+        """End what an earlier life left, start the spawner, and find the rung."""
+        for name in ("containers", "logs", "root"):
+            (self._state / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, sweep, self._state, self._digest)
+        self.cgroups = await loop.run_in_executor(None, find_cgroups, f"hekla-{self._digest}")
+        self._open_link()
+        self.isolation = await self._find_isolation()
+        self._confiner = self._confiner_for(self.isolation)
+        self._on_exit = on_exit
+
+    async def start(self, container: ContainerSpec) -> str:
+        """Start one attempt; a second call with the same key finds it."""
+        if container.key not in self._attempts:
+            await self._launch(container)
+        attempt = self._attempts[container.key]
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await asyncio.shield(attempt.started)
+        except TimeoutError:
+            await self._link.send({"order": "kill", "id": _text(container.key)})
+            raise StartError(f"its process did not start within {START_TIMEOUT_S:g} s") from None
+        return container_id(container.key)
+
+    async def stop(self, key: ContainerKey, *, grace_s: float, signal: str = "SIGTERM") -> None:
+        """The signal, the grace, and SIGKILL for init, which takes everything along."""
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.gone.done():
+            return
+        if grace_s > 0:
+            number = getattr(signals, signal, signals.SIGTERM)
+            await self._link.send({"order": "tell", "id": _text(key), "message": {"signal": int(number)}})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await asyncio.shield(attempt.gone)
+        if not attempt.gone.done():
+            await self._link.send({"order": "tell", "id": _text(key), "message": {"signal": int(signals.SIGKILL)}})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(KILL_PATIENCE_S):
+                    await asyncio.shield(attempt.gone)
+        if not attempt.gone.done():
+            await self._link.send({"order": "kill", "id": _text(key)})
+            await asyncio.shield(attempt.gone)
+
+    async def observe(self) -> Mapping[ContainerKey, Observed]:
+        """All attempts of this life; what ran before it was ended by `open`."""
+        return {
+            key: Observed(container_id(key), each.started_at, each.exit)
+            for key, each in self._attempts.items()
+            if each.started.done()
+        }
+
+    async def exec(
+        self, key: ContainerKey, argv: Sequence[str], *, has_stdin: bool = False, has_tty: bool = False
+    ) -> ExecSession:
+        """Run a command in the container's namespaces, groups and filters."""
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.exit is not None:
+            raise ExecError(f"container {key.name} is not running")
+        session = ProcessExec(self._link, has_stdin=has_stdin, has_tty=has_tty)
+        self._execs[session.id] = session
+        try:
+            await session.start(_text(key), [rewrite(word, attempt.rewritten) for word in argv])
+        except BaseException:
+            self._execs.pop(session.id, None)
+            raise
+        return session
+
+    async def attach(self, key: ContainerKey) -> ExecSession:
+        """The container's own streams: its log as it grows, and the fifo of its standard input."""
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.exit is not None:
+            raise ExecError(f"container {key.name} is not running")
+        return AttachedStreams(
+            self._link, _text(key), attempt.spec, attempt.directory, self._log_path(key), attempt.gone
+        )
+
+    async def logs(self, key: ContainerKey, options: LogOptions) -> AsyncIterator[bytes]:
+        """Read, and follow, the file that the container's init writes."""
+        path = self._log_path(key)
+        attempt = self._attempts.get(key)
+        if attempt is None and not path.exists():
+            raise LookupError(f"there is no log of attempt {key.attempt} of container {key.name}")
+        async for piece in read_log(path, options, lambda: attempt is not None and not attempt.gone.done()):
+            yield piece
+
+    async def remove(self, pod_uid: str) -> None:
+        """Forget a pod's ended attempts and their files."""
+        for key in [key for key, each in self._attempts.items() if key.pod_uid == pod_uid and each.gone.done()]:
+            del self._attempts[key]
+        for name in ("containers", "logs"):
+            await asyncio.get_running_loop().run_in_executor(None, _remove_tree, self._state / name / pod_uid)
+
+    async def close(self) -> None:
+        """The spawner kills everything and ends; nothing is reported any more."""
+        self._on_exit = lambda key, end: None
+        await self._link.close()
+        self._lose_all()
+        for attempt in self._attempts.values():
+            self.cgroups.remove(attempt.groups)
+        self.cgroups.close()
+        (self._state / "spawner.json").unlink(missing_ok=True)
+        _remove_tree(Path(tempfile.gettempdir()) / f"hekla-{self._digest}")
+
+    def _open_link(self) -> None:
+        self._link.open()
+        (self._state / "spawner.json").write_text(json.dumps(describe_process(self._link.pid)))
+
+    async def _launch(self, container: ContainerSpec) -> None:
+        assert self._confiner is not None, "a runtime is opened before it starts anything"
+        if not self._link.is_open:
+            self._open_link()  # the last one was killed, and its containers with it
+        loop = asyncio.get_running_loop()
+        key = container.key
+        directory = self._state / "containers" / key.pod_uid / key.name / str(key.attempt)
+        attempt = _Attempt(container, directory, (), loop.create_future(), loop.create_future())
+        self._attempts[key] = attempt
+        try:
+            if container.limits != Limits():
+                # only those that have a limit: moving into a group waits for the kernel, 5 ms here, half of a start
+                attempt.groups = self.cgroups.create(_group_name(key), container.limits)
+            order = self._confiner.order_for(container, directory, self._log_path(key).parent, attempt.groups)
+            attempt.rewritten = order.get("rewritten", ())
+            await self._link.send({"order": "start", "id": _text(key), "spec": order})
+        except OSError as problem:
+            del self._attempts[key]
+            raise StartError(f"cannot prepare {directory}: {problem.strerror}") from None
+
+    def _handle(self, report: Report) -> None:
+        """One report of the spawner."""
+        if "session" in report:
+            session = self._execs.get(report["session"])
+            if session is not None:
+                session.handle(report)
+                if report["event"] != "exec_started":
+                    self._execs.pop(report["session"], None)
+            return
+        attempt = self._attempts.get(_key(report["id"]))
+        if attempt is None:
+            return
+        match report["event"]:
+            case "started":
+                attempt.started_at = report["at"]
+                _settle(attempt.started)
+            case "failed":
+                attempt.exit = Exit(code=128, reason="StartError", message=report["message"], finished_at=time.time())
+            case "exited":
+                attempt.exit = self._exit_of(attempt, report)
+            case "gone":
+                self._bury(attempt)
+
+    def _exit_of(self, attempt: _Attempt, report: Report) -> Exit:
+        code, signal = report["code"], report["signal"]
+        reason = "Completed" if code == 0 else "Error"
+        if signal == OOM_SIGNAL and self.cgroups.was_oom_killed(attempt.groups):
+            reason = "OOMKilled"
+        message = report["message"]
+        if not message and code != 0 and attempt.spec.falls_back_to_logs:
+            message = last_text(self._log_path(attempt.spec.key), max_bytes=2048, max_lines=80)
+        return Exit(
+            code=code, reason=reason, message=message, signal=signal, started_at=attempt.started_at,
+            finished_at=report["at"], container_id=container_id(attempt.spec.key),
+        )  # fmt: skip
+
+    def _bury(self, attempt: _Attempt) -> None:
+        """Nothing of the attempt runs any more: free what it held, then tell."""
+        self.cgroups.remove(attempt.groups)
+        asyncio.get_running_loop().run_in_executor(None, _remove_tree, attempt.directory / "tmp")
+        _settle(attempt.gone)
+        end = attempt.exit or Exit(code=137, reason="Error", message="its init vanished", finished_at=time.time())
+        attempt.exit = end
+        if not attempt.started.done():
+            self._attempts.pop(attempt.spec.key, None)
+            attempt.started.set_exception(StartError(end.message))
+            attempt.started.exception()  # read once, so that asyncio does not complain if nobody waits
+            return
+        self._on_exit(attempt.spec.key, end)
+
+    def _lose_all(self) -> None:
+        """The spawner has ended, so every container has."""
+        for attempt in list(self._attempts.values()):
+            if not attempt.gone.done():
+                attempt.exit = attempt.exit or Exit(
+                    code=137, reason="Error", message="the spawner ended", signal=9, started_at=attempt.started_at,
+                    finished_at=time.time(), container_id=container_id(attempt.spec.key),
+                )  # fmt: skip
+                self._bury(attempt)
+        for session in list(self._execs.values()):
+            session.handle({"event": "exec_ended", "code": 137})
+
+    def _log_path(self, key: ContainerKey) -> Path:
+        return self._state / "logs" / key.pod_uid / key.name / f"{key.attempt}.log"
+
+    def _confiner_for(self, isolation: Isolation) -> Confiner:
+        return Confiner(
+            isolation=isolation,
+            root=self._state / "root",
+            hidden=(self._state, *self._hidden),
+            marker=self._digest,
+            has_memory_groups=not isinstance(self.cgroups, NoCgroups),
+        )
+
+    async def _find_isolation(self) -> Isolation:
+        """Try `true` on each rung, best first; the first that works is the one."""
+        found = filters()
+        refused: list[tuple[str, str]] = []
+        tried = (self._forced_rung,) if self._forced_rung else (*candidates(), PROCESS_GROUP)
+        for rung in tried:
+            isolation = Isolation(
+                rung=rung,
+                has_landlock=found.landlock,
+                has_seccomp=found.seccomp,
+                has_own_addresses=found.own_addresses,
+                refused=tuple(refused),
+            )
+            problem = await self._try(isolation)
+            if not problem:
+                return isolation
+            refused.append((rung.name, problem))
+        return Isolation(rung=PROCESS_GROUP, has_landlock=False, has_seccomp=False, refused=tuple(refused))
+
+    async def _try(self, isolation: Isolation) -> str:
+        """The reason why a rung cannot be used; empty if it can."""
+        self._confiner = self._confiner_for(isolation)
+        key = ContainerKey("probe", isolation.rung.name, 0)
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                probe = ContainerSpec(
+                    key=key, argv=("true",), env={"PATH": os.defpath}, hostname="probe", pod_ip="127.0.0.1"
+                )
+                await self.start(probe)
+                await asyncio.shield(self._attempts[key].gone)
+                end = self._attempts[key].exit
+                return "" if end is not None and end.code == 0 else f"true ended with {end and end.code}"
+        except StartError as refusal:
+            return str(refusal)
+        except TimeoutError:
+            return f"true did not end within {PROBE_TIMEOUT_S:g} s"
+        finally:
+            await self._link.send({"order": "kill", "id": _text(key)})
+            await self.remove("probe")
+
+
+def container_id(key: ContainerKey) -> str:
+    """The id that statuses show."""
+    return f"process://{_text(key)}"
+
+
+def _text(key: ContainerKey) -> str:
+    return f"{key.pod_uid}/{key.name}/{key.attempt}"
+
+
+def _key(text: str) -> ContainerKey:
+    uid, name, attempt = text.split("/")
+    return ContainerKey(uid, name, int(attempt))
+
+
+def _group_name(key: ContainerKey) -> str:
+    return f"{key.pod_uid}-{key.name}-{key.attempt}"
+
+
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _remove_tree(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)

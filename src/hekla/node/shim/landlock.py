@@ -1,0 +1,81 @@
+"""Landlock: where there is no mount namespace, the kernel itself refuses writes outside a pod's own places.
+
+It can only allow, never deny; so to hide a directory everything beside the way to it is allowed. Needs Linux 5.13 and
+no privilege at all.
+"""
+
+import ctypes
+import os
+import struct
+from typing import Any
+
+from hekla.node.shim import linux
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+READS = READ_FILE | READ_DIR
+WRITES_BY_ABI = (
+    (1, WRITE_FILE | sum(1 << bit for bit in range(4, 13))),
+    (2, 1 << 13),  # renaming or linking into another directory
+    (3, 1 << 14),  # truncating
+)
+FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | (1 << 14)
+
+MAX_SIBLINGS = 4096
+"""Entries beside a hidden directory, at each level, that stay visible."""
+
+
+def version() -> int:
+    """The kernel's Landlock version; 0 if it has none."""
+    try:
+        return linux.syscall(linux.SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(1))
+    except OSError:
+        return 0
+
+
+def restrict(wish: dict[str, Any]) -> None:
+    """Allow writes below `writable` alone, and reads everywhere but below `hidden` (what is `readable` there excepted)."""
+    writes = sum(rights for since, rights in WRITES_BY_ABI if version() >= since)
+    handled = writes | (READS if wish["hidden"] else 0)
+    # an eight-byte attribute is the first version's; later kernels accept it
+    ruleset = linux.syscall(linux.SYS_LANDLOCK_CREATE, struct.pack("Q", handled), ctypes.c_size_t(8), ctypes.c_uint(0))
+    for path in wish["writable"]:
+        _allow(ruleset, path, writes | (handled & READS))
+    for path in ("/dev", "/proc"):
+        _allow(ruleset, path, WRITE_FILE | (writes & 1 << 14) | (handled & READS))
+    for path in wish["readable"]:
+        _allow(ruleset, path, READS & handled)
+    for path in _visible(wish["hidden"]):
+        _allow(ruleset, path, READS)
+    linux.syscall(linux.SYS_LANDLOCK_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint(0))
+    os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        allowed = rights if os.path.isdir(path) else rights & FILE_RIGHTS
+        if allowed:
+            attributes = struct.pack("=Qi", allowed, descriptor)
+            linux.syscall(linux.SYS_LANDLOCK_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), attributes, ctypes.c_uint(0))
+    finally:
+        os.close(descriptor)
+
+
+def _visible(hidden: list[str]) -> list[str]:
+    """Everything that is on no way to a hidden directory."""
+    if not hidden:
+        return []
+    ways = {os.path.realpath(path) for path in hidden}
+    crossed = {"/".join(way.split("/")[:depth]) or "/" for way in ways for depth in range(1, way.count("/") + 1)}
+    visible: list[str] = []
+    for directory in sorted(crossed - ways):
+        try:
+            names = os.listdir(directory)[:MAX_SIBLINGS]
+        except OSError:
+            continue
+        paths = [f"{directory.rstrip('/')}/{name}" for name in names]
+        visible += [path for path in paths if path not in crossed and path not in ways]
+    return visible

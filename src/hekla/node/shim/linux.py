@@ -1,0 +1,125 @@
+"""The few system calls that Python does not wrap (or wraps only in newer versions): clone, mount, pivot_root, prctl.
+
+Used in single-threaded processes only. `mounts.py` and `confinement.py` say what they are for.
+"""
+
+import ctypes
+import os
+import platform
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x0002_0000, 0x0400_0000, 0x0800_0000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x1000_0000, 0x2000_0000, 0x4000_0000
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 4096, 16384, 1 << 18, 1 << 19
+MNT_DETACH = 2
+
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 38, 22, 24
+PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE = 36, 4
+
+_X86 = platform.machine() == "x86_64"
+SYS_CLONE = 56 if _X86 else 220
+SYS_PIVOT_ROOT = 155 if _X86 else 41
+SYS_CAPSET = 126 if _X86 else 91
+SYS_SECCOMP = 317 if _X86 else 277
+SYS_SETNS = 308 if _X86 else 268
+SYS_MOUNT_SETATTR = 442
+SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 444, 445, 446
+SYS_PIDFD_GETFD = 438
+
+AT_FDCWD = -100
+AT_RECURSIVE, AT_EMPTY_PATH = 0x8000, 0x1000
+MOUNT_ATTR_RDONLY = 1
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def syscall(number: int, *args: object) -> int:
+    """Any system call; a negative result raises OSError."""
+    return _check(_libc.syscall(ctypes.c_long(number), *args), f"system call {number}")
+
+
+def fork_into(namespaces: int) -> int:
+    """Fork with the child in new namespaces; as os.fork, 0 in the child."""
+    flags = ctypes.c_ulong(namespaces | 17)  # SIGCHLD at its end
+    tail = (None, ctypes.c_ulong(0)) if _X86 else (ctypes.c_ulong(0), None)
+    pid = _libc.syscall(ctypes.c_long(SYS_CLONE), flags, None, None, *tail)
+    return _check(pid, "new namespaces")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
+    """Mount a file system, or bind one directory to another."""
+    done = _libc.mount(
+        os.fsencode(source), os.fsencode(target), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None
+    )
+    _check(done, f"mount {kind or 'bind'} {source} on {target}")
+
+
+def unmount(target: str, flags: int = MNT_DETACH) -> None:
+    """Unmount, as in umount2(2)."""
+    _check(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
+
+
+def pivot_root(new: str, old: str) -> None:
+    """Change the root of this mount namespace."""
+    syscall(SYS_PIVOT_ROOT, os.fsencode(new), os.fsencode(old))
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64), ("clear", ctypes.c_uint64), ("propagation", ctypes.c_uint64),
+        ("userns", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+def set_read_only(path: str, *, is_read_only: bool, is_recursive: bool) -> None:
+    """Make a mount (and all below it) read-only, or writable again: mount_setattr(2), Linux 5.12."""
+    bit = MOUNT_ATTR_RDONLY
+    attributes = _MountAttr(set=bit if is_read_only else 0, clear=0 if is_read_only else bit)
+    flags = AT_RECURSIVE if is_recursive else 0
+    syscall(
+        SYS_MOUNT_SETATTR, ctypes.c_int(AT_FDCWD), os.fsencode(path), ctypes.c_uint(flags),
+        ctypes.byref(attributes), ctypes.c_size_t(ctypes.sizeof(attributes)),
+    )  # fmt: skip
+
+
+def prctl(option: int, *args: int) -> int:
+    """Set one of the process's own settings."""
+    padded = [ctypes.c_ulong(each) for each in (*args, 0, 0, 0, 0)[:4]]
+    return _check(_libc.prctl(option, *padded), f"prctl {option}")
+
+
+def setns(descriptor: int, namespaces: int) -> None:
+    """Join namespaces, all at once if the descriptor is a pidfd (Linux 5.8)."""
+    syscall(SYS_SETNS, ctypes.c_int(descriptor), ctypes.c_int(namespaces))
+
+
+def set_hostname(name: str) -> None:
+    """Name this uts namespace."""
+    text = name.encode()[:64]
+    _check(_libc.sethostname(text, len(text)), f"set the host name {name}")
+
+
+class _CapHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _CapData(ctypes.Structure):
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+def set_capabilities(kept: int) -> None:
+    """Hold exactly these capabilities, a bit for each."""
+    header = _CapHeader(0x20080522, 0)
+    data = (_CapData * 2)()
+    for half in range(2):
+        bits = (kept >> (32 * half)) & 0xFFFFFFFF
+        data[half] = _CapData(bits, bits, 0)
+    syscall(SYS_CAPSET, ctypes.byref(header), ctypes.byref(data))

@@ -1,0 +1,145 @@
+"""Builds what a container sees as its file system: a root that cannot be written, with writable places laid over it.
+
+The root is the host's own (or a registered root file system), made read-only as a whole by one system call. Places that
+do not exist there get a mount point by *shadowing* their parent: a small tmpfs that holds the parent's own entries,
+bound one by one, beside the new one.
+"""
+
+import errno
+import os
+import stat
+
+from hekla.node.shim import linux
+
+MAX_SHADOWED = 4096
+"""Entries of a directory that gets new mount points inside; each costs one mount."""
+
+MAX_LINKS = 40
+
+HOST_WIDE = ("bus", "fs", "irq", "sys", "sysrq-trigger")
+"""Files of /proc that speak of the whole machine: root of a container could set `core_pattern`, and be the host's."""
+
+HOST_SECRETS = ("kcore", "keys", "timer_list", "sched_debug")
+"""Files of /proc that show the kernel's memory, or what other containers keep in it."""
+
+
+class Root:
+    """The container's root while it is being built, at `path`, in a mount namespace of its own."""
+
+    def __init__(self, path: str, rootfs: str) -> None:
+        self.path = path
+        linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+        linux.mount(rootfs or "/", path, flags=linux.MS_BIND | linux.MS_REC)
+        linux.set_read_only(path, is_read_only=True, is_recursive=True)
+        self._shadows: list[str] = []
+
+    def bind(self, source: int, target: str, *, is_read_only: bool) -> None:
+        """Show what the descriptor `source` refers to at `target`."""
+        name = f"/proc/self/fd/{source}"
+        where = self._mount_point(target, is_directory=stat.S_ISDIR(os.stat(name).st_mode))
+        linux.mount(name, where, flags=linux.MS_BIND | linux.MS_REC)
+        linux.set_read_only(where, is_read_only=is_read_only, is_recursive=is_read_only)
+
+    def scratch(self, target: str, data: str) -> None:
+        """An empty tmpfs at `target`."""
+        where = self._mount_point(target, is_directory=True)
+        linux.mount("tmpfs", where, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, data)
+
+    def hide(self, target: str) -> None:
+        """Put nothing over `target`, if it exists."""
+        where = self.path + resolve(self.path, target)
+        if os.path.isdir(where):
+            linux.mount(
+                "tmpfs", where, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_RDONLY, "size=4k,mode=0755"
+            )
+
+    def proc(self) -> None:
+        """A /proc that shows this pid namespace, and of the machine only what may be read."""
+        proc = self.path + "/proc"
+        linux.mount("proc", proc, "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
+        for source, name in [(f"{proc}/{each}", each) for each in HOST_WIDE] + [
+            (self.path + "/dev/null", each) for each in HOST_SECRETS
+        ]:
+            if os.path.exists(f"{proc}/{name}"):
+                linux.mount(source, f"{proc}/{name}", flags=linux.MS_BIND | linux.MS_REC)
+                linux.set_read_only(f"{proc}/{name}", is_read_only=True, is_recursive=True)
+
+    def enter(self) -> None:
+        """Make it the root and let go of the host's."""
+        for shadow in self._shadows:
+            linux.set_read_only(shadow, is_read_only=True, is_recursive=False)
+        os.chdir(self.path)
+        linux.pivot_root(".", ".")
+        linux.unmount(".")
+        os.chdir("/")
+
+    def _mount_point(self, target: str, *, is_directory: bool) -> str:
+        where = self.path + resolve(self.path, target)
+        if not os.path.lexists(where):
+            self._make(where, is_directory=is_directory)
+        return where
+
+    def _make(self, where: str, *, is_directory: bool) -> None:
+        parent = os.path.dirname(where)
+        if not os.path.isdir(parent):
+            self._make(parent, is_directory=True)
+        try:
+            _create(where, is_directory=is_directory)
+        except OSError as refusal:
+            if refusal.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            self._shadow(parent)
+            _create(where, is_directory=is_directory)
+
+    def _shadow(self, directory: str) -> None:
+        names = os.listdir(directory)
+        if len(names) > MAX_SHADOWED:
+            place = directory[len(self.path) :] or "/"
+            raise OSError(errno.E2BIG, f"cannot make a mount point in {place}: it has {len(names)} entries")
+        kept = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+        mode = stat.S_IMODE(os.stat(directory).st_mode)
+        linux.mount("tmpfs", directory, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, f"size=1m,mode={mode:o}")
+        for name in names:
+            _mirror(f"/proc/self/fd/{kept}/{name}", f"{directory}/{name}")
+        os.close(kept)
+        self._shadows.append(directory)
+
+
+def _create(where: str, *, is_directory: bool) -> None:
+    if is_directory:
+        os.mkdir(where, 0o755)
+    else:
+        os.close(os.open(where, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+
+
+def _mirror(source: str, target: str) -> None:
+    mode = os.lstat(source).st_mode
+    if stat.S_ISLNK(mode):
+        os.symlink(os.readlink(source), target)
+        return
+    _create(target, is_directory=stat.S_ISDIR(mode))
+    linux.mount(source, target, flags=linux.MS_BIND | linux.MS_REC)
+
+
+def resolve(root: str, path: str) -> str:
+    """Where `path` leads inside `root`, every symbolic link taken as that root sees it."""
+    todo = [part for part in path.split("/") if part and part != "."][::-1]
+    done: list[str] = []
+    links = 0
+    while todo:
+        part = todo.pop()
+        if part == "..":
+            del done[-1:]
+            continue
+        try:
+            link = os.readlink("/".join([root, *done, part]))
+        except OSError:
+            done.append(part)
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise OSError(errno.ELOOP, f"too many symbolic links in {path}")
+        if link.startswith("/"):
+            done.clear()
+        todo.extend([each for each in link.split("/") if each and each != "."][::-1])
+    return "/" + "/".join(done)

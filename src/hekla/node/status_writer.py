@@ -1,0 +1,122 @@
+"""Sends pods' statuses to the API server: only what changed, only the newest, many at a time.
+
+A pod that changes five times while its status waits is written once. What was refused for good (the pod is gone) is
+forgotten; what could not be sent is tried again.
+"""
+
+import asyncio
+from collections import OrderedDict
+
+import msgspec
+import structlog
+
+from hekla.api.meta import Document
+from hekla.api.pods import Pod
+from hekla.kube.client import Client, PatchType
+from hekla.kube.errors import ApiError, ConflictError, KubeError, NotFoundError
+
+log = structlog.get_logger()
+_encode = msgspec.json.Encoder().encode
+
+AT_ONCE = 256
+"""Statuses on their way at the same time: each waits for a commit, and a commit of many costs little more than one."""
+
+PAUSE_S = 0.005
+"""How long a status waits for the next change: the first steps of a pod's life then cost one write instead of four."""
+
+RETRY_S = (0.2, 10.0)
+
+
+class StatusWriter:
+    """Statuses by pod uid, waiting to be sent. `run` sends them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._wanted: dict[str, tuple[Pod, Document]] = {}
+        self._ready: OrderedDict[str, None] = OrderedDict()
+        """Uids of what is wanted and not on its way: looking for them among thousands took longer than sending one."""
+
+        self._sent: dict[str, dict[str, int]] = {}
+        """By uid, a digest of each field that was sent: the statuses themselves were 5 kB a pod."""
+
+        self._busy: set[str] = set()
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._failures = 0
+
+    def put(self, pod: Pod, status: Document) -> None:
+        """Send this status soon, unless it is what was sent last."""
+        uid = pod.metadata.uid
+        if uid in self._wanted or uid in self._busy or self._sent.get(uid) != _digests(status):
+            self._want(uid, pod, status)
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        self._sent.pop(uid, None)
+        self._wanted.pop(uid, None)
+        self._ready.pop(uid, None)
+
+    async def written(self, uid: str) -> None:
+        """Wait until nothing of this pod waits to be sent."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: uid not in self._wanted and uid not in self._busy)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._wake.wait()
+                await asyncio.sleep(PAUSE_S)
+                self._wake.clear()
+                while self._ready and len(self._busy) < AT_ONCE:
+                    uid, _ = self._ready.popitem(last=False)
+                    self._busy.add(uid)
+                    group.create_task(self._deliver(uid, *self._wanted.pop(uid)))
+
+    def _want(self, uid: str, pod: Pod, status: Document) -> None:
+        self._wanted[uid] = (pod, status)
+        if uid not in self._busy:
+            self._ready[uid] = None
+            self._wake.set()
+
+    async def _deliver(self, uid: str, pod: Pod, status: Document) -> None:
+        try:
+            await self._send(uid, pod, status)
+            self._failures = 0
+        except KubeError as problem:
+            self._failures = min(self._failures + 1, 8)
+            log.info("pod status not written", pod=pod.metadata.name, error=str(problem), failures=self._failures)
+            self._wanted.setdefault(uid, (pod, status))
+            await asyncio.sleep(min(RETRY_S[1], RETRY_S[0] * 2**self._failures))
+        except Exception:  # the task boundary: one pod's status that cannot be written must not end all others'
+            log.exception("pod status lost", pod=pod.metadata.name)
+        finally:
+            self._busy.discard(uid)
+            if uid in self._wanted:
+                self._ready[uid] = None
+            self._wake.set()
+            async with self._changed:
+                self._changed.notify_all()
+
+    async def _send(self, uid: str, pod: Pod, status: Document) -> None:
+        before, now = self._sent.get(uid, {}), _digests(status)
+        changes: Document = {key: value for key, value in status.items() if before.get(key) != now[key]}
+        if not changes:
+            return
+        patch = {"metadata": {"uid": uid}, "status": changes}
+        try:
+            await self._client.patch(
+                Pod, pod.metadata.name, patch, pod.metadata.namespace,
+                patch_type=PatchType.STRATEGIC, subresource="status", field_manager="hekla-node",
+            )  # fmt: skip
+        except (NotFoundError, ConflictError):
+            pass  # gone, or another pod has its name: nothing to tell any more
+        except ApiError as refusal:
+            if refusal.code >= 500 or refusal.code == 429:
+                raise
+            log.warning("pod status refused", pod=pod.metadata.name, error=str(refusal))
+        self._sent[uid] = now
+
+
+def _digests(status: Document) -> dict[str, int]:
+    return {key: hash(_encode(value)) for key, value in status.items()}

@@ -1,0 +1,67 @@
+"""One pod on this agent: the pod, its record, and the shell's handles beside them."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hekla.api.pods import Pod
+from hekla.node.fields import Self
+from hekla.node.pod_record import PodRecord
+from hekla.node.pod_status import Since
+from hekla.node.registration import VirtualNode
+from hekla.node.runtimes import ContainerKey, Feature, Runtime
+
+
+@dataclass(slots=True, kw_only=True)
+class TrackedPod:
+    """Everything the agent holds for one pod."""
+
+    pod: Pod
+    record: PodRecord
+    node: VirtualNode
+    runtime: Runtime
+    directory: Path
+    since: Since
+    places: dict[str, Path] = field(default_factory=dict)
+    """Volumes by name, once made."""
+
+    hosts_text: str = ""
+    wake: asyncio.TimerHandle | None = None
+    tasks: set["asyncio.Task[None]"] = field(default_factory=set)
+    told: set[tuple[str, str]] = field(default_factory=set)
+    """(reason, subject) of events that are told once a pod."""
+
+    is_orphan: bool = False
+    """The API has no such pod any more."""
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return self.pod.metadata.uid
+
+    @property
+    def is_real(self) -> bool:
+        """Whether its containers are processes."""
+        return Feature.PROCESSES in self.runtime.features
+
+    @property
+    def hosts_file(self) -> Path:
+        """The pod's /etc/hosts."""
+        return self.directory / "hosts"
+
+    def key(self, container: str) -> ContainerKey | None:
+        """The latest attempt at a container; None if there was none."""
+        attempts = self.record.container(container).attempts
+        return ContainerKey(self.uid, container, attempts - 1) if attempts else None
+
+    def myself(self) -> Self:
+        """The pod as the downward API shows it."""
+        return Self(
+            pod=self.pod, pod_ip=self.record.pod_ip, host_ip=self.record.host_ip, allocatable=self.node.capacity
+        )
+
+    def cancel_wake(self) -> None:
+        """Forget the timer."""
+        if self.wake is not None:
+            self.wake.cancel()
+            self.wake = None

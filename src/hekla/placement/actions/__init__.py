@@ -1,0 +1,1 @@
+"""Passes over the waiting jobs, one file each; `registry.py` scans this folder."""

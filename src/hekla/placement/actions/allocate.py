@@ -1,0 +1,37 @@
+"""Give waiting jobs their nodes: queue by queue, job by job, each job as one statement.
+
+A job that cannot become ready takes nothing. One that is ready already (elastic) gets one more task each turn, so
+that jobs and queues grow side by side.
+"""
+
+from collections.abc import Iterator
+
+from hekla.placement.action import action
+from hekla.placement.filling import fill_places
+from hekla.placement.model import Job
+from hekla.placement.session import Session
+from hekla.placement.statement import Bind, Statement
+from hekla.placement.topology.gang import place_close
+from hekla.placement.turns import Turns
+
+
+@action
+def allocate(session: Session) -> Iterator[Bind]:
+    """Place jobs in turn and yield the binds of those that became ready."""
+    turns = Turns(session, (job for job in session.jobs_waiting() if session.is_worth_a_try(job)), heeds_shares=True)
+    for job in turns:
+        with session.statement() as statement:
+            place_tasks(statement, session, job)
+            if statement and session.is_ready(job):
+                yield from statement.commit()
+                turns.again(job)
+            else:
+                session.remember_failure(job, statement.placed)
+
+
+def place_tasks(statement: Statement, session: Session, job: Job) -> None:
+    """Place tasks until the job is ready, or is one task larger if it was: close together where that is wished for."""
+    if job.spec.wants_closeness:
+        place_close(statement, session, job)
+    else:
+        fill_places(statement, session, job)

@@ -1,0 +1,26 @@
+"""Give a node to the pods that ask for nothing: they fit wherever they may run."""
+
+from collections.abc import Iterator
+
+from hekla.placement.action import action
+from hekla.placement.model import Job
+from hekla.placement.session import Session
+from hekla.placement.statement import Bind
+from hekla.placement.turns import Turns
+
+
+@action
+def backfill(session: Session) -> Iterator[Bind]:
+    """Place best-effort tasks one by one: they hold nothing, so a gang loses nothing by having some of them early."""
+    for job in Turns(session, (job for job in session.jobs_waiting() if is_worth_a_try(session, job))):
+        for task in session.in_task_order(task for task in job.pending() if task.is_best_effort):
+            with session.statement() as statement:
+                if statement.allocate(task):
+                    yield from statement.commit()
+                else:
+                    session.explain_failure(job, task)
+
+
+def is_worth_a_try(session: Session, job: Job) -> bool:
+    """Whether the job has best-effort tasks waiting, and tasks enough to be a gang."""
+    return job.pending_best_effort > 0 and session.why_invalid(job) is None

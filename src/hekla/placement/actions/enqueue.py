@@ -1,0 +1,28 @@
+"""Let jobs in, one per queue and round, while the cluster has room for what they will ask.
+
+A job that asks for no minimum enters at once. Plug-ins vote on the others; one that is turned away does not stop the
+jobs behind it.
+"""
+
+from collections.abc import Iterator
+
+from hekla.placement.action import action
+from hekla.placement.constraint import Refusal
+from hekla.placement.framework import Vote
+from hekla.placement.model import JobPhase
+from hekla.placement.session import Session
+from hekla.placement.statement import Bind
+from hekla.placement.turns import Turns
+
+
+@action
+def enqueue(session: Session) -> Iterator[Bind]:
+    """Move jobs from Pending to Inqueue; it binds nothing."""
+    outside = list(session.cluster.lines.by_phase[JobPhase.PENDING].values())
+    for job in Turns(session, (job for job in outside if session.is_admitted_to_queue(job))):
+        opinion = session.may_enqueue(job)
+        if job.spec.min_resources is not None and opinion.vote is Vote.REJECT:
+            session.refusals[job.uid] = Refusal("enqueue", opinion.reason)
+        else:
+            session.admit(job)
+    yield from ()

@@ -1,0 +1,310 @@
+"""The world that decisions are made in: nodes, tasks, jobs, queues, kept right by events and never rebuilt.
+
+`dialects/` feeds it from objects; `session.py` makes decisions in it; both sides change placement only through
+`place`, `displace` and `Job.move`, so that amounts, tallies and counts cannot disagree.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from weakref import WeakValueDictionary
+
+from hekla.placement.columns import Nodes, NodeSpec, facts_of
+from hekla.placement.constraint import Constraints
+from hekla.placement.model import HOLDS_NODE, Job, JobSpec, Lines, NamespaceQuota, Queue, Task, TaskSpec, TaskStatus
+from hekla.placement.shape import Shape
+from hekla.placement.tallies import Tallies, asked_by
+from hekla.placement.topology.topology import DomainSpec, Topology
+
+_OURS_TO_DECIDE = frozenset({TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED, TaskStatus.BINDING})
+"""While its pod is pending, a task in one of these stands where we put it."""
+
+FIRST_TALLIES = 256
+"""Tallies that may be kept before anybody looks which of them are still asked for."""
+
+DEFAULT_QUEUE, ROOT_QUEUE = "default", "root"
+
+
+class Cluster:
+    """Everything the engine knows. All methods may be repeated: a second call with the same facts changes nothing."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.nodes = Nodes(seed=seed)
+        self.tallies = Tallies(self.nodes)
+        self.topology = Topology(self.nodes)
+        self.tasks: dict[str, Task] = {}
+        self.jobs: dict[str, Job] = {}
+        self.queues: dict[str, Queue] = {}
+        self.lines = Lines()
+        self.ledger = self.lines.ledger
+        """What queues hold and ask for: the one running total that shares are computed from."""
+
+        self.namespace_quotas: dict[str, dict[str, NamespaceQuota]] = {}
+        """By namespace and name; only those that bound all pods alike."""
+
+        self._takes_queues_as_tree = False
+        self.gains = 0
+        """Grows with every event that may let a waiting job fit: capacity freed, a node changed, demands relaxed."""
+
+        # Held by the tasks that have them: a million different pods leave nothing behind.
+        self._shapes: WeakValueDictionary[tuple[Constraints, tuple[tuple[str, int], ...]], Shape] = (
+            WeakValueDictionary()
+        )
+        self._most_tallies = FIRST_TALLIES
+        self._homeless: dict[str, dict[str, Task]] = {}
+        """By name of a node that is not there, the tasks that are on it by all accounts."""
+
+        self._home: dict[str, str] = {}
+        """The node that a homeless task waits for, by uid."""
+
+    # Nodes
+
+    def put_node(self, spec: NodeSpec) -> None:
+        """Add a node or bring it up to date; tasks that were waiting for it by name move in."""
+        known = self.nodes.row_of.get(spec.name)
+        before = self.nodes.specs[known] if known is not None else None
+        if before == spec:
+            return
+        row = self.nodes.put(spec)
+        if before is None or before.allocatable != spec.allocatable or facts_of(before) != facts_of(spec):
+            self.gains += 1
+        if before is None:
+            for task in self._homeless.pop(spec.name, {}).values():
+                del self._home[task.uid]
+                self._occupy(task, row)
+        elif before.labels != spec.labels:
+            self.tallies.recount(self.placed())
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node. Tasks on it keep their status until their own events come, and return with it if it returns."""
+        row = self.nodes.row_of.get(name)
+        if row is None:
+            return
+        for task in [task for task in self.placed() if task.row == row]:
+            self._vacate(task)
+            self._await_home(task, name)
+        self.nodes.remove(name)
+
+    def put_domain(self, spec: DomainSpec) -> None:
+        """Add a domain of the network or bring it up to date."""
+        if self.topology.put(spec):
+            self.gains += 1
+
+    def remove_domain(self, name: str) -> None:
+        """Forget a domain of the network; its nodes stay."""
+        if self.topology.remove(name):
+            self.gains += 1
+
+    # Tasks
+
+    def put_task(self, spec: TaskSpec, job: Job) -> Task:
+        """Add a task or bring it up to date with what its pod says; an assumed placement holds until the pod confirms."""
+        task = self.tasks.get(spec.uid)
+        if task is not None and (task.job is not job or _is_reshaped(task.spec, spec)):
+            task = self._replace(task, spec, job)
+        if task is None:
+            task = self._new_task(spec, job)
+        before, task.spec = task.spec, spec
+        if before.is_gated and not spec.is_gated:
+            job.failed_at = -1
+        self._follow(task, spec)
+        return task
+
+    def put_state(self, task: Task, status: TaskStatus, node: str) -> None:
+        """Take over how a pod fares, where nothing else about it has changed."""
+        task.spec = replace(task.spec, status=status, node=node)
+        self._follow(task, task.spec)
+
+    def remove_task(self, uid: str) -> None:
+        """Forget a task and free what it holds."""
+        task = self.tasks.pop(uid, None)
+        if task is None:
+            return
+        self._leave(task)
+        if task.job is not None:
+            task.job.remove(task)
+
+    def placed(self) -> Iterator[Task]:
+        """Tasks that hold a row."""
+        return (task for task in self.tasks.values() if task.row >= 0)
+
+    def place(self, task: Task, row: int) -> None:
+        """Put a task on a row: amounts and tallies; the status is the caller's."""
+        assert task.row < 0, f"{task} is placed already"
+        self.nodes.take(row, task.shape.resources, task.shape.amounts)
+        self.settle(task, row)
+
+    def settle(self, task: Task, row: int) -> None:
+        """Put a task on a row whose amounts are taken already."""
+        task.row = row
+        if task.matched:
+            self.tallies.add(task, row)
+
+    def displace(self, task: Task) -> None:
+        """Take a task off its row again."""
+        assert task.row >= 0, f"{task} is not placed"
+        self.nodes.give(task.row, task.shape.resources, task.shape.amounts)
+        if task.matched:
+            self.tallies.remove(task, task.row)
+        task.row = -1
+
+    @property
+    def held(self) -> dict[str, Counter[str]]:
+        """What queues hold, by name."""
+        return {name: account.held for name, account in self.ledger.accounts.items()}
+
+    def take_back(self, task: Task) -> None:
+        """Undo a placement that was assumed and did not come true: the task waits again."""
+        self._leave(task)
+        assert task.job is not None
+        task.job.move(task, TaskStatus.PENDING)
+        self.gains += 1
+
+    # Jobs and queues
+
+    def put_job(self, spec: JobSpec) -> Job:
+        """Add a job or bring it up to date; its tasks stay. The phase is taken over only from a job that is new."""
+        job = self.jobs.get(spec.uid)
+        if job is None:
+            job = self.jobs[spec.uid] = Job(spec, self.lines)
+        elif job.spec != spec:
+            job.respec(spec)
+            job.failed_at = -1
+        return job
+
+    def remove_job(self, uid: str) -> None:
+        """Forget a job and its tasks."""
+        job = self.jobs.pop(uid, None)
+        if job is not None:
+            for task in list(job.tasks.values()):
+                self.remove_task(task.uid)
+            job.leave()
+
+    def put_queue(self, queue: Queue) -> None:
+        """Add a queue or bring it up to date."""
+        if self.queues.get(queue.name) != queue:
+            self.queues[queue.name] = queue
+            self.gains += 1
+            self._keep_accounts()
+
+    def remove_queue(self, name: str) -> None:
+        """Forget a queue; its jobs wait until it returns."""
+        if self.queues.pop(name, None) is not None:
+            self._keep_accounts()
+
+    def take_queues_as_tree(self, yes: bool) -> None:
+        """Whether what a queue holds also counts for the queues above it."""
+        self._takes_queues_as_tree = yes
+        self._keep_accounts()
+
+    def _keep_accounts(self) -> None:
+        """Post everything anew if the tree of queues is not the one that was posted to."""
+        parents = {name: queue.parent for name, queue in self.queues.items()} if self._takes_queues_as_tree else {}
+        if parents != self.ledger.parents:
+            self.ledger.open_anew(parents)
+            for job in self.jobs.values():
+                job.reopen_accounts()
+
+    def put_namespace_quota(self, namespace: str, quota: NamespaceQuota) -> None:
+        """Add a quota or bring it up to date."""
+        self.namespace_quotas.setdefault(namespace, {})[quota.name] = quota
+
+    def remove_namespace_quota(self, namespace: str, name: str) -> None:
+        """Forget a quota, and its namespace with the last one."""
+        quotas = self.namespace_quotas.get(namespace, {})
+        quotas.pop(name, None)
+        if not quotas:
+            self.namespace_quotas.pop(namespace, None)
+
+    # How it is kept
+
+    def shape(self, request: Mapping[str, int], constraints: Constraints) -> Shape:
+        """The shape of pods that ask for this; the same object for the same demands."""
+        key = (constraints, tuple(sorted(request.items())))
+        shape = self._shapes.get(key)
+        if shape is None:
+            whole = {**request, "pods": 1}
+            resources, amounts = self.nodes.vector(whole)
+            kind = (constraints, tuple(resources.tolist()))
+            by_index = dict(zip(resources.tolist(), amounts.tolist(), strict=True))
+            shape = self._shapes[key] = Shape(constraints, whole, resources, amounts, by_index, kind)
+        return shape
+
+    def _new_task(self, spec: TaskSpec, job: Job) -> Task:
+        task = self.tasks[spec.uid] = Task(spec, self.shape(spec.request, spec.constraints))
+        for question in asked_by(spec.constraints):
+            self.tallies.ask(question, self.placed(), (t for t in self.tasks.values() if t is not task))
+        self.tallies.introduce(task)
+        job.add(task)
+        if len(self.tallies) > self._most_tallies:
+            self._prune_tallies()
+        return task
+
+    def _prune_tallies(self) -> None:
+        """Forget questions that only pods have asked that are gone; what is left may double before the next time."""
+        fresh = Tallies(self.nodes)
+        fresh.changes = self.tallies.changes + 1
+        self.tallies = fresh
+        for task in self.tasks.values():
+            for question in asked_by(task.spec.constraints):
+                fresh.ask(question, (), ())
+        for task in self.tasks.values():
+            fresh.introduce(task)
+        fresh.recount(self.placed())
+        self._most_tallies = max(FIRST_TALLIES, 2 * len(fresh))
+
+    def _replace(self, task: Task, spec: TaskSpec, job: Job) -> Task:
+        """The task with other demands or in another job; where we assumed it to be, it still is."""
+        row, status = task.row, task.status
+        self.remove_task(task.uid)
+        fresh = self._new_task(spec, job)
+        if row >= 0 and status is TaskStatus.BINDING:
+            self.place(fresh, row)
+            job.move(fresh, status)
+        return fresh
+
+    def _follow(self, task: Task, spec: TaskSpec) -> None:
+        """Make status and row agree with the pod."""
+        job = task.job
+        assert job is not None
+        if spec.status is TaskStatus.PENDING and task.status in _OURS_TO_DECIDE:
+            return  # a new task is pending already; one that we assumed somewhere waits for the bind to be confirmed
+        row = self.nodes.row_of.get(spec.node, -1)
+        holds = spec.status in HOLDS_NODE
+        if task.row != row or not holds:
+            self._leave(task)
+        if holds and task.row < 0:
+            if row >= 0:
+                self._occupy(task, row)
+            elif spec.node:
+                self._await_home(task, spec.node)
+        if task.status is not spec.status:
+            job.move(task, spec.status)
+
+    def _occupy(self, task: Task, row: int) -> None:
+        if task.row < 0:
+            self.place(task, row)
+
+    def _vacate(self, task: Task) -> None:
+        if task.row >= 0:
+            self.displace(task)
+            self.gains += 1
+
+    def _await_home(self, task: Task, name: str) -> None:
+        self._home[task.uid] = name
+        self._homeless.setdefault(name, {})[task.uid] = task
+
+    def _leave(self, task: Task) -> None:
+        self._vacate(task)
+        name = self._home.pop(task.uid, None)
+        if name is not None:
+            homeless = self._homeless[name]
+            del homeless[task.uid]
+            if not homeless:
+                del self._homeless[name]
+
+
+def _is_reshaped(before: TaskSpec, after: TaskSpec) -> bool:
+    if (before.labels, before.role) != (after.labels, after.role):
+        return True
+    return (before.request, before.constraints) != (after.request, after.constraints)

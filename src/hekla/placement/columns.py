@@ -1,0 +1,343 @@
+"""Nodes as columns: one row per node, stable while it lives, updated by events and never rebuilt.
+
+Amounts are `int64` in base units, so that taking and giving back restores every bit. `idle`, `share` and `inverse`
+follow from `allocatable` and `used` and are kept beside them because the kernels read nothing else. Every row whose
+amounts change is logged, so that cached scores are repaired row by row instead of being computed again.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hekla.placement.constraint import Taint
+from hekla.placement.kernels import active
+
+IntArray = NDArray[np.int64]
+IdArray = NDArray[np.int32]
+FloatArray = NDArray[np.float32]
+BoolArray = NDArray[np.bool_]
+T = TypeVar("T", bound=np.generic)
+
+CPU, MEMORY, PODS = 0, 1, 2
+LARGEST_AMOUNT = 1 << 56
+"""More than any node has; larger amounts are cut to it, so that sums of a node's pods cannot overflow."""
+
+HOST = ""
+"""The topology key under which every node is a domain of its own, whatever its labels."""
+
+_LOG_SIZE = 1 << 16
+_FIRST_ROWS, _FIRST_RESOURCES = 64, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSpec:
+    """What a dialect knows of one node."""
+
+    name: str
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    is_schedulable: bool = True
+    is_ready: bool = True
+    images: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by image name."""
+
+
+class Nodes:
+    """The nodes of a cluster. Arrays are annotated with their axes; rows above `height` are not in use."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+        self.resources: dict[str, int] = {"cpu": CPU, "memory": MEMORY, "pods": PODS}
+        shape = (_FIRST_RESOURCES, _FIRST_ROWS)
+        self.allocatable: IntArray = np.zeros(shape, np.int64)  # [resource, node]
+        self.used: IntArray = np.zeros(shape, np.int64)  # [resource, node]
+        self.idle: IntArray = np.zeros(shape, np.int64)  # [resource, node]
+        self.share: FloatArray = np.zeros(shape, np.float32)  # [resource, node] used / allocatable
+        self.inverse: FloatArray = np.zeros(shape, np.float32)  # [resource, node] 1 / allocatable, 0 where absent
+        self.is_live: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node] exists
+        self.is_ready: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node]
+        self.is_schedulable: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node]
+        self.specs: list[NodeSpec | None] = []
+        self.names: list[str] = []
+        self.row_of: dict[str, int] = {}
+        self.version = 0
+        """Grows when a fact other than an amount in use changes: what was derived from facts is then stale."""
+
+        self.log: IdArray = np.zeros(_LOG_SIZE, np.int32)
+        self.log_length = 0
+        self.log_epoch = 0
+        """Grows when the log starts over; positions of an older epoch are void."""
+
+        self._totals: dict[str, int] | None = None
+        self._free: list[int] = []
+        self._labels: dict[str, _LabelColumn] = {}
+        self._taints: dict[Taint, BoolArray] = {}
+        self._images: dict[str, IntArray] = {}
+        self._rank: IdArray | None = None
+
+    @property
+    def height(self) -> int:
+        """Rows ever used; the arrays may be longer."""
+        return len(self.specs)
+
+    @property
+    def rows(self) -> int:
+        """Rows the arrays have room for."""
+        return int(self.used.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    # Facts
+
+    def put(self, spec: NodeSpec) -> int:
+        """Add a node, or bring a known one up to date; its row. A report that changes nothing costs one comparison."""
+        row = self.row_of.get(spec.name)
+        if row is not None and self.specs[row] == spec:
+            return row
+        if row is None:
+            row = self._new_row(spec.name)
+        before, self.specs[row] = self.specs[row], spec
+        self._totals = None
+        self._set_allocatable(row, spec.allocatable)
+        self._set_facts(row, spec)
+        if before is None or facts_of(before) != facts_of(spec):
+            self.version += 1
+        return row
+
+    def remove(self, name: str) -> int:
+        """Forget a node; its former row, which the next node may take. Nothing may be in use on it."""
+        row = self.row_of.pop(name)
+        self.specs[row] = None
+        self._totals = None
+        self.is_live[row] = self.is_ready[row] = self.is_schedulable[row] = False
+        assert not self.used[:, row].any(), f"node {name} leaves with resources in use"
+        self._set_allocatable(row, {})
+        for column in self._labels.values():
+            column.ids[row] = -1
+        for taint in self._taints.values():
+            taint[row] = False
+        for image in self._images.values():
+            image[row] = 0
+        self._free.append(row)
+        self._rank = None
+        self.version += 1
+        return row
+
+    def name(self, row: int) -> str:
+        """The name of the node in a row."""
+        spec = self.specs[row]
+        assert spec is not None, f"row {row} has no node"
+        return spec.name
+
+    def resource(self, name: str) -> int:
+        """The index of a resource; a new name gets a new row in every column of amounts."""
+        index = self.resources.get(name)
+        if index is None:
+            index = self.resources[name] = len(self.resources)
+            if index >= self.used.shape[0]:
+                self._grow(resources=self.used.shape[0] * 2, rows=self.rows)
+        return index
+
+    def label(self, key: str) -> IdArray:
+        """The column of a label: an id per value, -1 where it is absent.  # [node]"""
+        return self._column(key).ids
+
+    def label_values(self, key: str) -> dict[str, int]:
+        """The ids of a label's values."""
+        return self._column(key).values
+
+    def domains(self, topology_key: str) -> IdArray:
+        """The domain of each node, -1 for nodes that lack the key.  # [node]"""
+        return self.label(topology_key)
+
+    def domain_count(self, topology_key: str) -> int:
+        """How many domains there are, or were."""
+        return len(self._column(topology_key).values)
+
+    def taints(self) -> Mapping[Taint, BoolArray]:
+        """Every taint seen, with the nodes that carry it.  # [node]"""
+        return self._taints
+
+    def image(self, name: str) -> IntArray:
+        """The size of an image where it is present, else 0.  # [node]"""
+        return self._images.get(name, np.zeros(self.rows, np.int64))
+
+    def rank(self) -> IdArray:
+        """Who wins a tie: the higher rank. By name when the seed is 0, else shuffled by the seed.  # [node]"""
+        if self._rank is None:
+            self._rank = self._new_rank()
+        return self._rank
+
+    # Amounts
+
+    def vector(self, request: Mapping[str, int]) -> tuple[IntArray, IntArray]:
+        """A request as (resource indices, amounts), zeros left out, in order of index."""
+        pairs = sorted((self.resource(name), min(amount, LARGEST_AMOUNT)) for name, amount in request.items() if amount)
+        return np.array([i for i, _ in pairs], np.int64), np.array([a for _, a in pairs], np.int64)
+
+    def total(self, resource: str) -> int:
+        """How much of a resource the nodes have that are ready."""
+        return self.totals().get(resource, 0)
+
+    def totals(self) -> Mapping[str, int]:
+        """How much the nodes have that are ready, by resource; kept until a node changes."""
+        if self._totals is None:
+            # Python's sum does not overflow: a few absurd nodes must not make a cluster look empty.
+            sums = {name: sum(self.allocatable[i, self.is_ready].tolist()) for name, i in self.resources.items()}
+            self._totals = {name: amount for name, amount in sums.items() if amount}
+        return self._totals
+
+    def total_used(self, resource: str) -> int:
+        """How much of a resource is in use on the nodes that are ready."""
+        index = self.resources.get(resource)
+        return int(self.used[index, self.is_ready].sum()) if index is not None else 0
+
+    def take(self, row: int, resources: IntArray, amounts: IntArray) -> None:
+        """Put amounts to use on a node."""
+        active().take(*self.amounts(), resources, amounts, row, 1)
+        self.touch(row)
+
+    def give(self, row: int, resources: IntArray, amounts: IntArray) -> None:
+        """Give back what was taken, to the bit."""
+        active().take(*self.amounts(), resources, amounts, row, -1)
+        self.touch(row)
+
+    def amounts(self) -> tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]:
+        """The columns that kernels read and write, in their order."""
+        return self.allocatable, self.used, self.idle, self.share, self.inverse
+
+    def touch(self, row: int) -> None:
+        """Log that a row's amounts changed."""
+        if self.log_length == _LOG_SIZE:
+            self.log_length = 0
+            self.log_epoch += 1
+        self.log[self.log_length] = row
+        self.log_length += 1
+
+    def touch_all(self, rows: Sequence[int] | IdArray) -> None:
+        """Log that many rows' amounts changed."""
+        count = len(rows)
+        if self.log_length + count > _LOG_SIZE:
+            self.log_length = 0
+            self.log_epoch += 1
+        kept = rows[-_LOG_SIZE:]
+        self.log[self.log_length : self.log_length + len(kept)] = kept
+        self.log_length += len(kept)
+
+    # How it is kept
+
+    def _new_row(self, name: str) -> int:
+        if self._free:
+            row = self._free.pop()
+        else:
+            row = len(self.specs)
+            self.specs.append(None)
+            self.names.append("")
+            if row >= self.rows:
+                self._grow(resources=self.used.shape[0], rows=self.rows * 2)
+        self.row_of[name] = row
+        self.names[row] = name
+        self._rank = None
+        return row
+
+    def _grow(self, *, resources: int, rows: int) -> None:
+        self.allocatable, self.used, self.idle = (
+            _enlarged(a, resources, rows) for a in (self.allocatable, self.used, self.idle)
+        )
+        self.share, self.inverse = (_enlarged(a, resources, rows) for a in (self.share, self.inverse))
+        self.is_live, self.is_ready, self.is_schedulable = (
+            _longer(a, rows, fill=0) for a in (self.is_live, self.is_ready, self.is_schedulable)
+        )
+        for column in self._labels.values():
+            column.ids = _longer(column.ids, rows, fill=-1)
+        self._taints = {taint: _longer(a, rows, fill=0) for taint, a in self._taints.items()}
+        self._images = {image: _longer(a, rows, fill=0) for image, a in self._images.items()}
+        self._rank = None
+        self.version += 1
+
+    def _set_allocatable(self, row: int, allocatable: Mapping[str, int]) -> None:
+        for name in allocatable:
+            self.resource(name)
+        self.allocatable[:, row] = 0
+        for name, amount in allocatable.items():
+            self.allocatable[self.resources[name], row] = min(amount, LARGEST_AMOUNT)
+        all_resources = np.arange(self.used.shape[0], dtype=np.int64)
+        present = self.allocatable[:, row] > 0
+        self.inverse[:, row] = np.where(present, np.float32(1) / np.maximum(self.allocatable[:, row], 1), 0)
+        active().take(*self.amounts(), all_resources, np.zeros_like(all_resources), row, 1)
+        self.touch(row)
+
+    def _set_facts(self, row: int, spec: NodeSpec) -> None:
+        self.is_live[row] = True
+        self.is_ready[row] = spec.is_ready
+        self.is_schedulable[row] = spec.is_schedulable
+        for key, column in self._labels.items():
+            column.set(row, spec.name if key == HOST else spec.labels.get(key))
+        for taint in spec.taints:
+            if taint not in self._taints:
+                self._taints[taint] = np.zeros(self.rows, np.bool_)
+        for taint, carriers in self._taints.items():
+            carriers[row] = taint in spec.taints
+        for image in spec.images.keys() - self._images.keys():
+            self._images[image] = np.zeros(self.rows, np.int64)
+        for image, sizes in self._images.items():
+            sizes[row] = spec.images.get(image, 0)
+
+    def _column(self, key: str) -> "_LabelColumn":
+        column = self._labels.get(key)
+        if column is None:
+            column = self._labels[key] = _LabelColumn(np.full(self.rows, -1, np.int32))
+            for row, spec in enumerate(self.specs):
+                if spec is not None:
+                    column.set(row, spec.name if key == HOST else spec.labels.get(key))
+        return column
+
+    def _new_rank(self) -> IdArray:
+        names = sorted(self.row_of, key=natural_key)
+        if self.seed:
+            names = [names[i] for i in np.random.default_rng(self.seed).permutation(len(names))]
+        rank = np.zeros(self.rows, np.int32)
+        for place, name in enumerate(names):
+            rank[self.row_of[name]] = len(names) - place
+        return rank
+
+
+class _LabelColumn:
+    """One label of all nodes: values interned to ids."""
+
+    __slots__ = ("ids", "values")
+
+    def __init__(self, ids: IdArray) -> None:
+        self.ids = ids
+        self.values: dict[str, int] = {}
+
+    def set(self, row: int, value: str | None) -> None:
+        self.ids[row] = -1 if value is None else self.values.setdefault(value, len(self.values))
+
+
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    """A sort key by which `n2` comes before `n10`."""
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part)
+
+
+def facts_of(spec: NodeSpec) -> tuple[object, ...]:
+    """What masks are computed from. Images are left out: nodes report them all the time, and they are a hint only."""
+    return spec.labels, spec.taints, spec.is_schedulable, spec.is_ready
+
+
+def _enlarged(array: NDArray[T], resources: int, rows: int) -> NDArray[T]:
+    larger = np.zeros((resources, rows), array.dtype)
+    larger[: array.shape[0], : array.shape[1]] = array
+    return larger
+
+
+def _longer(array: NDArray[T], rows: int, *, fill: int) -> NDArray[T]:
+    longer = np.full(rows, fill, array.dtype)
+    longer[: len(array)] = array
+    return longer

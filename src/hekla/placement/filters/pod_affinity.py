@@ -1,0 +1,81 @@
+"""Is the node near the pods that the pod wants to be near, and far from those it, or they, want apart?"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hekla.placement.columns import BoolArray, FloatArray, Nodes
+from hekla.placement.constraint import PodTerm, Refusal
+from hekla.placement.framework import Refused
+from hekla.placement.model import Task
+from hekla.placement.tallies import Selected, Tallies
+
+NOT_NEAR = Refusal("pod-affinity", "node(s) didn't match pod affinity rules")
+NOT_APART = Refusal("pod-anti-affinity", "node(s) didn't match pod anti-affinity rules")
+UNWANTED = Refusal("existing-anti-affinity", "node(s) didn't satisfy existing pods anti-affinity rules")
+
+
+def refuse_live(nodes: Nodes, tallies: Tallies, task: Task) -> Iterator[Refused]:
+    """Nodes that break a required term of the pod, or of a pod that runs there."""
+    constraints = task.shape.constraints
+    if constraints.affinity:
+        yield Refused(NOT_NEAR, ~_near(nodes, tallies, task))
+    if constraints.anti_affinity:
+        yield Refused(
+            NOT_APART, _any_occupied(nodes, tallies, [_selected(tallies, t) for t in constraints.anti_affinity])
+        )
+    if task.carriers:
+        yield Refused(UNWANTED, _any_occupied(nodes, tallies, list(task.carriers)))
+
+
+def score_live(nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
+    """Preferred terms, weighted by how many pods meet them in the node's domain, stretched to 0..1.  # [node]"""
+    preferred = task.shape.constraints.preferred_pods
+    if not preferred:
+        return None
+    liked = np.zeros(nodes.rows, np.float32)
+    for wish in preferred:
+        domains, counts = tallies.counts(_selected(tallies, wish.term))
+        liked += (counts[domains] * wish.weight).astype(np.float32)
+    return _stretched(liked, nodes.is_live)
+
+
+def _near(nodes: Nodes, tallies: Tallies, task: Task) -> BoolArray:
+    """Nodes whose domains hold a pod for every term. The first of a group may start anywhere that has the keys."""
+    terms = task.shape.constraints.affinity
+    has_keys = np.ones(nodes.rows, np.bool_)
+    near = np.ones(nodes.rows, np.bool_)
+    for term in terms:
+        domains, counts = tallies.counts(_selected(tallies, term))
+        has_keys &= domains >= 0
+        near &= counts[domains] > 0
+    is_first = all(tallies.total(_selected(tallies, term)) == 0 for term in terms)
+    if is_first and all(term.selector.matches(task.spec.namespace, task.spec.labels) for term in terms):
+        return has_keys
+    return near & has_keys
+
+
+def _any_occupied(nodes: Nodes, tallies: Tallies, counted: list[int]) -> BoolArray:
+    """Nodes with at least one counted pod in their domain; a node without the key is in no domain.  # [node]"""
+    occupied = np.zeros(nodes.rows, np.bool_)
+    for tally in counted:
+        domains, counts = tallies.counts(tally)
+        occupied |= counts[domains] > 0
+    return occupied
+
+
+def _selected(tallies: Tallies, term: PodTerm) -> int:
+    tally = tallies.find(Selected(term.topology_key, term.selector))
+    assert tally is not None, f"the term on {term.topology_key} was not registered with its pod"
+    return tally
+
+
+def _stretched(values: FloatArray, live: BoolArray) -> FloatArray:
+    """Values stretched so that the least among live nodes is 0 and the greatest 1; all 0 if they are equal."""
+    if not live.any():
+        return values
+    low, high = values[live].min(), values[live].max()
+    if high <= low:
+        return np.zeros_like(values)
+    stretched: FloatArray = np.clip((values - low) / (high - low), 0, 1).astype(np.float32)
+    return stretched

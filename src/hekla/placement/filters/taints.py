@@ -1,0 +1,28 @@
+"""Does the pod tolerate the node's taints?"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hekla.placement.columns import FloatArray, Nodes
+from hekla.placement.constraint import Constraints, Effect, Refusal
+from hekla.placement.framework import Refused
+
+_HARD = frozenset({Effect.NO_SCHEDULE, Effect.NO_EXECUTE})
+
+
+def refuse(nodes: Nodes, constraints: Constraints) -> Iterator[Refused]:
+    """Nodes with a taint that keeps pods away and that the pod does not tolerate."""
+    for taint, carriers in nodes.taints().items():
+        if taint.effect in _HARD and not any(t.tolerates(taint) for t in constraints.tolerations):
+            yield Refused(Refusal("taint", f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"), carriers)
+
+
+def score(nodes: Nodes, constraints: Constraints) -> FloatArray | None:
+    """1 where no taint would rather be left alone, falling to 0 where most would; None if there is no such taint."""
+    disliked = np.zeros(nodes.rows, np.float32)
+    for taint, carriers in nodes.taints().items():
+        if taint.effect is Effect.PREFER_NO_SCHEDULE and not any(t.tolerates(taint) for t in constraints.tolerations):
+            disliked += carriers
+    most = disliked.max(initial=0)
+    return 1 - disliked / most if most > 0 else None

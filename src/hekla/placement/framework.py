@@ -1,0 +1,229 @@
+"""Extension points: the questions that actions ask, one Protocol with one method each.
+
+A plug-in is a frozen dataclass under `@plugin`; its fields are its arguments. It inherits nothing and implements the
+questions it has an opinion on. `registry.py` finds plug-ins and builds them from configuration.
+
+Directions are fixed: scores in 0..1, higher wins; sort keys, smaller first; masks, True means refused where they
+stand beside a refusal.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, dataclass_transform, runtime_checkable
+
+from hekla.placement.columns import BoolArray, FloatArray, Nodes
+from hekla.placement.constraint import Constraints, Refusal
+from hekla.placement.model import Job, Queue, Task
+from hekla.placement.score import Score
+from hekla.placement.shape import Shape
+from hekla.placement.tallies import Tallies
+from hekla.placement.topology.fill import Scores
+from hekla.placement.topology.tree import Tree
+from hekla.placement.topology.venue import Venue
+
+if TYPE_CHECKING:
+    from hekla.placement.session import Session
+
+P = TypeVar("P", bound=type)
+S = TypeVar("S", covariant=True)
+Key = tuple[Any, ...]
+"""A sort key: smaller goes first; ties fall to the next plug-in."""
+
+
+class Vote(Enum):
+    """An answer to a question on which plug-ins vote: one reject decides, else a tier's permit decides."""
+
+    PERMIT = "permit"
+    ABSTAIN = "abstain"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nodes that are refused, and why."""
+
+    refusal: Refusal
+    rows: BoolArray  # [node], True where refused
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """A vote with its reason."""
+
+    vote: Vote
+    reason: str = ""
+
+
+@runtime_checkable
+class QueueOrder(Protocol):
+    """Which queue may place next."""
+
+    def queue_key(self, session: "Session", queue: Queue) -> Key:
+        """The sort key of a queue."""
+
+
+@runtime_checkable
+class JobOrder(Protocol):
+    """Which job of a queue goes next."""
+
+    def job_key(self, session: "Session", job: Job) -> Key:
+        """The sort key of a job."""
+
+
+@runtime_checkable
+class TaskOrder(Protocol):
+    """Which task of a job goes next."""
+
+    def task_key(self, session: "Session", task: Task) -> Key:
+        """The sort key of a task."""
+
+
+@runtime_checkable
+class Enqueueable(Protocol):
+    """May a job enter, so that its pods are made and wait for nodes?"""
+
+    def may_enqueue(self, session: "Session", job: Job) -> Opinion:
+        """The plug-in's vote."""
+
+
+@runtime_checkable
+class Valid(Protocol):
+    """Has a job enough tasks to be worth a try?"""
+
+    def why_invalid(self, session: "Session", job: Job) -> Refusal | None:
+        """The reason why not; None if it has."""
+
+
+@runtime_checkable
+class Ready(Protocol):
+    """May what was placed for a job be bound?"""
+
+    def is_ready(self, session: "Session", job: Job) -> bool:
+        """Whether it may; all plug-ins must agree."""
+
+    def shortfall(self, session: "Session", job: Job) -> int:
+        """At least how many more tasks must be placed before it may; so many can be placed without asking again."""
+
+
+@runtime_checkable
+class GoesOn(Protocol):
+    """Is it worth to go on with a job after one of its tasks found no node?"""
+
+    def goes_on(self, session: "Session", job: Job, failed: frozenset[str]) -> bool:
+        """Whether the job can still become ready without the roles that failed."""
+
+
+@runtime_checkable
+class Overused(Protocol):
+    """Has a queue had its share, so that it places nothing more in this session?"""
+
+    def is_overused(self, session: "Session", queue: Queue) -> bool:
+        """Whether it has."""
+
+
+@runtime_checkable
+class Allocatable(Protocol):
+    """How much may a queue take?"""
+
+    def allowance(self, session: "Session", queue: Queue, task: Task, wanted: int) -> int:
+        """How many of `wanted` tasks like this one the queue may take; at most `wanted`."""
+
+    def why_not_allocatable(self, session: "Session", queue: Queue, task: Task) -> Refusal | None:
+        """Why the queue may not take this task; None if it may."""
+
+
+@runtime_checkable
+class Preemptive(Protocol):
+    """May a queue have others evicted so that a task fits? Asked by reclaim."""
+
+    def why_not_preemptive(self, session: "Session", queue: Queue, task: Task) -> Refusal | None:
+        """Why not; None if it may."""
+
+
+@runtime_checkable
+class Reclaimable(Protocol):
+    """Which tasks of other queues may be evicted for a task? Asked by reclaim."""
+
+    def reclaimable(self, session: "Session", task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
+        """Those of `victims`, which are in the order of eviction, that may go; None to abstain."""
+
+
+@runtime_checkable
+class Preemptable(Protocol):
+    """Which tasks of the same queue may be evicted for a task? Asked by preempt."""
+
+    def preemptable(self, session: "Session", task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
+        """Those of `victims`, which are in the order of eviction, that may go; None to abstain."""
+
+
+@runtime_checkable
+class Opens(Protocol[S]):
+    """Computes something once per session; the plug-in reads it back with `session.opened(self)`."""
+
+    def open(self, session: "Session") -> S:
+        """What the plug-in needs for this session; computed when it is first asked for."""
+
+
+@runtime_checkable
+class Filter(Protocol):
+    """Which nodes are refused because of what they are: the answer holds until a node's facts change."""
+
+    def refuse(self, nodes: Nodes, constraints: Constraints) -> Iterator[Refused]:
+        """Refused nodes with reasons; where several refuse a node, the first is told."""
+
+
+@runtime_checkable
+class LiveFilter(Protocol):
+    """Which nodes are refused because of the pods that run there: asked anew for every task."""
+
+    def refuse_live(self, nodes: Nodes, tallies: Tallies, task: Task) -> Iterator[Refused]:
+        """Refused nodes with reasons."""
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """How much the nodes that may take a pod are liked."""
+
+    weight: float
+    """How much this opinion counts beside others."""
+
+    def score(self, nodes: Nodes, shape: Shape) -> Score:
+        """The score, which may depend on demands and on which resources are asked for, not on how much of them."""
+
+
+@runtime_checkable
+class LiveScorer(Protocol):
+    """How much nodes are liked because of the pods that run there: asked anew for every task."""
+
+    def score_live(self, nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
+        """What it adds, times its weight: a plug-in's `weight` bounds what `score` and `score_live` add up to.  # [node]"""
+
+
+@runtime_checkable
+class NearScorer(Protocol):
+    """How much nodes are liked for where they are in the network: asked anew for every run of tasks."""
+
+    weight: float
+
+    def score_near(self, nodes: Nodes, tree: Tree, shape: Shape, venue: Venue | None) -> FloatArray | None:
+        """What it adds, times its weight; without a venue the pod has no wish to be close to others.  # [node]"""
+
+
+@runtime_checkable
+class DomainScorer(Protocol):
+    """Which of the domains of one tier is taken first."""
+
+    def score_domains(self, nodes: Nodes, tree: Tree, request: Mapping[str, int], venue: Venue | None = None) -> Scores:
+        """How much each domain is liked for pods that ask for this together.  # [domain]"""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def plugin(cls: P) -> P:
+    """Declare the frozen dataclass below as a plug-in; its module's name, with dashes, is its name in configuration."""
+    PLUGINS[cls.__module__.rpartition(".")[2].replace("_", "-")] = cls
+    return cls
+
+
+PLUGINS: dict[str, type] = {}
+"""Every plug-in by its name; filled as `registry.py` imports the folder."""

@@ -1,0 +1,146 @@
+"""The plain form of the kernels: NumPy, obviously right, about ten times slower than `compiled.py`.
+
+A *program* is what a class of equal pods asks and likes, as arrays:
+
+    ok      bool[node]      may take the pod, resources aside
+    base    float32[node]   the part of the score that node facts decide
+    need    int64[k]        indices of the requested resources, and
+    amount  int64[k]        how much of each
+    scored  int64[c]        indices of the resources whose fullness is scored,
+    weight  float32[c]      how much each counts (negative: emptier is better), and
+    adding  float32[c]      what the pod would add to it
+    balance float32[3]      weight of balanced use of cpu and memory, and what the pod adds to each
+
+    fullness(r)  = min(1, used / allocatable + adding / allocatable)
+    score(node)  = base + sum of weight * fullness + balance * (1 - |fullness(cpu) - fullness(memory)| / 2)
+
+Scores are rounded to 1/SCALE so that equal nodes tie in spite of rounding; a tie goes to the higher rank. -1 means
+not feasible. Feasibility is exact: integers only.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK = 128
+"""Rows under one entry of the block index."""
+
+SCALE = 1 << 20
+
+Array = NDArray[Any]
+
+
+def take(
+    allocatable: Array, used: Array, idle: Array, share: Array, inverse: Array,
+    need: Array, amount: Array, row: int, sign: int,
+) -> None:  # fmt: skip
+    """Add `sign` times the amounts to what is in use on a row, and bring the derived columns up to date."""
+    used[need, row] += sign * amount
+    idle[need, row] = allocatable[need, row] - used[need, row]
+    share[need, row] = np.where(
+        allocatable[need, row] > 0, used[need, row] / np.maximum(allocatable[need, row], 1), 0
+    ).astype(np.float32)
+
+
+def score(
+    allocatable: Array, used: Array, idle: Array, share: Array, inverse: Array,
+    ok: Array, base: Array, need: Array, amount: Array, scored: Array, weight: Array, adding: Array, balance: Array,
+    height: int, out: Array,
+) -> None:  # fmt: skip
+    """Score rows 0 to `height`; `out` is int32[node]."""
+    program = (ok, base, need, amount, scored, weight, adding, balance)
+    out[:height] = _scores(idle, share, inverse, program, slice(0, height))
+
+
+def best(quantised: Array, rank: Array, height: int) -> int:
+    """The row with the best score, ties by rank; -1 if none is feasible."""
+    if not height:
+        return -1
+    keys = (quantised[:height].astype(np.int64) << 32) | rank[:height]
+    row = int(keys.argmax())
+    return row if quantised[row] >= 0 else -1
+
+
+def place_one(
+    allocatable: Array, used: Array, idle: Array, share: Array, inverse: Array,
+    ok: Array, base: Array, need: Array, amount: Array, scored: Array, weight: Array, adding: Array, balance: Array,
+    height: int, scratch: Array, rank: Array,
+) -> int:  # fmt: skip
+    """Score every row, take the best; its row, or -1."""
+    program = (ok, base, need, amount, scored, weight, adding, balance)
+    scratch[:height] = _scores(idle, share, inverse, program, slice(0, height))
+    row = best(scratch, rank, height)
+    if row >= 0:
+        take(allocatable, used, idle, share, inverse, need, amount, row, 1)
+    return row
+
+
+def build(
+    allocatable: Array, used: Array, idle: Array, share: Array, inverse: Array,
+    ok: Array, base: Array, need: Array, amount: Array, scored: Array, weight: Array, adding: Array, balance: Array,
+    height: int, quantised: Array, rank: Array, keys: Array,
+) -> None:  # fmt: skip
+    """Score every row and note the best key of each block; `keys` is int64[block]."""
+    program = (ok, base, need, amount, scored, weight, adding, balance)
+    quantised[:height] = _scores(idle, share, inverse, program, slice(0, height))
+    for block in range((height + BLOCK - 1) // BLOCK):
+        _index_block(quantised, rank, keys, block, height)
+
+
+def repair(
+    allocatable: Array, used: Array, idle: Array, share: Array, inverse: Array,
+    ok: Array, base: Array, need: Array, amount: Array, scored: Array, weight: Array, adding: Array, balance: Array,
+    height: int, quantised: Array, rank: Array, keys: Array, log: Array, start: int, end: int,
+) -> None:  # fmt: skip
+    """Score again the rows named in `log[start:end]`."""
+    program = (ok, base, need, amount, scored, weight, adding, balance)
+    rows = np.unique(log[start:end])
+    quantised[rows] = _scores(idle, share, inverse, program, rows)
+    for block in np.unique(rows // BLOCK):
+        _index_block(quantised, rank, keys, int(block), height)
+
+
+def place_run(
+    allocatable: Array, used: Array, idle: Array, share: Array, inverse: Array,
+    ok: Array, base: Array, need: Array, amount: Array, scored: Array, weight: Array, adding: Array, balance: Array,
+    height: int, quantised: Array, rank: Array, keys: Array, out: Array,
+) -> int:  # fmt: skip
+    """Place `len(out)` equal pods one after the other, from an index that is right; how many found a row."""
+    program = (ok, base, need, amount, scored, weight, adding, balance)
+    for placed in range(len(out)):
+        row = best(quantised, rank, height)
+        if row < 0:
+            return placed
+        take(allocatable, used, idle, share, inverse, need, amount, row, 1)
+        quantised[row] = _scores(idle, share, inverse, program, np.array([row]))[0]
+        _index_block(quantised, rank, keys, row // BLOCK, height)
+        out[placed] = row
+    return len(out)
+
+
+def _scores(idle: Array, share: Array, inverse: Array, program: tuple[Array, ...], rows: Any) -> Array:
+    """The rounded scores of some rows."""
+    ok, base, need, amount, scored, weight, adding, balance = program
+    total = base[rows].copy()
+    for position, resource in enumerate(scored):
+        total += weight[position] * _fullness(share[resource, rows], inverse[resource, rows], adding[position])
+    if balance[0] > 0:
+        cpu = _fullness(share[0, rows], inverse[0, rows], balance[1])
+        memory = _fullness(share[1, rows], inverse[1, rows], balance[2])
+        total += balance[0] * (np.float32(1) - np.abs(cpu - memory) * np.float32(0.5))
+    feasible = ok[rows].copy()
+    for position, resource in enumerate(need):
+        feasible &= idle[resource, rows] >= amount[position]
+    rounded = (total * np.float32(SCALE) + np.float32(0.5)).astype(np.int32)
+    return np.where(feasible, np.maximum(rounded, 0), np.int32(-1))
+
+
+def _fullness(share: Array, inverse: Array, adding: Any) -> Array:
+    full: Array = np.minimum(share + adding * inverse, np.float32(1))
+    return full
+
+
+def _index_block(quantised: Array, rank: Array, keys: Array, block: int, height: int) -> None:
+    rows = slice(block * BLOCK, min(height, (block + 1) * BLOCK))
+    keys[block] = ((quantised[rows].astype(np.int64) << 32) | rank[rows]).max()

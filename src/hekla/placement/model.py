@@ -1,0 +1,440 @@
+"""The core model of work: tasks (pods), jobs (gangs), queues. Every dialect compiles into these.
+
+Objects, not arrays: there are hundreds to thousands, people read them, and orders are sort keys over them. Nodes,
+which are many and hot, are columns (`columns.py`). Statuses change only through `Job.move`, which keeps the counts.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
+
+from hekla.placement.constraint import NO_CONSTRAINTS, Constraints, PodSelector
+from hekla.placement.ledger import Ledger
+from hekla.placement.topology.wish import Closeness
+
+if TYPE_CHECKING:
+    from hekla.placement.shape import Shape
+
+
+class TaskStatus(IntEnum):
+    """Where a task stands between waiting and done."""
+
+    PENDING = 0
+    PIPELINED = 1
+    """Placed on resources that are being freed."""
+
+    ALLOCATED = 2
+    """Placed in this session, not yet handed to the binder."""
+
+    BINDING = 3
+    BOUND = 4
+    RUNNING = 5
+    RELEASING = 6
+    SUCCEEDED = 7
+    FAILED = 8
+    UNKNOWN = 9
+
+
+HOLDS_NODE = frozenset(
+    {TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.RELEASING}
+)
+"""Statuses in which a task occupies resources of its node."""
+
+ALLOCATED_STATUSES = (TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING)
+READY_STATUSES = (*ALLOCATED_STATUSES, TaskStatus.SUCCEEDED)
+VALID_STATUSES = (*READY_STATUSES, TaskStatus.PIPELINED, TaskStatus.PENDING)
+_READY = frozenset(READY_STATUSES)
+_HOLDS = tuple(int(s in {TaskStatus.PIPELINED, *ALLOCATED_STATUSES}) for s in TaskStatus)
+"""By status, whether a task counts towards what its queue holds: one that is ending does not any more, as in Volcano."""
+
+_ASKS = tuple(int(held or status is TaskStatus.PENDING) for status, held in zip(TaskStatus, _HOLDS, strict=True))
+"""By status, whether a task counts towards what its queue asks for."""
+
+SCHEDULED_STATUSES = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """What a dialect knows of one pod."""
+
+    uid: str
+    name: str
+    namespace: str = ""
+    request: Mapping[str, int] = field(default_factory=dict)
+    """Amounts by resource, in base units (cpu in milli, memory in bytes); `pods` is added by the engine."""
+
+    constraints: Constraints = NO_CONSTRAINTS
+    labels: Mapping[str, str] = field(default_factory=dict)
+    role: str = ""
+    """The task of its job that the pod belongs to (`volcano.sh/task-spec`)."""
+
+    priority: int = 0
+    created: float = 0.0
+    is_gated: bool = False
+    """Has scheduling gates: waits and is not offered to any node."""
+
+    node: str = ""
+    status: TaskStatus = TaskStatus.PENDING
+
+
+class Task:
+    """One pod, as the engine sees it."""
+
+    __slots__ = ("carriers", "job", "key", "matched", "order", "role_counts", "row", "shape", "spec", "status", "uid")
+
+    def __init__(self, spec: TaskSpec, shape: "Shape") -> None:
+        self.spec = spec
+        self.uid = spec.uid
+        self.key = f"{spec.namespace}/{spec.name}"
+        self.shape = shape
+        self.status = TaskStatus.PENDING
+        self.row = -1
+        """The node's row while the task is placed or assumed there; -1 otherwise."""
+
+        self.job: Job | None = None
+        self.role_counts: list[int] = []
+        """The counts of the role in its job, kept at hand."""
+
+        self.matched: tuple[int, ...] = ()
+        """Tallies in which the task counts once placed."""
+
+        self.carriers: tuple[int, ...] = ()
+        """Tallies of placed pods that want distance from a pod like this one."""
+
+        self.order = (pod_index(spec.name), spec.created, spec.uid)
+
+    @property
+    def is_best_effort(self) -> bool:
+        """Whether it asks for nothing but a place."""
+        return self.shape.is_best_effort
+
+    def __repr__(self) -> str:
+        return f"Task({self.key}, {self.status.name}, row={self.row})"
+
+
+def pod_index(name: str) -> int:
+    """The number at the end of a pod's name, by which pods of a job are ordered; -1 if there is none."""
+    _, _, suffix = name.rpartition("-")
+    return int(suffix) if suffix.isascii() and suffix.isdigit() and len(suffix) < 10 else -1
+
+
+class JobPhase(StrEnum):
+    """Where a job stands between asking and done (the phases of a PodGroup)."""
+
+    PENDING = "Pending"
+    INQUEUE = "Inqueue"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubGroupPolicy:
+    """Cuts a job into sub-gangs by the values of labels."""
+
+    name: str
+    selector: PodSelector = field(default_factory=lambda: PodSelector(namespaces=None))
+    match_label_keys: tuple[str, ...] = ()
+    size: int = 1
+    min_groups: int = 0
+    closeness: Closeness | None = None
+    """How close the pods of one sub-gang are to be."""
+
+    def group_of(self, spec: TaskSpec) -> str | None:
+        """The sub-gang that a pod belongs to, or None. A policy without label keys matches nothing."""
+        values = [spec.labels.get(key) for key in self.match_label_keys]
+        if not values or None in values or not self.selector.matches(spec.namespace, spec.labels):
+            return None
+        return "-".join([self.name, *(str(value) for value in values)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """What a dialect knows of one gang."""
+
+    uid: str
+    name: str
+    namespace: str = ""
+    queue: str = "default"
+    priority: int = 0
+    created: float = 0.0
+    patience_s: float | None = None
+    """How long it waits at most to be let in, where sla is at work; None leaves it to the plug-in."""
+
+    quota_asked: Mapping[str, int] = field(default_factory=dict)
+    """What its minimum asks of the namespace's quotas, by their names: `requests.cpu`, `count/pods`."""
+
+    min_available: int = 1
+    role_minimums: Mapping[str, int] = field(default_factory=dict)
+    subgroups: tuple[SubGroupPolicy, ...] = ()
+    min_resources: Mapping[str, int] | None = None
+    """What must be free before the job may enter; None means it may enter at once."""
+
+    closeness: Closeness | None = None
+    """How close the pods are to be."""
+
+    phase: JobPhase = JobPhase.INQUEUE
+    has_group: bool = True
+    """False for a pod without a PodGroup, which is a gang of one."""
+
+    @property
+    def wants_closeness(self) -> bool:
+        """Whether its pods, or those of its sub-gangs, are to be close to one another."""
+        return self.closeness is not None or any(policy.closeness is not None for policy in self.subgroups)
+
+
+class Lines:
+    """Which jobs wait for what, so that a cycle looks at those alone and not at every pod that runs."""
+
+    __slots__ = ("by_phase", "for_nodes", "ledger")
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        """What the jobs' queues hold and ask for."""
+
+        self.for_nodes: dict[str, Job] = {}
+        """Jobs with a pending task, by uid."""
+
+        self.by_phase: dict[JobPhase, dict[str, Job]] = {phase: {} for phase in JobPhase}
+        """Jobs that have a group, by phase and uid. Lone pods are not in it: they are always in."""
+
+
+_NOTHING: Mapping[str, int] = {}
+
+
+class Job:
+    """Pods that belong together, and how many of them must start together."""
+
+    __slots__ = (
+        "_accounts", "_phase", "failed_at", "held", "is_held", "key", "lines", "minds_others", "minds_queue",
+        "pending_best_effort", "ready_count", "roles", "spec", "statuses", "tasks", "uid",
+    )  # fmt: skip
+
+    def __init__(self, spec: JobSpec, lines: Lines | None = None) -> None:
+        self.spec = spec
+        self.uid = spec.uid
+        self.key = f"{spec.namespace}/{spec.name}"
+        self.lines = lines if lines is not None else Lines()
+        self._accounts = self.lines.ledger.chain(spec.queue)
+        self.held: dict[str, int] = {}
+        """What the placed tasks of a group hold, by resource; see `holding` for lone pods too."""
+
+        self.tasks: dict[str, Task] = {}
+        self.statuses = [0] * len(TaskStatus)
+        """How many tasks are in each status."""
+
+        self.roles: dict[str, list[int]] = {}
+        """The same by role."""
+
+        self.ready_count = 0
+        """Tasks that have a node, or have had one and succeeded."""
+
+        self.pending_best_effort = 0
+        """Pending tasks that ask for nothing: they count as ready."""
+
+        self.is_held = False
+        """Sits out for a while: a bind of it was refused."""
+
+        self.failed_at = -1
+        """The count of news when the job last did not fit; until it grows, trying again is idle."""
+
+        self.minds_others = False
+        """Whether, when it last did not fit, the pods that run where had a say in it."""
+
+        self.minds_queue = False
+        """Whether, when it last did not fit, its queue's share had a say in it."""
+
+        self._phase = spec.phase
+        self.phase = spec.phase
+
+    @property
+    def phase(self) -> JobPhase:
+        """Where the job stands."""
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: JobPhase) -> None:
+        if self.spec.has_group:
+            self.lines.by_phase[self._phase].pop(self.uid, None)
+            self.lines.by_phase[phase][self.uid] = self
+        self._phase = phase
+
+    def leave(self) -> None:
+        """Leave all lines: the job is no more."""
+        self.lines.by_phase[self._phase].pop(self.uid, None)
+        self.lines.for_nodes.pop(self.uid, None)
+
+    def add(self, task: Task) -> None:
+        """Take a task in."""
+        task.job = self
+        task.role_counts = self.roles.setdefault(task.spec.role, [0] * len(TaskStatus))
+        self.tasks[task.uid] = task
+        self._count(task, task.status, 1)
+        self._post(task, _ASKS[task.status], _HOLDS[task.status])
+        self.failed_at = -1
+
+    def remove(self, task: Task) -> None:
+        """Let a task go."""
+        del self.tasks[task.uid]
+        task.job = None
+        self._count(task, task.status, -1)
+        self._post(task, -_ASKS[task.status], -_HOLDS[task.status])
+
+    def move(self, task: Task, status: TaskStatus) -> None:
+        """Change a task's status and the counts with it."""
+        before = task.status
+        self._count(task, before, -1)
+        task.status = status
+        self._count(task, status, 1)
+        if _HOLDS[before] != _HOLDS[status] or _ASKS[before] != _ASKS[status]:
+            self._post(task, _ASKS[status] - _ASKS[before], _HOLDS[status] - _HOLDS[before])
+
+    def move_run(self, tasks: Sequence[Task], status: TaskStatus) -> None:
+        """Change the status of tasks of one shape and role that wait or are placed, all in the same status now."""
+        first, number = tasks[0], len(tasks)
+        before, spread = first.status, first.role_counts
+        for task in tasks:
+            task.status = status
+        self._count(first, before, -number)
+        self._count(first, status, number)
+        if _HOLDS[before] != _HOLDS[status]:
+            self._post(first, 0, number * (_HOLDS[status] - _HOLDS[before]))
+        assert spread is tasks[-1].role_counts, "a run is of one role"
+
+    def count(self, statuses: Iterable[TaskStatus]) -> int:
+        """How many tasks are in one of these statuses."""
+        return sum(self.statuses[status] for status in statuses)
+
+    def pending(self) -> Iterator[Task]:
+        """Tasks that wait for a node and may be offered one."""
+        return (t for t in self.tasks.values() if t.status is TaskStatus.PENDING and not t.spec.is_gated)
+
+    def respec(self, spec: JobSpec) -> None:
+        """Change what is known of the job; what it holds goes with it into the accounts of its queue."""
+        self._post_all(-1)
+        self.spec = spec
+        self.reopen_accounts()
+
+    def reopen_accounts(self) -> None:
+        """Post everything to the accounts that the ledger has for the job's queue now."""
+        self.held.clear()
+        self._accounts = self.lines.ledger.chain(self.spec.queue)
+        self._post_all(1)
+
+    @property
+    def holding(self) -> Mapping[str, int]:
+        """What the placed tasks hold, by resource."""
+        if self.spec.has_group:
+            return self.held
+        # A lone pod is its own total: two hundred thousand of them need no dictionary each.
+        return next((task.shape.request for task in self.tasks.values() if _HOLDS[task.status]), {})
+
+    @property
+    def asking(self) -> Mapping[str, int]:
+        """What the tasks that are placed or wait ask for, by resource; added up on request."""
+        total: Counter[str] = Counter()
+        for task in self.tasks.values():
+            if _ASKS[task.status]:
+                total.update(task.shape.request)
+        return total
+
+    @property
+    def valid_count(self) -> int:
+        """Tasks that run, have run well, or may yet run."""
+        lost = (
+            self.statuses[TaskStatus.RELEASING] + self.statuses[TaskStatus.FAILED] + self.statuses[TaskStatus.UNKNOWN]
+        )
+        return len(self.tasks) - lost
+
+    @property
+    def enforces_roles(self) -> bool:
+        """Whether the roles' minimums count: only if the gang is at least as large as their sum."""
+        minimums = self.spec.role_minimums
+        return bool(minimums) and self.spec.min_available >= sum(minimums.values())
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether a task waits for a node."""
+        return self.statuses[TaskStatus.PENDING] > 0
+
+    def _post_all(self, sign: int) -> None:
+        for task in self.tasks.values():
+            self._post(task, sign * _ASKS[task.status], sign * _HOLDS[task.status])
+
+    def _post(self, task: Task, asked: int, held: int) -> None:
+        """Tell the queue's accounts that so many more tasks like this one ask and hold."""
+        request, ledger = task.shape.request, self.lines.ledger
+        for account in self._accounts:
+            account.post(request, asked, held)
+        if asked < 0:
+            ledger.eases += 1
+        if held:
+            ledger.changes += 1
+            if self.spec.has_group:
+                self._hold(request, held)
+
+    def _hold(self, request: Mapping[str, int], number: int) -> None:
+        mine, minimum = self.held, self.spec.min_resources or _NOTHING
+        for name, amount in request.items():
+            before = mine.get(name, 0)
+            after = mine[name] = before + amount * number
+            if name in minimum:
+                change = min(after, minimum[name]) - min(before, minimum[name])
+                for account in self._accounts:
+                    account.firm[name] += change
+
+    def _count(self, task: Task, status: TaskStatus, change: int) -> None:
+        self.statuses[status] += change
+        task.role_counts[status] += change
+        if status is TaskStatus.PENDING:
+            if task.shape.is_best_effort:
+                self.pending_best_effort += change
+            if 0 < self.statuses[status] == change:  # the first to come
+                self.lines.for_nodes[self.uid] = self
+            elif not self.statuses[status]:
+                self.lines.for_nodes.pop(self.uid, None)
+        elif status in _READY:
+            self.ready_count += change
+
+    def __repr__(self) -> str:
+        counts = {status.name: self.statuses[status] for status in TaskStatus if self.statuses[status]}
+        return f"Job({self.key}, {self.phase}, {counts})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamespaceQuota:
+    """What a namespace may use of things, by the names that quotas have for them: `requests.cpu`, `pods`."""
+
+    name: str
+    hard: Mapping[str, int] = field(default_factory=dict)
+    used: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queue:
+    """A line in which jobs wait, with a share of the cluster."""
+
+    name: str
+    weight: int = 1
+    priority: int = 0
+    parent: str = "root"
+    is_open: bool = True
+    capability: Mapping[str, int] = field(default_factory=dict)
+    """The most it may hold; a resource that is not named is not bounded."""
+
+    guarantee: Mapping[str, int] = field(default_factory=dict)
+    """What is kept free for it, whoever else asks."""
+
+    deserved: Mapping[str, int] = field(default_factory=dict)
+    """Its own share, which others may borrow while it does not need it."""
+
+    is_reclaimable: bool = True
+    """Whether others may take back what it borrowed."""
+
+    path: tuple[tuple[str, int], ...] = ()
+    """For hierarchical drf: its place below the root, as names with weights; empty if it has none."""
+
+    created: float = 0.0
+    uid: str = ""

@@ -1,0 +1,315 @@
+"""Finds the best node for a task: the sum of all plug-ins' opinions, evaluated by the kernels.
+
+What depends on demands and node facts alone is a *profile*: a mask and a part of the score, computed once for all
+nodes. What depends on amounts is scored in one pass by a kernel; for a shape that comes again, the scores are kept
+in an *index* and only the rows that changed since are scored again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hekla.placement.cluster import Cluster
+from hekla.placement.columns import CPU, MEMORY, BoolArray, FloatArray, IdArray, IntArray, Nodes
+from hekla.placement.framework import Filter, LiveFilter, LiveScorer, NearScorer, Scorer
+from hekla.placement.kernels import BLOCK, active
+from hekla.placement.model import Task
+from hekla.placement.score import NEUTRAL
+from hekla.placement.shape import Shape
+from hekla.placement.topology.venue import Venue, slots
+
+MOST_PROFILES, MOST_INDEXES = 512, 128
+"""How many are kept; the one unused for longest makes room."""
+
+
+@dataclass(slots=True)
+class Profile:
+    """What a kind of shape may use and likes, amounts aside."""
+
+    version: int
+    ok: BoolArray  # [node]
+    base: FloatArray  # [node]
+    scored: IntArray  # resources whose fullness counts
+    weight: FloatArray  # how much
+    scored_list: list[int]
+    balance: float
+    total_weight: float
+
+
+@dataclass(slots=True)
+class Program:
+    """A profile with the amounts of one shape: what a kernel reads (see `kernels/twin.py`)."""
+
+    profile: Profile
+    adding: FloatArray
+    balance: FloatArray  # [3]
+
+
+@dataclass(slots=True)
+class Index:
+    """Scores of all nodes for one shape, right up to a position in the log of changes."""
+
+    program: Program
+    quantised: IdArray  # [node]
+    keys: IntArray  # [block]
+    rank: IdArray
+    epoch: int = 0
+    position: int = 0
+
+
+class Placer:
+    """Places tasks of one cluster by the opinions of one set of plug-ins."""
+
+    def __init__(self, cluster: Cluster, plugins: Sequence[object]) -> None:
+        self.cluster = cluster
+        self._filters = [p for p in plugins if isinstance(p, Filter)]
+        self._live_filters = [p for p in plugins if isinstance(p, LiveFilter)]
+        self._scorers = [p for p in plugins if isinstance(p, Scorer)]
+        self._live_scorers = [p for p in plugins if isinstance(p, LiveScorer)]
+        self._near_scorers = [p for p in plugins if isinstance(p, NearScorer)]
+        self._profiles: OrderedDict[object, Profile] = OrderedDict()
+        self._indexes: OrderedDict[int, tuple[Shape, Index]] = OrderedDict()
+        self._scratch: IdArray = np.zeros(0, np.int32)
+
+    def place(self, task: Task, venue: Venue | None = None) -> int:
+        """Take the best node for a task, of a venue where one is given; its row, or -1. The caller settles the task."""
+        shape = task.shape
+        if task.carriers or not shape.constraints.is_local:
+            return self._place_live(task, venue)
+        shape.uses += 1
+        if venue is None and shape.uses == 1 and not self._heeds_domains:
+            return self._place_once(shape)
+        return next(iter(self.place_run(shape, 1, venue)), -1)
+
+    def place_run(self, shape: Shape, count: int, venue: Venue | None = None) -> Sequence[int]:
+        """Take the best nodes for up to `count` tasks of one shape, one after the other; the rows that were found."""
+        if venue is not None or self._heeds_domains:
+            return self._place_run_near(shape, count, venue)
+        nodes, index = self.cluster.nodes, self._index(shape)
+        out = np.empty(count, np.int32)
+        placed = active().place_run(
+            *nodes.amounts(), *_arguments(index.program, shape), nodes.height,
+            index.quantised, index.rank, index.keys, out,
+        )  # fmt: skip
+        rows = out[:placed]
+        nodes.touch_all(rows)
+        index.epoch, index.position = nodes.log_epoch, nodes.log_length
+        found: list[int] = rows.tolist()
+        return found
+
+    def slots(self, shape: Shape) -> IntArray:
+        """How many tasks of a shape each node has room for, the pods that run there aside.  # [node]"""
+        return slots(self.cluster.nodes.idle, shape.resources, shape.amounts, self._profile(shape).ok)
+
+    def scores(self, task: Task, venue: Venue | None = None) -> IdArray:
+        """The rounded score of every node, -1 where not feasible; for explanations and tests.  # [node]"""
+        nodes = self.cluster.nodes
+        program = self._near_program(self._live_program(task), task.shape, venue)
+        out = np.full(nodes.rows, -1, np.int32)
+        active().score(*nodes.amounts(), *_arguments(program, task.shape), nodes.height, out)
+        return out
+
+    def _place_once(self, shape: Shape) -> int:
+        nodes = self.cluster.nodes
+        row = active().place_one(
+            *nodes.amounts(), *_arguments(self._program(shape), shape), nodes.height, self._out(), nodes.rank()
+        )
+        if row >= 0:
+            nodes.touch(row)
+        return row
+
+    def _place_live(self, task: Task, venue: Venue | None) -> int:
+        nodes = self.cluster.nodes
+        program = self._near_program(self._live_program(task), task.shape, venue)
+        row = active().place_one(
+            *nodes.amounts(), *_arguments(program, task.shape), nodes.height, self._out(), nodes.rank()
+        )
+        if row >= 0:
+            nodes.touch(row)
+            if venue is not None:
+                venue.settle(row)
+        return row
+
+    @property
+    def _heeds_domains(self) -> bool:
+        """Whether the network has a say about pods that have no wish themselves."""
+        return bool(self._near_scorers) and bool(self.cluster.topology.specs)
+
+    def _place_run_near(self, shape: Shape, count: int, venue: Venue | None) -> Sequence[int]:
+        """The same for tasks for which nearness counts: it is told anew whenever a task widens what they span.
+
+        What they span can only grow from a domain to one around it, so this takes as many passes as there are tiers.
+        """
+        nodes, found = self.cluster.nodes, list[int]()
+        while len(found) < count:
+            is_first = venue is not None and venue.anchor < 0 and bool(self._near_scorers)
+            wanted = 1 if is_first else count - len(found)
+            rows = self._take_run(self._near_program(self._program(shape), shape, venue), shape, wanted)
+            kept = rows if venue is None else self._kept(rows, venue)
+            for row in rows[len(kept) :]:
+                nodes.give(row, shape.resources, shape.amounts)
+            found += kept
+            if len(rows) < wanted and len(kept) == len(rows):
+                break
+        return found
+
+    def _kept(self, rows: list[int], venue: Venue) -> list[int]:
+        """The tasks up to the one that widened what they span, after which scores are others."""
+        for number, row in enumerate(rows):
+            if venue.settle(row) and self._near_scorers:
+                return rows[: number + 1]
+        return rows
+
+    def _take_run(self, program: Program, shape: Shape, count: int) -> list[int]:
+        """Take nodes by a program that is used once."""
+        nodes, index = self.cluster.nodes, self._blank(program)
+        self._build(index, shape)
+        out = np.empty(count, np.int32)
+        placed = active().place_run(
+            *nodes.amounts(), *_arguments(program, shape), nodes.height, index.quantised, index.rank, index.keys, out
+        )
+        rows: list[int] = out[:placed].tolist()
+        nodes.touch_all(rows)
+        return rows
+
+    def _near_program(self, program: Program, shape: Shape, venue: Venue | None) -> Program:
+        """A program that also heeds where siblings are, and stays inside the venue."""
+        if venue is None and not self._heeds_domains:
+            return program
+        nodes, tree, profile = self.cluster.nodes, self.cluster.topology.tree(), program.profile
+        ok, base = profile.ok, profile.base
+        if venue is not None and venue.allowed is not None:
+            ok = ok & venue.allowed
+        for plugin in self._near_scorers:
+            liked = plugin.score_near(nodes, tree, shape, venue)
+            if liked is not None:
+                base = base + liked / np.float32(profile.total_weight)
+        return Program(replace(profile, ok=ok, base=base), program.adding, program.balance)
+
+    def _out(self) -> IdArray:
+        if len(self._scratch) < self.cluster.nodes.rows:
+            self._scratch = np.zeros(self.cluster.nodes.rows, np.int32)
+        return self._scratch
+
+    # Programs
+
+    def _index(self, shape: Shape) -> Index:
+        """The index of a shape, brought up to date."""
+        nodes = self.cluster.nodes
+        entry = self._indexes.get(id(shape))
+        if entry is None or not self._is_current(entry[1]):
+            index = self._new_index(shape)
+        else:
+            index = entry[1]
+            self._indexes.move_to_end(id(shape))
+            self._catch_up(index, shape)
+        index.epoch, index.position = nodes.log_epoch, nodes.log_length
+        return index
+
+    def _is_current(self, index: Index) -> bool:
+        nodes = self.cluster.nodes
+        return index.program.profile.version == nodes.version and index.rank is nodes.rank()
+
+    def _new_index(self, shape: Shape) -> Index:
+        index = self._blank(self._program(shape))
+        self._indexes[id(shape)] = shape, index
+        while len(self._indexes) > MOST_INDEXES:
+            self._indexes.popitem(last=False)
+        self._build(index, shape)
+        return index
+
+    def _blank(self, program: Program) -> Index:
+        nodes = self.cluster.nodes
+        return Index(
+            program,
+            np.full(nodes.rows, -1, np.int32),
+            np.full((nodes.rows + BLOCK - 1) // BLOCK, -1 << 32, np.int64),
+            nodes.rank(),
+        )
+
+    def _build(self, index: Index, shape: Shape) -> None:
+        nodes = self.cluster.nodes
+        active().build(
+            *nodes.amounts(), *_arguments(index.program, shape), nodes.height, index.quantised, index.rank, index.keys
+        )
+
+    def _catch_up(self, index: Index, shape: Shape) -> None:
+        """Score again what changed since; all of it if that is as much as everything."""
+        nodes = self.cluster.nodes
+        changes = nodes.log_length - index.position
+        if index.epoch != nodes.log_epoch or changes > nodes.height:
+            self._build(index, shape)
+        elif changes:
+            active().repair(
+                *nodes.amounts(), *_arguments(index.program, shape), nodes.height,
+                index.quantised, index.rank, index.keys, nodes.log, index.position, nodes.log_length,
+            )  # fmt: skip
+
+    def _program(self, shape: Shape) -> Program:
+        profile = self._profile(shape)
+        adding = np.array([shape.adding(r) for r in profile.scored_list], np.float32)
+        balance = np.array([profile.balance, shape.adding(CPU), shape.adding(MEMORY)], np.float32)
+        return Program(profile, adding, balance)
+
+    def _live_program(self, task: Task) -> Program:
+        """A program that also heeds the pods that run where."""
+        program = self._program(task.shape)
+        profile, nodes, tallies = program.profile, self.cluster.nodes, self.cluster.tallies
+        ok, base = profile.ok.copy(), profile.base.copy()
+        for plugin in self._live_filters:
+            for refused in plugin.refuse_live(nodes, tallies, task):
+                ok &= ~refused.rows
+        for scorer in self._live_scorers:
+            liked = scorer.score_live(nodes, tallies, task)
+            if liked is not None:
+                base += liked / np.float32(profile.total_weight)
+        live = replace(profile, ok=ok, base=base)
+        return Program(live, program.adding, program.balance)
+
+    def _profile(self, shape: Shape) -> Profile:
+        profile = self._profiles.get(shape.kind)
+        if profile is None or profile.version != self.cluster.nodes.version:
+            profile = self._new_profile(shape)
+            self._profiles[shape.kind] = profile
+            while len(self._profiles) > MOST_PROFILES:
+                self._profiles.popitem(last=False)
+        self._profiles.move_to_end(shape.kind)
+        return profile
+
+    def _new_profile(self, shape: Shape) -> Profile:
+        nodes = self.cluster.nodes
+        total_weight = sum(plugin.weight for plugin in self._scorers) or 1.0
+        ok = self._allowed(nodes, shape)
+        score = NEUTRAL
+        for plugin in self._scorers:
+            if plugin.weight > 0:
+                score = score + plugin.score(nodes, shape) * (plugin.weight / total_weight)
+        weights = {nodes.resource(name): weight for name, weight in score.fullness.items() if weight}
+        base = np.full(nodes.rows, score.constant, np.float32)
+        return Profile(
+            version=nodes.version,  # read after the plug-ins ran: a new resource in a weight enlarges the columns
+            ok=ok if len(ok) == nodes.rows else self._allowed(nodes, shape),
+            base=base if score.static is None else base + score.static.astype(np.float32),
+            scored=np.array(sorted(weights), np.int64),
+            weight=np.array([weights[r] for r in sorted(weights)], np.float32),
+            scored_list=sorted(weights),
+            balance=score.balance,
+            total_weight=total_weight,
+        )
+
+    def _allowed(self, nodes: Nodes, shape: Shape) -> BoolArray:
+        ok = nodes.is_live.copy()
+        for plugin in self._filters:
+            for refused in plugin.refuse(nodes, shape.constraints):
+                ok &= ~refused.rows
+        return ok
+
+
+def _arguments(program: Program, shape: Shape) -> tuple[object, ...]:
+    profile = program.profile
+    return (
+        profile.ok, profile.base, shape.resources, shape.amounts, profile.scored, profile.weight,
+        program.adding, program.balance,
+    )  # fmt: skip

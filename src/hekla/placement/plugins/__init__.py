@@ -1,0 +1,1 @@
+"""Sets of opinions that actions ask, one file each; `registry.py` scans this folder."""

@@ -1,0 +1,159 @@
+"""Queues own a share, may use what others leave idle up to a limit, and get their share back by reclaim.
+
+    order       higher priority first, then the smaller  held / deserved;  queues that deserve nothing come last
+    a queue may take, and admit, what keeps it and every queue above it within its ceiling (`quota/tree.py`)
+
+In a tree (`enableHierarchy`) two queues are compared where their paths part, and jobs belong into leaves. A job in a
+queue with queues below it, or in a broken part of the tree, waits with a reason; all others go on. (The peer stops for
+the whole cluster.)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hekla.placement.cluster import ROOT_QUEUE
+from hekla.placement.constraint import Refusal
+from hekla.placement.framework import Key, Opinion, Vote, plugin
+from hekla.placement.model import Job, Queue, Task
+from hekla.placement.registry import as_bool, as_float
+from hekla.placement.session import Session
+from hekla.quota.amounts import Amounts, added, bounded
+from hekla.quota.fairness import use_of
+from hekla.quota.reclaim import is_over, may_lose, may_reclaim
+from hekla.quota.tree import Quota, QuotaTree, Taken
+from hekla.quota.verdict import CLOSED, OVER_SHARE, Denial
+
+
+@plugin
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """Holds queues to their limits, and knows what they own."""
+
+    hierarchy: bool = False
+    """Whether queues are a tree; else parents are ignored."""
+
+    ancestor_reclaim_level: int = 0
+    """How many queues above one that reclaims may stand in for it, if they still deserve more."""
+
+    @property
+    def takes_queues_as_tree(self) -> bool:
+        """Asked by the policy: whether a queue's use counts for those above it too."""
+        return self.hierarchy
+
+    def open(self, session: Session) -> QuotaTree:
+        """The queues as they are now."""
+        cluster = session.cluster
+        quotas = {name: self._quota(queue) for name, queue in cluster.queues.items()}
+        if self.hierarchy and ROOT_QUEUE not in quotas:
+            quotas[ROOT_QUEUE] = Quota(name=ROOT_QUEUE)
+        return QuotaTree(quotas.values(), cluster.nodes.totals())
+
+    def queue_key(self, session: Session, queue: Queue) -> Key:
+        """Priority, then use of what is deserved, from the top down."""
+        tree, ledger, queues = session.opened(self), session.cluster.ledger, session.cluster.queues
+        levels: list[Key] = []
+        for name in tree.path(queue.name) if queue.name in tree.shares else ():
+            deserved = tree.shares[name].deserved
+            use = use_of(ledger.of(name).held, deserved) if deserved else 1.0
+            levels.append((not deserved, use, queues[name].created, name))
+        return (-queue.priority, tuple(levels))
+
+    def allowance(self, session: Session, queue: Queue, task: Task, wanted: int) -> int:
+        """As many as stay within the ceilings."""
+        tree = session.opened(self)
+        if tree.why_no_jobs(queue.name) is not None:
+            return 0
+        return tree.allowance(queue.name, task.shape.request, _held(session), wanted)
+
+    def why_not_allocatable(self, session: Session, queue: Queue, task: Task) -> Refusal | None:
+        """In Volcano's words, with the queue that is full: this one or one above."""
+        tree = session.opened(self)
+        no = tree.why_no_jobs(queue.name) or tree.why_not(queue.name, task.shape.request, _held(session))
+        return _refusal(no)
+
+    def may_enqueue(self, session: Session, job: Job) -> Opinion:
+        """Whether the promises of the queue and of those above, this one included, stay within the ceilings."""
+        queue = session.cluster.queues[job.spec.queue]
+        if not queue.is_open:
+            return Opinion(Vote.REJECT, f'queue "{queue.name}" is not open')
+        tree = session.opened(self)
+        no = tree.why_no_jobs(queue.name)
+        if no is None and job.spec.min_resources is not None:
+            no = tree.why_not_promise(queue.name, job.spec.min_resources, self._promised(session, tree))
+        return Opinion(Vote.REJECT, no.sentence) if no is not None else Opinion(Vote.PERMIT)
+
+    def why_not_preemptive(self, session: Session, queue: Queue, task: Task) -> Refusal | None:
+        """A queue may reclaim within its ceiling, for what it deserves in at least one resource."""
+        if not queue.is_open:
+            return Refusal(CLOSED, f'queue "{queue.name}" is not open')
+        refusal = self.why_not_allocatable(session, queue, task)
+        level = self.ancestor_reclaim_level if self.hierarchy else 0
+        if refusal is None and not may_reclaim(
+            session.opened(self), queue.name, task.shape.request, _held(session), level
+        ):
+            return Refusal(OVER_SHARE, f'queue "{queue.name}" deserves no more of what is asked for')
+        return refusal
+
+    def reclaimable(self, session: Session, task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
+        """Tasks that queues may lose, one after the other, each looked at as if those before were gone."""
+        assert task.job is not None
+        tree, left, chosen = session.opened(self), dict[str, dict[str, int]](), list[Task]()
+        mine = set(tree.ancestors(task.job.spec.queue))
+        for victim in victims:
+            assert victim.job is not None
+            above = [name for name in tree.ancestors(victim.job.spec.queue) if name in tree.shares]
+            for name in above:
+                left.setdefault(name, dict(session.cluster.ledger.of(name).held))
+            if above and self._may_go(tree, left, above, mine, task, victim):
+                chosen.append(victim)
+                for name in above:
+                    for resource, amount in victim.shape.request.items():
+                        left[name][resource] = left[name].get(resource, 0) - amount
+        return chosen
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
+        """From Volcano's `ancestorReclaimLevel`, and `enableHierarchy` of the configuration."""
+        level = as_float("ancestorReclaimLevel", arguments.get("ancestorReclaimLevel", 0))
+        return cls(hierarchy=as_bool("hierarchy", arguments.get("hierarchy", False)), ancestor_reclaim_level=int(level))
+
+    def _may_go(
+        self, tree: QuotaTree, left: Mapping[str, Amounts], above: Sequence[str], mine: set[str], task: Task, victim: Task
+    ) -> bool:  # fmt: skip
+        own = above[0]
+        request = victim.shape.request
+        if not may_lose(tree.shares[own], left[own], request, task.shape.request):
+            return False
+        if not self.ancestor_reclaim_level:
+            return True
+        others = [name for name in above[1:] if name not in mine and tree.quotas[name].parent]
+        return all(
+            is_over(tree.shares[name], left[name], {r for r, _ in bounded(request)} & tree.shares[name].deserved.keys())
+            for name in others
+            if tree.shares[name].deserved
+        )
+
+    def _promised(self, session: Session, tree: QuotaTree) -> Taken:
+        """What queues have promised to jobs, those below them included."""
+
+        def promised(name: str) -> Amounts:
+            waiting = (session.inqueue_in(q) for q in session.queues_entered() if name in tree.ancestors(q))
+            return added((session.cluster.ledger.of(name).firm, *waiting))
+
+        return promised
+
+    def _quota(self, queue: Queue) -> Quota:
+        parent = queue.parent if self.hierarchy and queue.name != ROOT_QUEUE else ""
+        return Quota(
+            name=queue.name, parent=parent, guarantee=queue.guarantee, deserved=queue.deserved, limit=queue.capability
+        )
+
+
+def _held(session: Session) -> Taken:
+    ledger = session.cluster.ledger
+    return lambda name: ledger.of(name).held
+
+
+def _refusal(denial: Denial | None) -> Refusal | None:
+    return Refusal(denial.code, denial.sentence) if denial is not None else None

@@ -1,0 +1,82 @@
+"""Dominant resource fairness: who holds the least of what it holds most of goes first.
+
+share(job) = max over resources of held / total
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hekla.placement.framework import Key, plugin
+from hekla.placement.model import Job, Queue, Task
+from hekla.placement.session import Session
+from hekla.quota.fairness import dominant_share
+from hekla.quota.hierarchical_drf import Branch, Leaf, Path, order, tree_of
+
+
+class Branches:
+    """The tree of queues and jobs in one session, weighed anew whenever something was placed."""
+
+    def __init__(self, session: Session) -> None:
+        self._cluster = session.cluster
+        self._jobs = [job for job in session.cluster.jobs.values() if job.spec.queue in session.cluster.queues]
+        self._weighed_at = -1
+        self._root = Branch()
+
+    def key(self, queue: Queue) -> Key:
+        """The sort key of a queue."""
+        changes = self._cluster.ledger.changes
+        if self._weighed_at != changes:
+            queues = self._cluster.queues
+            leaves = ((_path(queues[job.spec.queue]), Leaf(job.holding, job.asking)) for job in self._jobs)
+            self._root, self._weighed_at = tree_of(leaves, self._cluster.nodes.totals()), changes
+        return order(self._root, _path(queue))
+
+
+CLOSE = 1e-6
+"""Shares that differ by less are equal, as in Volcano."""
+
+
+@plugin
+@dataclass(frozen=True, kw_only=True)
+class Drf:
+    """Orders jobs by share, and queues too if they are a tree."""
+
+    hierarchy: bool = False
+    """Whether queues are ordered, by the tree of their annotations."""
+
+    def open(self, session: Session) -> Branches:
+        """The tree as it is now."""
+        return Branches(session)
+
+    def queue_key(self, session: Session, queue: Queue) -> Key:
+        """The path's shares from the top down."""
+        return (session.opened(self).key(queue),) if self.hierarchy else ()
+
+    def job_key(self, session: Session, job: Job) -> Key:
+        """The smaller share first."""
+        held = job.holding
+        return (dominant_share(held, session.cluster.nodes.totals()) if held else 0.0,)
+
+    def preemptable(self, session: Session, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        """Tasks of jobs that would hold no less without them than the task's job would with it."""
+        assert task.job is not None
+        total, left = session.cluster.nodes.totals(), dict[str, Mapping[str, int]]()
+        mine = dominant_share(_changed(task.job.holding, task, 1), total)
+        chosen = []
+        for victim in victims:
+            job = victim.job
+            assert job is not None
+            left[job.uid] = _changed(left.get(job.uid, job.holding), victim, -1)
+            if mine <= dominant_share(left[job.uid], total) + CLOSE:
+                chosen.append(victim)
+        return chosen
+
+
+def _path(queue: Queue) -> Path:
+    return queue.path or ((queue.name, queue.weight),)
+
+
+def _changed(held: Mapping[str, int], task: Task, number: int) -> Mapping[str, int]:
+    """What is held with one task more, or less."""
+    request = task.shape.request
+    return {name: held.get(name, 0) + request.get(name, 0) * number for name in held.keys() | request.keys()}

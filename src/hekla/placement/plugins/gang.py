@@ -1,0 +1,104 @@
+"""A job starts whole or not at all: enough tasks, enough of every role, enough sub-gangs."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hekla.placement.constraint import Refusal
+from hekla.placement.framework import Key, plugin
+from hekla.placement.model import READY_STATUSES, VALID_STATUSES, Job, Task, TaskStatus
+from hekla.placement.session import Session
+
+NOT_ENOUGH_TASKS = "NotEnoughTasks"
+NOT_ENOUGH_OF_ROLE = "NotEnoughPodsOfTask"
+
+
+@plugin
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """Holds jobs together."""
+
+    def job_key(self, session: Session, job: Job) -> Key:
+        """Jobs that are not ready yet go before those that only grow."""
+        return (self.is_ready(session, job),)
+
+    def why_invalid(self, session: Session, job: Job) -> Refusal | None:
+        """A job with fewer pods than it must start with is not tried."""
+        for role, least in _role_minimums(job):
+            there = _in_role(job, role, VALID_STATUSES)
+            if there < least:
+                return Refusal(NOT_ENOUGH_OF_ROLE, f"job has {there} pods of task {role}, {least} are needed")
+        for policy in job.spec.subgroups:
+            there = len(_groups(job, policy.name, job.tasks.values()))
+            if there < policy.min_groups:
+                return Refusal(
+                    NOT_ENOUGH_OF_ROLE, f"job has {there} groups of {policy.name}, {policy.min_groups} are needed"
+                )
+        there = job.valid_count
+        if there < job.spec.min_available:
+            return Refusal(NOT_ENOUGH_TASKS, f"job has {there} valid pods, {job.spec.min_available} are needed")
+        return None
+
+    def is_ready(self, session: Session, job: Job) -> bool:
+        """Enough tasks have a node: in all, of each role, and in enough sub-gangs."""
+        spec = job.spec
+        if job.ready_count + job.pending_best_effort < spec.min_available:
+            return False
+        if not spec.role_minimums and not spec.subgroups:
+            return True
+        if any(_role_count(job, role) < least for role, least in _role_minimums(job)):
+            return False
+        return all(_ready_groups(job, policy.name) >= policy.min_groups for policy in job.spec.subgroups)
+
+    def shortfall(self, session: Session, job: Job) -> int:
+        """At least so many more tasks must be placed before the job can be ready."""
+        return job.spec.min_available - job.ready_count - job.pending_best_effort
+
+    def goes_on(self, session: Session, job: Job, failed: frozenset[str]) -> bool:
+        """Whether the roles that did not fail can still make the gang (Volcano's NeedContinueAllocating)."""
+        if job.spec.min_available >= len(job.tasks):
+            return False
+        if job.spec.subgroups:
+            return True
+        if job.enforces_roles:
+            minimums = job.spec.role_minimums
+            return all(_role_count(job, role) >= minimums.get(role, 0) for role in failed if minimums.get(role, 0))
+        left = sum(1 for task in job.pending() if not task.is_best_effort and task.spec.role not in failed)
+        return job.ready_count + job.pending_best_effort + left >= job.spec.min_available
+
+
+def _role_minimums(job: Job) -> Iterable[tuple[str, int]]:
+    return ((role, least) for role, least in job.spec.role_minimums.items() if least > 0) if job.enforces_roles else ()
+
+
+def _in_role(job: Job, role: str, statuses: Iterable[TaskStatus]) -> int:
+    counts = job.roles.get(role)
+    return sum(counts[status] for status in statuses) if counts else 0
+
+
+def _role_count(job: Job, role: str) -> int:
+    """Tasks of a role that have a node or need none."""
+    placed = _in_role(job, role, READY_STATUSES)
+    if not job.pending_best_effort:
+        return placed
+    idle = (t for t in job.tasks.values() if t.spec.role == role and t.status is TaskStatus.PENDING)
+    return placed + sum(1 for task in idle if task.is_best_effort)
+
+
+def _groups(job: Job, policy_name: str, tasks: Iterable[Task]) -> Counter[str]:
+    """How many of these tasks are in each sub-gang of a policy; a task belongs to the first policy that takes it."""
+    groups: Counter[str] = Counter()
+    for task in tasks:
+        for policy in job.spec.subgroups:
+            group = policy.group_of(task.spec)
+            if group is not None:
+                if policy.name == policy_name:
+                    groups[group] += 1
+                break
+    return groups
+
+
+def _ready_groups(job: Job, policy_name: str) -> int:
+    policy = next(policy for policy in job.spec.subgroups if policy.name == policy_name)
+    placed = (t for t in job.tasks.values() if t.status in READY_STATUSES)
+    return sum(1 for count in _groups(job, policy_name, placed).values() if count >= policy.size)

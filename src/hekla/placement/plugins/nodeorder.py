@@ -1,0 +1,104 @@
+"""Kubernetes' tastes: which of the nodes that may take a pod suits it best. A weighted mean of eight opinions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from hekla.placement.columns import FloatArray, Nodes
+from hekla.placement.filters import pod_affinity, selectors, spread, taints
+from hekla.placement.framework import plugin
+from hekla.placement.model import Task
+from hekla.placement.registry import as_float
+from hekla.placement.score import NEUTRAL, Score, balanced, by_node, empty, full, mean
+from hekla.placement.shape import Shape
+from hekla.placement.tallies import Tallies
+
+_EVEN = {"cpu": 1.0, "memory": 1.0}
+_SMALL_IMAGE, _LARGE_IMAGE = 23 << 20, 1000 << 20
+"""Images below the first bring nothing, above the second nothing more (kube-scheduler's thresholds)."""
+
+
+@plugin
+@dataclass(frozen=True, kw_only=True)
+class NodeOrder:
+    """Scores nodes as kube-scheduler does."""
+
+    leastrequested: float = 1.0
+    """Prefer nodes that stay emptier."""
+
+    mostrequested: float = 0.0
+    """Prefer nodes that become fuller."""
+
+    nodeaffinity: float = 2.0
+    """Prefer nodes that meet preferred node terms."""
+
+    podaffinity: float = 2.0
+    """Prefer nodes near, or far from, the pods of preferred pod terms."""
+
+    balancedresource: float = 1.0
+    """Prefer nodes whose cpu and memory are used in equal parts."""
+
+    tainttoleration: float = 3.0
+    """Avoid nodes with taints of effect PreferNoSchedule."""
+
+    imagelocality: float = 1.0
+    """Prefer nodes that have the pod's images."""
+
+    podtopologyspread: float = 2.0
+    """Prefer the emptier domains of soft spread constraints."""
+
+    @property
+    def weight(self) -> float:
+        """The sum of the parts' weights: a part counts as much as if it were a plug-in of its own."""
+        return float(sum(getattr(self, field.name) for field in fields(self)))
+
+    def score(self, nodes: Nodes, shape: Shape) -> Score:
+        """The parts that node facts and amounts decide."""
+        silent = NEUTRAL  # live parts, whose weight counts in the mean
+        return mean(
+            {
+                "leastrequested": (self.leastrequested, empty(_EVEN)),
+                "mostrequested": (self.mostrequested, full(_EVEN)),
+                "balancedresource": (self.balancedresource, balanced()),
+                "nodeaffinity": (self.nodeaffinity, _or_neutral(selectors.score(nodes, shape.constraints))),
+                "tainttoleration": (self.tainttoleration, _or_neutral(taints.score(nodes, shape.constraints))),
+                "imagelocality": (self.imagelocality, _or_neutral(_images(nodes, shape))),
+                "podaffinity": (self.podaffinity, silent),
+                "podtopologyspread": (self.podtopologyspread, silent),
+            }
+        )
+
+    def score_live(self, nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
+        """The parts that the pods running there decide, each times its weight."""
+        near = pod_affinity.score_live(nodes, tallies, task) if self.podaffinity > 0 else None
+        even = spread.score_live(nodes, tallies, task) if self.podtopologyspread > 0 else None
+        parts = [(self.podaffinity, near), (self.podtopologyspread, even)]
+        told = [part * np.float32(weight) for weight, part in parts if part is not None]
+        return sum(told[1:], told[0]) if told else None
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
+        """From Volcano's `leastrequested.weight` and its siblings."""
+        keys = {field.name: f"{field.name}.weight" for field in fields(cls)}
+        return cls(**{name: as_float(key, arguments[key]) for name, key in keys.items() if key in arguments})
+
+
+def _images(nodes: Nodes, shape: Shape) -> FloatArray | None:
+    """How much of the pod's images a node has, between the thresholds; an image that is everywhere counts most."""
+    images = shape.constraints.images
+    if not images:
+        return None
+    there = np.zeros(nodes.rows, np.float64)
+    for image in images:
+        sizes = nodes.image(image)
+        there += sizes * (np.count_nonzero(sizes) / max(len(nodes), 1))
+    if not there.any():
+        return None
+    low, high = _SMALL_IMAGE, _LARGE_IMAGE * len(images)
+    return np.clip((there - low) / (high - low), 0, 1).astype(np.float32)
+
+
+def _or_neutral(values: FloatArray | None) -> Score:
+    return NEUTRAL if values is None else by_node(values)

@@ -1,0 +1,57 @@
+"""Nobody waits for ever: a job that has waited as long as it was promised to wait at most is let in.
+
+    goes first       the smaller  created + waiting time;  jobs without one come last
+    may enter        once it has waited so long, whatever plug-ins of later tiers say; until then sla has no opinion
+
+The waiting time is the job's own (annotation `sla-waiting-time`), else the plug-in's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Self
+
+from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.placement.framework import Key, Opinion, Vote, plugin
+from hekla.placement.model import Job
+from hekla.placement.registry import ArgumentError
+from hekla.placement.session import Session
+
+
+@plugin
+@dataclass(frozen=True, kw_only=True)
+class Sla:
+    """Lets jobs in that have waited long enough."""
+
+    waiting_s: float = inf
+    """How long a job without a waiting time of its own waits at most."""
+
+    def job_key(self, session: Session, job: Job) -> Key:
+        """When the job should be in."""
+        return (self._due(job),)
+
+    def may_enqueue(self, session: Session, job: Job) -> Opinion:
+        """Permits once the time has come, and has the session look again then."""
+        due = self._due(job)
+        if session.wall_s >= due:
+            return Opinion(Vote.PERMIT)
+        session.look_again(due)
+        return Opinion(Vote.ABSTAIN)
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
+        """From Volcano's `sla-waiting-time`, a duration like `1h30m`."""
+        text = arguments.get("sla-waiting-time")
+        if text is None:
+            return cls()
+        try:
+            waiting_s = parse_duration(str(text)).total_seconds()
+        except DurationError as error:
+            raise ArgumentError(f"argument sla-waiting-time is {text!r}: {error}") from error
+        if waiting_s <= 0:
+            raise ArgumentError(f"argument sla-waiting-time is {text!r}; a duration above 0 is expected")
+        return cls(waiting_s=waiting_s)
+
+    def _due(self, job: Job) -> float:
+        patience = job.spec.patience_s
+        return job.spec.created + (self.waiting_s if patience is None else patience)

@@ -1,0 +1,70 @@
+"""Finds actions and plug-ins by scanning their folders, and builds plug-ins from Volcano's arguments.
+
+A plug-in's fields are its arguments: `binpack.weight` of the configuration file becomes the field `weight`. A plug-in
+whose arguments do not map to fields one to one offers `from_arguments`.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from hekla.placement import actions, plugins
+from hekla.placement.action import ACTIONS, Action
+from hekla.placement.framework import PLUGINS
+
+
+class ArgumentError(ValueError):
+    """An argument of a plug-in that cannot be used; the text is a sentence for whoever wrote it."""
+
+
+def load() -> None:
+    """Import every module of both folders, so that what they declare is known."""
+    for folder in (actions, plugins):
+        for module in pkgutil.iter_modules(folder.__path__):
+            importlib.import_module(f"{folder.__name__}.{module.name}")
+
+
+def action_named(name: str) -> Action:
+    """An action; KeyError if there is none."""
+    load()
+    return ACTIONS[name]
+
+
+def build_plugin(name: str, arguments: Mapping[str, Any] | None = None) -> object:
+    """A plug-in with these arguments; KeyError if there is none of that name, ArgumentError for a bad value."""
+    load()
+    cls = PLUGINS[name]
+    make = getattr(cls, "from_arguments", None)
+    return make(arguments or {}) if make is not None else cls(**_by_field(cls, name, arguments or {}))
+
+
+def _by_field(cls: Any, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by field name. Foreign keys are left to other readers, as Volcano does."""
+    kinds = {field.name: field.type for field in fields(cls)}
+    values: dict[str, Any] = {}
+    for key, value in arguments.items():
+        field = key.removeprefix(f"{name}.").replace("-", "_")
+        if field in kinds:
+            values[field] = as_float(key, value) if kinds[field] in (float, "float") else value
+    return values
+
+
+def as_float(key: str, value: Any) -> float:
+    """A number, also written as text; negative numbers and others are refused."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"argument {key} is {value!r}; a number is expected") from None
+    if not 0 <= number < float("inf"):
+        raise ArgumentError(f"argument {key} is {value!r}; a number from 0 up is expected")
+    return number
+
+
+def as_bool(key: str, value: Any) -> bool:
+    """A truth value, also written as text."""
+    text = str(value).strip().lower()
+    if text not in {"true", "false"}:
+        raise ArgumentError(f"argument {key} is {value!r}; true or false is expected")
+    return text == "true"

@@ -1,0 +1,305 @@
+# mypy: disable-error-code="type-abstract"
+# Extension points are Protocols, and asking who implements one passes the Protocol itself.
+"""One scheduling cycle: a cluster, the plug-ins in tiers, and the questions that actions ask.
+
+The session adds up answers: orders by the first plug-in that tells two apart, readiness by all, votes tier by tier.
+It keeps nothing of its own between cycles; running totals live in the cluster.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import Any, TypeVar
+
+from hekla.placement.constraint import Refusal
+from hekla.placement.explain import Explanation, explain
+from hekla.placement.framework import (
+    Allocatable,
+    Enqueueable,
+    GoesOn,
+    JobOrder,
+    Key,
+    Opens,
+    Opinion,
+    Overused,
+    QueueOrder,
+    Ready,
+    TaskOrder,
+    Valid,
+    Vote,
+)  # fmt: skip
+from hekla.placement.model import Job, JobPhase, Queue, Task
+from hekla.placement.policy import Policy
+from hekla.placement.shape import Shape
+from hekla.placement.statement import Statement
+from hekla.placement.topology.venue import Venue
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task found no node."""
+
+    task: Task
+    explanation: Explanation
+    placements: Mapping[str, str] = field(default_factory=dict)
+    """By uid, the nodes of the tasks that had found one when the job was given up."""
+
+    @property
+    def placed(self) -> int:
+        """How many tasks had found a node."""
+        return len(self.placements)
+
+
+class Session:
+    """One cycle's view. `now` is the only time it knows."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        now: float = 0.0,
+        wall_s: float | None = None,
+        has_time: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.policy = policy
+        self.cluster = policy.cluster
+        self.now = now
+        self.wall_s = now if wall_s is None else wall_s
+        """The time in which objects say when they were created."""
+
+        self.look_again_at: float | None = None
+        """When, by `wall_s`, a decision will change though nothing happens; None if none will."""
+
+        self.has_time = has_time
+        """Asked before every turn; when it says no, the cycle ends early and the rest goes to the next one."""
+
+        self.is_cut_short = False
+        self.refusals: dict[str, Refusal] = {}
+        """Why jobs were turned away in this cycle, by uid, where a plug-in gave a reason of its own."""
+
+        self.failures: dict[str, Failure] = {}
+        """By uid, jobs of which a task found no node in this cycle."""
+
+        self.admitted: list[Job] = []
+        """Jobs that were let in during this cycle."""
+
+        self._hopeless: set[Shape] = set()
+        self._explained: dict[Shape, Explanation] = {}
+        self._inqueue: dict[str, Counter[str]] | None = None
+        self._opened: dict[int, Any] = {}
+        self._queue_orders = policy.asked(QueueOrder)
+        self._job_orders = policy.asked(JobOrder)
+        self._task_orders = policy.asked(TaskOrder)
+        self._valid = policy.asked(Valid)
+        self._ready = policy.asked(Ready)
+        self._goes_on = policy.asked(GoesOn)
+        self._overused = policy.asked(Overused)
+        self._allocatable = policy.asked(Allocatable)
+
+    def statement(self) -> Statement:
+        """A new attempt."""
+        return Statement(self.cluster, self.policy.placer)
+
+    def opened(self, plugin: Opens[T]) -> T:
+        """What a plug-in computes once per session, computed when it is first asked for: idle cycles cost nothing."""
+        state: T | None = self._opened.get(id(plugin))
+        if state is None:
+            state = self._opened[id(plugin)] = plugin.open(self)
+        return state
+
+    def look_again(self, wall_s: float) -> None:
+        """Ask for another cycle at this time."""
+        if isfinite(wall_s):
+            self.look_again_at = min(wall_s, self.look_again_at or wall_s)
+
+    # Orders
+
+    def queue_key(self, queue: Queue) -> Key:
+        """Smaller places first; ties by age, then name."""
+        return (*(key for p in self._queue_orders for key in p.queue_key(self, queue)), queue.created, queue.name)
+
+    def job_key(self, job: Job) -> Key:
+        """Smaller goes first; ties by age, then uid."""
+        key: Key = ()
+        for plugin in self._job_orders:
+            key += plugin.job_key(self, job)
+        return (*key, job.spec.created, job.uid)
+
+    def in_task_order(self, tasks: Iterable[Task]) -> list[Task]:
+        """Tasks of a job in the order in which they are placed; ties by number, age, uid."""
+        ordered = sorted(tasks, key=lambda task: task.order)
+        for plugin in reversed(self._task_orders):
+            # Sorting is stable, so the last key first; and equal keys, the usual case, cost one pass.
+            ordered.sort(key=lambda task: plugin.task_key(self, task))
+        return ordered
+
+    # Answers
+
+    def why_invalid(self, job: Job) -> Refusal | None:
+        """Why a job is not worth a try; None if it is."""
+        return next((refusal for p in self._valid if (refusal := p.why_invalid(self, job))), None)
+
+    def is_ready(self, job: Job) -> bool:
+        """Whether what was placed for a job may be bound."""
+        for plugin in self._ready:  # noqa: SIM110 - asked several times per pod, and a generator costs as much as the answer
+            if not plugin.is_ready(self, job):
+                return False
+        return True
+
+    def goes_on(self, job: Job, failed: frozenset[str]) -> bool:
+        """Whether a job can still become ready without the roles that failed; no, if nobody has an opinion."""
+        return bool(self._goes_on) and all(p.goes_on(self, job, failed) for p in self._goes_on)
+
+    def is_overused(self, queue: Queue) -> bool:
+        """Whether a queue had its share."""
+        return any(p.is_overused(self, queue) for p in self._overused)
+
+    def shortfall(self, job: Job) -> int:
+        """At least how many more tasks a job needs to be ready; at least 1, which is what an elastic job gets a turn."""
+        return max(1, *(p.shortfall(self, job) for p in self._ready)) if self._ready else 1
+
+    def try_run(self, statement: Statement, job: Job, tasks: Sequence[Task], venue: Venue | None = None) -> int:
+        """Place equal tasks as far as their queue and the nodes allow, noting what stopped it; how many were placed.
+
+        In a venue the nodes' reasons are not noted: it is one of several, and who tries them tells what came of it.
+        """
+        allowed = tasks[: self.allowance(job, tasks[0], len(tasks))] if self._allocatable else tasks
+        is_first = not statement
+        placed = 0 if not allowed or tasks[0].shape in self._hopeless else statement.allocate_run(allowed, venue)
+        if placed < len(allowed) and venue is not None:
+            return placed
+        if placed < len(allowed):
+            self.explain_failure(job, tasks[placed])
+            if is_first and not placed and tasks[0].shape.constraints.is_local and not tasks[0].carriers:
+                # Room only shrinks during a cycle, so equal pods need not ask again. (Who evicts must forget this.)
+                self._hopeless.add(tasks[0].shape)
+        elif placed < len(tasks):
+            self._note_refusal(job, self.why_not_allocatable(job, tasks[placed]))
+        return placed
+
+    def allowance(self, job: Job, task: Task, wanted: int) -> int:
+        """How many of `wanted` tasks like this one the job's queue may take."""
+        queue = self.cluster.queues[job.spec.queue]
+        for plugin in self._allocatable:
+            wanted = plugin.allowance(self, queue, task, wanted)
+        return wanted
+
+    def _note_refusal(self, job: Job, refusal: Refusal | None) -> None:
+        if refusal is not None:
+            self.refusals[job.uid] = refusal
+
+    def is_worth_a_try(self, job: Job) -> bool:
+        """Whether a job may fit: it has enough tasks, and something has changed since it last did not."""
+        if job.failed_at >= 0 and job.failed_at == self._news_for(job):
+            return False
+        refusal = self.why_invalid(job)
+        self._note_refusal(job, refusal)
+        return refusal is None
+
+    def why_not_allocatable(self, job: Job, task: Task) -> Refusal | None:
+        """Why a job's queue may not take what a task asks for; None if it may."""
+        queue = self.cluster.queues[job.spec.queue]
+        return next((r for p in self._allocatable if (r := p.why_not_allocatable(self, queue, task))), None)
+
+    def may_enqueue(self, job: Job) -> Opinion:
+        """The votes on letting a job in: a reject decides, else the first tier with a permit; nobody: yes."""
+        for tier in self.policy.tiers:
+            opinions = [p.may_enqueue(self, job) for p in tier if isinstance(p, Enqueueable)]
+            for opinion in opinions:
+                if opinion.vote is Vote.REJECT:
+                    return opinion
+            if any(opinion.vote is Vote.PERMIT for opinion in opinions):
+                break
+        return Opinion(Vote.PERMIT)
+
+    def admit(self, job: Job) -> None:
+        """Let a job in."""
+        job.phase = JobPhase.INQUEUE
+        self.admitted.append(job)
+        if self._inqueue is not None:
+            self._note_entry(self._inqueue, job)
+
+    def inqueue_of(self, resource: str) -> int:
+        """How much jobs that are in, and not running yet, will still ask for."""
+        return self._entered()[""][resource]
+
+    def inqueue_in(self, queue: str) -> Mapping[str, int]:
+        """What jobs of a queue that are in, and not running yet, will still ask for."""
+        return self._entered().get(queue, {})
+
+    def queues_entered(self) -> Iterable[str]:
+        """Queues with jobs that are in, and not running yet."""
+        return (name for name in self._entered() if name)
+
+    # What is remembered for those who ask why
+
+    def explain_failure(self, job: Job, task: Task) -> None:
+        """Note that a task found no node, and why, as seen from where the attempt stands: siblings placed included."""
+        if job.uid not in self.failures:
+            # Once per shape and cycle: ten thousand equal pods that do not fit have one reason.
+            explanation = self._explained.get(task.shape) or explain(self.policy, task)
+            self._explained[task.shape] = explanation
+            self.failures[job.uid] = Failure(task, explanation)
+
+    def remember_failure(self, job: Job, placed: Iterable[Task]) -> None:
+        """Note that a job did not become ready, with the tasks that had found nodes on the way."""
+        failure = self.failures.get(job.uid)
+        if failure is not None:
+            placements = {task.uid: self.cluster.nodes.name(task.row) for task in placed}
+            self.failures[job.uid] = replace(failure, placements=placements)
+        job.minds_queue = job.uid in self.refusals
+        job.minds_others = any(task.carriers or not task.shape.constraints.is_local for task in job.pending())
+        job.failed_at = self._news_for(job)
+
+    def turn_away(self, queue: Queue, jobs: Iterable[Job]) -> None:
+        """Note that jobs are not tried because their queue has had its share; they are asked again when that may change."""
+        refusal = Refusal("overShare", f'queue "{queue.name}" holds all that it deserves at present')
+        for job in jobs:
+            self.refusals[job.uid] = refusal
+            job.minds_queue = True
+            job.failed_at = self._news_for(job)
+
+    def jobs_waiting(self) -> Iterator[Job]:
+        """Jobs that are in, in an open queue, and have tasks that wait for nodes."""
+        for job in list(self.cluster.lines.for_nodes.values()):
+            if not job.is_held and job.phase is not JobPhase.PENDING and self.is_admitted_to_queue(job):
+                yield job
+
+    def is_admitted_to_queue(self, job: Job) -> bool:
+        """Whether the job's queue exists and is open."""
+        queue = self.cluster.queues.get(job.spec.queue)
+        return queue is not None and queue.is_open
+
+    def _news_for(self, job: Job) -> int:
+        """A number that grows when a job that did not fit may fit now: room was gained, or what it minds has changed."""
+        news = self.cluster.gains
+        if job.minds_others:
+            news += self.cluster.tallies.changes
+        if job.minds_queue:
+            news += self.cluster.ledger.eases
+        return news
+
+    def _entered(self) -> dict[str, Counter[str]]:
+        """What jobs that are in will still ask for, by queue, and under "" in all."""
+        if self._inqueue is None:
+            self._inqueue = {"": Counter()}
+            for job in self.cluster.lines.by_phase[JobPhase.INQUEUE].values():
+                self._note_entry(self._inqueue, job)
+        return self._inqueue
+
+    @staticmethod
+    def _note_entry(entered: dict[str, Counter[str]], job: Job) -> None:
+        rest = _outstanding(job)
+        if rest:
+            entered[""].update(rest)
+            entered.setdefault(job.spec.queue, Counter()).update(rest)
+
+
+def _outstanding(job: Job) -> dict[str, int]:
+    """What a job's minimum asks for beyond what its tasks hold already."""
+    held = job.holding
+    wanted = job.spec.min_resources or {}
+    return {name: rest for name, amount in wanted.items() if (rest := amount - held.get(name, 0)) > 0}

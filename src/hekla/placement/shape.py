@@ -1,0 +1,52 @@
+"""Shapes: pods that ask for the same and demand the same are decided together.
+
+A shape is interned once per cluster; masks, scores and indexes are kept per shape (`placer.py`), not per pod.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hekla.placement.columns import CPU, MEMORY, IntArray
+from hekla.placement.constraint import Constraints
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Shape:
+    """What equal pods ask for and demand. Compared by identity."""
+
+    constraints: Constraints
+    request: Mapping[str, int]
+    """Amounts by resource, one of `pods` included."""
+
+    resources: IntArray
+    """Indices of the requested resources, in order."""
+
+    amounts: IntArray
+    by_index: Mapping[int, int]
+    """The amounts by index."""
+
+    kind: tuple[Constraints, tuple[int, ...]]
+    """What feasibility (amounts aside) and the weights of a score may depend on: demands, and which resources."""
+
+    uses: int = 0
+    """How often a pod of this shape was placed or refused: an index is worth its memory from the second time."""
+
+    is_best_effort: bool = field(init=False)
+    """Whether it asks for nothing but a place."""
+
+    def __post_init__(self) -> None:
+        self.is_best_effort = len(self.amounts) <= 1
+
+    def asks(self, resource: str) -> bool:
+        """Whether it asks for some of this resource."""
+        return self.request.get(resource, 0) > 0
+
+    def adding(self, resource: int) -> int:
+        """What a score counts for this resource: the request, or a small usual one of cpu and memory if none is given.
+
+        Without it, nodes full of pods that ask for nothing would look empty (kube-scheduler's non-zero request).
+        """
+        return self.by_index.get(resource) or _USUAL.get(resource, 0)
+
+
+_USUAL = {CPU: 100, MEMORY: 200 << 20}

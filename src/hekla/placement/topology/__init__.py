@@ -1,0 +1,1 @@
+"""Network topology: which nodes lie close together, and how gangs are kept within one such domain."""

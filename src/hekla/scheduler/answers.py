@@ -1,0 +1,112 @@
+"""Answers questions of users about the running scheduler: why does this wait, and by which rules is it decided?
+
+`app` puts these behind the API server. Nothing here changes anything, and nothing waits: an answer is computed on a copy
+of the cluster within one turn of the event loop.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hekla.api.explanation import EXPLANATION, SCHEDULER, SUBJECTS
+from hekla.api.meta import Document
+from hekla.api.pods import Pod
+from hekla.api.volcano.scheduling import PodGroup
+from hekla.placement.model import Job
+from hekla.placement.rehearsal import Rehearsal
+from hekla.scheduler.explain import why_in
+from hekla.scheduler.explanation_document import document_of
+from hekla.scheduler.remedies import remedies
+
+if TYPE_CHECKING:
+    from hekla.scheduler.batch import BatchScheduler
+
+VCJOB_VERSION, VCJOB_KIND = "batch.volcano.sh/v1alpha1", "Job"
+
+
+class NothingToExplainError(Exception):
+    """There is no such object, or it is not this scheduler's; the text says which."""
+
+
+def explanation(scheduler: "BatchScheduler", namespace: str, name: str, may_see: Callable[[str], bool]) -> Document:
+    """The explanation `pod.NAME`, `podgroup.NAME` or `vcjob.NAME`; NothingToExplainError if there is none.
+
+    `may_see` says of which namespaces the asker may see what runs; jobs of others are not named.
+    """
+    subject, _, rest = name.partition(".")
+    if subject not in SUBJECTS or not rest:
+        names = ", ".join(f"{one}.NAME" for one in SUBJECTS)
+        raise NothingToExplainError(f'there is no {EXPLANATION.singular} "{name}"; its name should be one of {names}')
+    pod = _pod(scheduler, namespace, rest) if subject == "pod" else None
+    group = _group(scheduler, namespace, rest, is_vcjob=subject == "vcjob") if pod is None else None
+    job = _job_of_pod(scheduler, pod) if pod is not None else _job_of_group(scheduler, group)
+    rehearsal = Rehearsal(scheduler.policy, now=scheduler.now_s())
+    found = why_in(rehearsal, job.uid)
+    fixes = remedies(rehearsal, job.uid, found, may_see=may_see)
+    return document_of(name, job, found, fixes, group or scheduler.feed.group_of(job), pod, may_see)
+
+
+def configuration_document(scheduler: "BatchScheduler", name: str) -> Document:
+    """The scheduler's configuration as it is in use; NothingToExplainError for another name."""
+    if name not in scheduler.settings.scheduler_names:
+        known = ", ".join(one for one in scheduler.settings.scheduler_names if one)
+        raise NothingToExplainError(f'there is no scheduler "{name}" here; there is {known}')
+    used = scheduler.configuration
+    return {
+        "apiVersion": SCHEDULER.api_version,
+        "kind": SCHEDULER.kind,
+        "metadata": {"name": name},
+        "source": scheduler.configuration_source,
+        "configuration": used.text,
+        "actions": list(used.actions),
+        "warnings": list(used.warnings),
+        "refused": scheduler.configuration_refusal,
+    }
+
+
+def _pod(scheduler: "BatchScheduler", namespace: str, name: str) -> Pod:
+    pod = next(
+        (p for p in scheduler.feed.pods.values() if (p.metadata.namespace, p.metadata.name) == (namespace, name)), None
+    )
+    if pod is None:
+        raise NothingToExplainError(f'pod "{name}" does not exist in namespace "{namespace}"')
+    return pod
+
+
+def _job_of_pod(scheduler: "BatchScheduler", pod: Pod) -> Job:
+    task, name = scheduler.cluster.tasks.get(pod.metadata.uid), pod.metadata.name
+    job = scheduler.cluster.jobs.get(task.job.uid) if task is not None and task.job is not None else None
+    if job is not None:
+        return job
+    if not scheduler.feed.is_ours(pod):
+        raise NothingToExplainError(
+            f'pod "{name}" asks for the scheduler "{pod.spec.scheduler_name}", which is not this one'
+        )
+    raise NothingToExplainError(f'pod "{name}" belongs to a PodGroup that does not exist yet')
+
+
+def _group(scheduler: "BatchScheduler", namespace: str, name: str, *, is_vcjob: bool) -> PodGroup:
+    groups = scheduler.feed.groups
+    found = groups.get((namespace, name))
+    if is_vcjob:
+        found = next((g for (ns, _), g in groups.items() if ns == namespace and _is_of_vcjob(g, name)), None)
+    if found is None and is_vcjob:
+        raise NothingToExplainError(
+            f'vcjob "{name}" does not exist in namespace "{namespace}", or has no PodGroup: it has just been made, or is over'
+        )
+    if found is None:
+        raise NothingToExplainError(f'podgroup "{name}" does not exist in namespace "{namespace}"')
+    return found
+
+
+def _is_of_vcjob(group: PodGroup, name: str) -> bool:
+    return any(
+        (o.api_version, o.kind, o.name) == (VCJOB_VERSION, VCJOB_KIND, name) for o in group.metadata.owner_references
+    )
+
+
+def _job_of_group(scheduler: "BatchScheduler", group: PodGroup | None) -> Job:
+    assert group is not None
+    job = scheduler.cluster.jobs.get(group.metadata.uid)
+    if job is None:
+        raise NothingToExplainError(f'podgroup "{group.metadata.name}" is not known to the scheduler yet')
+    return job

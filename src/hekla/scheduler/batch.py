@@ -1,0 +1,300 @@
+"""The batch scheduler: follows a cluster by watch events, decides in cycles, binds, and says why others wait.
+
+A cycle runs when something happened that may matter, after a short window that gathers what comes together; an idle
+cluster costs nothing. Cycles are cut into slices so that other tasks of the process are not held up. The deciding is
+`hekla.placement`; the translating `hekla.dialects.feed`; `binder.py` and `reports.py` do the writing.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from hekla.api.core import Namespace, ResourceQuota
+from hekla.api.nodes import Node
+from hekla.api.pods import Pod
+from hekla.api.scheduling import PriorityClass
+from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from hekla.api.volcano.scheduling import PodGroup, Queue
+from hekla.api.volcano.topology import HyperNode
+from hekla.dialects.feed import ClusterFeed
+from hekla.kube.clock import Clock, SystemClock, rfc3339
+from hekla.kube.commands import Target
+from hekla.kube.errors import AlreadyExistsError, ApiError, TransportError
+from hekla.kube.events import EventRecorder
+from hekla.kube.execute import Executor
+from hekla.kube.informer import Informers
+from hekla.placement.cluster import ROOT_QUEUE, Cluster
+from hekla.placement.model import JobPhase
+from hekla.placement.policy import Policy
+from hekla.placement.registry import action_named
+from hekla.placement.session import Session
+from hekla.scheduler.binder import Binder
+from hekla.scheduler.configuration import Configuration
+from hekla.scheduler.queue_status import PAUSE_S, queue_commands
+from hekla.scheduler.reload import LiveConfiguration
+from hekla.scheduler.reports import PATIENCE_S, Reports
+from hekla.scheduler.settings import SchedulerSettings
+from hekla.scheduler.warmup import WORTH_IT_NODES, warm_up
+from hekla.scheduler.writer import StatusWriter
+
+log = structlog.get_logger()
+
+COMPONENT = "volcano"
+"""Who events are from: the name that people filter by."""
+
+
+RETELL_S = 1.0
+"""After how long a status that could not be written is told anew."""
+
+
+class BatchScheduler:
+    """Schedules the pods of one API server."""
+
+    def __init__(
+        self, informers: Informers, settings: SchedulerSettings | None = None, *, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings or SchedulerSettings()
+        self.cluster = Cluster(seed=self.settings.seed)
+        self.cluster.topology.is_known = False
+        self._faults_told: tuple[str, ...] = ()
+        self.feed = ClusterFeed(
+            self.cluster, scheduler_names=self.settings.scheduler_names, default_queue=self.settings.default_queue
+        )
+        self._informers = informers
+        self._client = informers.client
+        self._clock = clock or SystemClock()
+        self._events = EventRecorder(self._client, self._clock, component=COMPONENT)
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._is_large = asyncio.Event()
+        self._reports = Reports(self.feed)
+        self._binder = Binder(
+            self._client, self.feed, self._events, wake=self._wake.set, at_once=self.settings.binds_at_once
+        )
+        self._writer = StatusWriter(Executor(self._client, self._events), on_refused=self._retell)
+        self._live = LiveConfiguration(
+            self.settings.configuration, file=self.settings.configuration_file, on_change=self._reconfigure,
+            record=self._events.record,
+        )  # fmt: skip
+        self._put_to_work(self._live.current)
+        self._queues_told = -1
+        self._tells_queues = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self.cycles = 0
+        """Cycles so far."""
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        await self._make_queues()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._events.run(), name="scheduler events")
+            tasks.create_task(self._warm_up(), name="kernel warm-up")
+            tasks.create_task(self._writer.run(), name="scheduler writer")
+            tasks.create_task(self._follow_network(), name="scheduler network")
+            tasks.create_task(self._live.run(self._informers, self.settings.namespace), name="scheduler configuration")
+            try:
+                await self._follow()
+                while True:
+                    await self._wake.wait()
+                    await asyncio.sleep(self.settings.window_s)
+                    self._wake.clear()
+                    await self._guarded_cycle()
+            finally:
+                await self._binder.close()
+
+    async def idle(self) -> None:
+        """Wait until nothing is to be decided, bound or written at this moment."""
+        await self._idle.wait()
+        while self._wake.is_set() or not self._binder.is_idle or not self._writer.is_idle or not self._idle.is_set():
+            await asyncio.sleep(0.001)
+
+    # What users may ask about (see `answers.py`)
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in use."""
+        return self._live.current
+
+    @property
+    def configuration_source(self) -> str:
+        """Where it comes from."""
+        return self._live.source
+
+    @property
+    def configuration_refusal(self) -> str:
+        """Why a newer one is not in use; empty if there is none."""
+        return self._live.refusal
+
+    def now_s(self) -> float:
+        """The time by which cycles decide."""
+        return self._clock.elapsed_s()
+
+    # How it is done
+
+    def _put_to_work(self, configuration: Configuration) -> None:
+        """Decide by a configuration from the next cycle on."""
+        self.policy = Policy(self.cluster, configuration.tiers, configuration.arguments)
+        # found once: finding one looks through the plug-in folders, 3 % of a busy scheduler's time
+        self._actions = tuple(action_named(name) for name in configuration.actions)
+
+    def _reconfigure(self) -> None:
+        self._put_to_work(self._live.current)
+        self.cluster.gains += 1  # what did not fit by the former rules may fit by these
+        self._idle.clear()
+        self._wake.set()
+
+    async def _follow(self) -> None:
+        """Follow every kind that placement depends on. Pods last: most of what they refer to is then known."""
+        feed = self.feed
+        kinds: list[tuple[Any, Callable[[Any, Any], None]]] = [
+            (PriorityClass, feed.on_priority_class), (Queue, feed.on_queue), (Namespace, feed.on_namespace),
+            (ResourceQuota, feed.on_resource_quota), (StorageClass, feed.on_storage_class), (PersistentVolume, feed.on_volume),
+            (PersistentVolumeClaim, feed.on_claim), (Node, feed.on_node), (PodGroup, feed.on_pod_group),
+            (Pod, feed.on_pod),
+        ]  # fmt: skip
+        informers = [self._informers.of(kind) for kind, _ in kinds]
+        for informer, (_, handle) in zip(informers, kinds, strict=True):
+            await informer.synced()
+            informer.add_handler(self._waking(handle))
+        self._informers.of(PersistentVolumeClaim).add_handler(self._binder.on_claim)
+        self._wake.set()
+
+    async def _follow_network(self) -> None:
+        """Follow HyperNodes, beside the rest: a server without the kind must not keep everybody waiting."""
+        informer = self._informers.of(HyperNode)
+        await informer.synced()
+        informer.add_handler(self._waking(self.feed.on_hyper_node))
+        self.cluster.topology.is_known = True
+        self.cluster.gains += 1
+        self._wake.set()
+
+    def _waking(self, handle: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        def handler(old: Any, new: Any) -> None:
+            handle(old, new)
+            if new is None and old is not None:
+                self._reports.forget(old.metadata.uid)
+            self._idle.clear()
+            self._wake.set()
+
+        return handler
+
+    async def _guarded_cycle(self) -> None:
+        try:
+            self.cycle()
+        except Exception:  # a task boundary: one object that breaks a cycle must not stop all scheduling
+            log.exception("cycle failed")
+            await asyncio.sleep(1.0)
+            self._wake.set()
+        if not self._wake.is_set():
+            self._idle.set()
+
+    def cycle(self) -> None:
+        """One cycle, or one slice of it: decide, hand over binds, tell the others why they wait."""
+        self.cycles += 1
+        elapsed_s = self._clock.elapsed_s
+        end = elapsed_s() + self.settings.slice_s
+        wall_s = self._clock.now().timestamp()
+        session = Session(self.policy, now=elapsed_s(), wall_s=wall_s, has_time=lambda: elapsed_s() < end)
+        self._admit_all_without_enqueue()
+        touched, self.feed.dirty = self.feed.dirty, set()
+        for action in self._actions:
+            for bind in action(session):
+                self._binder.submit(bind)
+                assert bind.task.job is not None
+                touched.add(bind.task.job.uid)
+        touched |= session.failures.keys() | session.refusals.keys() | {job.uid for job in session.admitted}
+        self._report(session, touched)
+        self._tell_faults()
+        if session.is_cut_short:
+            self._wake.set()
+        self._set_alarm(session)
+        self._tell_queues_soon()
+        if session.is_cut_short or len(self.cluster.nodes) >= WORTH_IT_NODES:
+            self._is_large.set()
+        if self._reports.look_again:
+            again, self._reports.look_again = self._reports.look_again, set()
+            asyncio.get_running_loop().call_later(PATIENCE_S, self._look_at, again)
+
+    def _set_alarm(self, session: Session) -> None:
+        """Have a cycle run when time alone will change a decision."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if session.look_again_at is not None:
+            wait_s = max(session.look_again_at - session.wall_s, 0.0)
+            self._alarm = asyncio.get_running_loop().call_later(wait_s, self._wake.set)
+
+    def _retell(self, target: Target) -> None:
+        """A word about an object did not get through: look at its job again in a while, and tell what is true then."""
+        asyncio.get_running_loop().call_later(RETELL_S, self._look_anew, target.uid)
+
+    def _look_anew(self, uid: str) -> None:
+        self._reports.forget(uid)
+        task = self.cluster.tasks.get(uid)
+        job = task.job if task is not None else self.cluster.jobs.get(uid)
+        if job is not None:
+            job.failed_at = -1
+            self._look_at({job.uid})
+
+    def _tell_faults(self) -> None:
+        """Have the log say what was left out of the tree of HyperNodes, once."""
+        faults = self.cluster.topology.faults
+        if faults != self._faults_told:
+            self._faults_told = faults
+            for fault in faults:
+                log.warning("hypernode at fault", fault=fault)
+
+    def _tell_queues_soon(self) -> None:
+        """Have queues say what they hold, once in a while and only while it changes."""
+        if self._queues_told == self.cluster.ledger.changes or self._tells_queues:
+            return
+        self._tells_queues = True
+        asyncio.get_running_loop().call_later(PAUSE_S, self._tell_queues)
+
+    def _tell_queues(self) -> None:
+        self._tells_queues = False
+        self._queues_told = self.cluster.ledger.changes
+        self._writer.tell(queue_commands(self.cluster, self.feed.queues))
+
+    def _look_at(self, jobs: set[str]) -> None:
+        self.feed.dirty |= jobs
+        self._wake.set()
+
+    def _admit_all_without_enqueue(self) -> None:
+        """Where no `enqueue` is configured nobody would let jobs in, so all are."""
+        if "enqueue" not in self._live.current.actions:
+            for job in list(self.cluster.lines.by_phase[JobPhase.PENDING].values()):
+                job.phase = JobPhase.INQUEUE
+
+    def _report(self, session: Session, touched: set[str]) -> None:
+        now = rfc3339(self._clock.now())
+        self._writer.tell(self._reports.after(session, touched, session_id=f"hekla-{self.cycles}", now=now))
+
+    async def _warm_up(self) -> None:
+        """Get compiled kernels once they are worth it; failing to costs speed only."""
+        await self._is_large.wait()
+        with contextlib.suppress(OSError):
+            await warm_up()
+
+    async def _make_queues(self) -> None:
+        """The two queues that Volcano's scheduler makes: `root`, which lends nothing back, and the default."""
+        for name, is_reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
+            spec: dict[str, Any] = {"weight": 1, "reclaimable": is_reclaimable}
+            if name != ROOT_QUEUE:
+                spec["parent"] = ROOT_QUEUE
+            await self._make_queue({"metadata": {"name": name}, "spec": spec})
+
+    async def _make_queue(self, document: dict[str, Any]) -> None:
+        while True:
+            try:
+                await self._client.create(Queue, document)
+                return
+            except AlreadyExistsError:
+                return
+            except (ApiError, TransportError) as error:
+                # Volcano's kinds may be installed a moment after us.
+                log.warning("queue not made", queue=document["metadata"]["name"], error=str(error))
+                await asyncio.sleep(1.0)

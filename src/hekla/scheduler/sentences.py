@@ -1,0 +1,53 @@
+"""What waiting pods and gangs are told: Kubernetes' and Volcano's own sentences, which people and tools grep for."""
+
+from collections import Counter
+
+from hekla.placement.model import Job, Task, TaskStatus
+from hekla.placement.session import Failure
+
+GANG_READY = "tasks in gang are ready to be scheduled"
+
+_NAMES = {
+    TaskStatus.PENDING: "Pending", TaskStatus.PIPELINED: "Pipelined", TaskStatus.ALLOCATED: "Allocated",
+    TaskStatus.BINDING: "Binding", TaskStatus.BOUND: "Bound", TaskStatus.RUNNING: "Running",
+    TaskStatus.RELEASING: "Releasing", TaskStatus.SUCCEEDED: "Succeeded", TaskStatus.FAILED: "Failed",
+    TaskStatus.UNKNOWN: "Unknown",
+}  # fmt: skip
+
+
+def fit_error(job: Job, failure: Failure | None) -> str:
+    """`pod group is not ready, 3 Pending, 3 minAvailable; Pending: 1 Schedulable, 2 Unschedulable. Origin reason is ...`."""
+    counts = [f"{count} {_NAMES[status]}" for status in TaskStatus if (count := job.statuses[status])]
+    told = ", ".join(sorted([*counts, f"{job.spec.min_available} minAvailable"]))
+    sentence = f"pod group is not ready, {told}"
+    pending = job.statuses[TaskStatus.PENDING]
+    if not pending:
+        return sentence
+    placed = min(failure.placed if failure else 0, pending)
+    split = Counter({"Schedulable": placed, "Unschedulable": pending - placed})
+    sentence += "; Pending: " + ", ".join(sorted(f"{count} {name}" for name, count in split.items() if count))
+    if failure is not None:
+        sentence += f". Origin reason is {failure.task.spec.name}: {failure.explanation.sentence()}"
+    return sentence
+
+
+def gang_unschedulable(job: Job, failure: Failure | None) -> str:
+    """Volcano's message on a PodGroup: `3/4 tasks in gang unschedulable: pod group is not ready, ...`."""
+    placed = failure.placed if failure else 0
+    missing = max(job.spec.min_available - job.ready_count - placed, 0)
+    return f"{missing}/{len(job.tasks)} tasks in gang unschedulable: {fit_error(job, failure)}"
+
+
+def fits_but_waits(task: Task, node: str) -> str:
+    """Volcano's message on a pod that found a node while its gang did not find enough."""
+    return f"Pod {task.key} can possibly be assigned to {node}, once minAvailable is satisfied"
+
+
+def queue_missing(queue: str) -> str:
+    """On a gang whose queue is not there."""
+    return f'queue "{queue}" does not exist; create it, or name another in spec.queue'
+
+
+def queue_closed(queue: str, state: str) -> str:
+    """On a gang whose queue takes no work."""
+    return f'queue "{queue}" is {state} and takes no new work; open it, or name another in spec.queue'

@@ -1,0 +1,42 @@
+"""What the scheduler can be told."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hekla.scheduler.configuration import DEFAULT_TEXT
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerSettings:
+    """Settings of the batch scheduler."""
+
+    scheduler_names: tuple[str, ...] = ("volcano",)
+    """Pods that name one of these are ours. The embedded platform takes `volcano`, `default-scheduler` and "" too."""
+
+    default_queue: str = "default"
+    """Queue of gangs that name none; made at start if it is missing."""
+
+    configuration: str = DEFAULT_TEXT
+    """Text of the configuration: actions, and plug-ins in tiers."""
+
+    configuration_file: Path | None = None
+    """A file that goes before this text, and is followed while the scheduler runs."""
+
+    namespace: str = "volcano-system"
+    """Where a ConfigMap `volcano-scheduler-configmap`, if there is one, goes before both."""
+
+    window_s: float = 0.001
+    """How long to gather events before a cycle, so that pods made together are decided together."""
+
+    slice_s: float = 0.05
+    """Longest stretch of decisions before other tasks of this process have their turn."""
+
+    binds_at_once: int = 256
+    """Binds under way together."""
+
+    seed: int = 0
+    """0 breaks ties by node name; other numbers shuffle the nodes, each in its own way."""
+
+
+EMBEDDED_SCHEDULER_NAMES = ("volcano", "default-scheduler", "")
+"""Names that the embedded platform schedules."""

@@ -1,0 +1,1 @@
+"""The test kit: worlds, builders, playbooks, conformance suites. Imported by tests only."""

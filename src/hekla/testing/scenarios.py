@@ -1,0 +1,317 @@
+"""Scenarios: stories in YAML that a support engineer can write, run against the placement engine.
+
+    # A gang that does not fit whole takes nothing; a smaller one behind it still starts.
+    nodes:
+      n1: {cpu: 4, memory: 8}
+    jobs:
+      big:   {minAvailable: 3, priority: 10, tasks: 3 x {cpu: 3}}
+      small: {tasks: 2 x {cpu: 2}}
+    expect:
+      small-0: n1
+      small-1: n1
+    why:
+      big: "0/1 nodes are available: 1 Insufficient cpu."
+
+Queues may have `weight`, `priority`, `parent`, `open`, `reclaimable`, and amounts as `guarantee`, `deserved` and
+`capability`.
+
+A story with several cycles has `steps`, each with what changes (`nodes`, `jobs`, `queues`, `finish`, `remove`) and
+what is expected after its cycle. `pytest --rewrite` writes down what happens as what is expected.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from hekla.api.nodes import Node
+from hekla.api.pods import Pod
+from hekla.api.volcano.batch import NetworkTopology
+from hekla.api.volcano.topology import HyperNode
+from hekla.dialects.kubernetes import node_spec, task_spec
+from hekla.dialects.surroundings import EmptySurroundings
+from hekla.dialects.topology import closeness, domain_spec
+from hekla.dialects.volcano import quota_amounts
+from hekla.placement.columns import NodeSpec
+from hekla.placement.constraint import PodSelector
+from hekla.placement.model import Job, JobPhase, JobSpec, NamespaceQuota, Queue, SubGroupPolicy, TaskSpec, TaskStatus
+from hekla.placement.topology.topology import DomainSpec
+from hekla.placement.topology.wish import Closeness
+from hekla.testing.cluster import DEFAULT_ACTIONS, DEFAULT_PLUGINS, World, amounts
+
+_TASKS = re.compile(r"(\d+)\s*x\s*(\{.*\})", re.DOTALL)
+_KEYS = {
+    "scenario": {"nodes", "hypernodes", "queues", "jobs", "running", "plugins", "actions", "expect", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas"},
+    "step": {"nodes", "hypernodes", "queues", "jobs", "running", "finish", "remove", "expect", "why", "phases", "now"},
+    "job": {"minAvailable", "minTaskMember", "priority", "queue", "tasks", "minResources", "phase", "quotaAsked", "subGroupPolicy", "networkTopology", "patience"},
+}  # fmt: skip
+_OUTCOMES = ("expect", "why", "phases")
+
+
+class ScenarioError(ValueError):
+    """A scenario that cannot be run; the sentence says what to change in the file."""
+
+
+def run_scenario(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Run a scenario; per cycle what was bound, why others wait, and phases: the same form as what is expected."""
+    _refuse_unknown("scenario", document)
+    world = World(plugins=_plugins(document), seed=document.get("seed", 0))
+    outcomes = []
+    for step in _steps(document):
+        _apply(world, step)
+        world.tell_time(step.get("now", 0.0))
+        binds = world.schedule(document.get("actions", DEFAULT_ACTIONS))
+        outcomes.append(_outcome(world, step, binds))
+    return outcomes
+
+
+def expectations(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a scenario expects, cycle by cycle."""
+    return [{key: step[key] or {} for key in _OUTCOMES if key in step} for step in _steps(document)]
+
+
+def load_scenario(path: Path) -> dict[str, Any]:
+    """Read a scenario file."""
+    document = yaml.safe_load(path.read_text())
+    if not isinstance(document, dict):
+        raise ScenarioError(f"{path.name} is no mapping; a scenario has nodes, jobs and what to expect")
+    return document
+
+
+def rewritten(text: str, outcomes: Sequence[Mapping[str, Any]]) -> str:
+    """The text of a scenario file with what happened in place of what was expected; comments elsewhere stay."""
+    document = yaml.safe_load(text)
+    if "steps" in document:
+        for step, outcome in zip(document["steps"], outcomes, strict=True):
+            step.update(outcome)
+        head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
+        return head + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+    kept = _without_blocks(text, _OUTCOMES)
+    return kept.rstrip("\n") + "\n" + yaml.safe_dump(dict(outcomes[0]), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _without_blocks(text: str, keys: Sequence[str]) -> str:
+    lines, is_inside = [], False
+    for line in text.splitlines(keepends=True):
+        if line[:1].strip() and not line.startswith("#"):
+            is_inside = line.partition(":")[0] in keys
+        if not is_inside:
+            lines.append(line)
+    return "".join(lines)
+
+
+def _steps(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The first step is the document itself; with `steps`, its world comes before the first of them."""
+    if "steps" not in document:
+        return [document]
+    first, *others = document["steps"]
+    world = {
+        key: value for key, value in document.items() if key in {"nodes", "hypernodes", "queues", "jobs", "running"}
+    }
+    merged = {key: {**(world.get(key) or {}), **(first.get(key) or {})} for key in world.keys() | first.keys()
+              if isinstance(world.get(key, first.get(key)), dict)}  # fmt: skip
+    return [{**first, **merged}, *others]
+
+
+def _apply(world: World, step: Mapping[str, Any]) -> None:
+    for name in step.get("remove") or ():
+        _remove(world, name)
+    for name in step.get("finish") or ():
+        world.finish(name)
+    for name, fields in (step.get("queues") or {}).items():
+        world.cluster.put_queue(_queue(name, fields or {}))
+    for name, fields in (step.get("hypernodes") or {}).items():
+        world.cluster.put_domain(_hyper_node(name, fields))
+    for name, fields in (step.get("resourceQuotas") or {}).items():
+        quota = {key: quota_amounts(fields.get(key) or {}) for key in ("hard", "used")}
+        world.cluster.put_namespace_quota("default", NamespaceQuota(name=name, **quota))
+    for name, fields in (step.get("nodes") or {}).items():
+        world.cluster.put_node(_node(name, fields or {}))
+    for name, fields in (step.get("running") or {}).items():
+        _run(world, name, fields)
+    for name, fields in (step.get("jobs") or {}).items():
+        _job(world, name, fields or {})
+
+
+def _outcome(world: World, step: Mapping[str, Any], binds: Mapping[str, str]) -> dict[str, Any]:
+    outcome: dict[str, Any] = {"expect": dict(binds)}
+    waiting = {job.spec.name: why for job in world.cluster.jobs.values() if (why := world.why(job.uid))}
+    if waiting or "why" in step:
+        outcome["why"] = waiting
+    if "phases" in step:
+        outcome["phases"] = {name: str(world.cluster.jobs[name].phase) for name in step["phases"] or {}}
+    return outcome
+
+
+def _plugins(document: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+    """Tiers of plug-ins: names, or one name with arguments as a mapping."""
+    if "plugins" not in document:
+        return DEFAULT_PLUGINS
+    tiers = document["plugins"]
+    if tiers and not isinstance(tiers[0], list):
+        tiers = [tiers]
+    return [[p if isinstance(p, str) else next(iter(p.items())) for p in tier] for tier in tiers]
+
+
+def _queue(name: str, fields: Mapping[str, Any]) -> Queue:
+    known = {
+        "weight": "weight",
+        "priority": "priority",
+        "parent": "parent",
+        "open": "is_open",
+        "reclaimable": "is_reclaimable",
+    }
+    quotas: dict[str, Any] = {
+        key: amounts(**value) for key, value in fields.items() if key in {"capability", "guarantee", "deserved"}
+    }
+    path = tuple((part["name"], part["weight"]) for part in fields.get("path", []))
+    plain = {known[key]: value for key, value in fields.items() if key in known}
+    unknown = sorted(fields.keys() - known.keys() - quotas.keys() - {"path"})
+    if unknown:
+        raise ScenarioError(f"queue {name}: there is no field {unknown[0]!r}")
+    return Queue(name=name, path=path, **plain, **quotas)
+
+
+def _hyper_node(name: str, fields: Mapping[str, Any]) -> DomainSpec:
+    """`{tier: 1, nodes: [n1, n2]}` or `{tier: 2, hypernodes: [s0, s1]}`; `members` and `tierName` as in Volcano."""
+    exactly = [("Node", member) for member in fields.get("nodes", [])]
+    exactly += [("HyperNode", member) for member in fields.get("hypernodes", [])]
+    members = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for kind, member in exactly]
+    members += fields.get("members", [])
+    spec = {"tier": fields["tier"], "tierName": fields.get("tierName", ""), "members": members}
+    metadata = {"name": name, "labels": fields.get("labels", {})}
+    return domain_spec(msgspec.convert({"metadata": metadata, "spec": spec}, HyperNode))
+
+
+def _wish(fields: Mapping[str, Any]) -> Closeness | None:
+    wish = fields.get("networkTopology")
+    return closeness(msgspec.convert(wish, NetworkTopology)) if wish is not None else None
+
+
+def _node(name: str, fields: Mapping[str, Any]) -> NodeSpec:
+    """Amounts by name; `labels`, `taints`, `unschedulable`, `ready`, `images` as in Kubernetes."""
+    amounts_only = {key: value for key, value in fields.items() if key not in _NODE_FIELDS}
+    spec = {"taints": fields.get("taints", []), "unschedulable": fields.get("unschedulable", False)}
+    images = [{"names": [image], "sizeBytes": size} for image, size in (fields.get("images") or {}).items()]
+    status = {
+        "images": images,
+        "conditions": [{"type": "Ready", "status": "True" if fields.get("ready", True) else "False"}],
+    }
+    labels = {"kubernetes.io/hostname": name, **(fields.get("labels") or {})}
+    node = msgspec.convert({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}, Node)
+    facts = node_spec(node)
+    return replace(facts, allocatable={"pods": 110, **amounts(**amounts_only)})
+
+
+_NODE_FIELDS = {"labels", "taints", "unschedulable", "ready", "images"}
+
+
+def _job(world: World, name: str, fields: Mapping[str, Any]) -> None:
+    _refuse_unknown("job", fields)
+    known = world.cluster.jobs.get(name)
+    tasks = list(_tasks(name, fields.get("tasks", [])))
+    minimum = fields.get("minAvailable", len(tasks))
+    spec = JobSpec(
+        uid=name, name=name, namespace="default", queue=fields.get("queue", "default"),
+        patience_s=fields.get("patience"), quota_asked=quota_amounts(fields.get("quotaAsked", {})), priority=fields.get("priority", 0), created=float(len(world.cluster.jobs)) if known is None else known.spec.created,
+        min_available=minimum, role_minimums=fields.get("minTaskMember", {}),
+        min_resources=amounts(**fields["minResources"]) if "minResources" in fields else None,
+        phase=JobPhase(fields.get("phase", "Inqueue")),
+        subgroups=tuple(_subgroup(policy) for policy in fields.get("subGroupPolicy", [])),
+        closeness=_wish(fields),
+    )  # fmt: skip
+    job = world.cluster.put_job(spec)
+    for task in tasks:
+        world.cluster.put_task(task, job)
+
+
+def _subgroup(policy: Mapping[str, Any]) -> SubGroupPolicy:
+    return SubGroupPolicy(
+        name=policy["name"], selector=PodSelector(namespaces=None), match_label_keys=tuple(policy["matchLabelKeys"]),
+        size=policy.get("subGroupSize", 1), min_groups=policy.get("minSubGroups", 0), closeness=_wish(policy),
+    )  # fmt: skip
+
+
+def _tasks(job: str, tasks: Any) -> Iterator[TaskSpec]:
+    """`3 x {cpu: 1}`, or a list of such, or a mapping of roles to such."""
+    groups = (
+        tasks.items()
+        if isinstance(tasks, dict)
+        else [("", entry) for entry in ([tasks] if isinstance(tasks, str) else tasks)]
+    )
+    number = 0
+    for role, entry in groups:
+        number = 0 if role else number
+        count, fields = _parsed(job, entry)
+        for _ in range(count):
+            name = f"{job}-{role}-{number}" if role else f"{job}-{number}"
+            yield _task(name, role, fields)
+            number += 1
+
+
+def _parsed(job: str, entry: Any) -> tuple[int, Mapping[str, Any]]:
+    match = _TASKS.fullmatch(str(entry).strip()) if isinstance(entry, str) else None
+    if match is not None:
+        return int(match[1]), yaml.safe_load(match[2])
+    if isinstance(entry, dict):
+        return 1, entry
+    raise ScenarioError(f'job {job}: tasks are written like "3 x {{cpu: 1}}", not {entry!r}')
+
+
+_POD_FIELDS = {
+    "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulingGates", "priority", "containers",
+    "initContainers", "overhead", "hostNetwork",
+}  # fmt: skip
+
+
+def _task(name: str, role: str, fields: Mapping[str, Any]) -> TaskSpec:
+    """Amounts by name; `labels`, `ports` (host ports) and the fields of a pod's spec as in Kubernetes."""
+    spec: dict[str, Any] = {key: value for key, value in fields.items() if key in _POD_FIELDS}
+    asked = amounts(**{k: v for k, v in fields.items() if k not in _POD_FIELDS | {"labels", "ports", "image"}})
+    requests = {key: f"{value}m" if key == "cpu" else str(value) for key, value in asked.items()}
+    container = {
+        "name": "main", "image": fields.get("image", ""), "resources": {"requests": requests},
+        "ports": [{"hostPort": port, "containerPort": port} for port in fields.get("ports", [])],
+    }  # fmt: skip
+    spec.setdefault("containers", [container])
+    metadata = {
+        "name": name, "namespace": "default", "uid": name, "labels": fields.get("labels") or {},
+        "annotations": {"volcano.sh/task-spec": role} if role else {},
+    }  # fmt: skip
+    return task_spec(msgspec.convert({"metadata": metadata, "spec": spec}, Pod), EmptySurroundings())
+
+
+def _run(world: World, name: str, fields: Mapping[str, Any]) -> None:
+    """A pod that runs already: `{node: n1, cpu: 1}`, in the default queue unless it says `queue`."""
+    asks = {key: value for key, value in fields.items() if key not in {"node", "queue"}}
+    queue = fields.get("queue", "default")
+    spec = JobSpec(uid=f"running-{name}", name=name, namespace="default", queue=queue, has_group=False)
+    job: Job = world.cluster.put_job(spec)
+    task = _task(name, "", asks)
+    world.cluster.put_task(replace(task, node=fields["node"], status=TaskStatus.RUNNING), job)
+
+
+def _remove(world: World, name: str) -> None:
+    cluster = world.cluster
+    if name in cluster.nodes.row_of:
+        cluster.remove_node(name)
+    elif name in cluster.topology.specs:
+        cluster.remove_domain(name)
+    elif name in cluster.jobs:
+        cluster.remove_job(name)
+    elif name in cluster.tasks:
+        cluster.remove_task(name)
+    elif name in cluster.queues:
+        cluster.remove_queue(name)
+    else:
+        raise ScenarioError(f"there is no node, job, task or queue {name} to remove")
+
+
+def _refuse_unknown(what: str, fields: Mapping[str, Any]) -> None:
+    unknown = sorted(fields.keys() - _KEYS[what])
+    if unknown:
+        raise ScenarioError(f"a {what} has no field {unknown[0]!r}; it may have {', '.join(sorted(_KEYS[what]))}")

@@ -1,0 +1,79 @@
+"""How much a peer may take: sizes, counts and times, for the server and for the client.
+
+Every buffer, queue and wait of the wire is bounded by one of these; each field says what happens at its bound.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of a server."""
+
+    connections: int = 20_000
+    """Open connections; one more is answered 503 and closed."""
+
+    url_bytes: int = 128 * 1024
+    """Length of a request target; beyond it 414."""
+
+    header_bytes: int = 64 * 1024
+    """All names and values of one request together; beyond it 431."""
+
+    header_count: int = 200
+    """Header lines of one request; beyond it 431."""
+
+    body_bytes: int = 16 * 1024 * 1024
+    """Body of one request; beyond it 413, before more of it is read."""
+
+    request_timeout_s: float = 60.0
+    """From the first byte of a request to its last; beyond it 408."""
+
+    idle_timeout_s: float = 180.0
+    """A kept connection without a request; beyond it closed."""
+
+    send_timeout_s: float = 60.0
+    """A reader of a response who takes nothing at all for so long is cut off."""
+
+    pipelined: int = 256
+    """Requests read ahead of the one being answered; beyond it those are answered and the connection closed."""
+
+    push_buffer_bytes: int = 16 * 1024 * 1024
+    """What a pushed response may leave unread before it is cut; producers should act long before."""
+
+    message_bytes: int = 16 * 1024 * 1024
+    """One WebSocket message; beyond it the WebSocket is closed with 1009."""
+
+    ping_interval_s: float = 30.0
+    """A silent WebSocket is pinged this often, and cut after two pings without a sign of life."""
+
+    gzip_over_bytes: int = 128 * 1024
+    """Responses larger than this are compressed for those who accept it; 0 never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLimits:
+    """Bounds of a client."""
+
+    connections_per_origin: int = 64
+    """Open connections to one server; a further request waits for one, within its own timeout."""
+
+    idle_s: float = 60.0
+    """How long a connection is kept for the next request."""
+
+    connect_timeout_s: float = 10.0
+    """To a connection with TLS agreed; beyond it `ConnectFailedError`."""
+
+    header_bytes: int = 256 * 1024
+    """All names and values of one response; beyond it `ReplyTooLargeError`."""
+
+    body_bytes: int = 1024 * 1024 * 1024
+    """One body read whole; beyond it `ReplyTooLargeError`. Streams are bounded by flow control instead."""
+
+    read_ahead_bytes: int = 256 * 1024
+    """What a stream holds for a reader who is slower than the server, before it stops reading the socket."""
+
+    message_bytes: int = 16 * 1024 * 1024
+    """One WebSocket message."""
+
+    ping_interval_s: float = 30.0
+    """A silent WebSocket is pinged this often, and cut after two pings without a sign of life."""

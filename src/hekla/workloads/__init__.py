@@ -1,0 +1,1 @@
+"""Reconcilers of jobs, job flows, cron jobs, pod groups and queues."""

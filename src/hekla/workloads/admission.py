@@ -1,0 +1,63 @@
+"""Every admission rule of the workloads: Volcano's webhooks, built in.
+
+`app` hands them to the embedded server; on a cluster the same rules serve real webhooks.
+"""
+
+from hekla.apiserver.admission import AdmissionRule
+from hekla.workloads.admission_cronjob import refuse_cron_job
+from hekla.workloads.admission_flow import refuse_job_flow
+from hekla.workloads.admission_hypernode import refuse_hyper_node
+from hekla.workloads.admission_job import refuse_job
+from hekla.workloads.admission_job_defaults import default_job
+from hekla.workloads.admission_pod import gate_pod, refuse_pod
+from hekla.workloads.admission_pod_group import default_pod_group, refuse_pod_group
+from hekla.workloads.admission_queue import default_queue, refuse_queue
+from hekla.workloads.webhook_rule import ANY, CREATE, WRITE, WebhookRule
+
+ADMISSION_RULES: tuple[AdmissionRule, ...] = (
+    WebhookRule(name="mutatejob.volcano.sh", resource="jobs.batch.volcano.sh", operations=CREATE, change=default_job),
+    WebhookRule(
+        name="mutatequeue.volcano.sh", resource="queues.scheduling.volcano.sh", operations=CREATE, change=default_queue
+    ),
+    WebhookRule(
+        name="mutatepodgroup.volcano.sh",
+        resource="podgroups.scheduling.volcano.sh",
+        operations=CREATE,
+        change=default_pod_group,
+    ),
+    WebhookRule(name="validatejob.volcano.sh", resource="jobs.batch.volcano.sh", operations=WRITE, refusal=refuse_job),
+    WebhookRule(
+        name="validatecronjob.volcano.sh",
+        resource="cronjobs.batch.volcano.sh",
+        operations=WRITE,
+        refusal=refuse_cron_job,
+    ),
+    WebhookRule(
+        name="validatequeue.volcano.sh", resource="queues.scheduling.volcano.sh", operations=ANY, refusal=refuse_queue
+    ),
+    WebhookRule(
+        name="validatepodgroup.volcano.sh",
+        resource="podgroups.scheduling.volcano.sh",
+        operations=CREATE,
+        refusal=refuse_pod_group,
+    ),
+    WebhookRule(
+        name="validatehypernodes.volcano.sh",
+        resource="hypernodes.topology.volcano.sh",
+        operations=WRITE,
+        refusal=refuse_hyper_node,
+    ),
+    WebhookRule(
+        name="validatejobflow.volcano.sh",
+        resource="jobflows.flow.volcano.sh",
+        operations=WRITE,
+        refusal=refuse_job_flow,
+    ),
+    WebhookRule(name="validatepod.volcano.sh", resource="pods", operations=CREATE, refusal=refuse_pod),
+)
+"""The rules that are on, mutating ones first."""
+
+QUEUE_ALLOCATION_GATE: AdmissionRule = WebhookRule(
+    name="mutatepod.volcano.sh", resource="pods", operations=CREATE, change=gate_pod
+)
+"""Off unless asked for, as in Volcano (feature gate SchedulingGatesQueueAdmission): somebody must open the gates again."""

@@ -1,0 +1,78 @@
+"""What Volcano refuses in a CronJob: a schedule or time zone that cannot be read, a name too long for its jobs."""
+
+import re
+from collections.abc import Iterator
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from croniter import croniter
+
+from hekla.api.meta import Document
+from hekla.apiserver.admission import AdmissionRequest, Reader
+from hekla.apiserver.validation.names import qualified_name
+from hekla.lib.go_duration import DurationError, parse_duration
+
+MAX_NAME = 52
+"""A job's name is its CronJob's, a dash and ten digits; together they must fit 63."""
+
+_ZONE_PART = re.compile(r"[A-Za-z._0-9+\-]{1,14}")
+_WORDS = {"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"}
+
+
+def refuse_cron_job(request: AdmissionRequest, reader: Reader) -> str:
+    """Why a CronJob may not be written; empty if it may."""
+    document = request.object or {}
+    spec = document.get("spec") or {}
+    said = (_wrong_schedule(spec.get("schedule", "")) + "".join(_wrong_zone(spec))).strip()
+    name = document.get("metadata", {}).get("name", "")
+    return "; ".join(one for one in (said, _wrong_name(name)) if one)
+
+
+def _wrong_schedule(schedule: str) -> str:
+    if not schedule:
+        return " schedule is required, but got empty"
+    if "TZ" in schedule:
+        return " schedule should not contain TZ or CRON_TZ, TZ should only be set in the timeZone field"
+    return "" if _is_schedule(schedule) else "schedule is not a valid cron expression"
+
+
+def _is_schedule(schedule: str) -> bool:
+    if schedule.startswith("@every "):
+        try:
+            return parse_duration(schedule.removeprefix("@every ").strip()).total_seconds() > 0
+        except DurationError:
+            return False
+    if schedule.startswith("@"):
+        return schedule in _WORDS
+    return len(schedule.split()) == 5 and croniter.is_valid(schedule)
+
+
+def _wrong_zone(spec: Document) -> Iterator[str]:
+    zone = spec.get("timeZone")
+    if zone is None:
+        return
+    if not zone:
+        yield " timeZone must be nil or non-empty string, got empty string"
+        return
+    for part in zone.split("/"):
+        if part in (".", "..") or part.startswith("-") or not _ZONE_PART.fullmatch(part):
+            yield " unknown timeZone"
+    if zone.lower() == "local":
+        yield " timeZone can't be Local, and must be defined in https://www.iana.org/time-zones"
+    elif not _exists(zone):
+        yield " invalid timeZone"
+
+
+def _exists(zone: str) -> bool:
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+def _wrong_name(name: str) -> str:
+    if len(name) > MAX_NAME:
+        return f"cronJob name must be no more than {MAX_NAME} characters to accommodate job name suffix (max 63 total)"
+    if sentences := qualified_name(name):
+        return f'invalid cronJob name "{name}": {"; ".join(sentences)}'
+    return ""

@@ -1,0 +1,15 @@
+"""What Volcano refuses in a JobFlow: a job that waits for one that is not there, or for itself."""
+
+from hekla.apiserver.admission import AdmissionRequest, Reader
+from hekla.workloads.graph import has_cycle
+
+
+def refuse_job_flow(request: AdmissionRequest, reader: Reader) -> str:
+    """Why a flow may not be written; empty if it may."""
+    flows = (request.object or {}).get("spec", {}).get("flows") or []
+    waits_for = {flow["name"]: (flow.get("dependsOn") or {}).get("targets") or [] for flow in flows}
+    for targets in waits_for.values():
+        for target in targets:
+            if target not in waits_for:
+                return f"jobflow Flow is not DAG: vertex is not defined: {target}"
+    return "jobflow Flow is not DAG" if has_cycle(waits_for) else ""

@@ -1,0 +1,60 @@
+"""What Volcano's webhook writes into a new Job: queue, scheduler, retries, task names and minimums, plug-ins.
+
+`admission_job.py` then checks the result.
+"""
+
+from collections.abc import Mapping
+
+from hekla.api.meta import Document
+from hekla.api.volcano import Job
+from hekla.apiserver.admission import AdmissionRequest, Reader
+from hekla.workloads.webhook_rule import is_readable
+
+DEFAULT_QUEUE = "default"
+DEFAULT_SCHEDULER = "volcano"
+DEFAULT_MAX_RETRY = 3
+IMPLIED_PLUGINS: Mapping[str, tuple[str, ...]] = {
+    "tensorflow": ("svc",),
+    "mpi": ("svc", "ssh"),
+    "pytorch": ("svc",),
+    "ray": ("svc",),
+}
+"""Plug-ins that need others to work."""
+
+
+def default_job(request: AdmissionRequest, reader: Reader) -> None:
+    """Complete a Job that is being created."""
+    if request.object is not None and is_readable(request.object, Job):
+        complete(request.object.setdefault("spec", {}))
+
+
+def complete(spec: Document) -> None:
+    """Write the defaults into a job's spec; zero counts as absent, as in Go."""
+    spec["queue"] = spec.get("queue") or DEFAULT_QUEUE
+    spec["schedulerName"] = spec.get("schedulerName") or DEFAULT_SCHEDULER
+    spec["maxRetry"] = spec.get("maxRetry") or DEFAULT_MAX_RETRY
+    tasks = spec.get("tasks") or []
+    for position, task in enumerate(tasks):
+        _complete_task(task, position)
+    spec["minAvailable"] = spec.get("minAvailable") or sum(task["minAvailable"] for task in tasks)
+    plugins = spec.get("plugins") or {}
+    for name in tuple(plugins):
+        for implied in IMPLIED_PLUGINS.get(name, ()):
+            plugins.setdefault(implied, [])
+
+
+def _complete_task(task: Document, position: int) -> None:
+    task["name"] = task.get("name") or f"default{position}"
+    pod = (task.get("template") or {}).get("spec")
+    pod = pod if isinstance(pod, dict) else {}
+    if pod.get("hostNetwork") and not pod.get("dnsPolicy"):
+        pod["dnsPolicy"] = "ClusterFirstWithHostNet"
+    if task.get("minAvailable") is None:
+        task["minAvailable"] = _least(task)
+    task["maxRetry"] = task.get("maxRetry") or DEFAULT_MAX_RETRY
+
+
+def _least(task: Document) -> int:
+    policy = task.get("partitionPolicy") or {}
+    least: int = policy.get("minPartitions", 0) * policy.get("partitionSize", 0)
+    return least or int(task.get("replicas", 0))

@@ -1,0 +1,75 @@
+"""What Volcano refuses in lifecycle policies: events and exit codes mixed, missing, repeated, or not for users."""
+
+from collections.abc import Iterator, Sequence
+
+from hekla.api.volcano.batch import LifecyclePolicy
+from hekla.api.volcano.bus import Action, Event
+from hekla.apiserver.fielderrors import shown
+from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.workloads.job_policies import INTERNAL_EVENTS, events_of
+from hekla.workloads.webhook_rule import go_errors, go_list
+
+_FORBIDDEN_ACTIONS = frozenset(
+    {Action.SYNC_JOB, Action.ENQUEUE_JOB, Action.SYNC_QUEUE, Action.OPEN_QUEUE, Action.CLOSE_QUEUE}
+)
+EVENTS = tuple(event for event in Event if event not in INTERNAL_EVENTS)
+ACTIONS = tuple(action for action in Action if action not in _FORBIDDEN_ACTIONS)
+
+
+def policy_errors(policies: Sequence[LifecyclePolicy], field: str) -> str:
+    """What is wrong with a list of policies, and what would be right; Volcano stops at the first policy that is wrong."""
+    errors = list(_errors(policies, field))
+    if not errors:
+        return ""
+    return f"{go_errors(errors)} valid events are {go_list(EVENTS)}, valid actions are {go_list(ACTIONS)};"
+
+
+def _errors(policies: Sequence[LifecyclePolicy], field: str) -> Iterator[str]:
+    events: set[str] = set()
+    codes: set[int] = set()
+    for policy in policies:
+        wrong = _wrong(policy, field, events, codes)
+        if wrong:
+            yield wrong
+            break
+    if Event.ANY in events and len(events) > 1:
+        yield "if there's * here, no other policy should be here"
+
+
+def _wrong(policy: LifecyclePolicy, field: str, events: set[str], codes: set[int]) -> str:
+    """The first thing that is wrong with a policy; what it names is added to `events` and `codes`."""
+    named = events_of(policy)
+    if named and policy.exit_code is not None:
+        return "must not specify event and exitCode simultaneously"
+    if not named and policy.exit_code is None:
+        return "either event and exitCode should be specified"
+    if policy.timeout and not _is_duration(policy.timeout):
+        return f"{field}: Invalid value: {shown(policy.timeout)}: time: invalid duration {shown(policy.timeout)}"
+    if policy.exit_code is not None:
+        return _wrong_code(policy.exit_code, codes)
+    for event in named:
+        if event not in EVENTS:
+            return f"{field}: Invalid value: {shown(event)}: invalid policy event"
+        if policy.action not in ACTIONS:
+            return f"{field}: Invalid value: {shown(policy.action)}: invalid policy action"
+        if event in events:
+            return f"duplicate event {event}  across different policy"
+        events.add(event)
+    return ""
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        parse_duration(text)
+    except DurationError:
+        return False
+    return True
+
+
+def _wrong_code(code: int, codes: set[int]) -> str:
+    if code == 0:
+        return "0 is not a valid error code"
+    if code in codes:
+        return f"duplicate exitCode {code}"
+    codes.add(code)
+    return ""

@@ -1,0 +1,59 @@
+"""What Volcano writes into a PodGroup, and refuses in it: a queue that takes no work, a tier named twice."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from hekla.api.volcano import PodGroup
+from hekla.api.volcano.batch import NetworkTopology
+from hekla.apiserver.admission import AdmissionRequest, Reader
+from hekla.workloads import keys
+from hekla.workloads.webhook_rule import is_readable
+
+QUEUES = "queues.scheduling.volcano.sh"
+_BOTH = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously."
+
+
+def default_pod_group(request: AdmissionRequest, reader: Reader) -> None:
+    """Put a group that names no queue into its namespace's, if the namespace has one."""
+    if request.object is None or not is_readable(request.object, PodGroup):
+        return
+    spec = request.object.setdefault("spec", {})
+    if spec.get("queue", "default") != "default":
+        return
+    namespace = reader.get("namespaces", "", request.namespace) or {}
+    queue = (namespace.get("metadata", {}).get("annotations") or {}).get(keys.QUEUE_OF_POD)
+    if queue:
+        spec["queue"] = queue
+
+
+def refuse_pod_group(request: AdmissionRequest, reader: Reader) -> str:
+    """Why a group may not be created; empty if it may."""
+    group = msgspec.convert(request.object or {}, PodGroup)
+    return "; ".join(said for said in (_wrong_queue(group.spec.queue, reader), " ".join(_wrong_tiers(group))) if said)
+
+
+def _wrong_queue(name: str, reader: Reader) -> str:
+    if not name:
+        return ""
+    queue = reader.get(QUEUES, "", name)
+    if queue is None:
+        return f'unable to find queue: queue.scheduling.volcano.sh "{name}" not found'
+    state = queue.get("status", {}).get("state", "")
+    # A queue that its controller has not seen yet is as good as open.
+    if state in ("", "Open"):
+        return ""
+    return f"can only submit PodGroup to queue with state `Open`, queue `{name}` status is `{state}`."
+
+
+def _wrong_tiers(group: PodGroup) -> Iterator[str]:
+    if _names_both(group.spec.network_topology):
+        yield _BOTH
+    for policy in group.spec.sub_group_policy:
+        if _names_both(policy.network_topology):
+            yield f"in subGroupPolicy '{policy.name}': {_BOTH}"
+            return
+
+
+def _names_both(wish: NetworkTopology | None) -> bool:
+    return wish is not None and wish.highest_tier_allowed is not None and bool(wish.highest_tier_name)

@@ -1,0 +1,41 @@
+"""Removes Commands that nobody will carry out: their Job or Queue is gone, or is another of the same name.
+
+`job.py` and `queue.py` delete those that they carry out.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from hekla.api.volcano import Job, Queue
+from hekla.api.volcano.bus import Command as Order
+from hekla.kube.commands import Command, Delete, RequeueAfter, target_of
+from hekla.kube.reconcile import World, reconciler
+from hekla.workloads.job_status import parsed_time
+
+PATIENCE_S = 60.0
+"""How long a Command waits for its target, which may be newer than what this process has seen."""
+
+
+@reconciler(Order, reads=(Job, Queue))
+def reconcile_command(order: Order, world: World, now: datetime) -> Iterator[Command]:
+    """Delete a Command whose target is not there."""
+    if order.metadata.deletion_timestamp is not None or _has_target(order, world):
+        return
+    created = order.metadata.creation_timestamp
+    left = PATIENCE_S - (now - parsed_time(created)).total_seconds() if created else 0.0
+    if left > 0:
+        yield RequeueAfter(left)
+    else:
+        yield Delete(target_of(order), reason="its target does not exist")
+
+
+def _has_target(order: Order, world: World) -> bool:
+    target = order.target
+    if target is None:
+        return False
+    found: Job | Queue | None = None
+    if target.kind == "Job":
+        found = world.get(Job, order.metadata.namespace, target.name)
+    elif target.kind == "Queue":
+        found = world.get(Queue, "", target.name)
+    return found is not None and target.uid in ("", found.metadata.uid)

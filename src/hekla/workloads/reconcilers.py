@@ -1,0 +1,14 @@
+"""The reconcilers of this package, for whoever runs them: the embedded platform, or controllers on a cluster."""
+
+from hekla.kube.reconcile import Reconciler
+from hekla.workloads.command import reconcile_command
+from hekla.workloads.job import reconcile_job
+from hekla.workloads.queue import reconcile_queue
+from hekla.workloads.queue_counters import reconcile_queue_counters
+
+RECONCILERS: tuple[Reconciler, ...] = (
+    reconcile_job,
+    reconcile_queue,
+    reconcile_queue_counters,
+    reconcile_command,
+)

@@ -1,0 +1,167 @@
+import json
+from typing import Any
+
+import pytest
+
+from hekla.api.meta import Document
+from hekla.apiserver.status import StatusError
+from hekla.apiserver.strategies import for_custom_resource
+from hekla.apiserver.strategy import Strategy
+
+
+def strategy_of(spec: Document, *, subresources: Document | None = None) -> Strategy:
+    version = {
+        "name": "v1", "served": True, "storage": True, "subresources": subresources or {},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}},
+    }  # fmt: skip
+    names = {"plural": "things", "kind": "Thing"}
+    return for_custom_resource(
+        {"spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}}, "v1"
+    )
+
+
+def thing(spec: Any, **more: Any) -> Document:
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Thing",
+        "metadata": {"name": "a", "namespace": "n"},
+        "spec": spec,
+        **more,
+    }
+
+
+def obj(**properties: Document) -> Document:
+    return {"type": "object", "properties": properties}
+
+
+def said(strategy: Strategy, spec: Any, old: Any = None) -> list[str]:
+    document = thing(spec)
+    if old is None:
+        errors = strategy.validate_create(strategy.prepare_create(document))
+    else:
+        errors = strategy.validate_update(document, thing(old))
+    return [f"{error.field}: {error.message}" for error in errors]
+
+
+def test_unknown_fields_go_and_defaults_come():
+    strategy = strategy_of(obj(a={"type": "integer", "default": 3}, deep=obj(b={"type": "string", "default": "x"})))
+    body = json.dumps(thing({"c": 1, "deep": {"d": 2}, "a": None})).encode()
+    found = strategy.decode(body, "application/json")
+    assert found.unknown == ['unknown field "spec.c"', 'unknown field "spec.deep.d"']
+    assert strategy.prepare_create(found.document)["spec"] == {"a": 3, "deep": {"b": "x"}}
+
+
+def test_what_is_applied_has_no_defaults_yet():
+    strategy = strategy_of(obj(a={"type": "integer", "default": 3}))
+    config = thing({"z": 1})
+    assert strategy.check_types(config, is_partial=True) == ['unknown field "spec.z"']
+    assert config["spec"] == {}
+
+
+def test_free_parts_keep_everything():
+    free = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {"known": obj(a={"type": "string"})},
+    }
+    spec = strategy_of(obj(free=free)).prepare_create(thing({"free": {"x": [1, {"y": None}], "known": {"b": 1}}}))[
+        "spec"
+    ]
+    assert spec == {"free": {"x": [1, {"y": None}], "known": {}}}
+
+
+def test_an_embedded_object_keeps_its_head():
+    embedded = {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"spec": obj()}}
+    strategy = strategy_of(obj(template=embedded))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "b"}}, "zap": 1, "spec": {}}
+    assert strategy.prepare_create(thing({"template": dict(pod)}))["spec"]["template"] == {
+        key: pod[key] for key in pod if key != "zap"
+    }
+    assert said(strategy, {"template": {"metadata": {}}}) == [
+        "spec.template.apiVersion: Required value: must not be empty",
+        "spec.template.kind: Required value: must not be empty",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "sentence"),
+    [
+        ({"type": "string"}, 3, 'Invalid value: "integer": spec.x in body must be of type string: "integer"'),
+        ({"type": "integer"}, 1.5, 'Invalid value: "number": spec.x in body must be of type integer: "number"'),
+        ({"type": "integer", "maximum": 5}, 7, "Invalid value: 7: spec.x in body should be less than or equal to 5"),
+        ({"type": "number", "minimum": 0.5, "exclusiveMinimum": True}, 0.5, "Invalid value: 0.5: spec.x in body should be greater than 0.5"),
+        ({"type": "integer", "multipleOf": 2}, 3, "Invalid value: 3: spec.x in body should be a multiple of 2"),
+        ({"type": "string", "minLength": 2}, "a", 'Invalid value: "a": spec.x in body should be at least 2 chars long'),
+        ({"type": "string", "maxLength": 2}, "abc", "Too long: may not be more than 2 bytes"),
+        ({"type": "string", "enum": ["a", "b"]}, "c", 'Unsupported value: "c": supported values: "a", "b"'),
+        ({"type": "string", "format": "ipv4"}, "x", 'Invalid value: "x": spec.x in body must be of type ipv4: "x"'),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 2}, ["a"], "Invalid value: 1: spec.x in body should have at least 2 items"),
+        ({"x-kubernetes-int-or-string": True}, True, 'Invalid value: "boolean": spec.x in body must be of type integer,string: "boolean"'),
+        ({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}, ["a", "a"], 'Duplicate value: "a"'),
+        ({"type": "string", "pattern": "(a+)+$"}, "a" * 40 + "!", f"Invalid value: \"{'a' * 40}!\": spec.x in body should match '(a+)+$'"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, {"k": "v"}, 'Invalid value: "string": spec.x.k in body must be of type integer: "string"'),
+    ],
+)  # fmt: skip
+def test_a_value_that_breaks_a_keyword_is_refused_with_kubernetes_sentence(schema: Document, value: Any, sentence: str):
+    (error,) = said(strategy_of(obj(x=schema)), {"x": value})
+    assert error.partition(": ")[2] == sentence
+
+
+def test_a_null_is_taken_as_nothing_unless_it_is_allowed():
+    strategy = strategy_of(obj(a={"type": "string"}, b={"type": "string", "nullable": True}))
+    assert strategy.prepare_create(thing({"a": None, "b": None}))["spec"] == {"b": None}
+    assert said(strategy, {"a": None, "b": None}) == []
+
+
+def rule(text: str, **more: Any) -> Document:
+    return {"x-kubernetes-validations": [{"rule": text, **more}]}
+
+
+def test_a_transition_rule_sees_the_old_value_of_the_same_item():
+    item = {
+        **obj(name={"type": "string"}, size={"type": "integer"}),
+        "required": ["name"],
+        **rule("self.size >= oldSelf.size", message="may only grow"),
+    }
+    keyed = {"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    strategy = strategy_of(obj(items=keyed))
+    old = {"items": [{"name": "a", "size": 3}, {"name": "b", "size": 1}]}
+    assert said(
+        strategy, {"items": [{"name": "b", "size": 2}, {"name": "a", "size": 2}, {"name": "c", "size": 0}]}, old
+    ) == ["spec.items[1]: Invalid value: may only grow"]
+    assert said(strategy, old) == []
+
+
+def test_rules_are_not_run_on_an_object_that_is_invalid():
+    strategy = strategy_of({**obj(a={"type": "integer"}), "required": ["b"], **rule("self.b > 1")})
+    assert said(strategy, {"a": 1})[-1].startswith("<nil>: Invalid value: null: some validation rules were not checked")
+
+
+def test_what_was_wrong_before_may_stay():
+    strategy = strategy_of(obj(a={"type": "integer", "maximum": 5}, b={"type": "integer"}))
+    assert said(strategy, {"a": 9, "b": 2}, {"a": 9, "b": 1}) == []
+    assert said(strategy, {"a": 10, "b": 1}, {"a": 9, "b": 1}) != []
+
+
+def test_the_status_and_the_rest_are_written_apart():
+    strategy = strategy_of(obj(a={"type": "integer"}), subresources={"status": {}})
+    old = thing({"a": 1}, status={"phase": "x"})
+    old["metadata"]["generation"] = 1
+    by_status = strategy.prepare_update(thing({"a": 2}, status={"phase": "y"}), old, "status")
+    assert (by_status["spec"], by_status["status"], by_status["metadata"]["generation"]) == (
+        {"a": 1},
+        {"phase": "y"},
+        1,
+    )
+    by_main = strategy.prepare_update(thing({"a": 2}, status={"phase": "y"}), old)
+    assert (by_main["spec"], by_main["status"], by_main["metadata"]["generation"]) == ({"a": 2}, {"phase": "x"}, 2)
+
+
+def test_a_wrong_version_and_a_missing_kind_are_refused():
+    strategy = strategy_of(obj())
+    for body, sentence in (
+        (b'{"apiVersion":"example.com/v2","kind":"Thing"}', "does not match the expected API version"),
+        (b"{}", "Object 'Kind' is missing"),
+    ):
+        with pytest.raises(StatusError, match=sentence):
+            strategy.decode(body, "application/json")

@@ -1,0 +1,89 @@
+"""The smallest cases of what random requests once made the server fail at."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hekla.apiserver.auth.authenticate import Authenticator
+from hekla.apiserver.auth.pki import ensure_pki
+from hekla.apiserver.auth.rbac import RbacAuthorizer
+from hekla.apiserver.auth.rbac_source import StoredRoles
+from hekla.apiserver.auth.token_requests import TokenDesk
+from hekla.apiserver.auth.tokens import TokenSigner
+from hekla.apiserver.backend import random_uid
+from hekla.apiserver.memory_store import MemoryStore
+from hekla.apiserver.reviews import Reviews
+from hekla.testing.api_server import KUBERNETES_RULES, ApiCaller, api_server
+
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+def answers(*requests: tuple[str, str, Any]) -> list[tuple[int, Any]]:
+    async def play() -> list[tuple[int, Any]]:
+        store = MemoryStore()
+        server = api_server(store, rules=KUBERNETES_RULES, authorizer=RbacAuthorizer(StoredRoles(store)))
+        async with ApiCaller(server) as api:
+            await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+            return [await api.call(*request) for request in requests]
+
+    return asyncio.run(play())
+
+
+def test_a_priority_class_without_a_value_has_zero_and_serves_pods():
+    made, pod = answers(
+        ("POST", CLASSES, {"metadata": {"name": "a"}, "globalDefault": True}),
+        ("POST", "/api/v1/namespaces/default/pods", POD),
+    )
+    assert made[1]["value"] == 0
+    assert (pod[0], pod[1]["spec"]["priority"]) == (201, 0)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"user": "a", "groups": [[]], "nonResourceAttributes": {"path": "/", "verb": "get"}},
+        {"user": "a", "groups": [{}], "resourceAttributes": {"verb": "get"}},
+        {"user": "a", "extra": {"k": [1]}, "resourceAttributes": {"verb": "get"}},
+    ],
+)
+def test_groups_that_are_no_texts_are_refused(spec: dict[str, Any]):
+    ((status, said),) = answers(("POST", REVIEWS, {"spec": spec}))
+    assert (status, "must be a list of texts" in said["message"]) == (400, True)
+
+
+def test_a_binding_to_a_kind_that_is_no_text_is_refused():
+    binding = {"metadata": {"name": "p"}, "target": {"name": "n", "kind": []}}
+    ((status, said),) = answers(("POST", "/api/v1/namespaces/default/bindings", binding))
+    assert (status, said["message"]) == (400, "kind must be text, not a list")
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("x", "spec must be an object, not text"),
+        ({"boundObjectRef": "a/b"}, "boundObjectRef must be an object, not text"),
+        ({"expirationSeconds": "x"}, "expirationSeconds must be a whole number, not text"),
+        ({"audiences": True}, "audiences must be a list, not a boolean"),
+        ({"audiences": [1]}, "audiences must be a list of texts, and a number is in it"),
+        ({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": 3}}, "name must be text, not a number"),
+    ],
+)
+def test_a_token_request_of_odd_shape_is_refused(tmp_path: Path, spec: Any, sentence: str):
+    signer = TokenSigner(ensure_pki(tmp_path, datetime(2026, 1, 1, tzinfo=UTC)).token_key.read_bytes())
+
+    async def play() -> tuple[int, Any]:
+        authenticator = Authenticator(signer=signer, reader=None, clock=lambda: 5_000.0)
+        desk = TokenDesk(signer, authenticator, lambda: server.backend, random_uid)
+        server = api_server(reviews=Reviews(review_token=desk.review, issue_token=desk.issue))
+        async with ApiCaller(server) as api:
+            accounts = "/api/v1/namespaces/default/serviceaccounts"
+            await api.post(accounts, {"metadata": {"name": "a"}})
+            return await api.post(f"{accounts}/a/token", {"spec": spec})
+
+    status, said = asyncio.run(play())
+    assert (status, said["message"]) == (400, sentence)

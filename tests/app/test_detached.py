@@ -1,0 +1,41 @@
+import os
+import select
+
+from hekla.app.data_directory import DataDirectory
+from hekla.app.detached import start_detached, stop
+from hekla.app.settings import COMPONENTS, Settings
+
+PATIENCE_S = 60.0
+
+
+def alone(path):
+    return Settings(data_dir=path, port=0, nodes=0, without=frozenset(COMPONENTS), log_level="warning")
+
+
+def ended(pid):
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([handle], [], [], PATIENCE_S)[0])
+    finally:
+        os.close(handle)
+
+
+def test_a_platform_that_is_tied_to_its_starter_ends_when_that_is_gone(tmp_path):
+    reading, writing = os.pipe()
+    start_detached(alone(tmp_path), lives_while=reading)
+    running = DataDirectory(tmp_path).running()
+    os.close(writing)  # what the kernel does for a starter that dies, however it dies
+    assert ended(running.pid)
+    os.close(reading)
+    assert DataDirectory(tmp_path).running() is None
+
+
+def test_a_platform_that_is_not_tied_stays_until_it_is_stopped(tmp_path):
+    start_detached(alone(tmp_path))
+    running = DataDirectory(tmp_path).running()
+    assert running.is_alive
+    assert stop(running, timeout_s=PATIENCE_S)
+    assert not running.is_alive

@@ -1,0 +1,277 @@
+import json
+import select
+import shlex
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+import yaml
+
+from hekla.apiserver.status import bad_request
+from hekla.cli.main import main
+from hekla.cli.output import as_yaml
+from hekla.testing.api_server import LiveApiServer
+from hekla.wire.messages import Response
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: busybox}]}
+"""
+WIDGETS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList, categories: [all]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, description: What is wished for.,
+      properties: {size: {type: integer, description: How big it is to be.}}}}}}
+---
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: w}
+spec: {size: 3}
+"""
+
+
+class Cluster:
+    def __init__(self, server, folder, capsys):
+        self.server, self.folder, self.capsys = server, folder, capsys
+        self.kubeconfig = folder / "kubeconfig"
+        context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}
+        self.kubeconfig.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "c",
+                    "contexts": [context],
+                    "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+                    "users": [{"name": "u", "user": {}}],
+                }
+            )
+        )
+
+    def run(self, *arguments):
+        code = main([*arguments, "--kubeconfig", str(self.kubeconfig)])
+        said = self.capsys.readouterr()
+        return code, said.out, said.err
+
+    def file(self, text, name="f.yaml"):
+        (self.folder / name).write_text(text)
+        return str(self.folder / name)
+
+    def document(self, path):
+        return json.loads(urllib.request.urlopen(self.server.url + path).read())
+
+
+@pytest.fixture
+def cluster(tmp_path, capsys):
+    with LiveApiServer() as server:
+        yield Cluster(server, tmp_path, capsys)
+
+
+@pytest.fixture
+def web(cluster):
+    assert cluster.run("create", "-f", cluster.file(DEPLOYMENT)) == (0, "deployment.apps/web created\n", "")
+    return cluster
+
+
+WEB = "/apis/apps/v1/namespaces/default/deployments/web"
+
+
+def test_a_definition_and_its_first_object_are_applied_in_one_go(cluster):
+    code, out, err = cluster.run("apply", "-f", cluster.file(WIDGETS))
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1] == "widget.example.com/w created"
+    code, out, _ = cluster.run("explain", "widget.spec.size")
+    assert code == 0
+    assert "FIELD:    spec.size <integer>" in out
+    assert "How big it is to be." in out
+    assert cluster.run("explain", "widget.spec.sise")[::2] == (
+        2,
+        'hekla: widget.spec has no field "sise"; it has: size\n',
+    )
+
+
+def test_get_all_shows_what_belongs_to_the_category_with_its_type(web):
+    web.run("apply", "-f", web.file(WIDGETS))
+    code, out, _ = web.run("get", "all")
+    assert code == 0
+    names = [line.split()[0] for line in out.splitlines() if line and not line.startswith("NAME")]
+    assert names == ["deployment.apps/web", "widget.example.com/w"]
+    code, out, _ = web.run("get", "all", "-o", "name")
+    assert (code, out.split()) == (0, ["deployment.apps/web", "widget.example.com/w"])
+    assert web.run("get", "all", "-n", "nowhere")[2] == "No resources found in nowhere namespace.\n"
+
+
+def test_what_the_server_warns_of_is_told_apart_from_the_answer(cluster):
+    code, out, err = cluster.run("create", "-f", cluster.file(DEPLOYMENT.replace("{name: web}", "{name: web.v1}")))
+    assert (code, out) == (0, "deployment.apps/web.v1 created\n")
+    assert err.startswith("Warning: metadata.name: this is used in Pod names and hostnames")
+    assert err.count("\n") == 1
+
+
+def test_creating_what_is_there_is_refused_and_the_rest_is_created(web):
+    code, out, err = web.run("create", "-f", web.file(DEPLOYMENT + "---" + DEPLOYMENT.replace("web", "other")))
+    assert (code, out) == (1, "deployment.apps/other created\n")
+    assert 'deployments.apps "web" already exists' in err
+    assert err.endswith("1 of 2 objects were refused; the reasons are above\n")
+
+
+def test_scale_changes_replicas_of_what_has_a_scale_and_names_what_has_none(web):
+    assert web.run("scale", "deployment/web", "--replicas", "3")[:2] == (0, "deployment.apps/web scaled\n")
+    assert web.document(WEB)["spec"]["replicas"] == 3
+    code, _, err = web.run("scale", "deploy", "web", "--replicas", "5", "--current-replicas", "1")
+    assert (code, err) == (1, "hekla: deployment.apps/web has 3 replicas, not 1\n")
+    code, _, err = web.run("scale", "namespace", "default", "--replicas", "3")
+    assert (code, "has no scale subresource" in err) == (1, True)
+    assert web.run("scale", "deploy", "--replicas", "3")[0] == 2
+
+
+def test_labels_are_set_kept_replaced_and_removed(web):
+    assert web.run("label", "deploy", "web", "tier=gold", "a=")[:2] == (0, "deployment.apps/web labeled\n")
+    code, _, err = web.run("label", "deploy/web", "tier=iron")
+    assert (code, err) == (
+        1,
+        'hekla: deployment.apps/web has labels tier="gold" already; --overwrite replaces it\n',
+    )
+    assert web.run("label", "deploy", "-l", "tier=gold", "tier=iron", "a-", "--overwrite")[0] == 0
+    assert web.document(WEB)["metadata"]["labels"] == {"tier": "iron"}
+    assert web.run("label", "deploy", "--all", "tier=iron")[1] == "deployment.apps/web not labeled\n"
+    assert web.run("label", "deploy", "web")[0] == 2
+    assert web.run("label", "deploy", "--all", "x=y", "web")[0] == 2
+
+
+def test_annotations_are_set_and_removed(web):
+    assert web.run("annotate", "deploy/web", "owner=ann")[:2] == (0, "deployment.apps/web annotated\n")
+    assert web.document(WEB)["metadata"]["annotations"] == {"owner": "ann"}
+    web.run("annotate", "deploy/web", "owner-")
+    assert "annotations" not in web.document(WEB)["metadata"]
+
+
+def test_patches_of_every_form_change_the_object(web):
+    container = '{"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:2"}]}}}}'
+    assert web.run("patch", "deploy", "web", "-p", container)[:2] == (0, "deployment.apps/web patched\n")
+    web.run("patch", "deploy", "web", "--type", "merge", "--patch-file", web.file("spec: {replicas: 4}", "p"))
+    web.run("patch", "deploy", "web", "-p", '[{"op": "add", "path": "/spec/paused", "value": true}]')
+    spec = web.document(WEB)["spec"]
+    assert (spec["replicas"], spec["paused"], spec["template"]["spec"]["containers"][0]["image"]) == (4, True, "i:2")
+    assert web.run("patch", "deploy", "web", "-p", "spec: {replicas: 9}", "--dry-run", "-o", "name") == (
+        0,
+        "deployment.apps/web\n",
+        "",
+    )
+    assert web.document(WEB)["spec"]["replicas"] == 4
+    for wrong in (["-p", "x: ["], ["-p", "3"], [], ["-p", "a: 1", "--type", "odd"], ["--patch-file", "/none"]):
+        code, _, err = web.run("patch", "deploy", "web", *wrong)
+        assert code in (1, 2)
+        assert err.startswith("hekla: ")
+        assert "Traceback" not in err
+
+
+def test_what_tasks_were_refused_together_is_one_sentence(web):
+    code, _, err = web.run("get", "deploy,namespaces", "-w", "--field-selector", "spec.none=1")
+    assert code == 1
+    assert err.startswith("hekla: Error from server (BadRequest)")
+    assert "Traceback" not in err
+
+
+@pytest.fixture
+def logs(tmp_path, capsys):
+    """Two pods of a replica set, of which only those named in the list have a log."""
+    having = []
+
+    def answer(call):
+        if call.target.name not in having:
+            raise bad_request(f'container "c" in pod "{call.target.name}" is waiting to start: ContainerCreating')
+        return Response(200, b"one\ntwo\n", "text/plain")
+
+    with LiveApiServer(proxy=answer) as server:
+        cluster = Cluster(server, tmp_path, capsys)
+        replicas = DEPLOYMENT.replace("Deployment", "ReplicaSet")
+        cluster.run("create", "-f", cluster.file(replicas))
+        uid = cluster.document("/apis/apps/v1/namespaces/default/replicasets/web")["metadata"]["uid"]
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid}
+        for name in ("a", "b"):
+            pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "i"}]}}
+            pod["metadata"] = {"name": name, "ownerReferences": [owner]}
+            cluster.run("create", "-f", cluster.file(yaml.safe_dump(pod)))
+        yield cluster, having
+
+
+def test_a_pod_without_a_log_is_told_of_and_the_others_logs_are_shown(logs):
+    cluster, having = logs
+    having.append("b")
+    code, out, err = cluster.run("logs", "rs/web")
+    assert (code, out) == (0, "[b] one\n[b] two\n")
+    assert err == ('hekla: pod a has no log to show: container "c" in pod "a" is waiting to start: ContainerCreating\n')
+    having.clear()
+    code, out, err = cluster.run("logs", "rs/web")
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1] == "hekla: rs/web: none of its 2 pods has a log; the reasons are above"
+    code, _, err = cluster.run("logs", "a")
+    assert (code, err.startswith("hekla: Error from server (BadRequest)")) == (1, True)
+
+
+def test_a_watch_shows_later_changes_in_the_columns_of_the_first(web):
+    command = ["get", "deploy", "-A", "-w", "--no-headers", "--kubeconfig", str(web.kubeconfig)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "hekla.cli.main", *command], stdout=subprocess.PIPE, text=True
+    ) as watching:
+        first = watching.stdout.readline()
+        # the watch begins at some moment after the list; what it has not seen is told again until it has
+        for replicas in range(2, 200):
+            web.run("scale", "deploy", "web", "--replicas", str(replicas))
+            if select.select([watching.stdout], [], [], 0.05)[0]:
+                break
+        later = watching.stdout.readline()
+        web.run("scale", "deploy", "web", "--replicas", "1000")
+        while "/1000" not in later:
+            last, later = later, watching.stdout.readline()
+        watching.kill()
+    assert [len(line.split()) for line in (first, last, later)] == [6, 6, 6]
+
+
+def test_texts_of_several_lines_are_shown_under_a_bar_and_read_back_the_same():
+    texts = {"run.sh": "set -e\necho hi\n", "trailing": "a \nb", "tab": "a\n\tb\n", "one": "x", "number": "1", "": "\n"}
+    shown = as_yaml(texts)
+    assert "run.sh: |\n  set -e\n  echo hi\n" in shown
+    assert yaml.safe_load(shown) == texts
+    assert "&id" not in as_yaml([texts, texts])
+
+
+def test_describe_shows_scripts_as_they_are(cluster):
+    script = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: s}\ndata:\n  run.sh: |\n    set -e\n    echo hi\n"
+    cluster.run("apply", "-f", cluster.file(script))
+    assert "run.sh: |\n    set -e\n    echo hi\n" in cluster.run("describe", "cm", "s")[1]
+
+
+def test_the_completion_of_a_shell_is_printed():
+    done = subprocess.run(
+        # the shell is found by looking at who started us, so a bash must stay there while we run
+        ["bash", "-c", f"{shlex.quote(sys.executable)} -m hekla.cli.main --show-completion; exit $?"],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "SHELL": "/bin/bash"},
+    )
+    assert (done.returncode, "complete" in done.stdout) == (0, True), done
+
+
+def test_switches_may_be_spelled_as_kubectl_spells_them(web):
+    code, out, err = web.run("delete", "deployment", "nope", "--ignore-not-found=true", "--wait=false")
+    assert (code, out, err) == (0, "", "")
+    assert web.run("delete", "deployment", "nope", "--ignore-not-found=false")[0] == 1

@@ -1,0 +1,196 @@
+import pytest
+
+from hekla.api.meta import Kind, Scope
+from hekla.cli.commands.wait import parse_condition
+from hekla.cli.durations import parse_duration
+from hekla.cli.main import CommandError, command_names, main
+from hekla.cli.manifests import parse_manifests, read_manifests
+from hekla.cli.output import as_yaml, columns_text, resource_name
+from hekla.cli.resources import Catalogue, Served, parse_selection
+from hekla.cli.tables import table_text
+
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+
+
+def refusal(text, source="job.yaml"):
+    with pytest.raises(CommandError) as refused:
+        list(parse_manifests(text, source))
+    return str(refused.value)
+
+
+def test_a_text_that_is_no_yaml_is_refused_with_its_line():
+    assert refusal("a: [1, 2\nb: }") == "job.yaml: is no YAML: line 2, column 2: did not find expected ',' or ']'"
+
+
+def test_a_yaml_that_is_no_object_is_refused():
+    assert "is a list, not an object" in refusal("- a\n- b")
+    assert "is a str, not an object" in refusal("hello")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("kind: Pod", "apiVersion is missing"),
+        ("apiVersion: v1", "kind is missing"),
+        ("{apiVersion: v1, kind: Pod}", "Pod has no metadata.name"),
+        ("{apiVersion: v1, kind: 3, metadata: {name: a}}", "kind is missing"),
+    ],
+)
+def test_what_an_object_lacks_is_named(text, sentence):
+    assert sentence in refusal(text)
+
+
+def test_the_wrong_document_of_many_is_named():
+    assert refusal("{apiVersion: v1, kind: Pod, metadata: {name: a}}\n---\nkind: Pod").startswith(
+        "job.yaml (document 2): "
+    )
+
+
+def test_empty_documents_are_skipped_and_lists_are_opened():
+    text = "---\n---\n{apiVersion: v1, kind: PodList, items: [{apiVersion: v1, kind: Pod, metadata: {name: a}}]}\n---\n"
+    assert [m.document for m in parse_manifests(text, "f")] == [POD]
+
+
+def test_a_folder_is_read_in_order_and_other_files_are_left_alone(tmp_path):
+    for name, pod in [("b.yaml", "b"), ("a.json", "a"), ("notes.txt", "x")]:
+        (tmp_path / name).write_text(f'{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "{pod}"}}}}')
+    assert [m.document["metadata"]["name"] for m in read_manifests([str(tmp_path)])] == ["a", "b"]
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(CommandError, match="no such file or directory"):
+        read_manifests([str(tmp_path / "gone.yaml")])
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CommandError, match="is not text in UTF-8"):
+        read_manifests([str(tmp_path / "binary.yaml")])
+    with pytest.raises(CommandError, match="no objects found"):
+        read_manifests([str((tmp_path.joinpath("empty.yaml").write_text("") and "") or tmp_path / "empty.yaml")])
+
+
+def served(plural, kind, group="", short=()):
+    return Served(
+        Kind(
+            group=group,
+            version="v1",
+            kind=kind,
+            plural=plural,
+            singular=kind.lower(),
+            scope=Scope.NAMESPACED,
+            short_names=short,
+        ),
+        frozenset(),
+        frozenset({"get"}),
+    )
+
+
+CATALOGUE = Catalogue(
+    [
+        served("pods", "Pod", short=("po",)),
+        served("jobs", "Job", "batch"),
+        served("jobs", "Job", "batch.volcano.sh", ("vcjob", "vj")),
+    ]
+)
+
+
+def test_words_mean_what_the_server_says():
+    assert CATALOGUE.find("po").kind.plural == "pods"
+    assert CATALOGUE.find("Job").kind.group == "batch"
+    assert CATALOGUE.find("vj").kind.group == "batch.volcano.sh"
+    assert CATALOGUE.find("jobs.batch.volcano.sh").kind.group == "batch.volcano.sh"
+
+
+def test_an_unknown_word_is_answered_with_the_nearest():
+    with pytest.raises(CommandError, match='did you mean "vcjob"'):
+        CATALOGUE.find("vcjobb")
+
+
+def test_selections_are_read_as_kubectl_reads_them():
+    def words(*given):
+        return [(s.served.kind.plural, s.names) for s in parse_selection(given, CATALOGUE)]
+
+    assert words("pods") == [("pods", ())]
+    assert words("pod", "a", "b") == [("pods", ("a", "b"))]
+    assert words("pod/a", "vj/t") == [("pods", ("a",)), ("jobs", ("t",))]
+    assert words("pods,vj") == [("pods", ()), ("jobs", ())]
+    for wrong in [("pods,vj", "a"), ("pod/a", "b"), ("pod/",), ()]:
+        with pytest.raises(CommandError):
+            words(*wrong)
+
+
+TABLE = {
+    "kind": "Table",
+    "columnDefinitions": [{"name": "Name"}, {"name": "IP", "priority": 1}],
+    "rows": [{"cells": ["a", None], "object": {"metadata": {"namespace": "ns"}}}],
+}
+
+
+def test_tables_are_printed_as_kubectl_does():
+    assert table_text([TABLE], wide=False, namespaces=False, headers=True) == "NAME\na"
+    assert (
+        table_text([TABLE], wide=True, namespaces=True, headers=True)
+        == "NAMESPACE   NAME   IP\nns          a      <none>"
+    )
+    assert table_text([{**TABLE, "rows": []}], wide=True, namespaces=False, headers=True) == ""
+
+
+def test_names_are_printed_with_their_group():
+    assert resource_name({**POD, "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}) == "job.batch.volcano.sh/a"
+    assert resource_name(POD) == "pod/a"
+
+
+def test_columns_are_aligned_and_yaml_keeps_its_order():
+    assert columns_text(["A", "B"], [["long", 1]]) == "A      B\nlong   1"
+    assert as_yaml({"b": 1, "a": [1]}) == "b: 1\na:\n- 1\n"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("1h30m", 5400), ("5", 5), ("250ms", 0.25), ("1.5m", 90)])
+def test_durations_are_read(text, seconds):
+    assert parse_duration(text, "--timeout") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5x", "s", "-3s", "1h 2m"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(CommandError, match="--timeout is"):
+        parse_duration(text, "--timeout")
+
+
+def test_what_to_wait_for_is_read():
+    job = {
+        "status": {"state": {"phase": "Completed"}, "succeeded": 4, "conditions": [{"type": "Ready", "status": "True"}]}
+    }
+    assert parse_condition("phase=Completed")(job)
+    assert parse_condition("condition=ready")(job)
+    assert parse_condition("condition=Ready=True")(job)
+    assert not parse_condition("condition=Ready=False")(job)
+    assert parse_condition("jsonpath={.status.succeeded}=4")(job)
+    assert parse_condition("jsonpath={.status.conditions[0].type}=Ready")(job)
+    assert not parse_condition("jsonpath={.status.nothing.here}=4")(job)
+    assert parse_condition("delete")(None)
+    assert not parse_condition("phase=Completed")(None)
+    for wrong in ["condition", "phase=", "ready", "jsonpath=x"]:
+        with pytest.raises(CommandError, match="--for is"):
+            parse_condition(wrong)
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_every_command_explains_itself(name, capsys):
+    assert main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Examples:" in shown
+    assert f"Usage: hekla {name}" in shown
+
+
+def test_wrong_usage_is_exit_code_2(capsys):
+    assert main(["nosuch"]) == 2
+    assert main(["version", "--nosuch"]) == 2
+    assert main(["get"]) == 2
+    capsys.readouterr()
+
+
+def test_no_cluster_is_exit_code_3(tmp_path, monkeypatch, capsys):
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HEKLA_DATA_DIR", str(tmp_path / "data"))
+    assert main(["get", "pods"]) == 3
+    assert "start one with `hekla up --detach`" in capsys.readouterr().err

@@ -1,0 +1,42 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from hekla.cli.main import main
+from hekla.scheduler.configuration import DEFAULT_TEXT
+
+
+def test_a_file_that_is_right_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "right.conf"
+    file.write_text(DEFAULT_TEXT)
+    assert main(["scheduler", "lint", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file} is right\n"
+
+
+def test_findings_say_where_to_look_errors_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "wrong.conf"
+    file.write_text("tiers:\n- plugins:\n  - name: gng\nactions: alocate\n")
+    assert main(["scheduler", "lint", str(file)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{file}:4: error: failed to find Action alocate; did you mean allocate?",
+        f"{file}:3: warning: there is no plug-in gng; did you mean gang?; it is left out",
+    ]
+
+
+def test_what_is_only_not_built_yet_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "later.conf"
+    file.write_text(DEFAULT_TEXT + "  - name: numa-aware\n")
+    assert main(["scheduler", "lint", str(file), "-o", "json"]) == 0
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["line"], finding["severity"]) == (14, "note")
+
+
+@pytest.mark.parametrize("words", [["scheduler", "lint"], ["scheduler", "mend", "x"]], ids=" ".join)
+def test_other_words_are_wrong_usage(words: list[str]) -> None:
+    assert main(words) == 2
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scheduler", "lint", str(tmp_path / "none.conf")]) == 1
+    assert "none.conf cannot be read: No such file or directory" in capsys.readouterr().err

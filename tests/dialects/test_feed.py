@@ -1,0 +1,196 @@
+from typing import Any
+
+import msgspec
+
+from hekla.api.core import Namespace
+from hekla.api.nodes import Node
+from hekla.api.pods import Pod
+from hekla.api.scheduling import PriorityClass
+from hekla.api.volcano import scheduling
+from hekla.api.volcano.scheduling import PodGroup
+from hekla.dialects.feed import ClusterFeed
+from hekla.placement.cluster import Cluster
+from hekla.placement.model import JobPhase, TaskStatus
+from hekla.testing.cluster import check
+
+
+def new_feed() -> ClusterFeed:
+    feed = ClusterFeed(Cluster(), scheduler_names=("volcano",))
+    feed.on_queue(None, msgspec.convert({"metadata": {"name": "default"}}, scheduling.Queue))
+    return feed
+
+
+def node(name: str, **status: Any) -> Node:
+    allocatable = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+    document = {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {"allocatable": allocatable, **status},
+    }
+    return msgspec.convert(document, Node)
+
+
+def pod(name: str, *, group: str = "", on: str = "", phase: str = "Pending", labels: Any = None, **spec: Any) -> Pod:
+    annotations = {"scheduling.k8s.io/group-name": group} if group else {}
+    metadata = {"name": name, "namespace": "default", "uid": name, "annotations": annotations, "labels": labels or {}}
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
+    whole = {"schedulerName": "volcano", "containers": containers, "nodeName": on, **spec}
+    return msgspec.convert({"metadata": metadata, "spec": whole, "status": {"phase": phase}}, Pod)
+
+
+def group(name: str, minimum: int = 1, phase: str = "", **spec: Any) -> PodGroup:
+    document = {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {"minMember": minimum, **spec},
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(document, PodGroup)
+
+
+def test_pods_may_come_before_their_group_and_their_node() -> None:
+    feed = new_feed()
+    feed.on_pod(None, pod("a", group="g", on="n1", phase="Running"))
+    feed.on_pod(None, pod("b", group="g"))
+    feed.on_pod_group(None, group("g", 2))
+    feed.on_node(None, node("n1"))
+    job = feed.cluster.jobs["uid-g"]
+    assert set(job.tasks) == {"a", "b"}
+    assert job.statuses[TaskStatus.RUNNING] == 1
+    assert feed.cluster.nodes.used[0, 0] == 1000
+    check(feed.cluster)
+
+
+def test_a_group_that_is_deleted_leaves_its_running_pods_on_their_nodes() -> None:
+    feed = new_feed()
+    feed.on_node(None, node("n1"))
+    feed.on_pod_group(None, group("g"))
+    feed.on_pod(None, pod("a", group="g", on="n1", phase="Running"))
+    feed.on_pod(None, pod("b", group="g"))
+    feed.on_pod_group(group("g"), None)
+    assert "uid-g" not in feed.cluster.jobs
+    assert feed.cluster.nodes.used[0, 0] == 1000
+    feed.on_pod_group(None, group("g"))
+    assert set(feed.cluster.jobs["uid-g"].tasks) == {"a", "b"}
+    check(feed.cluster)
+
+
+def test_a_pod_that_ends_gives_its_room_back_and_so_does_one_that_is_deleted() -> None:
+    feed = new_feed()
+    feed.on_node(None, node("n1"))
+    first, second = pod("a", on="n1", phase="Running"), pod("b", on="n1", phase="Running")
+    feed.on_pod(None, first)
+    feed.on_pod(None, second)
+    assert feed.cluster.nodes.used[0, 0] == 2000
+    feed.on_pod(first, pod("a", on="n1", phase="Succeeded"))
+    assert feed.cluster.nodes.used[0, 0] == 1000
+    feed.on_pod(second, None)
+    assert not feed.cluster.nodes.used.any()
+    check(feed.cluster)
+
+
+def test_a_terminating_pod_holds_its_room_until_it_is_gone() -> None:
+    feed = new_feed()
+    feed.on_node(None, node("n1"))
+    running = pod("a", on="n1", phase="Running")
+    feed.on_pod(None, running)
+    meta = msgspec.structs.replace(running.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    leaving = msgspec.structs.replace(running, metadata=meta)
+    feed.on_pod(running, leaving)
+    assert feed.cluster.tasks["a"].status is TaskStatus.RELEASING
+    assert feed.cluster.nodes.used[0, 0] == 1000
+
+
+def test_a_heartbeat_that_changes_nothing_is_no_news() -> None:
+    feed = new_feed()
+    feed.on_node(None, node("n1"))
+    gains, version = feed.cluster.gains, feed.cluster.nodes.version
+    feed.on_node(node("n1"), node("n1", conditions=[{"type": "Ready", "status": "True", "lastHeartbeatTime": "x"}]))
+    assert (feed.cluster.gains, feed.cluster.nodes.version) == (gains, version)
+
+
+def test_the_priority_of_a_group_follows_its_class() -> None:
+    feed = new_feed()
+    feed.on_pod_group(None, group("g", priorityClassName="urgent"))
+    assert feed.cluster.jobs["uid-g"].spec.priority == 0
+    urgent = msgspec.convert({"metadata": {"name": "urgent"}, "value": 1000}, PriorityClass)
+    feed.on_priority_class(None, urgent)
+    assert feed.cluster.jobs["uid-g"].spec.priority == 1000
+
+
+def test_a_pod_that_cannot_be_understood_waits_with_its_reason_and_harms_nobody() -> None:
+    feed = new_feed()
+    broken = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Resembles"}]}]}}}  # fmt: skip
+    feed.on_pod(None, pod("odd", affinity=broken))
+    feed.on_pod(None, pod("huge", containers=[{"resources": {"requests": {"cpu": "lots"}}}]))
+    for name in ("odd", "huge"):
+        blocked = feed.cluster.tasks[name].shape.constraints.blocked
+        assert blocked is not None
+        assert blocked.code == "invalid-pod"
+
+
+def test_a_group_in_a_phase_that_nobody_knows_waits() -> None:
+    feed = new_feed()
+    feed.on_pod_group(None, group("g", phase="Levitating", subGroupPolicy=[
+        {"name": "p", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Resembles"}]}, "matchLabelKeys": ["a"]}
+    ]))  # fmt: skip
+    assert feed.cluster.jobs["uid-g"].phase is JobPhase.PENDING
+
+
+def test_what_a_namespace_selector_means_follows_the_namespaces() -> None:
+    feed = new_feed()
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {},
+        "namespaceSelector": {"matchLabels": {"team": "a"}},
+    }
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    feed.on_pod(None, pod("shy", affinity=affinity))
+    (before,) = feed.cluster.tasks["shy"].shape.constraints.anti_affinity
+    assert before.selector.namespaces == frozenset()
+    feed.on_namespace(None, msgspec.convert({"metadata": {"name": "x", "labels": {"team": "a"}}}, Namespace))
+    (after,) = feed.cluster.tasks["shy"].shape.constraints.anti_affinity
+    assert after.selector.namespaces == frozenset({"x"})
+
+
+def test_a_gate_that_is_lifted_lets_the_pod_be_placed() -> None:
+    feed = new_feed()
+    gated = pod("a", schedulingGates=[{"name": "wait"}])
+    feed.on_pod(None, gated)
+    assert not list(feed.cluster.jobs["pod:a"].pending())
+    feed.on_pod(gated, pod("a"))
+    assert list(feed.cluster.jobs["pod:a"].pending())
+
+
+def test_a_pod_that_is_bound_by_somebody_else_is_followed_there() -> None:
+    feed = new_feed()
+    feed.on_node(None, node("n1"))
+    feed.on_node(None, node("n2"))
+    waiting = pod("a")
+    feed.on_pod(None, waiting)
+    task = feed.cluster.tasks["a"]
+    feed.cluster.place(task, 0)
+    assert task.job is not None
+    task.job.move(task, TaskStatus.BINDING)
+    feed.on_pod(waiting, pod("a", on="n2"))
+    assert feed.cluster.nodes.name(feed.cluster.tasks["a"].row) == "n2"
+    assert feed.cluster.tasks["a"].status is TaskStatus.BOUND
+    check(feed.cluster)
+
+
+def test_nothing_is_left_when_everything_has_gone() -> None:
+    feed = new_feed()
+    feed.on_node(None, node("n1"))
+    feed.on_pod_group(None, group("g"))
+    for number in range(3):
+        feed.on_pod(None, pod(f"a-{number}", group="g", on="n1", phase="Running"))
+        feed.on_pod(None, pod(f"b-{number}"))
+    for number in range(3):
+        feed.on_pod(pod(f"a-{number}", group="g", on="n1"), None)
+        feed.on_pod(pod(f"b-{number}"), None)
+    feed.on_pod_group(group("g"), None)
+    feed.on_node(node("n1"), None)
+    cluster = feed.cluster
+    for left in (cluster.tasks, cluster.jobs, feed.pods, feed.groups, cluster.lines.for_nodes):
+        assert not left
+    assert not any(cluster.lines.by_phase.values())
+    assert not cluster.nodes.used.any()

@@ -1,0 +1,46 @@
+from hekla.api.core import ConfigMap
+from hekla.api.meta import ObjectMeta, OwnerReference
+from hekla.kube.cache import Cache
+
+
+def config_map(name, namespace="ns", labels=None, controller="", revision="1"):
+    owners = [OwnerReference(kind="Job", name="j", uid=controller, controller=True)] if controller else []
+    meta = ObjectMeta(
+        name=name, namespace=namespace, labels=labels or {}, owner_references=owners, resource_version=revision
+    )
+    return ConfigMap(metadata=meta)
+
+
+def names(objects):
+    return [obj.metadata.name for obj in objects]
+
+
+def test_objects_are_listed_in_order_of_namespace_and_name():
+    cache = Cache()
+    for namespace, name in (("b", "x"), ("a", "z"), ("a", "y")):
+        cache.put(config_map(name, namespace))
+    assert names(cache.list()) == ["y", "z", "x"]
+    assert names(cache.list("a")) == ["y", "z"]
+
+
+def test_a_label_that_changes_moves_the_object_in_the_index():
+    cache = Cache()
+    cache.put(config_map("one", labels={"app": "web", "tier": "front"}))
+    cache.put(config_map("two", labels={"app": "web"}))
+    assert names(cache.list("ns", {"app": "web"})) == ["one", "two"]
+    assert names(cache.list("ns", {"app": "web", "tier": "front"})) == ["one"]
+    cache.put(config_map("one", labels={"app": "db"}))
+    assert names(cache.list("", {"app": "web"})) == ["two"]
+    assert names(cache.list("", {"app": "db"})) == ["one"]
+    cache.remove(("ns", "one"))
+    assert names(cache.list("", {"app": "db"})) == []
+
+
+def test_owned_objects_follow_their_controller():
+    cache = Cache()
+    cache.put(config_map("one", controller="u1"))
+    cache.put(config_map("two", controller="u1"))
+    assert names(cache.owned("u1")) == ["one", "two"]
+    cache.put(config_map("one", controller="u2"))
+    assert names(cache.owned("u1")) == ["two"]
+    assert names(cache.owned("u2")) == ["one"]

@@ -1,0 +1,88 @@
+import asyncio
+
+from hekla.api.core import ConfigMap
+from hekla.kube.api_client import ApiClient
+from hekla.kube.clock import LoopClock
+from hekla.kube.commands import Event, Target
+from hekla.kube.events import BURST, MAX_PENDING, EventRecorder
+from hekla.kube.in_process import InProcessTransport
+from hekla.testing import virtual_time
+from hekla.testing.server import api_server
+
+
+def target(name="c"):
+    return Target(kind=ConfigMap, name=name, namespace="default", uid=f"uid-{name}")
+
+
+def run(scenario):
+    async def main():
+        async with api_server() as server:
+            client = ApiClient(InProcessTransport(server.handle))
+            recorder = EventRecorder(client, LoopClock(), component="tester")
+            task = asyncio.create_task(recorder.run())
+            await scenario(client, recorder)
+            task.cancel()
+
+    virtual_time.run(main())
+
+
+async def events(client):
+    return (await client.request("GET", "/api/v1/namespaces/default/events"))["items"]
+
+
+def test_the_same_event_is_one_object_with_a_count_even_after_a_restart():
+    async def scenario(client, recorder):
+        for _ in range(3):
+            recorder.record(Event(target(), "Waiting", "no room"))
+            await recorder.written()
+        other = EventRecorder(client, LoopClock(), component="tester")
+        task = asyncio.create_task(other.run())
+        other.record(Event(target(), "Waiting", "no room"))
+        await other.written()
+        task.cancel()
+        assert [(one["reason"], one["count"]) for one in await events(client)] == [("Waiting", 4)]
+
+    run(scenario)
+
+
+def test_more_events_than_may_wait_push_the_oldest_out_and_are_counted():
+    recorder = EventRecorder(ApiClient(InProcessTransport(lambda request: None)), LoopClock(), component="tester")
+    for number in range(MAX_PENDING + 10):
+        recorder.record(Event(target(f"c{number}"), "Odd", "nobody writes yet"))
+    assert recorder.dropped == 10
+
+
+def test_an_object_that_says_ever_new_things_is_held_back():
+    async def scenario(client, recorder):
+        for number in range(BURST * 2):
+            recorder.record(Event(target(), "Odd", f"message {number}"))
+        recorder.record(Event(target("other"), "Odd", "still heard"))
+        await recorder.written()
+        said = await events(client)
+        assert len(said) == BURST + 1
+        assert recorder.dropped == BURST
+
+    run(scenario)
+
+
+def test_an_event_that_has_expired_is_made_anew():
+    async def scenario(client, recorder):
+        recorder.record(Event(target(), "Waiting", "no room"))
+        await recorder.written()
+        name = (await events(client))[0]["metadata"]["name"]
+        await client.request("DELETE", f"/api/v1/namespaces/default/events/{name}")
+        recorder.record(Event(target(), "Waiting", "no room"))
+        await recorder.written()
+        assert [one["count"] for one in await events(client)] == [1]
+
+    run(scenario)
+
+
+def test_a_namespace_that_is_gone_costs_no_more_than_its_events():
+    async def scenario(client, recorder):
+        recorder.record(Event(Target(kind=ConfigMap, name="x", namespace="nowhere"), "Odd", "lost"))
+        recorder.record(Event(target(), "Waiting", "heard"))
+        await recorder.written()
+        assert [one["reason"] for one in await events(client)] == ["Waiting"]
+
+    run(scenario)

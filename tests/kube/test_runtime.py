@@ -1,0 +1,325 @@
+import asyncio
+import itertools
+import random
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hekla.api.core import ConfigMap, Secret
+from hekla.kube.api_client import ApiClient
+from hekla.kube.clock import LoopClock
+from hekla.kube.commands import Create, Delete, Event, Patch, RequeueAfter, target_of
+from hekla.kube.errors import ApiError, NotFoundError
+from hekla.kube.in_process import InProcessTransport
+from hekla.kube.informer import Informers
+from hekla.kube.reconcile import reconciler
+from hekla.kube.runtime import Runtime
+from hekla.testing import virtual_time
+from hekla.testing.flaky import FlakyTransport
+from hekla.testing.server import api_server
+
+
+def config_map(name, **data):
+    return {"metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+def owner_of(obj):
+    info, meta = type(obj).kind_info, obj.metadata
+    return {"apiVersion": info.api_version, "kind": info.kind, "name": meta.name, "uid": meta.uid, "controller": True}
+
+
+@reconciler(ConfigMap, owns=(Secret,))
+def reconcile_set(parent, world, now):
+    """Keeps as many secrets as `data.size` says, with generated names: a stale cache would make too many."""
+    size = int(parent.data.get("size", "0"))
+    mine = world.owned(Secret, parent.metadata.uid)
+    for secret in mine[size:]:
+        yield Delete(target_of(secret))
+    for _ in range(size - len(mine)):
+        yield Create(
+            Secret,
+            {
+                "metadata": {
+                    "generateName": f"{parent.metadata.name}-",
+                    "namespace": parent.metadata.namespace,
+                    "ownerReferences": [owner_of(parent)],
+                }
+            },
+        )
+
+
+@asynccontextmanager
+async def running(*reconcilers, clock=None):
+    async with api_server() as server:
+        flaky = FlakyTransport(InProcessTransport(server.handle))
+        user = ApiClient(InProcessTransport(server.handle))
+        async with Informers(ApiClient(flaky), dice=random.Random(1)) as informers:
+            runtime = Runtime(informers, reconcilers, clock=clock or LoopClock(), dice=random.Random(2))
+            task = asyncio.create_task(runtime.run())
+            try:
+                yield user, flaky, runtime
+            finally:
+                runtime.stop()
+                await task
+
+
+async def secrets(user):
+    return list((await user.list(Secret, "default")).items)
+
+
+async def until(condition):
+    for _ in range(100_000):
+        if await condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it never came true")
+
+
+def test_an_object_is_brought_to_what_its_spec_says():
+    async def scenario():
+        async with running(reconcile_set) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("web", size="3"))
+
+            async def has(count):
+                return len(await secrets(user)) == count
+
+            await until(lambda: has(3))
+            await user.patch(ConfigMap, "web", {"data": {"size": "1"}}, "default")
+            await until(lambda: has(1))
+            await user.delete(Secret, (await secrets(user))[0].metadata.name, "default")
+            await until(lambda: has(1))
+
+    virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_slow_caches_never_make_too_many(seed):
+    async def scenario():
+        dice = random.Random(seed)
+        async with running(reconcile_set) as (user, flaky, _):
+            await user.create(ConfigMap, config_map("web", size="5"))
+            for step in range(60):
+                if dice.random() < 0.3:
+                    flaky.cut()
+                if dice.random() < 0.2:
+                    await user.patch(ConfigMap, "web", {"data": {"step": str(step)}}, "default")
+                if dice.random() < 0.2 and (mine := await secrets(user)):
+                    await user.delete(Secret, dice.choice(mine).metadata.name, "default")
+                await asyncio.sleep(dice.choice([0, 0.01, 0.5]))
+                assert len(await secrets(user)) <= 5
+
+            async def has_five():
+                return len(await secrets(user)) == 5
+
+            await until(has_five)
+
+    virtual_time.run(scenario())
+
+
+def test_failures_back_off_and_heal():
+    async def scenario():
+        async with running(reconcile_set) as (user, flaky, _):
+            refused = []
+
+            def verdict(request):
+                if request.method == "POST" and len(refused) < 8:
+                    refused.append(asyncio.get_running_loop().time())
+                    raise ApiError(403, "Forbidden", "exceeded quota")
+
+            flaky.before = verdict
+            await user.create(ConfigMap, config_map("web", size="2"))
+
+            async def has_two():
+                return len(await secrets(user)) == 2
+
+            await until(has_two)
+            waits = [later - earlier for earlier, later in itertools.pairwise(refused)]
+            assert waits[-1] > 4 * waits[0]
+
+    virtual_time.run(scenario())
+
+
+@reconciler(ConfigMap)
+def reconcile_counter(obj, world, now):
+    """Counts to three with guarded patches."""
+    count = int(obj.data.get("count", "0"))
+    if count < 3:
+        yield Patch(target_of(obj), {"data": {"count": str(count + 1)}}, is_guarded=True)
+
+
+def test_a_conflict_is_a_reason_to_look_again():
+    async def scenario():
+        async with running(reconcile_counter) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("c"))
+            for step in range(10):
+                await user.patch(ConfigMap, "c", {"data": {"step": str(step)}}, "default")
+
+            async def counted():
+                return (await user.get(ConfigMap, "c", "default")).data.get("count") == "3"
+
+            await until(counted)
+
+    virtual_time.run(scenario())
+
+
+def test_one_object_is_never_reconciled_twice_at_a_time_while_others_go_on():
+    async def scenario():
+        active, most = {}, {}
+        release = asyncio.Event()
+
+        @reconciler(ConfigMap)
+        def reconcile_touch(obj, world, now):
+            name = obj.metadata.name
+            if name.startswith("t"):
+                active[name] = active.get(name, 0) + 1
+                most[name] = max(most.get(name, 0), active[name])
+                yield Patch(target_of(obj), {"data": {"seen": obj.data.get("n", "")}})
+
+        async with running(reconcile_touch) as (user, flaky, _runtime):
+            inner = flaky.inner.send
+
+            async def slow(request):
+                response = await inner(request)
+                if request.method == "PATCH" and "/configmaps/t" in request.target:
+                    await asyncio.sleep(5)
+                    active[request.path.rpartition("/")[2]] -= 1
+                return response
+
+            flaky.inner.send = slow
+            for name in ("t1", "t2"):
+                await user.create(ConfigMap, config_map(name))
+            for n in range(20):
+                for name in ("t1", "t2"):
+                    await user.patch(ConfigMap, name, {"data": {"n": str(n)}}, "default")
+                await asyncio.sleep(1)
+            release.set()
+            await asyncio.sleep(60)
+            assert most == {"t1": 1, "t2": 1}
+            for name in ("t1", "t2"):
+                assert (await user.get(ConfigMap, name, "default")).data["seen"] == "19"
+
+    virtual_time.run(scenario())
+
+
+class Thinking(LoopClock):
+    """A clock by which thinking takes time: the loop's own stands still while a decision is made."""
+
+    thought_s = 0.0
+
+    def elapsed_s(self):
+        return super().elapsed_s() + self.thought_s
+
+
+@pytest.mark.parametrize(("thought_s", "rests"), [(0.0, False), (0.1, True)])
+def test_an_object_that_takes_long_to_think_about_is_thought_about_less_often(thought_s, rests):
+    async def scenario():
+        clock, thoughts = Thinking(), []
+
+        @reconciler(ConfigMap)
+        def reconcile_slowly(obj, world, now):
+            thoughts.append(obj.data.get("n"))
+            clock.thought_s += thought_s
+            yield from ()
+
+        async with running(reconcile_slowly, clock=clock) as (user, _flaky, _runtime):
+            await user.create(ConfigMap, config_map("large"))
+            for n in range(50):
+                await user.patch(ConfigMap, "large", {"data": {"n": str(n)}}, "default")
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(10)
+        assert thoughts[-1] == "49", "what came during the rest is looked at after it"
+        assert (len(thoughts) < 10) == rests, thoughts
+
+    virtual_time.run(scenario())
+
+
+def test_an_object_can_ask_to_be_looked_at_later():
+    async def scenario():
+        looks = []
+
+        @reconciler(ConfigMap)
+        def reconcile_later(obj, world, now):
+            if obj.metadata.name == "c":
+                looks.append(now)
+                yield RequeueAfter(3600)
+
+        async with running(reconcile_later) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("c"))
+            await asyncio.sleep(3 * 3600 + 60)
+        assert [round((later - looks[0]).total_seconds()) for later in looks] == [0, 3600, 7200, 10800]
+
+    virtual_time.run(scenario())
+
+
+def test_a_reconciler_that_reads_what_it_did_not_declare_is_told_so(capsys):
+    async def scenario():
+        @reconciler(ConfigMap)
+        def reconcile_secretly(obj, world, now):
+            world.list(Secret)
+            yield RequeueAfter(1)
+
+        async with running(reconcile_secretly) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("c"))
+            await asyncio.sleep(1)
+
+    virtual_time.run(scenario())
+    assert "asks for Secret, which it does not declare" in capsys.readouterr().out
+
+
+def test_events_are_counted_not_repeated():
+    async def scenario():
+        @reconciler(ConfigMap)
+        def reconcile_talkative(obj, world, now):
+            if obj.metadata.name == "c":
+                yield Event(target_of(obj), "Waiting", "no room", "Warning")
+                yield RequeueAfter(60)
+
+        async with running(reconcile_talkative) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("c"))
+            await asyncio.sleep(10 * 60 + 5)
+            events = (await user.request("GET", "/api/v1/namespaces/default/events"))["items"]
+            assert [(event["reason"], event["count"]) for event in events] == [("Waiting", 11)]
+            assert events[0]["involvedObject"]["name"] == "c"
+            assert events[0]["lastTimestamp"] > events[0]["firstTimestamp"]
+
+    virtual_time.run(scenario())
+
+
+def test_a_name_that_somebody_else_has_taken_is_said_in_an_event():
+    async def scenario():
+        @reconciler(ConfigMap, owns=(Secret,))
+        def reconcile_named(obj, world, now):
+            if obj.metadata.name == "c" and not world.owned(Secret, obj.metadata.uid):
+                metadata = {"name": "taken", "namespace": "default", "ownerReferences": [owner_of(obj)]}
+                yield Create(Secret, {"metadata": metadata})
+
+        async with running(reconcile_named) as (user, _, _runtime):
+            await user.create(Secret, {"metadata": {"name": "taken"}}, "default")
+            await user.create(ConfigMap, config_map("c"))
+            await asyncio.sleep(5)
+            events = (await user.request("GET", "/api/v1/namespaces/default/events"))["items"]
+            assert [event["reason"] for event in events] == ["NameTaken"]
+            assert "exists already and is controlled by nobody" in events[0]["message"]
+
+    virtual_time.run(scenario())
+
+
+def test_work_goes_on_after_the_server_was_away():
+    async def scenario():
+        async with running(reconcile_set) as (user, flaky, _):
+            await asyncio.sleep(1)
+            flaky.is_away = True
+            flaky.cut()
+            await user.create(ConfigMap, config_map("web", size="2"))
+            await asyncio.sleep(300)
+            assert await secrets(user) == []
+            flaky.is_away = False
+
+            async def has_two():
+                return len(await secrets(user)) == 2
+
+            await until(has_two)
+            with pytest.raises(NotFoundError):
+                await user.get(Secret, "none", "default")
+
+    virtual_time.run(scenario())

@@ -1,0 +1,367 @@
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits, LogOptions
+from hekla.node.runtimes.cgroups import NoCgroups
+from hekla.node.runtimes.isolation import LADDER, PROCESS_GROUP, Rung
+from hekla.node.runtimes.process import ProcessRuntime
+from hekla.node.runtimes.sweep import start_time
+from hekla.node.shim.init import children_of
+from hekla.testing.conformance.runtimes import Bench, eventually, processes_with
+
+RUNGS = [rung for rung in LADDER if os.geteuid() == 0 or rung.name != "namespaces"]
+
+NODE = """
+import asyncio, sys
+from pathlib import Path
+from hekla.node.runtimes import ContainerKey, ContainerSpec
+from hekla.node.runtimes.isolation import LADDER
+from hekla.node.runtimes.process import ProcessRuntime
+
+async def main():
+    rung = next(each for each in LADDER if each.name == sys.argv[2])
+    runtime = ProcessRuntime(Path(sys.argv[1]), rung=rung)
+    await runtime.open(lambda key, end: None)
+    script = f"setsid sleep {sys.argv[3]} & sleep {sys.argv[3]} & wait"
+    for name in ("a", "b"):
+        await runtime.start(ContainerSpec(key=ContainerKey("u1", name, 0), argv=("sh", "-c", script)))
+    print(runtime._link.pid, flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+class Life:
+    """A node process of its own that runs two containers of two sleeping processes each."""
+
+    def __init__(self, state: Path, rung: Rung, seconds: str) -> None:
+        self.mark = f"sleep\x00{seconds}"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", NODE, str(state), rung.name, seconds], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.spawner = int(self.process.stdout.readline() or 0)
+
+    def sleepers(self) -> list[int]:
+        return processes_with(self.mark)
+
+    def end(self) -> None:
+        for pid in [self.process.pid, self.spawner, *self.sleepers()]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_a_killed_node_leaves_no_orphan(tmp_path, rung):
+    life = Life(tmp_path / "state", rung, "54321.1")
+    try:
+        asyncio.run(eventually(lambda: len(life.sleepers()) == 4))
+        os.kill(life.process.pid, signal.SIGKILL)
+        asyncio.run(eventually(lambda: life.sleepers() == []))
+        asyncio.run(eventually(lambda: start_time(life.spawner) == 0))
+    finally:
+        life.end()
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_a_killed_spawner_takes_its_containers_along(tmp_path, rung):
+    life = Life(tmp_path / "state", rung, "54321.2")
+    try:
+        asyncio.run(eventually(lambda: len(life.sleepers()) == 4))
+        os.kill(life.spawner, signal.SIGKILL)
+        asyncio.run(eventually(lambda: life.sleepers() == []))
+    finally:
+        life.end()
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_the_next_life_ends_what_even_a_kill_of_every_keeper_left(tmp_path, rung):
+    life = Life(tmp_path / "state", rung, "54321.3")
+    try:
+        asyncio.run(eventually(lambda: len(life.sleepers()) == 4))
+        inits = children_of(life.spawner)
+        assert len(inits) == 2
+        for pid in (life.process.pid, life.spawner, *inits):
+            os.kill(pid, signal.SIGSTOP)
+        for pid in (*inits, life.spawner, life.process.pid):
+            os.kill(pid, signal.SIGKILL)
+
+        async def next_life() -> None:
+            runtime = ProcessRuntime(tmp_path / "state", rung=rung)
+            await runtime.open(lambda key, end: None)
+            assert life.sleepers() == []
+            assert await runtime.observe() == {}
+            await runtime.close()
+
+        asyncio.run(next_life())
+    finally:
+        life.end()
+
+
+def test_a_process_with_a_reused_id_is_left_alone(tmp_path):
+    stranger = subprocess.Popen(["sleep", "1000"])
+    try:
+        (tmp_path / "spawner.json").write_text(json.dumps({"pid": stranger.pid, "start": 1}))
+
+        async def life() -> None:
+            runtime = ProcessRuntime(tmp_path)
+            await runtime.open(lambda key, end: None)
+            await runtime.close()
+
+        asyncio.run(life())
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def live(tmp_path, story, rung=None):
+    async def told() -> None:
+        runtime = ProcessRuntime(tmp_path / "state", rung=rung)
+        bench = Bench(runtime, tmp_path)
+        await runtime.open(bench.on_exit)
+        try:
+            await story(runtime, bench)
+        finally:
+            await runtime.close()
+
+    asyncio.run(told())
+
+
+def test_a_lost_spawner_ends_every_container_with_137_and_another_takes_its_place(tmp_path):
+    async def story(runtime, bench):
+        spec = bench.spec("main", "sleep 1000")
+        await runtime.start(spec)
+        os.kill(runtime._link.pid, signal.SIGKILL)
+        assert (await bench.end_of(spec.key)).code == 137
+        _, log = await bench.run(bench.spec("next", "echo again"))
+        assert log == "again\n"
+
+    live(tmp_path, story)
+
+
+def test_a_container_that_eats_too_much_is_killed_for_memory(tmp_path):
+    async def story(runtime, bench):
+        if isinstance(runtime.cgroups, NoCgroups):
+            pytest.skip(runtime.cgroups.describe())
+        spec = ContainerSpec(
+            key=ContainerKey("u1", "main", 0),
+            argv=("python3", "-c", "x = bytearray(400 << 20)"),
+            limits=Limits(memory_bytes=64 << 20),
+        )
+        end, _ = await bench.run(spec)
+        assert (end.code, end.reason) == (137, "OOMKilled")
+
+    live(tmp_path, story)
+
+
+def test_without_control_groups_memory_is_limited_by_rlimit(tmp_path):
+    async def story(runtime, bench):
+        runtime.cgroups = NoCgroups("a test")
+        runtime._confiner = runtime._confiner_for(runtime.isolation)
+        spec = ContainerSpec(
+            key=ContainerKey("u1", "main", 0),
+            argv=("python3", "-c", "x = bytearray(400 << 20)"),
+            limits=Limits(memory_bytes=200 << 20),
+        )
+        end, log = await bench.run(spec)
+        assert end.code == 1
+        assert "MemoryError" in log
+
+    live(tmp_path, story)
+
+
+def test_the_nodes_own_directory_cannot_be_seen(tmp_path):
+    async def story(runtime, bench):
+        (tmp_path / "state" / "secret").write_text("key")
+        end, log = await bench.run(bench.spec("main", f"cat {tmp_path}/state/secret"))
+        assert end.code != 0
+        assert "key" not in log
+
+    live(tmp_path, story)
+
+
+def test_on_the_lowest_rung_landlock_keeps_the_nodes_directory_from_being_read(tmp_path):
+    async def story(runtime, bench):
+        if not runtime.isolation.uses_landlock:
+            pytest.skip(runtime.isolation.sentence)
+        (tmp_path / "state" / "secret").write_text("key")
+        script = f"cat {tmp_path}/state/secret; cat /etc/hostname >/dev/null && echo fine; echo x > {tmp_path}/out"
+        _, log = await bench.run(bench.spec("main", script))
+        assert "key" not in log
+        assert "fine" in log
+        assert not (tmp_path / "out").exists()
+
+    live(tmp_path, story, PROCESS_GROUP)
+
+
+def test_the_settings_of_the_hosts_kernel_cannot_be_written(tmp_path):
+    async def story(runtime, bench):
+        if not runtime.isolation.rung.has_mounts:
+            pytest.skip(runtime.isolation.sentence)
+        # what is there already, so that nothing changes should it succeed
+        script = (
+            "for each in kernel/core_pattern vm/swappiness kernel/hostname; do"
+            ' now=$(cat /proc/sys/$each); echo "$now" > /proc/sys/$each && echo "wrote $each"; done;'
+            " cat /proc/self/comm"
+        )
+        _, log = await bench.run(bench.spec("main", script))
+        assert "wrote" not in log
+        assert log.endswith("cat\n")
+
+    live(tmp_path, story)
+
+
+def test_a_mount_call_is_refused_inside(tmp_path):
+    async def story(runtime, bench):
+        if not runtime.isolation.has_seccomp:
+            pytest.skip(runtime.isolation.sentence)
+        script = (
+            "import ctypes, os; l = ctypes.CDLL(None, use_errno=True); print(l.unshare(0x10000000), ctypes.get_errno())"
+        )
+        key = ContainerKey("u1", "main", 0)
+        _, log = await bench.run(ContainerSpec(key=key, argv=("python3", "-c", script)))
+        assert log == "-1 1\n"
+
+    live(tmp_path, story)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_container_runs_as_the_user_it_names(tmp_path):
+    async def story(runtime, bench):
+        spec = bench.spec("main", "id -u; id -g; echo x > /tmp/f && cat /tmp/f", user=1234, group=2345)
+        _, log = await bench.run(spec)
+        assert log == "1234\n2345\nx\n"
+
+    live(tmp_path, story)
+
+
+def test_a_missing_working_directory_is_made_and_is_private(tmp_path):
+    async def story(runtime, bench):
+        _, log = await bench.run(bench.spec("main", "pwd; echo x > f; cat f", working_dir="/no/such/place"))
+        assert log == "/no/such/place\nx\n"
+        assert not Path("/no/such/place").exists()
+
+    live(tmp_path, story)
+
+
+def test_a_chatty_containers_log_is_rotated_and_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("hekla.node.runtimes.confine.LOG_MAX_BYTES", 20_000)
+
+    async def story(runtime, bench):
+        spec = bench.spec("main", "seq 100000")
+        await bench.run(spec)
+        parts = list((tmp_path / "state" / "logs" / "u1" / "main").iterdir())
+        assert len(parts) == 5
+        assert sum(part.stat().st_size for part in parts) < 5 * 800_000  # one read of 64 KiB may be over the line
+        assert await bench.log_of(spec.key, LogOptions(tail_lines=3)) == "99998\n99999\n100000\n"
+
+    live(tmp_path, story)
+
+
+def test_a_very_long_line_is_put_together_again(tmp_path):
+    async def story(runtime, bench):
+        spec = bench.spec("main", "head -c 100000 /dev/zero | tr '\\0' x; echo; echo short")
+        _, log = await bench.run(spec)
+        assert log == "x" * 100000 + "\nshort\n"
+        assert await bench.log_of(spec.key, LogOptions(tail_lines=1)) == "short\n"
+        assert await bench.log_of(spec.key, LogOptions(tail_lines=2)) == log
+
+    live(tmp_path, story)
+
+
+LISTEN = """
+import socket, sys, threading
+def listen():
+    s = socket.socket(socket.AF_INET6 if sys.argv[1] == "v6" else socket.AF_INET)
+    if sys.argv[1] == "v6": s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("::" if sys.argv[1] == "v6" else "0.0.0.0", 28765)); s.listen()
+    print(s.getsockname()[0], flush=True)
+    taken = socket.socket()
+    try: taken.bind(("0.0.0.0", 28765))
+    except OSError as e: print(e.strerror, flush=True)
+    s.accept()[0].sendall(sys.argv[2].encode())
+thread = threading.Thread(target=listen); thread.start(); thread.join()
+"""
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+@pytest.mark.parametrize("family", ["v4", "v6"])
+def test_pods_that_listen_on_every_address_get_their_own(tmp_path, rung, family):
+    async def story(runtime, bench):
+        if not runtime.isolation.has_own_addresses:
+            pytest.skip(runtime.isolation.sentence)
+        addresses = {"a": "127.65.200.1", "b": "127.65.200.2"}
+        for name, address in addresses.items():
+            key = ContainerKey("u1", name, 0)
+            argv = ("python3", "-c", LISTEN, family, name)
+            await runtime.start(ContainerSpec(key=key, argv=argv, pod_ip=address))
+            await bench.wait_for_log(key, "already in use")
+        for name, address in addresses.items():
+            reader, writer = await asyncio.open_connection(address, 28765)
+            assert await reader.read() == name.encode()
+            writer.close()
+            assert (await bench.end_of(ContainerKey("u1", name, 0))).code == 0
+
+    live(tmp_path, story, rung)
+
+
+def test_a_client_that_binds_port_zero_is_left_alone(tmp_path):
+    async def story(runtime, bench):
+        program = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[0])"
+        key = ContainerKey("u1", "main", 0)
+        _, log = await bench.run(ContainerSpec(key=key, argv=("python3", "-c", program), pod_ip="127.65.200.3"))
+        assert log == "0.0.0.0\n"
+
+    live(tmp_path, story)
+
+
+FORBIDDEN = """
+import asyncio, sys
+from pathlib import Path
+from hekla.node.runtimes import ContainerKey, ContainerSpec, LogOptions
+from hekla.node.runtimes.process import ProcessRuntime
+from hekla.node.shim import linux, seccomp
+
+async def main():
+    ended = asyncio.Event()
+    runtime = ProcessRuntime(Path(sys.argv[1]))
+    await runtime.open(lambda key, end: ended.set())
+    key = ContainerKey("u1", "main", 0)
+    await runtime.start(ContainerSpec(key=key, argv=("sh", "-c", "echo it runs")))
+    await ended.wait()
+    log = b"".join([piece async for piece in runtime.logs(key, LogOptions())])
+    print(runtime.isolation.rung.name, log.decode(), runtime.isolation.sentence)
+    await runtime.close()
+
+linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+seccomp.refuse_dangerous_calls()  # as a container engine, or AppArmor on Ubuntu 24.04, forbids namespaces
+asyncio.run(main())
+"""
+
+
+def test_where_namespaces_are_forbidden_pods_run_a_rung_lower_and_the_node_says_why(tmp_path):
+    told = subprocess.run(
+        [sys.executable, "-c", FORBIDDEN, str(tmp_path / "state")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert told.startswith("process-group it runs")
+    assert "user-namespaces refused: " in told
+    assert "Operation not permitted" in told

@@ -1,0 +1,186 @@
+import asyncio
+import os
+import shutil
+
+import pytest
+
+from hekla.wire.messages import Request, Response
+from hekla.wire.server import Server
+
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+
+WEB = """
+import http.server, os
+class Hello(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = f"hello from {self.path}".encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+http.server.HTTPServer((os.environ["IP"], 8080), Hello).serve_forever()
+"""
+
+
+class Kubectl:
+    """The real kubectl against a cluster's API server."""
+
+    def __init__(self, cluster, port):
+        self.cluster, self.port = cluster, port
+
+    async def __call__(self, *args, stdin=b"", env=None):
+        process = await asyncio.create_subprocess_exec(
+            "kubectl", f"--server=http://127.0.0.1:{self.port}", *args,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "HOME": str(self.cluster.directory), "KUBECONFIG": "", **(env or {})},
+        )  # fmt: skip
+        out, err = await asyncio.wait_for(process.communicate(stdin), 60)
+        return process.returncode, out.decode(), err.decode()
+
+
+@pytest.fixture
+def told(live):
+    """Live a story with kubectl and one running pod, `p`."""
+
+    def told(story, script="echo started; exec sleep 1000", **container):
+        async def with_kubectl(cluster):
+            wire = Server()
+            await wire.start(cluster.server.handle, host="127.0.0.1", port=0)
+            try:
+                if script:
+                    main = {"name": "main", "image": "busybox", "command": ["sh", "-c", script], **container}
+                    await cluster.apply("p", {"containers": [main]})
+                    await cluster.running("p")
+                await story(cluster, Kubectl(cluster, wire.port))
+            finally:
+                await wire.stop()
+
+        live(with_kubectl)
+
+    return told
+
+
+SPDY = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "false"}
+
+
+@pytest.mark.parametrize("env", [{}, SPDY], ids=["websocket", "spdy"])
+def test_exec_carries_streams_and_the_exit_code(told, env):
+    async def story(cluster, kubectl):
+        code, out, err = await kubectl(
+            "exec", "-i", "p", "--", "sh", "-c", "cat; echo oops >&2; exit 4", stdin=b"in\n", env=env
+        )
+        assert (code, out) == (4, "in\n")
+        assert "oops" in err
+
+    told(story)
+
+
+@pytest.mark.parametrize("env", [{}, SPDY], ids=["websocket", "spdy"])
+def test_megabytes_pass_through_exec_unharmed(told, env):
+    async def story(cluster, kubectl):
+        data = os.urandom(3_000_000)
+        code, out, _ = await kubectl("exec", "-i", "p", "--", "sha256sum", stdin=data, env=env)
+        import hashlib
+
+        assert code == 0
+        assert out.split()[0] == hashlib.sha256(data).hexdigest()
+
+    told(story)
+
+
+def test_exec_of_a_missing_command_says_so(told):
+    async def story(cluster, kubectl):
+        code, _, err = await kubectl("exec", "p", "--", "no-such-command")
+        assert code == 1
+        assert 'exec: "no-such-command": executable file not found in $PATH' in err
+
+    told(story)
+
+
+def test_cp_goes_in_and_comes_out(told):
+    async def story(cluster, kubectl):
+        source = cluster.directory / "up"
+        source.mkdir()
+        (source / "f").write_text("content" * 1000)
+        assert (await kubectl("cp", str(source), "p:/tmp/up"))[0] == 0
+        assert (await kubectl("cp", "p:/tmp/up/f", str(cluster.directory / "back")))[0] == 0
+        assert (cluster.directory / "back").read_text() == "content" * 1000
+
+    told(story)
+
+
+def test_logs_by_tail_and_of_the_previous_attempt(told):
+    async def story(cluster, kubectl):
+        main = {"name": "main", "image": "busybox", "command": ["sh", "-c", "echo one; echo two; exit 1"]}
+        await cluster.apply("p", {"containers": [main], "restartPolicy": "OnFailure"})
+        await cluster.until(
+            "p", lambda pod: pod.status.container_statuses and pod.status.container_statuses[0].restart_count
+        )
+        assert (await kubectl("logs", "p", "--tail=1", "--previous"))[1] == "two\n"
+        code, _, err = await kubectl("logs", "p", "-c", "nope")
+        assert code == 1
+        assert "container nope is not valid for pod p" in err
+
+    told(story, script="")
+
+
+def test_logs_of_a_pod_with_many_containers_ask_which(told):
+    async def story(cluster, kubectl):
+        each = {"image": "busybox", "command": ["sleep", "1000"]}
+        await cluster.apply("p", {"containers": [{"name": "a", **each}, {"name": "b", **each}]})
+        await cluster.running("p")
+        answer = await cluster.endpoint.answer("log", "default", "p", Request("GET", "/"))
+        assert answer.status == 400
+        assert b"a container name must be specified for pod p, choose one of: [a b]" in answer.body
+
+    told(story, script="")
+
+
+@pytest.mark.parametrize("env", [{}, SPDY], ids=["websocket", "spdy"])
+def test_a_forwarded_port_and_the_proxy_reach_the_pod(told, env):
+    async def story(cluster, kubectl):
+        ip = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        ready = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
+        main = {
+            "name": "main",
+            "image": "python:3",
+            "command": ["python", "-c", WEB],
+            "env": [ip],
+            "readinessProbe": ready,
+        }
+        await cluster.apply("web", {"containers": [main]})
+        await cluster.until(
+            "web", lambda pod: any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+        )
+        answer = await cluster.client.text("/api/v1/namespaces/default/pods/web:8080/proxy/a/b")
+        assert answer == "hello from /a/b"
+        forward = await asyncio.create_subprocess_exec(
+            "kubectl", f"--server=http://127.0.0.1:{kubectl.port}", "port-forward", "pod/web", ":8080",
+            stdout=asyncio.subprocess.PIPE, env={**os.environ, "HOME": str(cluster.directory), "KUBECONFIG": "", **env},
+        )  # fmt: skip
+        try:
+            line = await asyncio.wait_for(forward.stdout.readline(), 30)
+            port = int(line.decode().split("127.0.0.1:")[1].split()[0])
+            for path in ("/x", "/y"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+                assert (await asyncio.wait_for(reader.read(), 30)).endswith(f"hello from {path}".encode())
+                writer.close()
+        finally:
+            forward.terminate()
+            await forward.wait()
+
+    told(story, script="")
+
+
+def test_over_http_only_the_bearer_of_the_token_is_answered(told):
+    async def story(cluster, kubectl):
+        path = "/containerLogs/default/p/main"
+        for headers in ({}, {"authorization": "Bearer wrong"}):
+            refused = await cluster.endpoint.handle(Request("GET", path, headers))
+            assert isinstance(refused, Response)
+            assert refused.status == 401
+        granted = await cluster.endpoint.handle(Request("GET", path, {"authorization": "Bearer secret"}))
+        assert b"".join([piece async for piece in granted.body]) == b"started\n"
+
+    told(story)

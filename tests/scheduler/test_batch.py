@@ -1,0 +1,301 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hekla.api.core import Event
+from hekla.api.crd import crd_document
+from hekla.api.nodes import Node
+from hekla.api.pods import Pod
+from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from hekla.api.volcano.scheduling import PodGroup, Queue
+from hekla.kube.api_client import ApiClient
+from hekla.kube.errors import NotFoundError
+from hekla.kube.informer import Informers
+from hekla.scheduler.batch import BatchScheduler
+from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
+from hekla.testing.server import api_server, in_process_client
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@asynccontextmanager
+async def world(nodes: int = 2) -> AsyncIterator[tuple[ApiClient, BatchScheduler]]:
+    async with api_server() as server, in_process_client(server) as client:
+        for kind in (PodGroup, Queue):
+            await client.request("POST", CRDS, crd_document(kind))
+        await until(lambda: served(client, PodGroup))
+        await until(lambda: served(client, Queue))
+        for number in range(nodes):
+            await add_node(client, f"n{number}")
+        async with Informers(client) as informers:
+            scheduler = BatchScheduler(informers, SchedulerSettings(scheduler_names=EMBEDDED_SCHEDULER_NAMES))
+            running = asyncio.create_task(scheduler.run())
+            try:
+                yield client, scheduler
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+
+async def served(client: ApiClient, kind: Any) -> bool:
+    try:
+        await client.list(kind)
+    except NotFoundError:
+        return False
+    return True
+
+
+async def until(is_true: Any, within_s: float = 20.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not await is_true():
+            await asyncio.sleep(0.005)
+
+
+async def add_node(client: ApiClient, name: str, gpus: int = 8) -> None:
+    await client.create(Node, {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}})
+    allocatable = {"cpu": "8", "memory": "16Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
+    status = {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
+    await client.patch(Node, name, {"status": status}, subresource="status")
+
+
+async def add_pod(client: ApiClient, name: str, *, gpus: int = 0, group: str = "", **spec: Any) -> Pod:
+    resources = {"requests": {"nvidia.com/gpu": str(gpus)}, "limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
+    metadata: dict[str, Any] = {"name": name, "namespace": "default"}
+    if group:
+        metadata["annotations"] = {"scheduling.k8s.io/group-name": group}
+    containers = [{"name": "main", "image": "trainer", "resources": resources}]
+    return await client.create(Pod, {"metadata": metadata, "spec": {"containers": containers, **spec}}, "default")
+
+
+async def add_group(client: ApiClient, name: str, minimum: int, **spec: Any) -> PodGroup:
+    document = {"metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": minimum, **spec}}
+    return await client.create(PodGroup, document, "default")
+
+
+async def nodes_of(client: ApiClient) -> dict[str, str]:
+    return {pod.metadata.name: pod.spec.node_name for pod in (await client.list(Pod, "default")).items}
+
+
+async def scheduled_condition(client: ApiClient, pod: str) -> tuple[str, str, str]:
+    current = await client.get(Pod, pod, "default")
+    found = [c for c in current.status.conditions if c.type == "PodScheduled"]
+    return (found[0].status, found[0].reason, found[0].message) if found else ("", "", "")
+
+
+async def group_condition(client: ApiClient, name: str) -> tuple[str, str, str]:
+    group = await client.get(PodGroup, name, "default")
+    told = [c for c in group.status.conditions if c.status == "True"]
+    return (told[-1].type, told[-1].reason, told[-1].message) if told else ("", "", "")
+
+
+def test_a_gang_that_fits_is_bound_and_its_group_runs() -> None:
+    async def story() -> None:
+        async with world() as (client, _):
+            await add_group(client, "train", 4)
+            for number in range(4):
+                await add_pod(client, f"train-{number}", gpus=4, group="train")
+            await until(lambda: is_phase(client, "train", "Running"))
+            placed = await nodes_of(client)
+            assert sorted(placed.values()) == ["n0", "n0", "n1", "n1"]
+            assert (await group_condition(client, "train"))[:2] == (
+                "Scheduled",
+                "tasks in gang are ready to be scheduled",
+            )
+
+    asyncio.run(story())
+
+
+async def is_phase(client: ApiClient, group: str, phase: str) -> bool:
+    return (await client.get(PodGroup, group, "default")).status.phase == phase
+
+
+def test_a_gang_that_does_not_fit_waits_whole_and_says_why_then_starts() -> None:
+    async def story() -> None:
+        async with world() as (client, _):
+            await add_pod(client, "before", gpus=8)
+            await until(lambda: is_bound(client, "before"))
+            await add_group(client, "late", 2)
+            for number in range(2):
+                await add_pod(client, f"late-{number}", gpus=8, group="late")
+
+            async def is_told() -> bool:
+                return (await group_condition(client, "late"))[0] == "Unschedulable" and (
+                    await scheduled_condition(client, "late-1")
+                )[1] == "Unschedulable"
+
+            await until(is_told)
+            kind, reason, message = await group_condition(client, "late")
+            assert (kind, reason) == ("Unschedulable", "NotEnoughResources")
+            assert message.startswith(
+                "1/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
+            )
+            assert await scheduled_condition(client, "late-1") == (
+                "False",
+                "Unschedulable",
+                "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.",
+            )
+            placed = await nodes_of(client)
+            assert (placed["late-0"], placed["late-1"]) == ("", "")
+            await client.delete(Pod, "before", "default", grace_s=0)
+            await until(lambda: is_phase(client, "late", "Running"))
+            assert all((await nodes_of(client)).values())
+
+    asyncio.run(story())
+
+
+async def is_bound(client: ApiClient, pod: str) -> bool:
+    return bool((await client.get(Pod, pod, "default")).spec.node_name)
+
+
+def test_a_pod_that_waits_has_an_event_and_is_told_once() -> None:
+    async def story() -> None:
+        async with world() as (client, scheduler):
+            await add_pod(client, "picky", nodeSelector={"disk": "ssd"})
+
+            async def events() -> list[Event]:
+                everything = (await client.list(Event, "default")).items
+                return [event for event in everything if event.reason == "FailedScheduling"]
+
+            async def is_told() -> bool:
+                return bool(await events())
+
+            await until(is_told)
+            for number in range(5):
+                await add_pod(client, f"other-{number}")
+                await until(lambda number=number: is_bound(client, f"other-{number}"))
+            await scheduler.idle()
+            (event,) = await events()
+            assert event.message == "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
+            assert event.count == 1
+            await client.patch(Node, "n1", {"metadata": {"labels": {"disk": "ssd"}}})
+            await until(lambda: is_bound(client, "picky"))
+            assert (await nodes_of(client))["picky"] == "n1"
+
+    asyncio.run(story())
+
+
+def test_pods_of_other_schedulers_count_but_are_left_alone() -> None:
+    async def story() -> None:
+        async with world(nodes=1) as (client, scheduler):
+            await add_pod(client, "foreign", gpus=5, schedulerName="other")
+            await client.bind("default", "foreign", "n0")
+            await add_pod(client, "unasked", schedulerName="other")
+            await add_pod(client, "ours", gpus=4)
+            await until(lambda: is_unschedulable(client, "ours"))
+            await scheduler.idle()
+            assert await nodes_of(client) == {"foreign": "n0", "unasked": "", "ours": ""}
+
+    asyncio.run(story())
+
+
+async def is_unschedulable(client: ApiClient, pod: str) -> bool:
+    return (await scheduled_condition(client, pod))[1] == "Unschedulable"
+
+
+def test_a_claim_that_waits_for_its_consumer_hears_which_node_was_chosen() -> None:
+    async def story() -> None:
+        async with world() as (client, _):
+            await client.create(
+                StorageClass,
+                {
+                    "metadata": {"name": "local"},
+                    "provisioner": "hekla.dev/local",
+                    "volumeBindingMode": "WaitForFirstConsumer",
+                },
+            )
+            spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+            claim = {"metadata": {"name": "data"}, "spec": {**spec, "resources": {"requests": {"storage": "1Gi"}}}}
+            await client.create(PersistentVolumeClaim, claim, "default")
+            volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+            await add_pod(client, "writer", volumes=volumes)
+
+            async def is_chosen() -> bool:
+                current = await client.get(PersistentVolumeClaim, "data", "default")
+                return "volume.kubernetes.io/selected-node" in current.metadata.annotations
+
+            await until(is_chosen)
+            assert not await is_bound(client, "writer")
+            await provision(client, "data")
+            await until(lambda: is_bound(client, "writer"))
+            assert (await nodes_of(client))["writer"] == "n0"
+            await add_pod(client, "reader", volumes=volumes)
+            await until(lambda: is_bound(client, "reader"))
+            assert (await nodes_of(client))["reader"] == "n0"
+
+    asyncio.run(story())
+
+
+async def provision(client: ApiClient, name: str) -> None:
+    claim = await client.get(PersistentVolumeClaim, name, "default")
+    node = claim.metadata.annotations["volume.kubernetes.io/selected-node"]
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    await client.create(
+        PersistentVolume,
+        {
+            "metadata": {"name": f"pv-{name}"},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "hostPath": {"path": "/tmp/pv"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+                "claimRef": {"namespace": "default", "name": name},
+            },
+        },
+    )
+    await client.patch(PersistentVolumeClaim, name, {"spec": {"volumeName": f"pv-{name}"}}, "default")
+    await client.patch(PersistentVolumeClaim, name, {"status": {"phase": "Bound"}}, "default", subresource="status")
+
+
+def test_a_missing_claim_is_named() -> None:
+    async def story() -> None:
+        async with world() as (client, _):
+            volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "nowhere"}}]
+            await add_pod(client, "writer", volumes=volumes)
+            await until(lambda: is_unschedulable(client, "writer"))
+            told = (await scheduled_condition(client, "writer"))[2]
+            assert told == '0/2 nodes are available: persistentvolumeclaim "nowhere" not found.'
+
+    asyncio.run(story())
+
+
+def test_a_gang_in_a_queue_that_does_not_exist_is_told_so() -> None:
+    async def story() -> None:
+        async with world() as (client, _):
+            await add_group(client, "lost", 1, queue="nowhere")
+            await add_pod(client, "lost-0", group="lost")
+
+            async def is_told() -> bool:
+                return bool((await group_condition(client, "lost"))[0])
+
+            await until(is_told)
+            assert await group_condition(client, "lost") == (
+                "Unschedulable",
+                "QueueNotFound",
+                'queue "nowhere" does not exist; create it, or name another in spec.queue',
+            )
+            await client.create(Queue, {"metadata": {"name": "nowhere"}, "spec": {"weight": 1}})
+            await until(lambda: is_bound(client, "lost-0"))
+
+    asyncio.run(story())
+
+
+def test_a_scheduler_that_starts_late_finds_everything_in_its_place() -> None:
+    async def story() -> None:
+        async with world(nodes=0) as (client, scheduler):
+            await add_group(client, "train", 2)
+            for number in range(2):
+                await add_pod(client, f"train-{number}", gpus=8, group="train")
+            await add_node(client, "n0")
+            await add_node(client, "n1")
+            await until(lambda: is_phase(client, "train", "Running"))
+            await scheduler.idle()
+            async with Informers(client) as informers:
+                second = BatchScheduler(informers, SchedulerSettings(scheduler_names=EMBEDDED_SCHEDULER_NAMES))
+                running = asyncio.create_task(second.run())
+                await second.idle()
+                assert (second.cluster.nodes.used == scheduler.cluster.nodes.used).all()
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())

@@ -1,0 +1,148 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from hekla.api.pods import Pod
+from hekla.dialects.feed import ClusterFeed
+from hekla.kube.errors import ApiError, ConflictError, NotFoundError, TransportError
+from hekla.kube.events import SilentRecorder
+from hekla.placement.cluster import Cluster
+from hekla.placement.columns import NodeSpec
+from hekla.placement.model import Queue, TaskStatus
+from hekla.placement.policy import Policy
+from hekla.placement.registry import action_named, build_plugin
+from hekla.placement.session import Session
+from hekla.scheduler.binder import Binder
+
+
+class Server:
+    """Answers binds from a script; when it is at its end, binds succeed."""
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self.answers = list(answers)
+        self.bound: list[tuple[str, str]] = []
+        self.asked = 0
+        self.at_once = 0
+        self.most_at_once = 0
+        self.arrived_at = ""
+
+    async def bind(self, namespace: str, pod: str, node: str, *, uid: str = "", annotations: Any = None) -> None:
+        self.asked += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is not None:
+            raise answer
+        self.bound.append((pod, node))
+
+    async def get(self, kind: type[Pod], name: str, namespace: str = "") -> Pod:
+        if not self.arrived_at:
+            raise NotFoundError(404, "NotFound", "no such pod")
+        return make_pod(name, node=self.arrived_at)
+
+
+def make_pod(name: str, node: str = "") -> Pod:
+    document = {
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": "1"}}}]},
+        "status": {"phase": "Pending"},
+    }
+    return msgspec.convert(document, Pod)
+
+
+def place(server: Server, pods: int, check: Callable[[ClusterFeed, Binder, Server], None], at_once: int = 64) -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        cluster.put_queue(Queue(name="default"))
+        cluster.put_node(NodeSpec(name="n1", allocatable={"cpu": 100_000, "pods": 200}))
+        feed = ClusterFeed(cluster, scheduler_names=("",))
+        for number in range(pods):
+            feed.on_pod(None, make_pod(f"p{number}"))
+        woken = asyncio.Event()
+        binder = Binder(server, feed, SilentRecorder(), wake=woken.set, at_once=at_once)  # type: ignore[arg-type]  # two calls of a client
+        session = Session(Policy(cluster, [[build_plugin("gang")]]))
+        for bind in action_named("allocate")(session):
+            binder.submit(bind)
+        while not binder.is_idle:
+            await asyncio.sleep(0)
+        check(feed, binder, server)
+        await binder.close()
+
+    asyncio.run(story())
+
+
+def test_many_binds_are_under_way_together_but_never_more_than_allowed() -> None:
+    def check(_: ClusterFeed, binder: Binder, server: Server) -> None:
+        assert binder.bound == 100
+        assert server.most_at_once == 8
+
+    place(Server(), 100, check, at_once=8)
+
+
+def test_a_refused_bind_is_undone_and_the_job_sits_out_for_a_while() -> None:
+    def check(feed: ClusterFeed, binder: Binder, _: Server) -> None:
+        (task,) = feed.cluster.tasks.values()
+        assert task.status is TaskStatus.PENDING
+        assert task.row == -1
+        assert not feed.cluster.nodes.used.any()
+        assert task.job is not None
+        assert task.job.is_held
+        assert binder.bound == 0
+
+    place(Server(ApiError(403, "Forbidden", "no")), 1, check)
+
+
+def test_a_mistake_of_ours_with_one_pod_gives_its_room_back_and_the_others_are_bound() -> None:
+    def check(feed: ClusterFeed, binder: Binder, _: Server) -> None:
+        assert binder.bound == 2
+        assert sum(task.row == -1 for task in feed.cluster.tasks.values()) == 1
+        assert int(feed.cluster.nodes.used.max()) == 2_000
+
+    place(Server(ValueError("a bug")), 3, check, at_once=1)
+
+
+def test_a_bind_without_an_answer_is_asked_again() -> None:
+    def check(feed: ClusterFeed, binder: Binder, server: Server) -> None:
+        assert server.asked == 2
+        assert binder.bound == 1
+
+    place(Server(TransportError("broken")), 1, check)
+
+
+def test_a_bind_that_arrived_without_its_answer_counts_as_done() -> None:
+    server = Server(TransportError("broken"), ConflictError(409, "Conflict", "already bound"))
+    server.arrived_at = "n1"
+
+    def check(feed: ClusterFeed, binder: Binder, server: Server) -> None:
+        assert binder.bound == 1
+        (task,) = feed.cluster.tasks.values()
+        assert task.row == 0
+
+    place(server, 1, check)
+
+
+def test_a_pod_deleted_before_its_bind_is_not_bound() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        cluster.put_queue(Queue(name="default"))
+        cluster.put_node(NodeSpec(name="n1", allocatable={"cpu": 4000, "pods": 10}))
+        feed = ClusterFeed(cluster, scheduler_names=("",))
+        pod = make_pod("p")
+        feed.on_pod(None, pod)
+        server = Server()
+        binder = Binder(server, feed, SilentRecorder(), wake=lambda: None)  # type: ignore[arg-type]  # two calls of a client
+        session = Session(Policy(cluster, [[build_plugin("gang")]]))
+        (bind,) = action_named("allocate")(session)
+        feed.on_pod(pod, None)
+        binder.submit(bind)
+        while not binder.is_idle:
+            await asyncio.sleep(0)
+        assert server.asked == 0
+        assert not cluster.nodes.used.any()
+        await binder.close()
+
+    asyncio.run(story())

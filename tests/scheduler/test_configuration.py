@@ -1,0 +1,195 @@
+import pytest
+
+from hekla.placement.framework import Filter, JobOrder, LiveFilter, Ready, Scorer
+from hekla.scheduler.configuration import (
+    DEFAULT_TEXT,
+    ConfigurationError,
+    Severity,
+    check_text,
+    parse_configuration,
+)
+
+HELM_DEFAULT = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+
+
+def test_the_default_is_a_configuration_without_warnings() -> None:
+    configuration = parse_configuration(DEFAULT_TEXT)
+    assert configuration.actions == ("enqueue", "allocate", "backfill")
+    assert not configuration.warnings
+
+
+def test_volcanos_own_default_is_taken_as_it_is() -> None:
+    configuration = parse_configuration(HELM_DEFAULT)
+    assert [type(p).__name__ for tier in configuration.tiers for p in tier] == [
+        "Priority", "_Muted", "Conformance", "Overcommit", "_Muted", "Predicates", "Proportion", "NodeOrder", "Binpack",
+    ]  # fmt: skip
+    assert not configuration.warnings
+
+
+def test_arguments_reach_the_plug_in_as_numbers_or_text() -> None:
+    text = """\
+actions: allocate
+tiers:
+- plugins:
+  - name: binpack
+    arguments: {binpack.weight: 10, binpack.cpu: "2", binpack.resources: "nvidia.com/gpu, foo", binpack.resources.foo: 8}
+"""
+    ((binpack,),) = parse_configuration(text).tiers
+    assert binpack.weight == 10.0
+    assert binpack.weights == {"cpu": 2.0, "memory": 1.0, "nvidia.com/gpu": 1.0, "foo": 8.0}
+
+
+def test_switched_off_points_do_not_answer() -> None:
+    text = """\
+actions: allocate
+tiers:
+- plugins:
+  - name: gang
+    enableJobOrder: false
+  - name: predicates
+    enablePredicate: false
+  - name: nodeorder
+    enableNodeOrder: false
+"""
+    ((gang, predicates, nodeorder),) = parse_configuration(text).tiers
+    assert not isinstance(gang, JobOrder)
+    assert isinstance(gang, Ready)
+    assert not isinstance(predicates, Filter | LiveFilter)
+    assert not isinstance(nodeorder, Scorer)
+
+
+def test_both_spellings_of_the_gang_actions_are_known() -> None:
+    text = 'actions: "allocate, gangPreempt, gangreclaim"\ntiers:\n- plugins:\n  - name: gang\n'
+    configuration = parse_configuration(text)
+    assert configuration.actions == ("allocate",)
+    assert len(configuration.warnings) == 2
+
+
+WRONG = {
+    "no yaml": ("actions: [", "line 1: not readable as YAML"),
+    "no mapping": ("- allocate\n", "the file has no actions and tiers"),
+    "unknown action": (
+        "actions: alocate\ntiers: []\n",
+        "line 1: failed to find Action alocate; did you mean allocate?",
+    ),
+    "no actions": ("tiers: []\n", "line 1: actions should be names"),
+    "no tiers": ("actions: allocate\n", "line 1: tiers should be a list of plug-in lists"),
+    "empty tier": ("actions: allocate\ntiers:\n- plugins: []\n", "line 3: tier 1 has no plugins"),
+    "nameless": ("actions: allocate\ntiers:\n- plugins:\n  - nam: gang\n", "line 4: a plug-in of tier 1 has no name"),
+    "bad number": (
+        "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n    arguments:\n      binpack.cpu: lots\n",
+        "line 6: plug-in binpack: argument binpack.cpu is 'lots'; a number is expected",
+    ),
+    "negative": (
+        "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n    arguments:\n      binpack.weight: -1\n",
+        "line 6: plug-in binpack: argument binpack.weight is -1; a number from 0 up is expected",
+    ),
+    "bad flag": (
+        "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n    enableJobOrder: maybe\n",
+        "line 5: enableJobOrder is 'maybe'; true or false is expected",
+    ),
+    "bad truth": (
+        "actions: allocate\ntiers:\n- plugins:\n  - name: predicates\n    arguments:\n      predicate.NodePortsEnable: 7\n",
+        "line 6: plug-in predicates: argument predicate.NodePortsEnable is 7; true or false is expected",
+    ),
+    "plug-in twice": (
+        "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n- plugins:\n  - name: gang\n",
+        "line 6: plug-in gang stands in line 4 already; keep one, or its opinion counts twice",
+    ),
+    "two that disagree": (
+        "actions: allocate\ntiers:\n- plugins:\n  - name: drf\n    enableHierarchy: true\n  - name: proportion\n",
+        "line 5: drf with enableHierarchy and proportion stand both in tier 1; remove one",
+    ),
+    "bad action argument": (
+        "actions: allocate\ntiers:\n- plugins:\n  - name: gang\nconfigurations:\n- name: allocate\n"
+        "  arguments: {predicateErrorCacheEnable: often}\n",
+        "line 7: action allocate: argument predicateErrorCacheEnable is 'often'; true or false is expected",
+    ),
+    "twice": ("actions: allocate\nactions: enqueue\n", 'line 2: "actions" stands here a second time; keep one'),
+}
+
+
+@pytest.mark.parametrize("case", WRONG, ids=str)
+def test_a_wrong_file_is_refused_with_a_sentence_and_its_line(case: str) -> None:
+    text, sentence = WRONG[case]
+    with pytest.raises(ConfigurationError) as refused:
+        parse_configuration(text)
+    assert str(refused.value).startswith(sentence)
+
+
+def test_an_unknown_plug_in_is_left_out_with_a_hint() -> None:
+    text = "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: binpak\n"
+    assert parse_configuration(text).warnings == (
+        "line 5: there is no plug-in binpak; did you mean binpack?; it is left out",
+    )
+
+
+NOTES = """\
+actions: "enqueue, allocate, allocate, shuffle"
+colour: blue
+tiers:
+- plugins:
+  - name: gang
+    enableJobOder: false
+  - name: overcommit
+    arguments: {overcommit-faktor: 2}
+  - name: tdm
+configurations:
+- name: allocate
+  arguments: {predicateErrorCacheEnabled: true}
+- name: preempt
+  arguments: {topologyAwarePreemptWorkerNum: "8"}
+metrics: {type: prometheus, address: "http://prometheus:9090"}
+"""
+
+
+def test_what_has_no_effect_is_told_with_its_line_and_the_nearest_name() -> None:
+    assert [str(finding) for finding in check_text(NOTES) if "not built yet" not in finding.sentence] == [
+        "line 1: action allocate stands here a second time; it runs twice in each cycle",
+        "line 2: nobody reads colour",
+        "line 6: a plug-in has no enableJobOder; did you mean enableJobOrder?; it has no effect",
+        "line 8: plug-in overcommit has no argument overcommit-faktor; did you mean overcommit-factor?; it has no effect",
+        "line 12: action allocate has no argument predicateErrorCacheEnabled; did you mean predicateErrorCacheEnable?; "
+        "it has no effect",
+    ]
+    assert parse_configuration(NOTES).arguments["preempt"] == {"topologyAwarePreemptWorkerNum": 8}
+
+
+def test_everything_that_is_wrong_with_a_file_is_told_at_once() -> None:
+    text = "actions: alocate\ntiers:\n- plugins: []\n- plugins:\n  - name: gang\n  - name: gang\n"
+    assert [(finding.line, finding.severity) for finding in check_text(text)] == [
+        (1, Severity.ERROR), (3, Severity.ERROR), (6, Severity.ERROR),
+    ]  # fmt: skip
+
+
+def test_the_file_that_is_right_has_no_findings() -> None:
+    assert not check_text(HELM_DEFAULT)
+
+
+def test_nothing_in_a_file_crashes_the_reader() -> None:
+    for text in (
+        "",
+        "\0",
+        "a: &a [*a]",
+        "[" * 5000,
+        "? {a: 1}\n: 2\n",
+        "actions: 2026-02-31\n",
+        "tiers: {}\nactions: 7",
+    ):
+        assert any(finding.severity is Severity.ERROR for finding in check_text(text)), text[:20]

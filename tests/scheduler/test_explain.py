@@ -1,0 +1,70 @@
+from hekla.cli.why_text import why_text
+from hekla.placement.model import JobPhase
+from hekla.placement.topology.topology import DomainSpec, Members
+from hekla.placement.topology.wish import Closeness
+from hekla.scheduler.explain import why
+from hekla.scheduler.explanation_document import document_of
+from hekla.testing.cluster import World, check
+
+
+def small_world() -> World:
+    world = World(plugins=(("priority", "gang"), ("overcommit", "predicates", "binpack")))
+    world.node("n1", cpu=4, gpu=8)
+    world.node("n2", cpu=4)
+    return world
+
+
+def test_a_job_that_does_not_fit_hears_how_far_it_gets_and_why_not_further() -> None:
+    world = small_world()
+    job = world.job("train", tasks=3, cpu=1, gpu=4)
+    answer = why(world.policy, job)
+    assert not answer.fits
+    assert (answer.placeable, answer.wanted, answer.place) == (2, 3, 1)
+    assert answer.sentence() == (
+        "2 of the 3 pods that default/train needs find a node; "
+        "train-2: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    )
+
+
+def test_asking_changes_nothing() -> None:
+    world = small_world()
+    job = world.job("train", tasks=2, cpu=1)
+    before = world.cluster.nodes.used.tobytes()
+    assert why(world.policy, job).fits
+    assert world.cluster.nodes.used.tobytes() == before
+    check(world.cluster)
+    assert len(world.schedule()) == 2
+
+
+def test_the_place_in_the_queue_is_told() -> None:
+    world = small_world()
+    world.job("first", cpu=9, more={"priority": 1})
+    last = world.job("last", cpu=9)
+    assert why(world.policy, last).place == 2
+
+
+def test_a_job_that_may_not_enter_hears_what_is_left() -> None:
+    world = small_world()
+    job = world.job("wide", phase=JobPhase.PENDING, more={"min_resources": {"nvidia.com/gpu": 64}})
+    assert why(world.policy, job).sentence() == (
+        "resource in cluster is overused: insufficient nvidia.com/gpu (64 asked, 0 of 8 taken, overcommit 1.2)"
+    )
+
+
+def test_a_missing_queue_is_named() -> None:
+    world = small_world()
+    job = world.job("lost", cpu=1, more={"queue": "nowhere"})
+    assert why(world.policy, job).sentence() == (
+        'queue "nowhere" does not exist; create it, or name another in spec.queue'
+    )
+
+
+def test_a_gang_that_must_be_together_hears_which_domain_has_room_for_how_many() -> None:
+    world = small_world()
+    for rack, node in (("a", "n1"), ("b", "n2")):
+        world.cluster.put_domain(DomainSpec(name=rack, tier=1, members=(Members(name=node),)))
+    job = world.job("train", tasks=6, cpu=1, more={"closeness": Closeness(is_hard=True, highest_tier=1)})
+    document = document_of("podgroup.train", job, why(world.policy, job), (), None, None, lambda _: True)
+    assert document["nodes"]["message"].startswith("0/2 hypernodes up to tier 1 have room for all 6 pods of the gang")
+    assert "0/2 hypernodes up to tier 1" in why_text(document)
+    check(world.cluster)

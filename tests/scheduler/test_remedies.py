@@ -1,0 +1,109 @@
+from collections.abc import Callable
+
+from hekla.placement.columns import NodeSpec
+from hekla.placement.constraint import Constraints
+from hekla.placement.model import Job, JobPhase
+from hekla.placement.rehearsal import Rehearsal
+from hekla.scheduler.explain import why_in
+from hekla.scheduler.remedies import remedies
+from hekla.testing.cluster import World, check
+
+
+def small_world() -> World:
+    world = World(
+        plugins=(("priority", "gang"), ("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack"))
+    )
+    world.node("n1", cpu=16, gpu=4, labels={"kind": "a"})
+    world.node("n2", cpu=16, gpu=4, labels={"kind": "b"})
+    return world
+
+
+def offered(world: World, job: Job, may_see: Callable[[str], bool] = lambda _: True) -> dict[str, str]:
+    rehearsal = Rehearsal(world.policy)
+    found = remedies(rehearsal, job.uid, why_in(rehearsal, job.uid), may_see=may_see)
+    check(world.cluster)
+    return {remedy.change: remedy.sentence for remedy in found}
+
+
+def test_a_gang_that_is_too_wide_hears_every_single_change_that_would_do() -> None:
+    world = small_world()
+    world.running("old", "n1", gpu=4)
+    assert offered(world, world.job("train", tasks=4, cpu=1, gpu=2)) == {
+        "FewerPerPod": "ask for 1 nvidia.com/gpu per pod instead of 2",
+        "SmallerMinimum": "lower minAvailable from 4 to 2",
+        "EndOf": "wait for default/old to end, which holds 4 nvidia.com/gpu",
+        "MoreNodes": "add one more node like n1 (4 nvidia.com/gpu)",
+    }
+
+
+def test_what_is_offered_is_true() -> None:
+    world = small_world()
+    old = world.running("old", "n1", gpu=4)
+    job = world.job("train", tasks=4, cpu=1, gpu=2)
+    assert "EndOf" in offered(world, job)
+    assert world.schedule() == {}
+    world.finish(old.uid)
+    assert len(world.schedule()) == 4
+
+
+def test_the_end_of_a_job_that_holds_less_is_offered_before_that_of_one_that_holds_more() -> None:
+    world = small_world()
+    world.running("large", "n1", gpu=4)
+    world.running("small", "n2", gpu=3)
+    assert offered(world, world.job("train", cpu=1, gpu=3))["EndOf"] == (
+        "wait for default/small to end, which holds 3 nvidia.com/gpu"
+    )
+
+
+def test_a_job_that_may_not_be_seen_is_not_named() -> None:
+    world = small_world()
+    world.running("secret", "n1", gpu=4)
+    job = world.job("train", tasks=2, cpu=1, gpu=4)
+    assert offered(world, job, may_see=lambda _: False)["EndOf"] == (
+        "wait for a job of another namespace to end, which holds 4 nvidia.com/gpu"
+    )
+
+
+def test_a_node_selector_that_is_in_the_way_is_named() -> None:
+    world = small_world()
+    job = world.job("picky", tasks=2, cpu=1, gpu=4, constraints=Constraints(selector=(("kind", "a"),)))
+    assert offered(world, job)["NoNodeDemands"] == "take nodeSelector and required node affinity off the pods"
+
+
+def test_more_nodes_than_one_are_counted() -> None:
+    world = small_world()
+    assert offered(world, world.job("wide", tasks=5, cpu=1, gpu=4))["MoreNodes"] == (
+        "add 3 more nodes like n1 (4 nvidia.com/gpu each)"
+    )
+
+
+def test_a_pod_that_is_larger_than_any_node_is_not_told_to_wait_or_to_add_nodes() -> None:
+    world = small_world()
+    world.running("old", "n1", gpu=4)
+    assert offered(world, world.job("huge", cpu=1, gpu=9)) == {
+        "FewerPerPod": "ask for 4 nvidia.com/gpu per pod instead of 9"
+    }
+
+
+def test_a_job_that_is_not_let_in_hears_whose_end_would_help() -> None:
+    world = small_world()
+    world.running("old", "n1", gpu=4)
+    job = world.job(
+        "wide", tasks=0, min_available=2, phase=JobPhase.PENDING, more={"min_resources": {"nvidia.com/gpu": 8}}
+    )
+    assert offered(world, job) == {
+        "SmallerMinimum": "lower minAvailable from 2 to 1",
+        "EndOf": "wait for default/old to end, which holds 4 nvidia.com/gpu",
+    }
+
+
+def test_nothing_is_offered_to_a_job_that_fits() -> None:
+    world = small_world()
+    assert offered(world, world.job("train", tasks=2, cpu=1, gpu=2)) == {}
+
+
+def test_a_rehearsal_knows_nothing_of_what_comes_later() -> None:
+    world = small_world()
+    rehearsal = Rehearsal(world.policy)
+    world.cluster.put_node(NodeSpec(name="n3", allocatable={"cpu": 1000}))
+    assert len(rehearsal.cluster.nodes) == 2

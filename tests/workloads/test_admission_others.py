@@ -1,0 +1,259 @@
+"""What the webhooks of queues, groups, pods, flows, cron jobs and hyper-nodes write and refuse."""
+
+from typing import Any
+
+import pytest
+
+from hekla.api.core import Namespace, Pod
+from hekla.api.volcano import CronJob, HyperNode, JobFlow, PodGroup, Queue
+from hekla.apiserver.admission import Operation
+from hekla.testing.admission import admit, api_object, refusal
+from hekla.workloads.admission import ADMISSION_RULES, QUEUE_ALLOCATION_GATE
+
+
+def queue(name: str = "ml", *, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    document = api_object(Queue, name, spec=spec)
+    if annotations:
+        document["metadata"]["annotations"] = annotations
+    return document
+
+
+def test_a_new_queue_may_be_reclaimed_from_and_weighs_one() -> None:
+    marks = {"volcano.sh/hierarchy": "eng/dev", "volcano.sh/hierarchy-weights": "2/5"}
+    made = admit(ADMISSION_RULES, queue(annotations=marks))
+    assert made["spec"] == {"reclaimable": True, "weight": 1}
+    assert made["metadata"]["annotations"] == {
+        "volcano.sh/hierarchy": "root/eng/dev",
+        "volcano.sh/hierarchy-weights": "1/2/5",
+    }
+
+
+TREE = [
+    queue("root"),
+    queue("default"),
+    queue("org", capability={"cpu": 10}, deserved={"cpu": 8}, guarantee={"resource": {"cpu": 4}}),
+    queue("team", parent="org", capability={"cpu": 6}, deserved={"cpu": 4}, guarantee={"resource": {"cpu": 2}}),
+    *(queue(f"d{depth}", parent=f"d{depth - 1}" if depth > 1 else "root") for depth in range(1, 6)),
+    {**queue("busy"), "status": {"allocated": {"pods": "3"}}},
+]
+QUEUES: dict[str, tuple[dict[str, Any], str]] = {
+    "negative": (
+        queue(capability={"cpu": "-1"}),
+        'requestBody.spec.capability.cpu: Invalid value: "-1": must be greater than or equal to 0',
+    ),
+    "half a gpu": (
+        queue(deserved={"nvidia.com/gpu": "500m"}),
+        'requestBody.spec.deserved.nvidia.com/gpu: Invalid value: "500m": must be an integer',
+    ),
+    "guarantee over deserved": (
+        queue(deserved={"cpu": 1}, guarantee={"resource": {"cpu": 2}}),
+        'requestBody.spec.deserved.cpu: Invalid value: "1": deserved[cpu]=1 must be >= guarantee[cpu]=2',
+    ),
+    "guarantee without deserved": (
+        queue(guarantee={"resource": {"cpu": 2}}),
+        'requestBody.spec.deserved.cpu: Invalid value: "<nil>": deserved[cpu] must be >= guarantee[cpu]=2',
+    ),
+    "deserved over capability": (
+        queue(deserved={"memory": "2Gi"}, capability={"memory": "1Gi"}),
+        'requestBody.spec.deserved.memory: Invalid value: "2Gi": deserved[memory]=2Gi must be <= capability[memory]=1Gi',
+    ),
+    "hierarchies of unequal length": (
+        queue(annotations={"volcano.sh/hierarchy": "root/a", "volcano.sh/hierarchy-weights": "1"}),
+        'requestBody.metadata.annotations: Invalid value: "root/a": volcano.sh/hierarchy must have the same length with '
+        "volcano.sh/hierarchy-weights",
+    ),
+    "a weight of nothing": (
+        queue(annotations={"volcano.sh/hierarchy": "root/a", "volcano.sh/hierarchy-weights": "1/0"}),
+        'requestBody.metadata.annotations: Invalid value: "1/0": 0 in the 1/0 must be larger than 0',
+    ),
+    "its own parent": (queue("ml", parent="ml"), "queue ml cannot use itself as parent"),
+    "no such parent": (
+        queue(parent="nowhere"),
+        'failed to get parent queue nowhere of queue ml: queue.scheduling.volcano.sh "nowhere" not found',
+    ),
+    "too deep": (queue(parent="d5"), "queue ml exceeds the maximum allowed depth of 5"),
+    "a parent with pods": (
+        queue(parent="busy"),
+        "queue busy cannot be the parent queue of queue ml because it has allocated Pods: 3",
+    ),
+    "more than its ancestor": (
+        queue(parent="team", capability={"cpu": 7}),
+        "queue ml capability[cpu]=7 exceeds its ancestor's capability=6",
+    ),
+    "more than is left of the guarantee": (
+        queue(parent="org", deserved={"cpu": 3}, guarantee={"resource": {"cpu": 3}}),
+        "parent queue org validation failed: sum of children's guarantee (cpu 5000.00, memory 0.00) exceeds parent's "
+        "guarantee limit (cpu 4000.00, memory 0.00)",
+    ),
+    "more than is left of the deserved": (
+        queue(parent="org", deserved={"cpu": 5}),
+        "parent queue org validation failed: sum of children's deserved (cpu 9000.00, memory 0.00) exceeds parent's "
+        "deserved limit (cpu 8000.00, memory 0.00)",
+    ),
+    "a good child": (queue(parent="org", deserved={"cpu": 4}, capability={"cpu": 10}), ""),
+}
+DENIED_QUEUE = 'admission webhook "validatequeue.volcano.sh" denied the request: '
+
+
+@pytest.mark.parametrize("case", QUEUES)
+def test_a_queue_that_contradicts_itself_or_its_tree_is_refused(case: str) -> None:
+    document, sentence = QUEUES[case]
+    assert refusal(ADMISSION_RULES, document, there=TREE) == (DENIED_QUEUE + sentence if sentence else "")
+
+
+def test_a_parent_may_not_shrink_below_its_children() -> None:
+    smaller = queue("org", capability={"cpu": 5}, deserved={"cpu": 5}, guarantee={"resource": {"cpu": 4}})
+    old = next(one for one in TREE if one["metadata"]["name"] == "org")
+    said = refusal(ADMISSION_RULES, smaller, old=old, operation=Operation.UPDATE, there=TREE)
+    assert said == DENIED_QUEUE + "queue org capability[cpu]=5 is smaller than its descendants' max capability=6"
+
+
+def test_the_root_queues_shares_are_not_for_users() -> None:
+    said = refusal(ADMISSION_RULES, queue("root", deserved={"cpu": 1}), old=queue("root"), operation=Operation.UPDATE)
+    assert (
+        said == DENIED_QUEUE + "root queue's resource attributes (capability, deserved, guarantee) cannot be modified"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("default", "`default` queue can not be deleted"),
+        ("root", "`root` queue can not be deleted"),
+        ("org", "queue org can not be deleted because it has 1 child queues: team"),
+        ("team", ""),
+    ],
+)
+def test_queues_that_others_need_are_not_deleted(name: str, sentence: str) -> None:
+    said = refusal(ADMISSION_RULES, queue(name), operation=Operation.DELETE, there=TREE)
+    assert said == (DENIED_QUEUE + sentence if sentence else "")
+
+
+def test_a_group_goes_to_its_namespaces_queue() -> None:
+    namespace = api_object(Namespace, "research")
+    namespace["metadata"]["annotations"] = {"scheduling.volcano.sh/queue-name": "nlp"}
+    there = [namespace, queue("nlp"), queue("default"), queue("other")]
+    assert admit(ADMISSION_RULES, api_object(PodGroup, "g", "research"), there=there)["spec"]["queue"] == "nlp"
+    chosen = api_object(PodGroup, "g", "research", spec={"queue": "other"})
+    assert admit(ADMISSION_RULES, chosen, there=there)["spec"]["queue"] == "other"
+
+
+def test_a_group_in_a_closed_queue_with_a_tier_named_twice_is_refused() -> None:
+    both = {"highestTierAllowed": 1, "highestTierName": "rack"}
+    shut = {**queue("shut"), "status": {"state": "Closing"}}
+    group = api_object(PodGroup, "g", "ml", spec={"queue": "shut", "networkTopology": both})
+    assert refusal(ADMISSION_RULES, group, there=[shut]) == (
+        'admission webhook "validatepodgroup.volcano.sh" denied the request: can only submit PodGroup to queue with state '
+        "`Open`, queue `shut` status is `Closing`.; must not specify 'highestTierAllowed' and 'highestTierName' in "
+        "networkTopology simultaneously."
+    )
+
+
+def pod(annotations: dict[str, str], scheduler: str = "volcano") -> dict[str, Any]:
+    document = api_object(Pod, "p", "ml", spec={"schedulerName": scheduler})
+    document["metadata"]["annotations"] = annotations
+    return document
+
+
+@pytest.mark.parametrize(
+    ("annotations", "sentence"),
+    [
+        ({"volcano.sh/jdb-min-available": "3"}, ""),
+        ({"volcano.sh/jdb-max-unavailable": "50%"}, ""),
+        (
+            {"volcano.sh/jdb-min-available": "0"},
+            'invalid value <"0"> for volcano.sh/jdb-min-available, it must be a positive integer',
+        ),
+        (
+            {"volcano.sh/jdb-min-available": "100%"},
+            'invalid value <"100%"> for volcano.sh/jdb-min-available, it must be a valid percentage which between 1% ~ 99%',
+        ),
+        (
+            {"volcano.sh/jdb-max-unavailable": "5%0%"},
+            'invalid value strconv.Atoi: parsing "5%0": invalid syntax for volcano.sh/jdb-max-unavailable',
+        ),
+        (
+            {"volcano.sh/jdb-min-available": "1", "volcano.sh/jdb-max-unavailable": "1"},
+            "not allow configure multiple annotations <[volcano.sh/jdb-min-available volcano.sh/jdb-max-unavailable]> at "
+            "same time",
+        ),
+    ],
+)
+def test_a_pods_disruption_budget_makes_sense(annotations: dict[str, str], sentence: str) -> None:
+    denied = 'admission webhook "validatepod.volcano.sh" denied the request: '
+    assert refusal(ADMISSION_RULES, pod(annotations)) == (denied + sentence if sentence else "")
+    assert refusal(ADMISSION_RULES, pod(annotations, "another")) == ""
+
+
+def test_the_queue_allocation_gate_is_added_once_where_it_is_asked_for() -> None:
+    asked = pod({"scheduling.volcano.sh/queue-allocation-gate": "true"})
+    gated = admit([QUEUE_ALLOCATION_GATE], admit([QUEUE_ALLOCATION_GATE], asked))
+    assert gated["spec"]["schedulingGates"] == [{"name": "scheduling.volcano.sh/queue-allocation-gate"}]
+    assert "schedulingGates" not in admit(ADMISSION_RULES, asked)["spec"]
+
+
+@pytest.mark.parametrize(
+    ("flows", "sentence"),
+    [
+        ([("a", []), ("b", ["a"])], ""),
+        ([("a", ["a"])], "jobflow Flow is not DAG"),
+        ([("a", ["b"]), ("b", ["a"])], "jobflow Flow is not DAG"),
+        ([("a", ["z"])], "jobflow Flow is not DAG: vertex is not defined: z"),
+    ],
+)
+def test_a_flow_that_waits_for_itself_or_for_nothing_is_refused(flows: list[Any], sentence: str) -> None:
+    spec = {"flows": [{"name": name, "dependsOn": {"targets": targets}} for name, targets in flows]}
+    said = refusal(ADMISSION_RULES, api_object(JobFlow, "f", "ml", spec=spec))
+    assert said == (
+        'admission webhook "validatejobflow.volcano.sh" denied the request: ' + sentence if sentence else ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "sentence"),
+    [
+        ("c", {"schedule": "*/5 * * * *", "timeZone": "Europe/Berlin"}, ""),
+        ("c", {"schedule": "@every 1h30m"}, ""),
+        ("c", {"schedule": "@daily"}, ""),
+        ("c", {"schedule": ""}, "schedule is required, but got empty"),
+        ("c", {"schedule": "* * * *"}, "schedule is not a valid cron expression"),
+        ("c", {"schedule": "0 0 0 * * *"}, "schedule is not a valid cron expression"),
+        (
+            "c",
+            {"schedule": "TZ=UTC 0 * * * *"},
+            "schedule should not contain TZ or CRON_TZ, TZ should only be set in the timeZone field",
+        ),
+        ("c", {"schedule": "@hourly", "timeZone": ""}, "timeZone must be nil or non-empty string, got empty string"),
+        (
+            "c",
+            {"schedule": "@hourly", "timeZone": "Local"},
+            "timeZone can't be Local, and must be defined in https://www.iana.org/time-zones",
+        ),
+        ("c", {"schedule": "@hourly", "timeZone": "Mars/Crater"}, "invalid timeZone"),
+        ("c", {"schedule": "@hourly", "timeZone": "../etc"}, "unknown timeZone invalid timeZone"),
+        (
+            "c" * 53,
+            {"schedule": "@hourly"},
+            "cronJob name must be no more than 52 characters to accommodate job name suffix (max 63 total)",
+        ),
+    ],
+)
+def test_a_cron_job_that_could_never_run_is_refused(name: str, spec: dict[str, Any], sentence: str) -> None:
+    said = refusal(ADMISSION_RULES, api_object(CronJob, name, "ml", spec=spec))
+    assert said == (
+        'admission webhook "validatecronjob.volcano.sh" denied the request: ' + sentence if sentence else ""
+    )
+
+
+def test_a_hyper_node_has_members_and_patterns_that_compile() -> None:
+    denied = 'admission webhook "validatehypernodes.volcano.sh" denied the request: '
+    none = api_object(HyperNode, "h", spec={"tier": 1, "members": []})
+    assert refusal(ADMISSION_RULES, none) == denied + (
+        "spec.members: Invalid value: null: member must have at least one member"
+    )
+    members = [{"type": "Node", "selector": {"regexMatch": {"pattern": "node-("}}}]
+    broken = refusal(ADMISSION_RULES, api_object(HyperNode, "h", spec={"tier": 1, "members": members}))
+    assert broken.startswith(
+        denied
+        + 'spec.members.selector.regexMatch.pattern: Invalid value: "node-(": member regexMatch pattern is invalid: '
+    )

@@ -1,0 +1,14 @@
+#!/bin/sh
+# Installs the Debian packages that more suites want. Run as root: `sudo make test-deps`.
+# Without them the suites that need them are skipped, each with its reason.
+set -eu
+if [ "$(id -u)" != 0 ]; then
+    echo "test-deps installs Debian packages and needs root: run 'sudo make test-deps'" >&2
+    exit 1
+fi
+command -v apt-get >/dev/null || { echo "test-deps knows apt only; install kubectl, iproute2 and golang by hand" >&2; exit 1; }
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -q
+# iproute2: network namespaces in tests; procps: ps in the orphan tests; wrk: load for bench
+apt-get install -y -q --no-install-recommends iproute2 procps wrk openssl curl
+command -v kubectl >/dev/null || apt-get install -y -q --no-install-recommends kubernetes-client || echo "no kubectl: its suite will be skipped"
