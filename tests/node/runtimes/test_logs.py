@@ -93,3 +93,17 @@ def test_an_absent_or_empty_log_is_empty(tmp_path):
 def test_a_line_of_any_length_comes_back_whole(tmp_path, size):
     path = write(tmp_path, ("stdout", b"before\n"), ("stdout", b"x" * size), ("stdout", b"\nafter\n"))
     assert read(path, tail_lines=2) == b"x" * size + b"\nafter\n"
+
+
+def test_reading_begins_where_the_log_ended_at_the_call(tmp_path):
+    """A client that attaches and types at once must see the answer that came before the first read."""
+
+    async def told():
+        log = LogFile(str(tmp_path), "0.log", max_bytes=10**6, files=4)
+        log.write("stdout", b"before\n")
+        lines = read_log(tmp_path / "0.log", LogOptions(follow=True, tail_lines=0), lambda: False)
+        log.write("stdout", b"answer\n")
+        log.close()
+        return [piece async for piece in lines]
+
+    assert asyncio.run(told()) == [b"answer\n"]

@@ -21,15 +21,22 @@ CHUNK = 64 * 1024
 LINES_AT_ONCE = 1000
 
 
-async def read_log(path: Path, options: LogOptions, is_running: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """The lines asked for, joined into chunks; following ends when the container has ended and all is read."""
+def read_log(path: Path, options: LogOptions, is_running: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """The lines asked for, joined into chunks; following ends when the container has ended and all is read.
+
+    Where the reading begins is settled by the call, not by the first read: what is written in between is news.
+    """
     follower = _Follower(path)
+    if options.tail_lines is None:
+        return _read(follower, follower.backlog(), options, is_running)
+    return _read(follower, iter(follower.last_lines(options.tail_lines)), options, is_running)
+
+
+async def _read(
+    follower: "_Follower", stored: Iterator[bytes], options: LogOptions, is_running: Callable[[], bool]
+) -> AsyncIterator[bytes]:
     budget = _Budget(options.limit_bytes)
     try:
-        if options.tail_lines is None:
-            stored: Iterator[bytes] = follower.backlog()
-        else:
-            stored = iter(follower.last_lines(options.tail_lines))
         while pieces := list(islice(stored, LINES_AT_ONCE)):
             if data := budget.take(b"".join(render(raw, options) for raw in pieces)):
                 yield data
