@@ -128,10 +128,14 @@ class Cluster:
         """Tasks that hold a row."""
         return (task for task in self.tasks.values() if task.row >= 0)
 
-    def place(self, task: Task, row: int) -> None:
-        """Put a task on a row: amounts and tallies; the status is the caller's."""
+    def place(self, task: Task, row: int, devices: tuple[int, ...] = ()) -> None:
+        """Put a task on a row: amounts, devices (these, if any are named) and tallies; the status is the caller's."""
         assert task.row < 0, f"{task} is placed already"
-        self.nodes.take(row, task.shape.resources, task.shape.amounts)
+        shape = task.shape
+        self.nodes.take(row, shape.resources, shape.amounts)
+        if shape.gpu_milli:
+            task.devices = devices or self.nodes.devices.fullest(row, shape.gpu_milli)
+            self.nodes.devices.take(row, task.devices, shape.gpu_milli)
         self.settle(task, row)
 
     def settle(self, task: Task, row: int) -> None:
@@ -144,6 +148,9 @@ class Cluster:
         """Take a task off its row again."""
         assert task.row >= 0, f"{task} is not placed"
         self.nodes.give(task.row, task.shape.resources, task.shape.amounts)
+        if task.devices:
+            self.nodes.devices.give(task.row, task.devices, task.shape.gpu_milli)
+            task.devices = ()
         if task.matched:
             self.tallies.remove(task, task.row)
         task.row = -1

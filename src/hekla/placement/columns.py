@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hekla.placement.constraint import Taint
+from hekla.placement.devices.shares import GPU_MILLI, DeviceShares
 from hekla.placement.kernels import active
 
 IntArray = NDArray[np.int64]
@@ -62,6 +63,9 @@ class Nodes:
         self.is_live: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node] exists
         self.is_ready: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node]
         self.is_schedulable: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node]
+        self.devices = DeviceShares()
+        """What is left of each GPU, where GPUs are shared."""
+
         self.specs: list[NodeSpec | None] = []
         self.names: list[str] = []
         self.row_of: dict[str, int] = {}
@@ -271,6 +275,7 @@ class Nodes:
         present = self.allocatable[:, row] > 0
         self.inverse[:, row] = np.where(present, np.float32(1) / np.maximum(self.allocatable[:, row], 1), 0)
         active().take(*self.amounts(), all_resources, np.zeros_like(all_resources), row, 1)
+        self.devices.put(row, allocatable.get(GPU_MILLI, 0), self.rows)
         self.touch(row)
 
     def _set_facts(self, row: int, spec: NodeSpec) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from hekla.placement.columns import BoolArray
 from hekla.placement.constraint import Refusal
+from hekla.placement.devices.shares import GPU_MILLI
 from hekla.placement.framework import Filter, LiveFilter, Refused
 from hekla.placement.model import Task
 from hekla.placement.policy import Policy
@@ -108,6 +109,8 @@ def _insufficient(policy: Policy, task: Task) -> Iterator[Refused]:
     names = {index: name for name, index in nodes.resources.items()}
     for resource, amount in zip(shape.resources.tolist(), shape.amounts.tolist(), strict=True):
         lacking: BoolArray = nodes.idle[resource] < amount
+        if names[resource] == GPU_MILLI:
+            lacking = lacking | ~nodes.devices.fits(amount, nodes.rows)
         yield Refused(insufficient(names[resource]), lacking)
 
 

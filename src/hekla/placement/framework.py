@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
-from hekla.placement.columns import BoolArray, FloatArray, Nodes
+from hekla.placement.columns import BoolArray, FloatArray, IntArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
 from hekla.placement.model import Job, Queue, Task
 from hekla.placement.score import Score
@@ -198,6 +198,24 @@ class LiveScorer(Protocol):
 
     def score_live(self, nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
         """What it adds, times its weight: a plug-in's `weight` bounds what `score` and `score_live` add up to.  # [node]"""
+
+
+@runtime_checkable
+class RowScorer(Protocol):
+    """How much nodes are liked for what is left on them, in ways that no `Score` can say."""
+
+    weight: float
+
+    def score_rows(self, nodes: Nodes, shape: Shape, rows: IntArray) -> FloatArray:
+        """The score of these nodes; it holds until an amount in use there, or any node's facts, change.  # [row]"""
+
+
+@runtime_checkable
+class DeviceChoice(Protocol):
+    """Which GPU of a node goes to a pod that asks for a part of one?"""
+
+    def choose_device(self, nodes: Nodes, shape: Shape, row: int) -> int:
+        """Its number; it has room for the pod."""
 
 
 @runtime_checkable

@@ -82,7 +82,9 @@ class TaskSpec:
 class Task:
     """One pod, as the engine sees it."""
 
-    __slots__ = ("carriers", "job", "key", "matched", "order", "role_counts", "row", "shape", "spec", "status", "uid")
+    __slots__ = (
+        "carriers", "devices", "job", "key", "matched", "order", "role_counts", "row", "shape", "spec", "status", "uid",
+    )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, shape: "Shape") -> None:
         self.spec = spec
@@ -92,6 +94,9 @@ class Task:
         self.status = TaskStatus.PENDING
         self.row = -1
         """The node's row while the task is placed or assumed there; -1 otherwise."""
+
+        self.devices: tuple[int, ...] = ()
+        """Which GPUs of its node it has, where it asks for thousandths of them."""
 
         self.job: Job | None = None
         self.role_counts: list[int] = []

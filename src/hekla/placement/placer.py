@@ -13,7 +13,8 @@ import numpy as np
 
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import CPU, MEMORY, BoolArray, FloatArray, IdArray, IntArray, Nodes
-from hekla.placement.framework import Filter, LiveFilter, LiveScorer, NearScorer, Scorer
+from hekla.placement.devices.shares import WHOLE
+from hekla.placement.framework import DeviceChoice, Filter, LiveFilter, LiveScorer, NearScorer, RowScorer, Scorer
 from hekla.placement.kernels import BLOCK, active
 from hekla.placement.model import Task
 from hekla.placement.score import NEUTRAL
@@ -22,6 +23,8 @@ from hekla.placement.topology.venue import Venue, slots
 
 MOST_PROFILES, MOST_INDEXES = 512, 128
 """How many are kept; the one unused for longest makes room."""
+
+MOST_ROW_SCORES_BYTES = 64 << 20
 
 
 @dataclass(slots=True)
@@ -59,6 +62,17 @@ class Index:
     position: int = 0
 
 
+@dataclass(slots=True)
+class RowScores:
+    """What a row scorer said of all nodes for one shape, right up to a position in the log of changes."""
+
+    shape: Shape  # held, so that its id stays its own
+    values: FloatArray  # [node]
+    version: int
+    epoch: int
+    position: int
+
+
 class Placer:
     """Places tasks of one cluster by the opinions of one set of plug-ins."""
 
@@ -68,7 +82,10 @@ class Placer:
         self._live_filters = [p for p in plugins if isinstance(p, LiveFilter)]
         self._scorers = [p for p in plugins if isinstance(p, Scorer)]
         self._live_scorers = [p for p in plugins if isinstance(p, LiveScorer)]
+        self._row_scorers = [p for p in plugins if isinstance(p, RowScorer)]
         self._near_scorers = [p for p in plugins if isinstance(p, NearScorer)]
+        self._device_choice = next((p for p in plugins if isinstance(p, DeviceChoice)), None)
+        self._row_scores: OrderedDict[tuple[int, int], RowScores] = OrderedDict()
         self._profiles: OrderedDict[object, Profile] = OrderedDict()
         self._indexes: OrderedDict[int, tuple[Shape, Index]] = OrderedDict()
         self._scratch: IdArray = np.zeros(0, np.int32)
@@ -76,12 +93,19 @@ class Placer:
     def place(self, task: Task, venue: Venue | None = None) -> int:
         """Take the best node for a task, of a venue where one is given; its row, or -1. The caller settles the task."""
         shape = task.shape
-        if task.carriers or not shape.constraints.is_local:
+        if self.goes_one_by_one(task):
             return self._place_live(task, venue)
         shape.uses += 1
         if venue is None and shape.uses == 1 and not self._heeds_domains:
             return self._place_once(shape)
         return next(iter(self.place_run(shape, 1, venue)), -1)
+
+    def goes_one_by_one(self, task: Task) -> bool:
+        """Whether every placement changes more than the kernels know of: pods that run there, or single devices."""
+        shape = task.shape
+        if self._row_scorers or shape.gpu_milli:
+            return True
+        return bool(task.carriers) or not shape.constraints.is_local
 
     def place_run(self, shape: Shape, count: int, venue: Venue | None = None) -> Sequence[int]:
         """Take the best nodes for up to `count` tasks of one shape, one after the other; the rows that were found."""
@@ -101,7 +125,9 @@ class Placer:
 
     def slots(self, shape: Shape) -> IntArray:
         """How many tasks of a shape each node has room for, the pods that run there aside.  # [node]"""
-        return slots(self.cluster.nodes.idle, shape.resources, shape.amounts, self._profile(shape).ok)
+        nodes = self.cluster.nodes
+        room = slots(nodes.idle, shape.resources, shape.amounts, self._profile(shape).ok)
+        return np.minimum(room, nodes.devices.slots(shape.gpu_milli, nodes.rows)) if shape.gpu_milli else room
 
     def scores(self, task: Task, venue: Venue | None = None) -> IdArray:
         """The rounded score of every node, -1 where not feasible; for explanations and tests.  # [node]"""
@@ -128,9 +154,22 @@ class Placer:
         )
         if row >= 0:
             nodes.touch(row)
+            self._take_devices(task, row)
             if venue is not None:
                 venue.settle(row)
         return row
+
+    def _take_devices(self, task: Task, row: int) -> None:
+        """Decide which GPUs of its node a task gets, where it asks for thousandths of them."""
+        shape, devices = task.shape, self.cluster.nodes.devices
+        if not shape.gpu_milli:
+            return
+        if self._device_choice is not None and shape.gpu_milli < WHOLE:
+            task.devices = (self._device_choice.choose_device(self.cluster.nodes, shape, row),)
+        else:
+            task.devices = devices.fullest(row, shape.gpu_milli)
+        devices.take(row, task.devices, shape.gpu_milli)
+        assert devices.left[task.devices, row].min() >= 0, f"{task} has a part of a GPU that is not free"
 
     @property
     def _heeds_domains(self) -> bool:
@@ -258,6 +297,10 @@ class Placer:
         program = self._program(task.shape)
         profile, nodes, tallies = program.profile, self.cluster.nodes, self.cluster.tallies
         ok, base = profile.ok.copy(), profile.base.copy()
+        if task.shape.gpu_milli:
+            ok &= nodes.devices.fits(task.shape.gpu_milli, nodes.rows)
+        for rows in self._row_scorers:
+            base += self._scored_rows(rows, task.shape) * np.float32(rows.weight / profile.total_weight)
         for plugin in self._live_filters:
             for refused in plugin.refuse_live(nodes, tallies, task):
                 ok &= ~refused.rows
@@ -267,6 +310,30 @@ class Placer:
                 base += liked / np.float32(profile.total_weight)
         live = replace(profile, ok=ok, base=base)
         return Program(live, program.adding, program.balance)
+
+    def _scored_rows(self, plugin: RowScorer, shape: Shape) -> FloatArray:
+        """What a row scorer says of all nodes, asked again only about those that changed."""
+        nodes, key = self.cluster.nodes, (id(plugin), id(shape))
+        known = self._row_scores.get(key)
+        changes = nodes.log_length - known.position if known is not None else 0
+        is_void = known is None or known.version != nodes.version or known.epoch != nodes.log_epoch
+        if known is None or is_void or changes > nodes.height:
+            known = self._row_scores[key] = RowScores(shape, np.zeros(nodes.rows, np.float32), nodes.version, 0, 0)
+            rows = np.flatnonzero(nodes.is_live)
+            self._forget_row_scores()
+        else:
+            self._row_scores.move_to_end(key)
+            rows = np.unique(nodes.log[known.position : nodes.log_length]).astype(np.int64)
+        if len(rows):
+            known.values[rows] = plugin.score_rows(nodes, shape, rows)
+        known.epoch, known.position = nodes.log_epoch, nodes.log_length
+        return known.values
+
+    def _forget_row_scores(self) -> None:
+        """Keep as many as the bound on memory allows; the ones unused for longest make room."""
+        most = max(16, MOST_ROW_SCORES_BYTES // (4 * self.cluster.nodes.rows))
+        while len(self._row_scores) > most:
+            self._row_scores.popitem(last=False)
 
     def _profile(self, shape: Shape) -> Profile:
         profile = self._profiles.get(shape.kind)
@@ -280,7 +347,7 @@ class Placer:
 
     def _new_profile(self, shape: Shape) -> Profile:
         nodes = self.cluster.nodes
-        total_weight = sum(plugin.weight for plugin in self._scorers) or 1.0
+        total_weight = sum(p.weight for p in self._scorers) + sum(p.weight for p in self._row_scorers) or 1.0
         ok = self._allowed(nodes, shape)
         score = NEUTRAL
         for plugin in self._scorers:

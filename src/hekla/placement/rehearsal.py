@@ -73,16 +73,16 @@ class Rehearsal:
     def without(self, uid: str) -> Iterator[None]:
         """The cluster as it would be if a job had ended: its tasks have succeeded and hold nothing."""
         job = self.job(uid)
-        placed = [(task, task.row, task.status) for task in job.tasks.values() if task.row >= 0]
-        for task, _, _ in placed:
+        placed = [(task, task.row, task.devices, task.status) for task in job.tasks.values() if task.row >= 0]
+        for task, _, _, _ in placed:
             self.cluster.displace(task)
             job.move(task, TaskStatus.SUCCEEDED)
         try:
             yield
         finally:
-            for task, row, status in placed:
+            for task, row, devices, status in placed:
                 job.move(task, status)
-                self.cluster.place(task, row)
+                self.cluster.place(task, row, devices)
 
     @contextmanager
     def with_nodes(self, specs: Sequence[NodeSpec]) -> Iterator[None]:

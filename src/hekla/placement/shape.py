@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hekla.placement.columns import CPU, MEMORY, IntArray
 from hekla.placement.constraint import Constraints
+from hekla.placement.devices.shares import GPU_MILLI
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -34,8 +35,12 @@ class Shape:
     is_best_effort: bool = field(init=False)
     """Whether it asks for nothing but a place."""
 
+    gpu_milli: int = field(init=False)
+    """Thousandths of GPUs, of which it needs to be told which (`devices/shares.py`)."""
+
     def __post_init__(self) -> None:
         self.is_best_effort = len(self.amounts) <= 1
+        self.gpu_milli = self.request.get(GPU_MILLI, 0)
 
     def asks(self, resource: str) -> bool:
         """Whether it asks for some of this resource."""

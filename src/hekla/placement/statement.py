@@ -52,7 +52,7 @@ class Statement:
         if not tasks:
             return 0
         first = tasks[0]
-        if len(tasks) == 1 or first.carriers or not first.shape.constraints.is_local:
+        if len(tasks) == 1 or self._placer.goes_one_by_one(first):
             return self._one_by_one(tasks, venue)
         first.shape.uses += len(tasks)
         rows = self._placer.place_run(first.shape, len(tasks), venue)

@@ -13,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import NO_CONSTRAINTS, Constraints, Taint
+from hekla.placement.devices.shares import GPU_MILLI, WHOLE
 from hekla.placement.ledger import Account
 from hekla.placement.model import Job, JobPhase, JobSpec, Queue, Task, TaskSpec, TaskStatus
 from hekla.placement.policy import Policy
@@ -28,9 +31,9 @@ DEFAULT_PLUGINS = (("priority", "gang"), ("predicates", "nodeorder", "binpack"))
 
 
 def amounts(**wanted: float) -> dict[str, int]:
-    """`cpu` in cpus, `memory` in GiB, `gpu` for nvidia.com/gpu, others by their names and counted."""
-    units = {"cpu": 1000, "memory": GIB}
-    names = {"gpu": "nvidia.com/gpu"}
+    """`cpu` in cpus, `memory` in GiB, `gpu` for nvidia.com/gpu, `shared_gpu` in GPUs that may be shared, others by their names and counted."""
+    units = {"cpu": 1000, "memory": GIB, "shared_gpu": 1000}
+    names = {"gpu": "nvidia.com/gpu", "shared_gpu": GPU_MILLI}
     return {names.get(name, name): round(value * units.get(name, 1)) for name, value in wanted.items()}
 
 
@@ -148,6 +151,7 @@ def check(cluster: Cluster) -> None:
     for task in cluster.placed():
         expected[task.shape.resources, task.row] += task.shape.amounts
     assert (expected == nodes.used).all(), "amounts in use differ from what the placed tasks ask for"
+    _check_devices(cluster)
     _check_accounts(cluster)
     assert (nodes.idle == nodes.allocatable - nodes.used).all(), "idle is not what is left"
     for job in cluster.jobs.values():
@@ -155,6 +159,20 @@ def check(cluster: Cluster) -> None:
             assert job.statuses[status] == sum(1 for task in job.tasks.values() if task.status is status), (
                 f"{job} miscounts {status}"
             )
+
+
+def _check_devices(cluster: Cluster) -> None:
+    """Every part of a GPU that is held has a task that holds it."""
+    devices = cluster.nodes.devices
+    expected = devices.held * 0
+    for task in cluster.placed():
+        for device in task.devices:
+            expected[device, task.row] += task.shape.gpu_milli // len(task.devices)
+    assert (expected == devices.held).all(), "parts of GPUs in use differ from what the placed tasks have"
+    there = np.arange(devices.held.shape[0])[:, None] < devices.counts
+    assert (devices.left == np.where(there, WHOLE, 0) - devices.held).all(), (
+        "what is left of a GPU is not what is not held"
+    )
 
 
 def _check_accounts(cluster: Cluster) -> None:
