@@ -157,6 +157,7 @@ CALLED_BY_OTHERS = {
     "comment": "the router's side of server-sent events",
     "offered_subprotocols": "servers that stand on `wire` and choose a protocol",
     "reference_page": "tools/gen.py",
+    "metric_rows": "tools/gen.py",
     "diagram": "tools/gen.py draws the tables of life cycles",
     "from_int": "the inverse of to_int, by which the property tests judge it",
     "FAMILIES": "keeps the imports that declare the kinds",

@@ -7,10 +7,11 @@ cluster costs nothing. Cycles are cut into slices so that other tasks of the pro
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import structlog
+from prometheus_client import REGISTRY
 
 from hekla.api.core import Namespace, ResourceQuota
 from hekla.api.nodes import Node
@@ -27,16 +28,18 @@ from hekla.kube.events import EventRecorder
 from hekla.kube.execute import Executor
 from hekla.kube.informer import Informers
 from hekla.placement.cluster import ROOT_QUEUE, Cluster
-from hekla.placement.model import JobPhase
+from hekla.placement.model import Job, JobPhase, Task
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.scheduler.binder import Binder
 from hekla.scheduler.configuration import Configuration
+from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.queue_status import PAUSE_S, queue_commands
 from hekla.scheduler.reload import LiveConfiguration
 from hekla.scheduler.reports import PATIENCE_S, Reports
 from hekla.scheduler.settings import SchedulerSettings
+from hekla.scheduler.timed_session import TimedSession
 from hekla.scheduler.warmup import WORTH_IT_NODES, warm_up
 from hekla.scheduler.writer import StatusWriter
 
@@ -71,9 +74,11 @@ class BatchScheduler:
         self._idle = asyncio.Event()
         self._is_large = asyncio.Event()
         self._reports = Reports(self.feed)
+        self.metrics = SchedulerMetrics(self)
         self._binder = Binder(
-            self._client, self.feed, self._events, wake=self._wake.set, at_once=self.settings.binds_at_once
-        )
+            self._client, self.feed, self._events, wake=self._wake.set, at_once=self.settings.binds_at_once,
+            on_settled=self._on_settled,
+        )  # fmt: skip
         self._writer = StatusWriter(Executor(self._client, self._events), on_refused=self._retell)
         self._live = LiveConfiguration(
             self.settings.configuration, file=self.settings.configuration_file, on_change=self._reconfigure,
@@ -89,7 +94,7 @@ class BatchScheduler:
     async def run(self) -> None:
         """Schedule until cancelled."""
         await self._make_queues()
-        async with asyncio.TaskGroup() as tasks:
+        async with _registered(self.metrics), asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run(), name="scheduler events")
             tasks.create_task(self._warm_up(), name="kernel warm-up")
             tasks.create_task(self._writer.run(), name="scheduler writer")
@@ -132,13 +137,17 @@ class BatchScheduler:
         """The time by which cycles decide."""
         return self._clock.elapsed_s()
 
+    def wall_s(self) -> float:
+        """The time in which objects say when they were created."""
+        return self._clock.now().timestamp()
+
     # How it is done
 
     def _put_to_work(self, configuration: Configuration) -> None:
         """Decide by a configuration from the next cycle on."""
         self.policy = Policy(self.cluster, configuration.tiers, configuration.arguments)
         # found once: finding one looks through the plug-in folders, 3 % of a busy scheduler's time
-        self._actions = tuple(action_named(name) for name in configuration.actions)
+        self._actions = tuple((name, action_named(name)) for name in configuration.actions)
 
     def _reconfigure(self) -> None:
         self._put_to_work(self._live.current)
@@ -176,6 +185,7 @@ class BatchScheduler:
             handle(old, new)
             if new is None and old is not None:
                 self._reports.forget(old.metadata.uid)
+                self.metrics.forget(old.metadata.uid)
             self._idle.clear()
             self._wake.set()
 
@@ -186,6 +196,7 @@ class BatchScheduler:
             self.cycle()
         except Exception:  # a task boundary: one object that breaks a cycle must not stop all scheduling
             log.exception("cycle failed")
+            self.metrics.on_failed_cycle()
             await asyncio.sleep(1.0)
             self._wake.set()
         if not self._wake.is_set():
@@ -194,18 +205,29 @@ class BatchScheduler:
     def cycle(self) -> None:
         """One cycle, or one slice of it: decide, hand over binds, tell the others why they wait."""
         self.cycles += 1
-        elapsed_s = self._clock.elapsed_s
-        end = elapsed_s() + self.settings.slice_s
-        wall_s = self._clock.now().timestamp()
-        session = Session(self.policy, now=elapsed_s(), wall_s=wall_s, has_time=lambda: elapsed_s() < end)
+        elapsed_s, metrics = self._clock.elapsed_s, self.metrics
+        begun_s = elapsed_s()
+        end = begun_s + self.settings.slice_s
+        session = TimedSession(
+            self.policy, now=begun_s, wall_s=self.wall_s(), has_time=lambda: elapsed_s() < end, elapsed_s=elapsed_s,
+            on_opened=metrics.on_plugin,
+        )  # fmt: skip
         self._admit_all_without_enqueue()
         touched, self.feed.dirty = self.feed.dirty, set()
-        for action in self._actions:
+        metrics.on_session(session, elapsed_s() - begun_s)
+        placed: dict[str, Job] = {}
+        for name, action in self._actions:
+            action_begun_s = elapsed_s()
             for bind in action(session):
+                metrics.on_decided(bind.task, action_begun_s)
                 self._binder.submit(bind)
                 assert bind.task.job is not None
-                touched.add(bind.task.job.uid)
-        touched |= session.failures.keys() | session.refusals.keys() | {job.uid for job in session.admitted}
+                placed[bind.task.job.uid] = bind.task.job
+            metrics.on_action(name, elapsed_s() - action_begun_s)
+        touched |= placed.keys() | session.failures.keys() | session.refusals.keys()
+        touched |= {job.uid for job in session.admitted}
+        metrics.on_placed(placed.values(), session.wall_s)
+        metrics.on_cycle(session, elapsed_s() - begun_s)
         self._report(session, touched)
         self._tell_faults()
         if session.is_cut_short:
@@ -217,6 +239,9 @@ class BatchScheduler:
         if self._reports.look_again:
             again, self._reports.look_again = self._reports.look_again, set()
             asyncio.get_running_loop().call_later(PATIENCE_S, self._look_at, again)
+
+    def _on_settled(self, task: Task, is_bound: bool) -> None:
+        self.metrics.on_settled(task, self.now_s(), self.wall_s(), is_bound=is_bound)
 
     def _set_alarm(self, session: Session) -> None:
         """Have a cycle run when time alone will change a decision."""
@@ -298,3 +323,13 @@ class BatchScheduler:
                 # Volcano's kinds may be installed a moment after us.
                 log.warning("queue not made", queue=document["metadata"]["name"], error=str(error))
                 await asyncio.sleep(1.0)
+
+
+@contextlib.asynccontextmanager
+async def _registered(metrics: SchedulerMetrics) -> AsyncIterator[None]:
+    """Have /metrics tell these numbers for the length of a block."""
+    REGISTRY.register(metrics)
+    try:
+        yield
+    finally:
+        REGISTRY.unregister(metrics)

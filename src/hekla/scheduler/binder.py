@@ -40,13 +40,15 @@ class Binder:
     """Binds what was decided."""
 
     def __init__(
-        self, client: Client, feed: ClusterFeed, events: EventSink, *, wake: Callable[[], None], at_once: int = AT_ONCE
-    ) -> None:
+        self, client: Client, feed: ClusterFeed, events: EventSink, *, wake: Callable[[], None], at_once: int = AT_ONCE,
+        on_settled: Callable[[Task, bool], None] = lambda task, is_bound: None,
+    ) -> None:  # fmt: skip
         self._client = client
         self._feed = feed
         self._events = events
         self._wake = wake
         self._at_once = at_once
+        self._on_settled = on_settled
         self._waiting: deque[Bind] = deque()
         self._claims_changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,6 +101,7 @@ class Binder:
             self._undo(bind, error)
             return
         self.bound += 1
+        self._on_settled(bind.task, True)
         meta = pod.metadata
         target = Target(kind=Pod, name=meta.name, namespace=meta.namespace, uid=meta.uid)
         self._events.record(Event(target, "Scheduled", f"Successfully assigned {bind.task.key} to {bind.node}"))
@@ -150,6 +153,7 @@ class Binder:
 
     def _undo(self, bind: Bind, error: Exception) -> None:
         """Free the room again and let the job try later, each time a little later."""
+        self._on_settled(bind.task, False)
         task = self._feed.cluster.tasks.get(bind.task.uid)
         if task is None or task.status is not TaskStatus.BINDING:
             return  # the pod is gone, or its own events have told where it is

@@ -1,0 +1,263 @@
+"""What the scheduler counts and measures, under Volcano's names and Hekla's own.
+
+A cycle pays for additions only (`measured.py`); what can be read off the cluster is read when /metrics is asked for
+(`gauges.py`). docs/reference/metrics.md is written from these families.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import Metric
+
+from hekla.placement.model import Job, Task
+from hekla.placement.session import Session
+from hekla.scheduler.gauges import GAUGES, read_gauges
+from hekla.scheduler.measured import Family, Tally, metric
+
+if TYPE_CHECKING:
+    from hekla.scheduler.batch import BatchScheduler
+
+_FINE = (0.1, 0.25, 0.5, 1.0, 2.5)
+"""Below Volcano's first bucket: most of our cycles end there."""
+
+_MS = (*_FINE, *(5.0 * 2**n for n in range(15)))
+_WAIT_MS = tuple(32.0 * 2**n for n in range(16))
+
+CYCLE = Family(
+    "volcano_e2e_scheduling_latency_milliseconds",
+    "histogram",
+    "How long a scheduling cycle took, or one slice of it.",
+    (),
+    _MS,
+)
+OPEN_SESSION = Family(
+    "volcano_open_session_duration_milliseconds", "histogram", "How long it took to open a cycle's session.", (), _MS
+)
+ACTION = Family(
+    "volcano_action_scheduling_latency_milliseconds",
+    "histogram",
+    "How long an action took in one cycle.",
+    ("action",),
+    _MS,
+)
+PLUGIN = Family(
+    "volcano_plugin_scheduling_latency_milliseconds",
+    "histogram",
+    "How long a plug-in took for what it computes once per cycle.",
+    ("plugin", "OnSession"),
+    _MS,
+)
+POD_WAIT = Family(
+    "volcano_task_scheduling_latency_milliseconds",
+    "histogram",
+    "From a pod's creation until its binding was durable.",
+    (),
+    _WAIT_MS,
+)
+STAGE = Family(
+    "volcano_scheduling_stage_duration_milliseconds",
+    "histogram",
+    "From the decision about a pod until its binding was durable (stage Bind).",
+    ("stage",),
+    _MS,
+)
+JOB_WAIT = Family(
+    "volcano_e2e_job_scheduling_latency_milliseconds",
+    "histogram",
+    "From a job's creation until its first pods were given nodes.",
+    (),
+    _WAIT_MS,
+)
+ATTEMPTS = Family(
+    "volcano_schedule_attempts_total",
+    "counter",
+    "Outcomes of attempts to place pods: Success, Failure (no room) or Error (the binding was refused).",
+    ("result",),
+)
+PREEMPTIONS = Family(
+    "volcano_total_preemption_attempts",
+    "untyped",
+    "Cycles in which preempt, reclaim or a gang action evicted for a waiting pod; it only grows.",
+)
+TRANSACTIONS = Family(
+    "volcano_eviction_transactions_total",
+    "counter",
+    "Sets of evictions that were decided together for one waiting job.",
+    ("action",),
+)
+
+CYCLES = Family(
+    "hekla_scheduler_cycles_total",
+    "counter",
+    "Cycles, by whether one ended by itself, was cut to let others have their turn, or failed.",
+    ("end",),
+)
+UNSCHEDULABLE = Family(
+    "hekla_unschedulable_total",
+    "counter",
+    "Attempts that found no room for a job, by the reason that most nodes gave.",
+    ("reason",),
+)
+EVICTIONS = Family(
+    "hekla_evictions_total",
+    "counter",
+    "Evictions by the action that decided them and what became of them: done, gone (already), refused.",
+    ("reason", "outcome"),
+)
+LOST_WORK = Family(
+    "hekla_evicted_seconds_total",
+    "counter",
+    "Run time of the evicted pods since they started or last saved their work.",
+    ("reason",),
+)
+REFUSED = Family(
+    "hekla_turned_away_total",
+    "counter",
+    "Times that a job was turned away without looking at nodes, by reason.",
+    ("reason",),
+)
+
+COUNTED = (
+    CYCLE, OPEN_SESSION, ACTION, PLUGIN, POD_WAIT, STAGE, JOB_WAIT, ATTEMPTS, PREEMPTIONS, TRANSACTIONS, CYCLES,
+    UNSCHEDULABLE, REFUSED, EVICTIONS, LOST_WORK,
+)  # fmt: skip
+
+JOB_DURATION = Family(
+    "volcano_e2e_job_scheduling_duration",
+    "gauge",
+    "Milliseconds from a job's creation until its first pods were given nodes.",
+    ("job_name", "queue", "job_namespace"),
+)
+JOB_START = Family(
+    "volcano_e2e_job_scheduling_start_time",
+    "gauge",
+    "When a job was created, in seconds since 1970.",
+    ("job_name", "queue", "job_namespace"),
+)
+JOB_LAST = Family(
+    "volcano_e2e_job_scheduling_last_time",
+    "gauge",
+    "When pods of a job were last given nodes, in seconds since 1970.",
+    ("job_name", "queue", "job_namespace"),
+)
+OF_JOBS = (JOB_DURATION, JOB_START, JOB_LAST)
+
+METRICS = (*COUNTED, *OF_JOBS, *GAUGES)
+
+MOST_JOBS = 1000
+"""Jobs that have series of their own: those that were given nodes last, and those that have waited longest."""
+
+JobKey = tuple[str, str, str]
+
+
+class SchedulerMetrics:
+    """One scheduler's numbers; a collector for Prometheus' registry."""
+
+    def __init__(self, scheduler: "BatchScheduler") -> None:
+        self._scheduler = scheduler
+        self.tally = Tally()
+        self.reasons: dict[str, str] = {}
+        """By uid of a job, why it last found no room or was turned away."""
+
+        self._jobs: OrderedDict[JobKey, tuple[float, float, float]] = OrderedDict()
+        """By name, queue and namespace: duration, start and last time, the newest at the end."""
+
+        self._decided: dict[str, float] = {}
+        """By uid of a pod whose binding is under way, when it was decided."""
+
+    # What a cycle tells
+
+    def on_session(self, session: Session, took_s: float) -> None:
+        """A session was opened."""
+        self.tally.observe(OPEN_SESSION, took_s * 1000)
+
+    def on_action(self, action: str, took_s: float) -> None:
+        """An action has ended."""
+        self.tally.observe(ACTION, took_s * 1000, action)
+
+    def on_plugin(self, plugin: str, took_s: float) -> None:
+        """A plug-in has computed what it computes once per cycle."""
+        self.tally.observe(PLUGIN, took_s * 1000, plugin, "OnSessionOpen")
+
+    def on_decided(self, task: Task, now_s: float) -> None:
+        """A pod was given a node."""
+        self._decided[task.uid] = now_s
+
+    def on_placed(self, jobs: Iterable[Job], wall_s: float) -> None:
+        """Pods of these jobs were given nodes in the cycle that ends now."""
+        for job in jobs:
+            spec = job.spec
+            self.reasons.pop(job.uid, None)
+            key = (spec.name, spec.queue, spec.namespace)
+            before = self._jobs.pop(key, None)
+            if before is not None and before[1] == spec.created:
+                self._jobs[key] = (before[0], spec.created, wall_s)
+                continue
+            waited_ms = max(wall_s - spec.created, 0.0) * 1000
+            self._jobs[key] = (waited_ms, spec.created, wall_s)
+            self.tally.observe(JOB_WAIT, waited_ms)
+            if len(self._jobs) > MOST_JOBS:
+                self._jobs.popitem(last=False)
+
+    def on_cycle(self, session: Session, took_s: float) -> None:
+        """A cycle, or a slice of one, has ended."""
+        tally = self.tally
+        tally.observe(CYCLE, took_s * 1000)
+        tally.count(CYCLES, "cut" if session.is_cut_short else "done")
+        for uid, failure in session.failures.items():
+            reasons = failure.explanation.reasons
+            reason = reasons[0][0].code if reasons else "no-nodes"
+            tally.count(ATTEMPTS, "Failure")
+            tally.count(UNSCHEDULABLE, reason)
+            self.reasons[uid] = reason
+        for uid, refusal in session.refusals.items():
+            if uid not in session.failures:
+                tally.count(REFUSED, refusal.code)
+                self.reasons[uid] = refusal.code
+        if (
+            len(self.reasons) > 2 * len(session.cluster.jobs) + MOST_JOBS
+        ):  # lone pods: their jobs have uids of their own
+            self.reasons = {uid: why for uid, why in self.reasons.items() if uid in session.cluster.jobs}
+
+    def on_failed_cycle(self) -> None:
+        """A cycle has raised."""
+        self.tally.count(CYCLES, "failed")
+
+    def forget(self, uid: str) -> None:
+        """A pod or a PodGroup is gone."""
+        self._decided.pop(uid, None)
+        self.reasons.pop(uid, None)
+
+    # What the binder tells
+
+    def on_settled(self, task: Task, now_s: float, wall_s: float, *, is_bound: bool) -> None:
+        """A binding is durable, or was given up."""
+        decided_s = self._decided.pop(task.uid, None)
+        self.tally.count(ATTEMPTS, "Success" if is_bound else "Error")
+        if is_bound:
+            self.tally.observe(POD_WAIT, max(wall_s - task.spec.created, 0.0) * 1000)
+            if decided_s is not None:
+                self.tally.observe(STAGE, (now_s - decided_s) * 1000, "Bind")
+
+    # What Prometheus asks
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the registry need not guard the names, so that two schedulers may live in one process of tests."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, as they stand now."""
+        yield from self.tally.collect(COUNTED)
+        for place, family in enumerate(OF_JOBS):
+            yield metric(family, {key: values[place] for key, values in self._jobs.items()})
+        yield from read_gauges(self._scheduler, self.reasons, most_jobs=MOST_JOBS)
+
+
+def metric_rows() -> str:
+    """The rows of docs/reference/metrics.md, in order of name."""
+    rows = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
+    for family in sorted(METRICS, key=lambda family: family.name):
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        rows.append(f"| `{family.name}` | {family.kind} | {labels} | {family.help} |")
+    return "\n".join(rows)
