@@ -1,7 +1,7 @@
 """Declares actions: passes over the waiting jobs that yield decisions. The configuration file names them in order.
 
 @action
-def allocate(session: Session) -> Iterator[Bind]: ...
+def allocate(session: Session) -> Iterator[Decision]: ...
 """
 
 from collections.abc import Callable, Iterator
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hekla.placement.session import Session
-    from hekla.placement.statement import Bind
+    from hekla.placement.statement import Decision
 
-Action = Callable[["Session"], Iterator["Bind"]]
+Action = Callable[["Session"], Iterator["Decision"]]
 
 ACTIONS: dict[str, Action] = {}
 """Every action by its name; filled as `registry.py` imports the folder."""

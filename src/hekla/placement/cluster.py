@@ -5,19 +5,34 @@
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from hekla.placement.columns import Nodes, NodeSpec, facts_of
 from hekla.placement.constraint import Constraints
-from hekla.placement.model import HOLDS_NODE, Job, JobSpec, Lines, NamespaceQuota, Queue, Task, TaskSpec, TaskStatus
+from hekla.placement.model import (
+    HOLDS_NODE,
+    DisruptionBudget,
+    Job,
+    JobSpec,
+    Lines,
+    NamespaceQuota,
+    Queue,
+    Task,
+    TaskSpec,
+    TaskStatus,
+)
 from hekla.placement.shape import Shape
 from hekla.placement.tallies import Tallies, asked_by
 from hekla.placement.topology.topology import DomainSpec, Topology
 
 _OURS_TO_DECIDE = frozenset({TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED, TaskStatus.BINDING})
 """While its pod is pending, a task in one of these stands where we put it."""
+
+_UNAWARE = frozenset({TaskStatus.BOUND, TaskStatus.RUNNING})
+"""What a pod says of itself that has not heard yet that it is evicted."""
 
 FIRST_TALLIES = 256
 """Tallies that may be kept before anybody looks which of them are still asked for."""
@@ -42,6 +57,19 @@ class Cluster:
         self.namespace_quotas: dict[str, dict[str, NamespaceQuota]] = {}
         """By namespace and name; only those that bound all pods alike."""
 
+        self.budgets: dict[str, dict[str, DisruptionBudget]] = {}
+        """How much may be disrupted, by namespace and name."""
+
+        self.spent: Counter[tuple[str, str]] = Counter()
+        """What was evicted of budgets, by namespace and name, since they last reported."""
+
+        self.leaving: dict[str, Task] = {}
+        """Tasks that hold a row which is being freed, by uid."""
+
+        self.forsaken: dict[str, Task] = {}
+        """Tasks whose promised row is gone and who were not told yet, by uid; the next cycle tells them."""
+
+        self._looks_ahead = False
         self._takes_queues_as_tree = False
         self.gains = 0
         """Grows with every event that may let a waiting job fit: capacity freed, a node changed, demands relaxed."""
@@ -81,6 +109,9 @@ class Cluster:
         if row is None:
             return
         for task in [task for task in self.placed() if task.row == row]:
+            if task.is_claim:
+                self.forsake(task)
+                continue
             self._vacate(task)
             self._await_home(task, name)
         self.nodes.remove(name)
@@ -121,11 +152,12 @@ class Cluster:
         if task is None:
             return
         self._leave(task)
+        self.forsaken.pop(uid, None)
         if task.job is not None:
             task.job.remove(task)
 
     def placed(self) -> Iterator[Task]:
-        """Tasks that hold a row."""
+        """Tasks that hold a row, or are promised one."""
         return (task for task in self.tasks.values() if task.row >= 0)
 
     def place(self, task: Task, row: int, devices: tuple[int, ...] = ()) -> None:
@@ -147,13 +179,118 @@ class Cluster:
     def displace(self, task: Task) -> None:
         """Take a task off its row again."""
         assert task.row >= 0, f"{task} is not placed"
-        self.nodes.give(task.row, task.shape.resources, task.shape.amounts)
+        is_counted = not (task.is_leaving and self._looks_ahead)
+        if task.is_claim:
+            self.nodes.promise(task.row, task.shape.resources, task.shape.amounts, -1)
+            task.is_claim = False
+        else:
+            self._stop_leaving(task)
+            self.nodes.give(task.row, task.shape.resources, task.shape.amounts)
         if task.devices:
             self.nodes.devices.give(task.row, task.devices, task.shape.gpu_milli)
             task.devices = ()
-        if task.matched:
+        if task.matched and is_counted:
             self.tallies.remove(task, task.row)
         task.row = -1
+
+    # Room that is being freed
+
+    def claim(self, task: Task, row: int, now: float) -> None:
+        """Promise a task a row; the status is the caller's."""
+        assert task.row < 0, f"{task} is placed already"
+        self.nodes.promise(row, task.shape.resources, task.shape.amounts)
+        task.is_claim, task.promised_at = True, now
+        self.settle(task, row)
+
+    def forsake(self, task: Task) -> None:
+        """Give up a promised row: the task waits again, and is told so by the next cycle."""
+        assert task.is_claim
+        assert task.job is not None
+        self.displace(task)
+        task.job.move(task, TaskStatus.PENDING)
+        task.job.failed_at = -1
+        self.forsaken[task.uid] = task
+        self.gains += 1
+
+    def let_go(self, task: Task) -> None:
+        """Count what a task holds as being freed; the status is the caller's."""
+        assert task.row >= 0, f"{task} is not placed"
+        assert not task.is_leaving, f"{task} is leaving already"
+        self.nodes.release(task.row, task.shape.resources, task.shape.amounts)
+        task.is_leaving = True
+        self.leaving[task.uid] = task
+        if task.matched and self._looks_ahead:
+            self.tallies.remove(task, task.row)
+
+    def keep(self, task: Task) -> None:
+        """Undo `let_go`, to the bit; the status is the caller's."""
+        assert task.is_leaving, f"{task} is not leaving"
+        self._stop_leaving(task)
+        if task.matched and self._looks_ahead:
+            self.tallies.add(task, task.row)
+
+    def spare(self, task: Task) -> None:
+        """An eviction that we decided could not be carried out: the task stays, as its pod says."""
+        if task.evicted_at is not None and task.job is not None:
+            task.evicted_at = None
+            if task.status is TaskStatus.RELEASING and task.spec.status is not TaskStatus.RELEASING:
+                if task.is_leaving:
+                    self.keep(task)
+                task.job.move(task, task.spec.status)
+
+    @contextmanager
+    def looking_ahead(self) -> Iterator[None]:
+        """Inside, tallies count the pods as they will be when all who are leaving have left."""
+        assert not self._looks_ahead, "looking ahead already"
+        changes = self.tallies.changes
+        self._count_leaving(-1)
+        self._looks_ahead = True
+        try:
+            yield
+        finally:
+            self._looks_ahead = False
+            self._count_leaving(1)
+            self.tallies.changes = changes
+
+    def _count_leaving(self, sign: int) -> None:
+        for task in self.leaving.values():
+            if task.matched:
+                (self.tallies.add if sign > 0 else self.tallies.remove)(task, task.row)
+
+    def _stop_leaving(self, task: Task) -> None:
+        if task.is_leaving:
+            task.is_leaving = False
+            del self.leaving[task.uid]
+            self.nodes.release(task.row, task.shape.resources, task.shape.amounts, -1)
+
+    # Disruption budgets
+
+    def put_budget(self, budget: DisruptionBudget) -> None:
+        """Add a budget or bring it up to date; a report that is new counts what was evicted before it."""
+        of_namespace = self.budgets.setdefault(budget.namespace, {})
+        if of_namespace.get(budget.name) != budget:
+            of_namespace[budget.name] = budget
+            self.spent.pop((budget.namespace, budget.name), None)
+            self.gains += 1
+
+    def remove_budget(self, namespace: str, name: str) -> None:
+        """Forget a budget, and its namespace with the last one."""
+        of_namespace = self.budgets.get(namespace, {})
+        of_namespace.pop(name, None)
+        self.spent.pop((namespace, name), None)
+        if not of_namespace:
+            self.budgets.pop(namespace, None)
+
+    def budgets_of(self, task: Task) -> Iterable[DisruptionBudget]:
+        """The budgets that a task's eviction is charged to."""
+        spec = task.spec
+        budgets = self.budgets.get(spec.namespace)
+        return [b for b in budgets.values() if b.selector.matches(spec.namespace, spec.labels)] if budgets else ()
+
+    def spend(self, task: Task, number: int) -> None:
+        """Charge an eviction to the budgets of a task, or with -1 take that back."""
+        for budget in self.budgets_of(task):
+            self.spent[budget.namespace, budget.name] += number
 
     @property
     def held(self) -> dict[str, Counter[str]]:
@@ -276,9 +413,11 @@ class Cluster:
         assert job is not None
         if spec.status is TaskStatus.PENDING and task.status in _OURS_TO_DECIDE:
             return  # a new task is pending already; one that we assumed somewhere waits for the bind to be confirmed
+        if task.evicted_at is not None and spec.status in _UNAWARE and task.status is TaskStatus.RELEASING:
+            return  # we sent it away; its pod has not heard yet
         row = self.nodes.row_of.get(spec.node, -1)
         holds = spec.status in HOLDS_NODE
-        if task.row != row or not holds:
+        if task.row != row or not holds or task.is_claim:
             self._leave(task)
         if holds and task.row < 0:
             if row >= 0:
@@ -287,10 +426,18 @@ class Cluster:
                 self._await_home(task, spec.node)
         if task.status is not spec.status:
             job.move(task, spec.status)
+        if task.row >= 0 and (task.status is TaskStatus.RELEASING) != task.is_leaving:
+            if task.is_leaving:
+                self.keep(task)
+            else:
+                self.let_go(task)
+                self.gains += 1  # room for those who can wait for it
 
     def _occupy(self, task: Task, row: int) -> None:
         if task.row < 0:
             self.place(task, row)
+            if task.status is TaskStatus.RELEASING:
+                self.let_go(task)
 
     def _vacate(self, task: Task) -> None:
         if task.row >= 0:

@@ -3,6 +3,15 @@
 Amounts are `int64` in base units, so that taking and giving back restores every bit. `idle`, `share` and `inverse`
 follow from `allocatable` and `used` and are kept beside them because the kernels read nothing else. Every row whose
 amounts change is logged, so that cached scores are repaired row by row instead of being computed again.
+
+What is being freed, and who waits for it:
+
+    releasing    held by pods that are on their way out; they hold it until they are gone
+    pipelined    promised to pods that wait for it
+    reserved     max(0, pipelined - releasing): free already, and kept for those who were promised it
+    used         held by pods, and reserved
+    idle         allocatable - used: what anybody may have now
+    future idle  allocatable - held + releasing - pipelined: what may still be promised
 """
 
 import re
@@ -58,6 +67,9 @@ class Nodes:
         self.allocatable: IntArray = np.zeros(shape, np.int64)  # [resource, node]
         self.used: IntArray = np.zeros(shape, np.int64)  # [resource, node]
         self.idle: IntArray = np.zeros(shape, np.int64)  # [resource, node]
+        self.releasing: IntArray = np.zeros(shape, np.int64)  # [resource, node]
+        self.pipelined: IntArray = np.zeros(shape, np.int64)  # [resource, node]
+        self.reserved: IntArray = np.zeros(shape, np.int64)  # [resource, node] part of `used`
         self.share: FloatArray = np.zeros(shape, np.float32)  # [resource, node] used / allocatable
         self.inverse: FloatArray = np.zeros(shape, np.float32)  # [resource, node] 1 / allocatable, 0 where absent
         self.is_live: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node] exists
@@ -212,6 +224,30 @@ class Nodes:
         active().take(*self.amounts(), resources, amounts, row, -1)
         self.touch(row)
 
+    def release(self, row: int, resources: IntArray, amounts: IntArray, sign: int = 1) -> None:
+        """Note that what is in use on a node will be free before long; with sign -1, that it will not."""
+        self.releasing[resources, row] += sign * amounts
+        self._reserve(row, resources)
+
+    def promise(self, row: int, resources: IntArray, amounts: IntArray, sign: int = 1) -> None:
+        """Promise amounts that are free or being freed on a node; with sign -1, take the promise back."""
+        self.pipelined[resources, row] += sign * amounts
+        self._reserve(row, resources)
+
+    def future_idle(self) -> IntArray:
+        """What will be free when those who are leaving have left and all promises are kept.  # [resource, node]"""
+        return self.idle + self.reserved + self.releasing - self.pipelined
+
+    def _reserve(self, row: int, resources: IntArray) -> None:
+        """Keep from others what is promised and free already."""
+        wanted = np.maximum(self.pipelined[resources, row] - self.releasing[resources, row], 0)
+        change = wanted - self.reserved[resources, row]
+        if change.any():
+            self.reserved[resources, row] = wanted
+            self.take(row, resources, change)
+        else:
+            self.touch(row)
+
     def amounts(self) -> tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]:
         """The columns that kernels read and write, in their order."""
         return self.allocatable, self.used, self.idle, self.share, self.inverse
@@ -253,6 +289,9 @@ class Nodes:
     def _grow(self, *, resources: int, rows: int) -> None:
         self.allocatable, self.used, self.idle = (
             _enlarged(a, resources, rows) for a in (self.allocatable, self.used, self.idle)
+        )
+        self.releasing, self.pipelined, self.reserved = (
+            _enlarged(a, resources, rows) for a in (self.releasing, self.pipelined, self.reserved)
         )
         self.share, self.inverse = (_enlarged(a, resources, rows) for a in (self.share, self.inverse))
         self.is_live, self.is_ready, self.is_schedulable = (

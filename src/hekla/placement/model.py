@@ -77,13 +77,45 @@ class TaskSpec:
 
     node: str = ""
     status: TaskStatus = TaskStatus.PENDING
+    nominated: str = ""
+    """The node on which room is being made for it, as its pod remembers (`status.nominatedNodeName`)."""
+
+    preemption_never: bool = False
+    """Nobody is evicted for its sake (`preemptionPolicy: Never`)."""
+
+    is_preemptable: bool = True
+    """Whether it may be evicted for another (`volcano.sh/preemptable`)."""
+
+    scheduled_at: float | None = None
+    """When it was given its node (condition PodScheduled). This and the next two are times of the wall clock."""
+
+    started: float | None = None
+    """When it began to work."""
+
+    checkpointed: float | None = None
+    """When it last saved its work: what it did since would be lost."""
+
+    cooldown_s: float | None = None
+    """For so long after `scheduled_at` plug-in cdp lets nobody evict it; None leaves it to the plug-in."""
+
+    min_run_s: float = 0.0
+    """For so long after `started` nobody evicts it."""
+
+    grace_s: float = 30.0
+    """How long it may take to go once it is told to."""
+
+    def lost_work_s(self, wall_s: float) -> float:
+        """How many seconds of work would be lost if it was evicted now."""
+        since = max((at for at in (self.started, self.checkpointed) if at is not None), default=wall_s)
+        return max(wall_s - since, 0.0)
 
 
 class Task:
     """One pod, as the engine sees it."""
 
     __slots__ = (
-        "carriers", "devices", "job", "key", "matched", "order", "role_counts", "row", "shape", "spec", "status", "uid",
+        "carriers", "devices", "evicted_at", "is_claim", "is_leaving", "job", "key", "matched", "order", "promised_at",
+        "role_counts", "row", "shape", "spec", "status", "uid",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, shape: "Shape") -> None:
@@ -93,7 +125,19 @@ class Task:
         self.shape = shape
         self.status = TaskStatus.PENDING
         self.row = -1
-        """The node's row while the task is placed or assumed there; -1 otherwise."""
+        """The node's row while the task is placed, promised or assumed there; -1 otherwise."""
+
+        self.is_claim = False
+        """Whether the row is only promised: the task waits for the room to be free (status PIPELINED)."""
+
+        self.promised_at = 0.0
+        """When the row was promised, by the clock that cycles decide by."""
+
+        self.is_leaving = False
+        """Whether what it holds counts as being freed (status RELEASING)."""
+
+        self.evicted_at: float | None = None
+        """When we decided that it goes, by the clock that cycles decide by; its pod may not have heard yet."""
 
         self.devices: tuple[int, ...] = ()
         """Which GPUs of its node it has, where it asks for thousandths of them."""
@@ -180,6 +224,12 @@ class JobSpec:
     closeness: Closeness | None = None
     """How close the pods are to be."""
 
+    is_preemptable: bool | None = None
+    """Whether its pods may be evicted (`volcano.sh/preemptable` of the PodGroup); None says nothing."""
+
+    lineage: str = ""
+    """What a job is known by when it is made anew after an eviction: a lone pod's owner. Empty: its uid."""
+
     phase: JobPhase = JobPhase.INQUEUE
     has_group: bool = True
     """False for a pod without a PodGroup, which is a gang of one."""
@@ -193,7 +243,7 @@ class JobSpec:
 class Lines:
     """Which jobs wait for what, so that a cycle looks at those alone and not at every pod that runs."""
 
-    __slots__ = ("by_phase", "for_nodes", "ledger")
+    __slots__ = ("by_phase", "for_nodes", "ledger", "promised")
 
     def __init__(self) -> None:
         self.ledger = Ledger()
@@ -201,6 +251,9 @@ class Lines:
 
         self.for_nodes: dict[str, Job] = {}
         """Jobs with a pending task, by uid."""
+
+        self.promised: dict[str, Job] = {}
+        """Jobs with a pipelined task, by uid."""
 
         self.by_phase: dict[JobPhase, dict[str, Job]] = {phase: {} for phase in JobPhase}
         """Jobs that have a group, by phase and uid. Lone pods are not in it: they are always in."""
@@ -270,6 +323,7 @@ class Job:
         """Leave all lines: the job is no more."""
         self.lines.by_phase[self._phase].pop(self.uid, None)
         self.lines.for_nodes.pop(self.uid, None)
+        self.lines.promised.pop(self.uid, None)
 
     def add(self, task: Task) -> None:
         """Take a task in."""
@@ -400,12 +454,29 @@ class Job:
                 self.lines.for_nodes[self.uid] = self
             elif not self.statuses[status]:
                 self.lines.for_nodes.pop(self.uid, None)
+        elif status is TaskStatus.PIPELINED:
+            if self.statuses[status]:
+                self.lines.promised[self.uid] = self
+            else:
+                self.lines.promised.pop(self.uid, None)
         elif status in _READY:
             self.ready_count += change
 
     def __repr__(self) -> str:
         counts = {status.name: self.statuses[status] for status in TaskStatus if self.statuses[status]}
         return f"Job({self.key}, {self.phase}, {counts})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisruptionBudget:
+    """How many pods that a selector selects may be evicted at present (a PodDisruptionBudget)."""
+
+    name: str
+    namespace: str
+    selector: PodSelector
+    allowed: int = 0
+    revision: str = ""
+    """Changes with every report: what was evicted before the last one is counted in it."""
 
 
 @dataclass(frozen=True, kw_only=True)

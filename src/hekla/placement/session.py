@@ -101,7 +101,7 @@ class Session:
 
     def statement(self) -> Statement:
         """A new attempt."""
-        return Statement(self.cluster, self.policy.placer)
+        return Statement(self.cluster, self.policy.placer, now=self.now)
 
     def opened(self, plugin: Opens[T]) -> T:
         """What a plug-in computes once per session, computed when it is first asked for: idle cycles cost nothing."""

@@ -1,12 +1,12 @@
 """Trial changes to a session that stand or fall together.
 
     with session.statement() as statement:
-        statement.allocate(tasks)
+        statement.allocate(task)
         if session.is_ready(job):
             yield from statement.commit()
 
 Leaving the block without a commit takes everything back, to the bit: amounts are integers, and what follows from
-them is computed from them.
+them is computed from them. Who may be evicted for whom is decided elsewhere (`eviction.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from hekla.placement.cluster import Cluster
-from hekla.placement.model import Task, TaskStatus
+from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.placer import Placer
 from hekla.placement.topology.venue import Venue
 
@@ -27,16 +27,65 @@ class Bind(NamedTuple):
     node: str
 
 
-class Statement:
-    """One attempt. Reclaiming actions will add `evict` and `pipeline`; their undo belongs here, beside the others'."""
+class Evict(NamedTuple):
+    """A decision: this task leaves its node. It holds its room until its pod is gone (status RELEASING)."""
 
-    def __init__(self, cluster: Cluster, placer: Placer) -> None:
+    task: Task
+    node: str
+    reason: str
+    """A sentence: who needs the room, and by which right."""
+
+    preemptor: Job | None
+    """The job for whose sake it goes; None if for nobody's in particular."""
+
+    action: str = ""
+    """The action that decided so."""
+
+
+class Nominate(NamedTuple):
+    """A decision: room is being made on this node for this task. Row -1 and no node: the promise is off."""
+
+    task: Task
+    row: int
+    node: str
+
+
+Decision = Bind | Evict | Nominate
+"""What actions yield. Of one statement, evictions come first, then nominations, then binds."""
+
+
+class _Eviction(NamedTuple):
+    task: Task
+    before: TaskStatus
+    decision: Evict
+
+
+class _Promise(NamedTuple):
+    task: Task
+    evicted: bool
+
+
+class _Forsaken(NamedTuple):
+    task: Task
+    row: int
+    promised_at: float
+
+
+_Change = list[Task] | Sequence[Task] | _Eviction | _Promise | _Forsaken
+"""One thing done: a run of tasks placed, or one of the others."""
+
+
+class Statement:
+    """One attempt, as a list of changes, each of which knows how it is undone."""
+
+    def __init__(self, cluster: Cluster, placer: Placer, *, now: float = 0.0) -> None:
         self._cluster = cluster
         self._placer = placer
-        self._allocated: list[Task] = []
-        self._runs: list[Sequence[Task]] = []
-        """The same tasks in runs of one role, as they were placed."""
+        self._now = now
+        self._placed: list[Task] = []
+        """The tasks placed or promised a place so far."""
 
+        self._changes: list[_Change] = []
         self.is_committed = False
 
     def allocate(self, task: Task, venue: Venue | None = None) -> bool:
@@ -59,38 +108,125 @@ class Statement:
         self._settle_run(tasks[: len(rows)], rows)
         return len(rows)
 
+    def allocate_at(self, task: Task, row: int) -> None:
+        """Put a task on this row, where there must be room."""
+        assert task.job is not None
+        self._cluster.place(task, row)
+        task.job.move(task, TaskStatus.ALLOCATED)
+        self._placed.append(task)
+        self._changes.append([task])
+
+    def pipeline(self, task: Task, row: int, *, evicted: bool = False) -> None:
+        """Promise a task this row, where room is free or being freed; `evicted` says that somebody goes for it."""
+        assert task.job is not None
+        self._cluster.claim(task, row, self._now)
+        task.job.move(task, TaskStatus.PIPELINED)
+        self._placed.append(task)
+        self._changes.append(_Promise(task, evicted))
+
+    def forsake(self, task: Task) -> None:
+        """Give up the row that a task was promised: it waits again."""
+        assert task.job is not None
+        self._changes.append(_Forsaken(task, task.row, task.promised_at))
+        self._cluster.displace(task)
+        task.job.move(task, TaskStatus.PENDING)
+
+    def evict(self, task: Task, reason: str, preemptor: Job | None, action: str = "") -> None:
+        """Have a task leave its node."""
+        assert task.job is not None
+        node = self._cluster.nodes.names[task.row]
+        self._changes.append(_Eviction(task, task.status, Evict(task, node, reason, preemptor, action)))
+        self._cluster.let_go(task)
+        self._cluster.spend(task, 1)
+        task.job.move(task, TaskStatus.RELEASING)
+        task.evicted_at = self._now
+
     def __len__(self) -> int:
-        return len(self._allocated)
+        return len(self._placed)
 
     @property
     def placed(self) -> Sequence[Task]:
-        """The tasks placed so far."""
-        return self._allocated
+        """The tasks placed so far, or promised a place."""
+        return self._placed
 
-    def commit(self) -> Iterator[Bind]:
-        """Let the attempt stand: every task placed is now being bound."""
+    @property
+    def evictions(self) -> Sequence[Evict]:
+        """Who leaves, so far."""
+        return [change.decision for change in self._changes if isinstance(change, _Eviction)]
+
+    def commit(self) -> Iterator[Decision]:
+        """Let the attempt stand: evictions, then nominations, then binds of every task that has its room now.
+
+        Only who waits for somebody to leave is nominated: others find their room by themselves.
+        """
         self.is_committed = True
-        nodes = self._cluster.nodes
-        for run in self._runs:
-            assert run[0].job is not None
-            run[0].job.move_run(run, TaskStatus.BINDING)
-        names = nodes.names
-        return iter([Bind(task, task.row, names[task.row]) for task in self._allocated])
+        names, decisions = self._cluster.nodes.names, list[Decision](self.evictions)
+        promises = [change for change in self._changes if isinstance(change, _Promise)]
+        decisions += [Nominate(p.task, p.task.row, names[p.task.row]) for p in promises if p.evicted]
+        for change in self._changes:
+            if isinstance(change, _Forsaken) and not change.task.is_claim:
+                self._cluster.forsaken[change.task.uid] = change.task
+            if not isinstance(change, _Eviction | _Promise | _Forsaken):
+                assert change[0].job is not None
+                change[0].job.move_run(change, TaskStatus.BINDING)
+        decisions += [Bind(task, task.row, names[task.row]) for task in self._placed if not task.is_claim]
+        return iter(decisions)
+
+    def promise_all(self) -> None:
+        """Turn what was placed into promises: the job cannot start yet, and its room is kept until it can.
+
+        What was placed where room is free is then reserved there, so that nobody takes it meanwhile.
+        """
+        assert not self.evictions, "promises are made where somebody leaves already"
+        places = [(task, task.row) for task in self._placed]
+        self.back_to(0)
+        for task, row in places:
+            self.pipeline(task, row)
+
+    @property
+    def savepoint(self) -> int:
+        """Where the attempt stands, for `back_to_savepoint`."""
+        return len(self._changes)
 
     def discard(self) -> None:
         """Take everything back, last first."""
-        self.back_to(0)
+        self.back_to_savepoint(0)
 
     def back_to(self, length: int) -> None:
-        """Take back what was placed since so many tasks were."""
-        while len(self._allocated) > length:
-            run = self._runs.pop()
-            assert len(self._allocated) - len(run) >= length, "runs are taken back whole"
-            for task in reversed(run):
+        """Take back everything since so many tasks were placed."""
+        while len(self._placed) > length:
+            self._undo_last()
+        assert len(self._placed) == length, "runs are taken back whole"
+
+    def back_to_savepoint(self, savepoint: int) -> None:
+        """Take back everything since then."""
+        while len(self._changes) > savepoint:
+            self._undo_last()
+
+    def _undo_last(self) -> None:
+        change = self._changes.pop()
+        match change:
+            case _Eviction(task=task, before=before):
                 assert task.job is not None
-                self._cluster.displace(task)
-                task.job.move(task, TaskStatus.PENDING)
-            del self._allocated[len(self._allocated) - len(run) :]
+                task.evicted_at = None
+                task.job.move(task, before)
+                self._cluster.spend(task, -1)
+                self._cluster.keep(task)
+            case _Forsaken(task=task, row=row, promised_at=promised_at):
+                assert task.job is not None
+                self._cluster.claim(task, row, promised_at)
+                task.job.move(task, TaskStatus.PIPELINED)
+            case _Promise(task=task):
+                self._unplace([task])
+            case _:
+                self._unplace(change)
+
+    def _unplace(self, tasks: Sequence[Task]) -> None:
+        for task in reversed(tasks):
+            assert task.job is not None
+            self._cluster.displace(task)
+            task.job.move(task, TaskStatus.PENDING)
+        del self._placed[len(self._placed) - len(tasks) :]
 
     def _one_by_one(self, tasks: Sequence[Task], venue: Venue | None) -> int:
         for count, task in enumerate(tasks):
@@ -102,8 +238,8 @@ class Statement:
         assert task.job is not None
         self._cluster.settle(task, row)
         task.job.move(task, TaskStatus.ALLOCATED)
-        self._allocated.append(task)
-        self._runs.append([task])
+        self._placed.append(task)
+        self._changes.append([task])
 
     def _settle_run(self, tasks: Sequence[Task], rows: Sequence[int]) -> None:
         """The same for a run: counts change once, not once per task."""
@@ -116,8 +252,8 @@ class Statement:
             if task.matched:
                 tallies.add(task, row)
         job.move_run(tasks, TaskStatus.ALLOCATED)
-        self._allocated += tasks
-        self._runs.append(tasks)
+        self._placed += tasks
+        self._changes.append(tasks)
 
     def __enter__(self) -> Self:
         return self

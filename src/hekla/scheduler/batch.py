@@ -32,6 +32,7 @@ from hekla.placement.model import Job, JobPhase, Task
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
+from hekla.placement.statement import Bind
 from hekla.scheduler.binder import Binder
 from hekla.scheduler.configuration import Configuration
 from hekla.scheduler.metrics import SchedulerMetrics
@@ -218,11 +219,14 @@ class BatchScheduler:
         placed: dict[str, Job] = {}
         for name, action in self._actions:
             action_begun_s = elapsed_s()
-            for bind in action(session):
-                metrics.on_decided(bind.task, action_begun_s)
-                self._binder.submit(bind)
-                assert bind.task.job is not None
-                placed[bind.task.job.uid] = bind.task.job
+            for decision in action(session):
+                assert decision.task.job is not None
+                if not isinstance(decision, Bind):  # evictions and nominations have no writer yet
+                    touched.add(decision.task.job.uid)
+                    continue
+                metrics.on_decided(decision.task, action_begun_s)
+                self._binder.submit(decision)
+                placed[decision.task.job.uid] = decision.task.job
             metrics.on_action(name, elapsed_s() - action_begun_s)
         touched |= placed.keys() | session.failures.keys() | session.refusals.keys()
         touched |= {job.uid for job in session.admitted}

@@ -149,8 +149,10 @@ def check(cluster: Cluster) -> None:
     nodes = cluster.nodes
     expected = nodes.used * 0
     for task in cluster.placed():
-        expected[task.shape.resources, task.row] += task.shape.amounts
-    assert (expected == nodes.used).all(), "amounts in use differ from what the placed tasks ask for"
+        if not task.is_claim:
+            expected[task.shape.resources, task.row] += task.shape.amounts
+    assert (expected + nodes.reserved == nodes.used).all(), "amounts in use differ from what the placed tasks ask for"
+    _check_promises(cluster)
     _check_devices(cluster)
     _check_accounts(cluster)
     assert (nodes.idle == nodes.allocatable - nodes.used).all(), "idle is not what is left"
@@ -173,6 +175,20 @@ def _check_devices(cluster: Cluster) -> None:
     assert (devices.left == np.where(there, WHOLE, 0) - devices.held).all(), (
         "what is left of a GPU is not what is not held"
     )
+
+
+def _check_promises(cluster: Cluster) -> None:
+    """What is being freed, and promised, is what tasks are leaving with and wait for; nothing is promised twice."""
+    nodes = cluster.nodes
+    releasing, pipelined = nodes.used * 0, nodes.used * 0
+    for task in cluster.placed():
+        if task.is_claim or task.is_leaving:
+            (pipelined if task.is_claim else releasing)[task.shape.resources, task.row] += task.shape.amounts
+        assert task.is_claim == (task.status is TaskStatus.PIPELINED), f"{task} is told two things"
+        assert task.is_leaving == (task.status is TaskStatus.RELEASING), f"{task} is told two things"
+    assert (releasing == nodes.releasing).all(), "what is being freed differs from what leaving tasks hold"
+    assert (pipelined == nodes.pipelined).all(), "what is promised differs from what tasks wait for"
+    assert (nodes.reserved == (pipelined - releasing).clip(0)).all(), "promises are not kept"
 
 
 def _check_accounts(cluster: Cluster) -> None:

@@ -10,13 +10,13 @@ from hekla.placement.action import action
 from hekla.placement.filling import fill_places
 from hekla.placement.model import Job
 from hekla.placement.session import Session
-from hekla.placement.statement import Bind, Statement
+from hekla.placement.statement import Decision, Statement
 from hekla.placement.topology.gang import place_close
 from hekla.placement.turns import Turns
 
 
 @action
-def allocate(session: Session) -> Iterator[Bind]:
+def allocate(session: Session) -> Iterator[Decision]:
     """Place jobs in turn and yield the binds of those that became ready."""
     turns = Turns(session, (job for job in session.jobs_waiting() if session.is_worth_a_try(job)), heeds_shares=True)
     for job in turns:

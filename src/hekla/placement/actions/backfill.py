@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from hekla.placement.action import action
 from hekla.placement.model import Job
 from hekla.placement.session import Session
-from hekla.placement.statement import Bind
+from hekla.placement.statement import Decision
 from hekla.placement.turns import Turns
 
 
 @action
-def backfill(session: Session) -> Iterator[Bind]:
+def backfill(session: Session) -> Iterator[Decision]:
     """Place best-effort tasks one by one: they hold nothing, so a gang loses nothing by having some of them early."""
     for job in Turns(session, (job for job in session.jobs_waiting() if is_worth_a_try(session, job))):
         for task in session.in_task_order(task for task in job.pending() if task.is_best_effort):

@@ -11,12 +11,12 @@ from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Vote
 from hekla.placement.model import JobPhase
 from hekla.placement.session import Session
-from hekla.placement.statement import Bind
+from hekla.placement.statement import Decision
 from hekla.placement.turns import Turns
 
 
 @action
-def enqueue(session: Session) -> Iterator[Bind]:
+def enqueue(session: Session) -> Iterator[Decision]:
     """Move jobs from Pending to Inqueue; it binds nothing."""
     outside = list(session.cluster.lines.by_phase[JobPhase.PENDING].values())
     for job in Turns(session, (job for job in outside if session.is_admitted_to_queue(job))):
