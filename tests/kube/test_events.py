@@ -4,7 +4,7 @@ from hekla.api.core import ConfigMap
 from hekla.kube.api_client import ApiClient
 from hekla.kube.clock import LoopClock
 from hekla.kube.commands import Event, Target
-from hekla.kube.events import BURST, MAX_PENDING, EventRecorder
+from hekla.kube.events import AT_ONCE, BURST, MAX_PENDING, REST_PER_WRITE, EventRecorder
 from hekla.kube.in_process import InProcessTransport
 from hekla.testing import virtual_time
 from hekla.testing.server import api_server
@@ -86,3 +86,31 @@ def test_a_namespace_that_is_gone_costs_no_more_than_its_events():
         assert [one["reason"] for one in await events(client)] == ["Waiting"]
 
     run(scenario)
+
+
+def test_events_take_a_small_share_of_the_time_of_a_busy_owner_and_none_is_lost():
+    async def main():
+        async with api_server() as server:
+            client, busy = ApiClient(InProcessTransport(server.handle)), [True]
+            recorder = EventRecorder(client, LoopClock(), component="tester", is_busy=lambda: busy[0])
+            slow, taken = recorder._write_or_log, []
+
+            async def write(*event):
+                began_s = LoopClock().elapsed_s()
+                await asyncio.sleep(1)
+                await slow(*event)
+                taken.append(began_s)
+
+            recorder._write_or_log = write
+            task = asyncio.create_task(recorder.run())
+            for number in range(AT_ONCE * 3):
+                recorder.record(Event(target(f"c{number}"), "Odd", "told in time"))
+            await asyncio.sleep(1)
+            await asyncio.sleep(REST_PER_WRITE + 0.5)
+            busy[0] = False
+            await recorder.written()
+            assert sorted(set(taken)) == [taken[0], taken[0] + 1 + REST_PER_WRITE, taken[0] + 2 + REST_PER_WRITE]
+            assert len(await events(client)) == AT_ONCE * 3
+            task.cancel()
+
+    virtual_time.run(main())

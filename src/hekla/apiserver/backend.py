@@ -50,7 +50,7 @@ def random_suffix() -> str:
 
 def rfc3339(moment: datetime) -> str:
     """A time as objects carry it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).isoformat(timespec="seconds")[: -len("+00:00")] + "Z"
 
 
 @dataclass(eq=False)

@@ -1,12 +1,14 @@
 """Writes events about objects, so that `kubectl describe` tells what happened.
 
 One Event object per (object, type, reason, message), counted: its name is made from these, so that even another process
-counts on instead of starting anew. An object that provokes ever new messages is held to a few a minute.
+counts on instead of starting anew. An object that provokes ever new messages is held to a few a minute. Events never
+compete with the work that they tell of: while their owner is busy they are written in a small share of the time.
 """
 
 import asyncio
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -20,7 +22,13 @@ from hekla.kube.rate_limit import TokenBucket
 
 log = structlog.get_logger()
 
-MAX_PENDING = 4096
+MAX_PENDING = 16_384
+AT_ONCE = 16
+"""Events that are written together, so that they share a commit."""
+
+REST_PER_WRITE, CROWDED_REST_PER_WRITE = 9.0, 3.0
+"""While the owner is busy, how long to rest for every second of writing; less once half of what may wait does."""
+
 MAX_REMEMBERED = 4096
 BURST = 25
 REFILL_S = 300.0
@@ -39,10 +47,14 @@ class _Known:
 class EventRecorder:
     """Takes events at once and writes them in the background. `run` does the writing."""
 
-    def __init__(self, client: ApiClient, clock: Clock, *, component: str) -> None:
+    def __init__(
+        self, client: ApiClient, clock: Clock, *, component: str, is_busy: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`is_busy` says whether the owner has more urgent writes under way."""
         self._client = client
         self._clock = clock
         self._component = component
+        self._is_busy = is_busy
         self._pending: OrderedDict[tuple[Event, str], int] = OrderedDict()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._limits: OrderedDict[str, TokenBucket] = OrderedDict()
@@ -71,13 +83,24 @@ class EventRecorder:
             await self._wake.wait()
             self._wake.clear()
             while self._pending:
-                (event, component), times = self._pending.popitem(last=False)
-                await self._write_or_log(event, component, times)
+                began_s = self._clock.elapsed_s()
+                await asyncio.gather(*(self._write_or_log(*one) for one in self._next()))
+                if self._is_busy():
+                    await asyncio.sleep(self._rest_s(self._clock.elapsed_s() - began_s))
             self._idle.set()
 
     async def written(self) -> None:
         """Wait until everything recorded so far has been written."""
         await self._idle.wait()
+
+    def _next(self) -> list[tuple[Event, str, int]]:
+        """The oldest of those that wait."""
+        oldest = [self._pending.popitem(last=False) for _ in range(min(AT_ONCE, len(self._pending)))]
+        return [(event, component, times) for (event, component), times in oldest]
+
+    def _rest_s(self, wrote_s: float) -> float:
+        is_crowded = len(self._pending) > MAX_PENDING // 2
+        return wrote_s * (CROWDED_REST_PER_WRITE if is_crowded else REST_PER_WRITE)
 
     async def _write_or_log(self, event: Event, component: str, times: int) -> None:
         if not self._is_within_limit(event):

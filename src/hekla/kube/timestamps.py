@@ -5,12 +5,14 @@ from datetime import UTC, datetime
 
 def rfc3339(moment: datetime) -> str:
     """A moment as Kubernetes writes it in `metadata` and conditions: UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        moment.astimezone(UTC).isoformat(timespec="seconds")[: -len("+00:00")] + "Z"
+    )  # strftime takes ten times as long
 
 
 def rfc3339_micro(moment: datetime) -> str:
     """The same with microseconds, as leases and events.k8s.io write it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
 
 
 def parse_rfc3339(text: str | None) -> datetime | None:

@@ -70,7 +70,9 @@ class BatchScheduler:
         self._informers = informers
         self._client = informers.client
         self._clock = clock or SystemClock()
-        self._events = EventRecorder(self._client, self._clock, component=COMPONENT)
+        self._events = EventRecorder(
+            self._client, self._clock, component=COMPONENT, is_busy=lambda: self._binder.is_busy
+        )
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._is_large = asyncio.Event()

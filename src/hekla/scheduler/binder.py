@@ -29,6 +29,9 @@ AT_ONCE = 256
 ASKS = 5
 """How often a bind without an answer is asked again, with waits of 0.1 s, 0.2 s, 0.4 s..."""
 
+PAUSE_S = 0.05
+"""For how long after a bind others are still expected."""
+
 CLAIMS_PATIENCE_S = 600.0
 """How long a pod waits for its claims to be bound once its node is chosen (kube-scheduler's bindTimeoutSeconds)."""
 
@@ -53,6 +56,7 @@ class Binder:
         self._claims_changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[str, int] = {}
+        self._worked_at = -PAUSE_S
         self.bound = 0
         """Binds that succeeded."""
 
@@ -60,6 +64,11 @@ class Binder:
     def is_idle(self) -> bool:
         """Whether nothing is under way."""
         return not self._tasks and not self._waiting
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether binds are under way, or were a moment ago: between two cycles there is no time for other writes."""
+        return not self.is_idle or asyncio.get_running_loop().time() - self._worked_at < PAUSE_S
 
     def submit(self, bind: Bind) -> None:
         """Bind soon. What waits is bounded by the pods there are."""
@@ -101,6 +110,7 @@ class Binder:
             self._undo(bind, error)
             return
         self.bound += 1
+        self._worked_at = asyncio.get_running_loop().time()
         self._on_settled(bind.task, True)
         meta = pod.metadata
         target = Target(kind=Pod, name=meta.name, namespace=meta.namespace, uid=meta.uid)
