@@ -5,10 +5,9 @@ A Job's name holds the minute it was made for, so no time is served twice, not e
 
 import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-from croniter import CroniterError, croniter
 
 from hekla.api.meta import Document
 from hekla.controlplane.owning import controller_reference
@@ -17,6 +16,7 @@ from hekla.controlplane.views import CronJob, Job
 from hekla.kube.commands import Command, Create, Delete, Event, RequeueAfter, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.kube.timestamps import parse_rfc3339, rfc3339
+from hekla.lib.schedule import Due, ScheduleError, due
 
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 FINE_S = 0.2
@@ -34,33 +34,30 @@ def reconcile_cron_job(cron_job: CronJob, world: World, now: datetime) -> Iterat
     served = cron_job.status.last_schedule_time
     if not cron_job.spec.suspend:
         try:
-            due, following = _times(cron_job, now)
-        except (CroniterError, ZoneInfoNotFoundError, ValueError) as error:
+            asked = _asked(cron_job, now)
+        except (ScheduleError, ZoneInfoNotFoundError, ValueError) as error:
             message = f"spec.schedule {cron_job.spec.schedule!r} cannot be used: {error}"
             yield Event(target_of(cron_job), "UnparseableSchedule", message, "Warning")
             return
-        if due is not None:
-            yield from _start(cron_job, jobs, active, due)
+        if asked.at is not None:
+            yield from _start(cron_job, jobs, active, asked.at)
             if not (cron_job.spec.concurrency_policy == "Forbid" and active):
-                served = rfc3339(due)
-        yield RequeueAfter(max(1.0, (following - now).total_seconds() + FINE_S))
+                served = rfc3339(asked.at)
+        yield RequeueAfter(max(1.0, (asked.following - now).total_seconds() + FINE_S))
     yield from set_status(cron_job, _status(cron_job, jobs, active, served))
 
 
-def _times(cron_job: CronJob, now: datetime) -> tuple[datetime | None, datetime]:
-    """The last time that was missed, if any, and the next one."""
+def _asked(cron_job: CronJob, now: datetime) -> Due:
+    """What the schedule asks for: the last time that was missed, if any, and the next one."""
     zone = ZoneInfo(cron_job.spec.time_zone) if cron_job.spec.time_zone else UTC
     since = (
         parse_rfc3339(cron_job.status.last_schedule_time) or parse_rfc3339(cron_job.metadata.creation_timestamp) or now
     )
+    asked = due(cron_job.spec.schedule, zone, since=since, now=now)
     deadline_s = cron_job.spec.starting_deadline_seconds
-    if deadline_s is not None:
-        since = max(since, now - timedelta(seconds=deadline_s))
-    schedule = croniter(cron_job.spec.schedule, now.astimezone(zone), ret_type=datetime)
-    following: datetime = schedule.get_next(datetime)
-    previous: datetime = croniter(cron_job.spec.schedule, following, ret_type=datetime).get_prev(datetime)
-    is_due = since < previous <= now
-    return (previous.astimezone(UTC) if is_due else None), following
+    if deadline_s is not None and asked.at is not None and asked.at <= now - timedelta(seconds=deadline_s):
+        return replace(asked, at=None)
+    return asked
 
 
 def _start(cron_job: CronJob, jobs: Sequence[Job], active: Sequence[Job], due: datetime) -> Iterator[Command]:

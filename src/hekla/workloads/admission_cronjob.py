@@ -4,18 +4,15 @@ import re
 from collections.abc import Iterator
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from croniter import croniter
-
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.validation.names import qualified_name
-from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.lib.schedule import ScheduleError, check
 
 MAX_NAME = 52
 """A job's name is its CronJob's, a dash and ten digits; together they must fit 63."""
 
 _ZONE_PART = re.compile(r"[A-Za-z._0-9+\-]{1,14}")
-_WORDS = {"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"}
 
 
 def refuse_cron_job(request: AdmissionRequest, reader: Reader) -> str:
@@ -36,14 +33,11 @@ def _wrong_schedule(schedule: str) -> str:
 
 
 def _is_schedule(schedule: str) -> bool:
-    if schedule.startswith("@every "):
-        try:
-            return parse_duration(schedule.removeprefix("@every ").strip()).total_seconds() > 0
-        except DurationError:
-            return False
-    if schedule.startswith("@"):
-        return schedule in _WORDS
-    return len(schedule.split()) == 5 and croniter.is_valid(schedule)
+    try:
+        check(schedule)
+    except ScheduleError:
+        return False
+    return True
 
 
 def _wrong_zone(spec: Document) -> Iterator[str]:
