@@ -12,12 +12,14 @@ import msgspec
 from hekla.api.core import Namespace, ResourceQuota
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
+from hekla.api.policy import PodDisruptionBudget
 from hekla.api.scheduling import PriorityClass
 from hekla.api.selectors import LabelSelector
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from hekla.api.volcano import scheduling
 from hekla.api.volcano.scheduling import PodGroup
 from hekla.api.volcano.topology import HyperNode
+from hekla.dialects.eviction_terms import budget_of, course
 from hekla.dialects.kubernetes import group_name, node_spec, task_spec, task_status
 from hekla.dialects.node_terms import selects
 from hekla.dialects.pod_volumes import claim_names
@@ -130,6 +132,13 @@ class ClusterFeed:
         else:
             self.cluster.remove_namespace_quota(known.metadata.namespace, known.metadata.name)
 
+    def on_budget(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        """A disruption budget came, changed or went."""
+        if new is not None:
+            self.cluster.put_budget(budget_of(new))
+        elif old is not None:
+            self.cluster.remove_budget(old.metadata.namespace, old.metadata.name)
+
     def on_claim(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         """A claim came, changed or went: its pods may now be placed elsewhere, or at all."""
         claim = new or old
@@ -191,6 +200,14 @@ class ClusterFeed:
             return found.value if found is not None else 0
         return max((p.value for p in self._priorities.values() if p.global_default), default=0)
 
+    def preemption_policy(self, class_name: str) -> str:
+        """What a priority class says about evicting others; of the global default for "", else nothing."""
+        if class_name:
+            found = self._priorities.get(class_name)
+            return found.preemption_policy if found is not None else ""
+        default = max((p for p in self._priorities.values() if p.global_default), key=lambda p: p.value, default=None)
+        return default.preemption_policy if default is not None else ""
+
     # How it is done
 
     def is_ours(self, pod: Pod) -> bool:
@@ -232,14 +249,14 @@ class ClusterFeed:
         if task is None or task.job is None:
             self._put_pod(pod)
             return
-        job, status = task.job, task_status(pod)
-        if (task.spec.status, task.spec.node) == (status, pod.spec.node_name):
+        job, status, spec = task.job, task_status(pod), task.spec
+        if (spec.status, spec.node, spec.nominated) == (status, pod.spec.node_name, pod.status.nominated_node_name):
             return
         self.dirty.add(job.uid)
-        if job is self._others and task.spec.node != pod.spec.node_name:
+        if job is self._others and spec.node != pod.spec.node_name:
             self._put_pod(pod)
             return
-        self.cluster.put_state(task, status, pod.spec.node_name)
+        self.cluster.put_state(task, status, pod.spec.node_name, **course(pod))
 
     @staticmethod
     def _differs_in_state_only(old: Pod, new: Pod) -> bool:

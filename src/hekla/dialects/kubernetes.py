@@ -5,17 +5,17 @@
 """
 
 from collections import OrderedDict
-from datetime import datetime
-from functools import lru_cache
 
 import msgspec
 
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
+from hekla.dialects.eviction_terms import course, terms
 from hekla.dialects.pod_constraints import pod_constraints
 from hekla.dialects.pod_requests import amounts, pod_request
 from hekla.dialects.pod_volumes import claim_names
 from hekla.dialects.surroundings import Surroundings
+from hekla.dialects.timestamps import seconds
 from hekla.lib.quantity import QuantityError
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import Constraints, Effect, Refusal, Taint
@@ -64,6 +64,8 @@ def task_spec(pod: Pod, around: Surroundings) -> TaskSpec:
         is_gated=bool(pod.spec.scheduling_gates),
         node=pod.spec.node_name,
         status=task_status(pod),
+        **terms(pod, around),
+        **course(pod),
     )
 
 
@@ -114,15 +116,6 @@ def group_name(pod: Pod) -> str:
     """The PodGroup a pod belongs to; "" if to none."""
     annotations = pod.metadata.annotations
     return next((annotations[key] for key in GROUP_ANNOTATIONS if annotations.get(key)), "")
-
-
-@lru_cache(maxsize=65536)  # pods made together carry equal times
-def seconds(timestamp: str | None) -> float:
-    """A time of an object as seconds since 1970; 0 for none."""
-    try:
-        return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
-    except ValueError:
-        return 0.0
 
 
 def _priority(pod: Pod) -> int:

@@ -27,6 +27,9 @@ class Surroundings(Protocol):
     def priority(self, class_name: str) -> int:
         """The value of a priority class; of the global default for "", else 0."""
 
+    def preemption_policy(self, class_name: str) -> str:
+        """What a priority class says about evicting others; "" if nothing."""
+
 
 class EmptySurroundings:
     """Nothing around: for tests and for what-if questions about pods alone."""
@@ -54,3 +57,7 @@ class EmptySurroundings:
     def priority(self, class_name: str) -> int:
         """0."""
         return 0
+
+    def preemption_policy(self, class_name: str) -> str:
+        """Nothing."""
+        return ""

@@ -7,10 +7,11 @@ from hekla.api.pods import Pod
 from hekla.api.selectors import LabelSelector
 from hekla.api.volcano import scheduling
 from hekla.api.volcano.scheduling import PodGroup
-from hekla.dialects.kubernetes import seconds
+from hekla.dialects.eviction_terms import group_is_preemptable
 from hekla.dialects.node_terms import label_requirements
 from hekla.dialects.pod_requests import amount, amounts
 from hekla.dialects.surroundings import Surroundings
+from hekla.dialects.timestamps import seconds
 from hekla.dialects.topology import closeness
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.lib.quantity import QuantityError
@@ -37,6 +38,7 @@ def job_spec(group: PodGroup, around: Surroundings) -> JobSpec:
         min_resources=_minimum(group),
         quota_asked=quota_amounts(group.spec.min_resources or {}),
         closeness=closeness(spec.network_topology),
+        is_preemptable=group_is_preemptable(meta.annotations, meta.labels),
         phase=_phase(group.status.phase),
     )
 
@@ -51,6 +53,7 @@ def lone_pod(pod: Pod, *, queue: str = DEFAULT_QUEUE) -> JobSpec:
         priority=pod.spec.priority or 0,
         created=seconds(pod.metadata.creation_timestamp),
         phase=JobPhase.INQUEUE,
+        lineage=next((owner.uid for owner in pod.metadata.owner_references if owner.controller), ""),
         has_group=False,
     )
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from weakref import WeakValueDictionary
 
 from hekla.placement.columns import Nodes, NodeSpec, facts_of
@@ -141,9 +142,9 @@ class Cluster:
         self._follow(task, spec)
         return task
 
-    def put_state(self, task: Task, status: TaskStatus, node: str) -> None:
-        """Take over how a pod fares, where nothing else about it has changed."""
-        task.spec = replace(task.spec, status=status, node=node)
+    def put_state(self, task: Task, status: TaskStatus, node: str, **course: Any) -> None:
+        """Take over how a pod fares, where nothing else about it has changed: `nominated`, `scheduled_at`, `started`."""
+        task.spec = replace(task.spec, status=status, node=node, **course)
         self._follow(task, task.spec)
 
     def remove_task(self, uid: str) -> None:

@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY
 from hekla.api.core import Namespace, ResourceQuota
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
+from hekla.api.policy import PodDisruptionBudget
 from hekla.api.scheduling import PriorityClass
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from hekla.api.volcano.scheduling import PodGroup, Queue
@@ -164,8 +165,8 @@ class BatchScheduler:
         kinds: list[tuple[Any, Callable[[Any, Any], None]]] = [
             (PriorityClass, feed.on_priority_class), (Queue, feed.on_queue), (Namespace, feed.on_namespace),
             (ResourceQuota, feed.on_resource_quota), (StorageClass, feed.on_storage_class), (PersistentVolume, feed.on_volume),
-            (PersistentVolumeClaim, feed.on_claim), (Node, feed.on_node), (PodGroup, feed.on_pod_group),
-            (Pod, feed.on_pod),
+            (PersistentVolumeClaim, feed.on_claim), (Node, feed.on_node), (PodDisruptionBudget, feed.on_budget),
+            (PodGroup, feed.on_pod_group), (Pod, feed.on_pod),
         ]  # fmt: skip
         informers = [self._informers.of(kind) for kind, _ in kinds]
         for informer, (_, handle) in zip(informers, kinds, strict=True):
