@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.placement.constraint import HostPort, Constraints
+from hekla.placement.constraint import Constraints, HostPort
 from hekla.placement.model import TaskStatus
 from hekla.placement.session import Session
 from hekla.testing.cluster import World, check
@@ -67,10 +67,10 @@ def test_a_node_that_loses_gpus_keeps_the_books():
     assert world.schedule() == {}, "four are held of two, so one that ends frees nothing"
 
 
-@given(st.lists(PART, min_size=1, max_size=25), st.integers(1, 4), st.data())
+@given(st.lists(PART, min_size=1, max_size=25), st.integers(1, 4), st.booleans(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_no_gpu_is_overfull_and_all_comes_back(parts, gpus, data):
-    plugins = (("priority", "gang"), ("predicates", "binpack"))
+def test_no_gpu_is_overfull_and_all_comes_back(parts, gpus, uses_fgd, data):
+    plugins = (("priority", "gang"), ("predicates", "fgd" if uses_fgd else "binpack"))
     world = World(plugins=plugins)
     for number in range(3):
         world.node(f"n{number}", cpu=8, memory=64, shared_gpu=gpus)
@@ -86,7 +86,7 @@ def test_no_gpu_is_overfull_and_all_comes_back(parts, gpus, data):
         world.schedule()
         devices = world.cluster.nodes.devices
         assert (devices.left >= 0).all()
-        placed = [task for task in world.cluster.placed()]
+        placed = list(world.cluster.placed())
         for task in placed:
             assert len(task.devices) == max(1, task.shape.gpu_milli // 1000)
             if data.draw(st.booleans()):

@@ -38,6 +38,9 @@ class Kernels(Protocol):
     def place_run(self, *args: Any) -> int:
         """Place many equal pods; how many found a row."""
 
+    def gradients(self, *args: Any) -> None:
+        """By how much a pod would fragment the GPUs of each node."""
+
 
 _active = cast(Kernels, twin)
 

@@ -12,6 +12,7 @@ import numba
 import numpy as np
 from numba import boolean, float32, int32, int64
 
+from hekla.placement.kernels.compiled_fragmentation import gradients as gradients
 from hekla.placement.kernels.twin import BLOCK, SCALE
 
 _AMOUNTS = (int64[:, ::1],) * 3 + (float32[:, ::1],) * 2

@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hekla.placement.kernels.fragmentation import gradients as gradients
+
 BLOCK = 128
 """Rows under one entry of the block index."""
 
