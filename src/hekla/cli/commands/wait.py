@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def run(
     words: Annotated[list[str], typer.Argument(metavar="TYPE/NAME...", show_default=False)],
     condition: Annotated[
-        str, typer.Option("--for", help="condition=TYPE[=STATUS], phase=PHASE, jsonpath={PATH}=VALUE, delete.")
+        str, typer.Option("--for", help="condition=TYPE[=STATUS], phase=PHASE, jsonpath={PATH}[=VALUE], delete.")
     ],
     timeout: Annotated[str, typer.Option("--timeout", help="How long: 30s, 5m, 1h.")] = "30s",
     namespace: Namespace = "",
@@ -73,8 +73,10 @@ def parse_condition(text: str) -> Wanted:
     if what == "jsonpath" and "}=" in value:
         path, _, expected = value.rpartition("=")
         return lambda document: _lookup(document, path) == expected.strip("'\"")
+    if what == "jsonpath" and value:
+        return lambda document: bool(_lookup(document, value.strip("'\"")))
     raise CommandError(
-        f'--for is "{text}"; use condition=TYPE, phase=PHASE, jsonpath={{PATH}}=VALUE or delete', EXIT_USAGE
+        f'--for is "{text}"; use condition=TYPE, phase=PHASE, jsonpath={{PATH}}[=VALUE] or delete', EXIT_USAGE
     )
 
 
