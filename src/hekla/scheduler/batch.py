@@ -7,7 +7,7 @@ cluster costs nothing. Cycles are cut into slices so that other tasks of the pro
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import structlog
@@ -33,9 +33,10 @@ from hekla.placement.model import Job, JobPhase, Task
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
-from hekla.placement.statement import Bind
+from hekla.placement.statement import Bind, Evict, Nominate
 from hekla.scheduler.binder import Binder
 from hekla.scheduler.configuration import Configuration
+from hekla.scheduler.evictor import Evictor
 from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.queue_status import PAUSE_S, queue_commands
 from hekla.scheduler.reload import LiveConfiguration
@@ -83,6 +84,10 @@ class BatchScheduler:
             self._client, self.feed, self._events, wake=self._wake.set, at_once=self.settings.binds_at_once,
             on_settled=self._on_settled,
         )  # fmt: skip
+        self._evictor = Evictor(
+            self._client, self.feed, self._events, wake=self._wake.set, now=self._clock.now,
+            on_settled=self._on_evicted, at_once=self.settings.evictions_at_once,
+        )  # fmt: skip
         self._writer = StatusWriter(Executor(self._client, self._events), on_refused=self._retell)
         self._live = LiveConfiguration(
             self.settings.configuration, file=self.settings.configuration_file, on_change=self._reconfigure,
@@ -113,11 +118,13 @@ class BatchScheduler:
                     await self._guarded_cycle()
             finally:
                 await self._binder.close()
+                await self._evictor.close()
 
     async def idle(self) -> None:
         """Wait until nothing is to be decided, bound or written at this moment."""
         await self._idle.wait()
-        while self._wake.is_set() or not self._binder.is_idle or not self._writer.is_idle or not self._idle.is_set():
+        shells = (self._binder, self._evictor, self._writer)
+        while self._wake.is_set() or not self._idle.is_set() or not all(shell.is_idle for shell in shells):
             await asyncio.sleep(0.001)
 
     # What users may ask about (see `answers.py`)
@@ -190,6 +197,7 @@ class BatchScheduler:
             if new is None and old is not None:
                 self._reports.forget(old.metadata.uid)
                 self.metrics.forget(old.metadata.uid)
+                self._evictor.forget(old.metadata.uid)
             self._idle.clear()
             self._wake.set()
 
@@ -222,15 +230,18 @@ class BatchScheduler:
         placed: dict[str, Job] = {}
         for name, action in self._actions:
             action_begun_s = elapsed_s()
+            others: list[Evict | Nominate] = []
             for decision in action(session):
                 assert decision.task.job is not None
-                if not isinstance(decision, Bind):  # evictions and nominations have no writer yet
-                    touched.add(decision.task.job.uid)
+                if not isinstance(decision, Bind):
+                    others.append(decision)
                     continue
                 metrics.on_decided(decision.task, action_begun_s)
                 self._binder.submit(decision)
                 placed[decision.task.job.uid] = decision.task.job
             metrics.on_action(name, elapsed_s() - action_begun_s)
+            if others:
+                touched |= self._make_room(others)
         touched |= placed.keys() | session.failures.keys() | session.refusals.keys()
         touched |= {job.uid for job in session.admitted}
         metrics.on_placed(placed.values(), session.wall_s)
@@ -246,6 +257,17 @@ class BatchScheduler:
         if self._reports.look_again:
             again, self._reports.look_again = self._reports.look_again, set()
             asyncio.get_running_loop().call_later(PATIENCE_S, self._look_at, again)
+
+    def _make_room(self, decisions: Sequence[Evict | Nominate]) -> set[str]:
+        """Have evictions and nominations carried out; the uids of the jobs that they are about."""
+        evictions = [decision for decision in decisions if isinstance(decision, Evict)]
+        self._evictor.submit(evictions, [decision for decision in decisions if isinstance(decision, Nominate)])
+        self.metrics.on_evictions(evictions)
+        jobs = [decision.task.job for decision in decisions]
+        return {job.uid for job in jobs if job is not None}
+
+    def _on_evicted(self, evict: Evict, outcome: str) -> None:
+        self.metrics.on_evicted(evict, outcome, self.wall_s())
 
     def _on_settled(self, task: Task, is_bound: bool) -> None:
         self.metrics.on_settled(task, self.now_s(), self.wall_s(), is_bound=is_bound)

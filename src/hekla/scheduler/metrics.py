@@ -5,13 +5,15 @@ A cycle pays for additions only (`measured.py`); what can be read off the cluste
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 
 from hekla.placement.model import Job, Task
 from hekla.placement.session import Session
+from hekla.placement.statement import Evict
+from hekla.scheduler.evictor import DONE
 from hekla.scheduler.gauges import GAUGES, read_gauges
 from hekla.scheduler.measured import Family, Tally, metric
 
@@ -103,13 +105,13 @@ EVICTIONS = Family(
     "hekla_evictions_total",
     "counter",
     "Evictions by the action that decided them and what became of them: done, gone (already), refused.",
-    ("reason", "outcome"),
+    ("action", "outcome"),
 )
 LOST_WORK = Family(
     "hekla_evicted_seconds_total",
     "counter",
     "Run time of the evicted pods since they started or last saved their work.",
-    ("reason",),
+    ("action",),
 )
 REFUSED = Family(
     "hekla_turned_away_total",
@@ -141,9 +143,10 @@ JOB_LAST = Family(
     "When pods of a job were last given nodes, in seconds since 1970.",
     ("job_name", "queue", "job_namespace"),
 )
+VICTIMS = Family("volcano_pod_preemption_victims", "gauge", "Pods that the last action that evicted any chose.")
 OF_JOBS = (JOB_DURATION, JOB_START, JOB_LAST)
 
-METRICS = (*COUNTED, *OF_JOBS, *GAUGES)
+METRICS = (*COUNTED, *OF_JOBS, VICTIMS, *GAUGES)
 
 MOST_JOBS = 1000
 """Jobs that have series of their own: those that were given nodes last, and those that have waited longest."""
@@ -159,6 +162,9 @@ class SchedulerMetrics:
         self.tally = Tally()
         self.reasons: dict[str, str] = {}
         """By uid of a job, why it last found no room or was turned away."""
+
+        self.victims = 0
+        """Evictions of the last action that decided any."""
 
         self._jobs: OrderedDict[JobKey, tuple[float, float, float]] = OrderedDict()
         """By name, queue and namespace: duration, start and last time, the newest at the end."""
@@ -229,7 +235,22 @@ class SchedulerMetrics:
         self._decided.pop(uid, None)
         self.reasons.pop(uid, None)
 
-    # What the binder tells
+    def on_evictions(self, evictions: Sequence[Evict]) -> None:
+        """A cycle's action has decided to evict."""
+        if evictions:
+            self.victims = len(evictions)
+        for action, uid in {(evict.action, evict.preemptor.uid if evict.preemptor else "") for evict in evictions}:
+            self.tally.count(TRANSACTIONS, action)
+            if uid:
+                self.tally.count(PREEMPTIONS)
+
+    # What the binder and the evictor tell
+
+    def on_evicted(self, evict: Evict, outcome: str, wall_s: float) -> None:
+        """An eviction was carried out, or not."""
+        self.tally.count(EVICTIONS, evict.action, outcome)
+        if outcome == DONE:
+            self.tally.count(LOST_WORK, evict.action, by=evict.task.spec.lost_work_s(wall_s))
 
     def on_settled(self, task: Task, now_s: float, wall_s: float, *, is_bound: bool) -> None:
         """A binding is durable, or was given up."""
@@ -251,6 +272,7 @@ class SchedulerMetrics:
         yield from self.tally.collect(COUNTED)
         for place, family in enumerate(OF_JOBS):
             yield metric(family, {key: values[place] for key, values in self._jobs.items()})
+        yield metric(VICTIMS, {(): self.victims})
         yield from read_gauges(self._scheduler, self.reasons, most_jobs=MOST_JOBS)
 
 

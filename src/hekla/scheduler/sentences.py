@@ -4,6 +4,7 @@ from collections import Counter
 
 from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.session import Failure
+from hekla.placement.statement import Evict
 
 GANG_READY = "tasks in gang are ready to be scheduled"
 
@@ -51,3 +52,27 @@ def queue_missing(queue: str) -> str:
 def queue_closed(queue: str, state: str) -> str:
     """On a gang whose queue takes no work."""
     return f'queue "{queue}" is {state} and takes no new work; open it, or name another in spec.queue'
+
+
+def evict_event(action: str) -> str:
+    """Volcano's event on a pod that is evicted."""
+    return f"Pod is evicted, because of {action}"
+
+
+def evicted(evict: Evict) -> str:
+    """The condition and the event of a pod that is evicted: by which action, from where, and for whom."""
+    whom = (
+        f" for {evict.preemptor.key}" if evict.preemptor is not None and evict.preemptor.key not in evict.reason else ""
+    )
+    return f"evicted from {evict.node} by {evict.action or 'the scheduler'}{whom}: {evict.reason}"
+
+
+def not_evicted(evict: Evict, error: Exception) -> str:
+    """On a pod that was to be evicted and stays."""
+    whom = evict.preemptor.key if evict.preemptor is not None else "others"
+    return f"was to make room on {evict.node} for {whom}, but cannot be deleted: {error}"
+
+
+def nominated(node: str) -> str:
+    """On a pod for which room is being made."""
+    return f"waits for room on {node}, where pods are being evicted for it"

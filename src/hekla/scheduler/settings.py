@@ -34,6 +34,9 @@ class SchedulerSettings:
     binds_at_once: int = 256
     """Binds under way together."""
 
+    evictions_at_once: int = 32
+    """Evictions and nominations under way together."""
+
     seed: int = 0
     """0 breaks ties by node name; other numbers shuffle the nodes, each in its own way."""
 
