@@ -3,6 +3,7 @@
 Commands are values: a test compares them with `==`. Each names one object and is safe to repeat.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hekla.api.meta import Document, Resource
@@ -37,6 +38,9 @@ class Create:
 
     is_announced: bool = False
     """Tell of it in an event on the controller: `SuccessfulCreate`, or `FailedCreate` with the server's reason."""
+
+    filled_by: Callable[[Document], Document] | None = None
+    """Adds what a decision cannot know, such as a new key pair; whoever carries the command out calls it, in a thread."""
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,11 @@ class Executor:
     async def _create(self, command: Create) -> Done:
         metadata = command.document["metadata"]
         kind, namespace, name = command.kind, metadata.get("namespace", ""), metadata.get("name", "")
+        document = command.document
+        if command.filled_by is not None:
+            document = await asyncio.to_thread(command.filled_by, document)
         try:
-            made = await self._client.create_document(kind.kind_info, command.document, namespace)
+            made = await self._client.create_document(kind.kind_info, document, namespace)
         except AlreadyExistsError:
             if not name:
                 # A generated name was taken; the next try makes another.

@@ -135,6 +135,8 @@ class FakeWorld:
 
     def _create(self, command: Create) -> None:
         kind, document = command.kind.kind_info, _copied(command.document)
+        if command.filled_by is not None:
+            document = command.filled_by(document)
         metadata = document.setdefault("metadata", {})
         if not metadata.get("name"):
             self._suffix += 1

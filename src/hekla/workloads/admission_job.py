@@ -16,7 +16,7 @@ from hekla.apiserver.validation.names import dns_subdomain, qualified_name
 from hekla.workloads.admission_job_policies import policy_errors
 from hekla.workloads.admission_job_template import template_errors
 from hekla.workloads.graph import has_cycle
-from hekla.workloads.job_plugins.registry import KNOWN_NAMES
+from hekla.workloads.job_plugins.registry import PLUGINS
 from hekla.workloads.webhook_rule import go_list
 
 QUEUES = "queues.scheduling.volcano.sh"
@@ -53,7 +53,7 @@ def _wrong_on_create(job: Job, reader: Reader) -> Iterator[str]:
         yield " job 'minAvailable' should not be greater than total replicas in tasks;"
     yield policy_errors(spec.policies, "spec.policies")
     for name in spec.plugins:
-        if name not in KNOWN_NAMES:
+        if name not in PLUGINS:
             yield f" unable to find job plugin: {name};"
     yield _wrong_volumes(spec)
     yield from _wrong_queue(spec.queue, reader)

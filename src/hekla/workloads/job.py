@@ -24,7 +24,7 @@ from hekla.kube.commands import Command, Delete, Event, RequeueAfter, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.workloads import job_kill as kill
 from hekla.workloads.job_lifecycle import ALIVE, FINISHED, after, expects
-from hekla.workloads.job_objects import delete_objects, ensure_objects
+from hekla.workloads.job_objects import SecretHead, delete_objects, ensure_objects
 from hekla.workloads.job_orders import Ordered, announce, ordered
 from hekla.workloads.job_outcome import outcome
 from hekla.workloads.job_plugins.plugin import JobPlugin
@@ -47,7 +47,7 @@ def _job_of_order(order: Order) -> Iterator[tuple[str, str]]:
 
 @reconciler(
     Job,
-    owns=(Pod, PodGroup, Service, ConfigMap, NetworkPolicy, PersistentVolumeClaim),
+    owns=(Pod, PodGroup, Service, ConfigMap, SecretHead, NetworkPolicy, PersistentVolumeClaim),
     reads=(Queue, PriorityClass),
     wakes={Order: _job_of_order},
 )

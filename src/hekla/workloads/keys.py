@@ -31,5 +31,8 @@ QUEUE_ALLOCATION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 KILLED_AT = "hekla.dev/killed-at"
 """On a pod: the job's version and retry count, `3.1`, that its death belongs to. See `job_kill.py`."""
 
+CONTENT_DIGEST = "hekla.dev/content-digest"
+"""On a Secret of a job: a digest of the part that follows the job, so that nobody has to read the rest."""
+
 DELAYED_ACTIONS = "hekla.dev/delayed-actions"
 """On a job: actions that wait for their policy's timeout, as JSON. See `job_delays.py`."""

@@ -1,19 +1,22 @@
 """What each job plug-in gives a pod, by the names and values that Volcano's users' scripts read."""
 
+import base64
 import json
 from typing import Any
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives import serialization
 
-from hekla.api.core import ConfigMap, Service
+from hekla.api.core import ConfigMap, Secret, Service
 from hekla.api.meta import Document
 from hekla.api.networking import NetworkPolicy
 from hekla.api.volcano import Job
-from hekla.testing.job_world import job, task
+from hekla.testing.job_world import JobWorld, job, task
 from hekla.workloads.job_plugins.plugin import ArgumentError, with_arguments
 from hekla.workloads.job_plugins.pytorch import Pytorch
 from hekla.workloads.job_plugins.registry import PLUGINS, plugins_of
+from hekla.workloads.job_plugins.ssh import Ssh
 from hekla.workloads.job_plugins.svc import Svc
 
 
@@ -115,7 +118,7 @@ def test_ray_starts_a_head_that_workers_join() -> None:
     joined = pod_of(made, "worker", 1)["spec"]["containers"][0]
     assert joined["command"] == ["sh", "-c", "ray start --block --address=train-head-0.train:6379"]
     plugins, _ = plugins_of(made)
-    ((kind, service),) = plugins[0].objects(made)
+    ((kind, service, _),) = plugins[0].objects(made)
     assert (kind, service["metadata"]["name"]) == (Service, "train-head-svc")
     assert service["spec"]["selector"]["volcano.sh/task-spec"] == "head"
 
@@ -126,17 +129,17 @@ def test_svc_keeps_a_hostname_and_subdomain_that_the_template_names() -> None:
     made = a_job(role, plugins={"svc": []})
     pod = pod_of(made, "worker", 2)
     assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("boss", "office")
-    (config,) = [document for kind, document in Svc().objects(made) if kind is ConfigMap]
+    (config,) = [one.document for one in Svc().objects(made) if one.kind is ConfigMap]
     assert config["data"] == {"worker.host": "boss.office", "VC_WORKER_HOSTS": "boss.office", "VC_WORKER_NUM": "1"}
 
 
 def test_svc_obeys_its_arguments() -> None:
     made = a_job(task("worker", 1), plugins={"svc": []})
-    assert {kind for kind, _ in Svc().objects(made)} == {ConfigMap, Service, NetworkPolicy}
+    assert {one.kind for one in Svc().objects(made)} == {ConfigMap, Service, NetworkPolicy}
     plain = with_arguments(
         Svc, ["--publish-not-ready-addresses", "--disable-network-policy=true", "-inject-hosts-env=false"]
     )
-    objects = dict(plain.objects(made))
+    objects = {one.kind: one.document for one in plain.objects(made)}
     assert NetworkPolicy not in objects
     assert objects[Service]["spec"]["publishNotReadyAddresses"] is True
     assert not plain.inject_hosts_env
@@ -164,13 +167,67 @@ def test_an_argument_that_is_not_understood_is_named(arguments: list[str], sente
 
 
 def test_a_plug_in_that_cannot_work_is_told_and_the_others_do() -> None:
-    made = a_job(task("worker", 1), plugins={"ssh": [], "pytorch": ["--speed=9"], "env": []})
+    made = a_job(task("worker", 1), plugins={"horovod": [], "pytorch": ["--speed=9"], "env": []})
     plugins, problems = plugins_of(made)
     assert [plugin.name for plugin in plugins] == ["env"]
-    assert problems[0] == 'job plugin "ssh" is not carried out yet; the job runs without it'
+    assert problems[0] == 'job plugin "horovod" does not exist; the job runs without it'
     assert len(problems) == 2
 
 
 @pytest.mark.parametrize("name", PLUGINS)
 def test_every_plug_in_works_without_arguments(name: str) -> None:
     pod_of(a_job(task("worker", 1), plugins={name: []}), "worker", 0)
+
+
+def files_of(secret: Secret) -> dict[str, str]:
+    return {name: base64.b64decode(data).decode() for name, data in secret.data.items()}
+
+
+def test_ssh_makes_one_key_pair_for_the_job() -> None:
+    world = JobWorld(job(tasks={"master": 1, "worker": 2}, plugins={"ssh": [], "svc": []})).admit().settle()
+    secret = world.world.get(Secret, "default", "train-ssh")
+    assert secret is not None
+    files = files_of(secret)
+    private = serialization.load_pem_private_key(files["id_rsa"].encode(), None)
+    public = private.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    assert files["id_rsa.pub"] == files["authorized_keys"] == public.decode() + "\n"
+    assert files["config"].splitlines() == [
+        "StrictHostKeyChecking no", "UserKnownHostsFile /dev/null",
+        "Host train-master-0", "  HostName train-master-0.train", "  Port 22",
+        "Host train-worker-0", "  HostName train-worker-0.train", "  Port 22",
+        "Host train-worker-1", "  HostName train-worker-1.train", "  Port 22",
+    ]  # fmt: skip
+
+
+def test_ssh_follows_a_job_that_is_scaled_and_keeps_its_keys() -> None:
+    world = JobWorld(job(tasks={"worker": 1}, plugins={"ssh": []})).admit().settle()
+    before = world.world.get(Secret, "default", "train-ssh")
+    world.world.change(Job, "default", "train", {"spec": job(tasks={"worker": 3})["spec"] | {"plugins": {"ssh": []}}})
+    world.settle()
+    after = world.world.get(Secret, "default", "train-ssh")
+    assert before is not None
+    assert after is not None
+    assert "Host train-worker-2" in files_of(after)["config"]
+    assert files_of(after)["id_rsa"] == files_of(before)["id_rsa"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "mode"),
+    [([], "/root/.ssh", 0o600), (["--ssh-key-file-path=/home/me/.ssh"], "/home/me/.ssh", 0o644)],
+)
+def test_ssh_mounts_its_files_where_they_are_wanted(arguments: list[str], path: str, mode: int) -> None:
+    pod = pod_of(a_job(task("worker", 1), plugins={"ssh": arguments}), "worker", 0)
+    (volume,) = pod["spec"]["volumes"]
+    assert (volume["secret"]["secretName"], volume["secret"]["defaultMode"]) == ("train-ssh", mode)
+    assert [one["path"] for one in volume["secret"]["items"]] == [
+        ".ssh/id_rsa", ".ssh/id_rsa.pub", ".ssh/authorized_keys", ".ssh/config",
+    ]  # fmt: skip
+    assert pod["spec"]["containers"][0]["volumeMounts"] == [{"name": "train-ssh", "mountPath": path, "subPath": ".ssh"}]
+
+
+def test_ssh_takes_a_key_that_is_given() -> None:
+    given = with_arguments(Ssh, ["--ssh-private-key=mine", "--ssh-public-key=yours", "--ssh-port=2222"])
+    (secret,) = given.objects(a_job(task("worker", 1), plugins={}))
+    assert secret.filled_by is None
+    assert base64.b64decode(secret.document["data"]["authorized_keys"]) == b"yours"
+    assert "  Port 2222" in given.config(a_job(task("worker", 1), plugins={}))

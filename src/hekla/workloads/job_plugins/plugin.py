@@ -4,16 +4,24 @@ Arguments come as Volcano's command-line flags (`--port=23456`); a field's name 
 says otherwise. `registry.py` finds the plug-ins that a job names.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import Field, fields
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from hekla.api.meta import Document, Resource
 from hekla.api.volcano import Job
 from hekla.api.volcano.batch import TaskSpec
 
-Owned = tuple[type[Resource], Document]
-"""An object that a plug-in wants to exist: its kind, and the document without owner and namespace."""
+
+class Owned(NamedTuple):
+    """An object that a plug-in wants to exist."""
+
+    kind: type[Resource]
+    document: Document
+    """Without owner and namespace."""
+
+    filled_by: Callable[[Document], Document] | None = None
+    """What adds to the document, once, when it is made (`Create.filled_by`)."""
 
 
 class JobPlugin(Protocol):

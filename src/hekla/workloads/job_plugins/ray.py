@@ -47,7 +47,7 @@ class Ray:
             keys.TASK_SPEC: self.head,
         }
         ports = [{"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in self._ports()]
-        yield (
+        yield Owned(
             Service,
             {
                 "metadata": {"name": f"{job.metadata.name}-head-svc"},

@@ -37,16 +37,16 @@ class Svc:
     def objects(self, job: Job) -> Iterator[Owned]:
         """The ConfigMap, the Service and, unless refused, the NetworkPolicy."""
         selector = {keys.JOB_NAME: job.metadata.name, keys.JOB_NAMESPACE: job.metadata.namespace}
-        yield ConfigMap, {"metadata": {"name": _config_map(job)}, "data": hosts(job)}
+        yield Owned(ConfigMap, {"metadata": {"name": _config_map(job)}, "data": hosts(job)})
         service: Document = {"clusterIP": "None", "selector": selector}
         if self.publish_not_ready_addresses:
             service["publishNotReadyAddresses"] = True
-        yield Service, {"metadata": {"name": job.metadata.name}, "spec": service}
+        yield Owned(Service, {"metadata": {"name": job.metadata.name}, "spec": service})
         if not self.disable_network_policy:
             own_pods = {"matchLabels": selector}
             ingress = [{"from": [{"podSelector": own_pods}]}]
             policy = {"podSelector": own_pods, "ingress": ingress, "policyTypes": ["Ingress"]}
-            yield NetworkPolicy, {"metadata": {"name": job.metadata.name}, "spec": policy}
+            yield Owned(NetworkPolicy, {"metadata": {"name": job.metadata.name}, "spec": policy})
 
     def decorate(self, pod: Document, job: Job, task: TaskSpec, index: int) -> None:
         """Name the pod as its Service expects, and mount the hosts."""
