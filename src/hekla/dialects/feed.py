@@ -4,12 +4,14 @@ Each `on_*` takes an object before and after a change, as informers tell it; obj
 change means for others (a claim that gets bound, a PodGroup that comes after its pods) is followed up here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
 from hekla.api.core import Namespace, ResourceQuota
+from hekla.api.meta import Resource
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.api.policy import PodDisruptionBudget
@@ -56,6 +58,17 @@ class ClusterFeed:
         self._selects_namespaces = False
 
     # Changes
+
+    @property
+    def followed(self) -> Mapping[type[Resource], Callable[[Any, Any], None]]:
+        """Every kind that placement depends on, with who is to be told. Pods last: most of what they refer to is then known."""
+        return {
+            PriorityClass: self.on_priority_class, scheduling.Queue: self.on_queue, Namespace: self.on_namespace,
+            ResourceQuota: self.on_resource_quota, PodDisruptionBudget: self.on_budget,
+            StorageClass: self.on_storage_class, PersistentVolume: self.on_volume,
+            PersistentVolumeClaim: self.on_claim, Node: self.on_node, HyperNode: self.on_hyper_node,
+            PodGroup: self.on_pod_group, Pod: self.on_pod,
+        }  # fmt: skip
 
     def on_node(self, old: Node | None, new: Node | None) -> None:
         """A node came, changed or went."""

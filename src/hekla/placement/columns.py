@@ -366,8 +366,9 @@ class _LabelColumn:
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """A sort key by which `n2` comes before `n10`."""
-    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part)
+    """A sort key by which `n2` comes before `n10`; names that differ have keys that differ, so `n01` and `n1` do not tie."""
+    parts = (part for part in re.split(r"(\d+)", name) if part)
+    return *((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts), (-1, 0, name)
 
 
 def facts_of(spec: NodeSpec) -> tuple[object, ...]:

@@ -353,15 +353,16 @@ class Placer:
         for plugin in self._scorers:
             if plugin.weight > 0:
                 score = score + plugin.score(nodes, shape) * (plugin.weight / total_weight)
-        weights = {nodes.resource(name): weight for name, weight in score.fullness.items() if weight}
+        # In order of name: floats are added in this order, and indices depend on which resource was heard of first.
+        weights = {nodes.resource(name): weight for name, weight in sorted(score.fullness.items()) if weight}
         base = np.full(nodes.rows, score.constant, np.float32)
         return Profile(
             version=nodes.version,  # read after the plug-ins ran: a new resource in a weight enlarges the columns
             ok=ok if len(ok) == nodes.rows else self._allowed(nodes, shape),
             base=base if score.static is None else base + score.static.astype(np.float32),
-            scored=np.array(sorted(weights), np.int64),
-            weight=np.array([weights[r] for r in sorted(weights)], np.float32),
-            scored_list=sorted(weights),
+            scored=np.array(list(weights), np.int64),
+            weight=np.array(list(weights.values()), np.float32),
+            scored_list=list(weights),
             balance=score.balance,
             total_weight=total_weight,
         )

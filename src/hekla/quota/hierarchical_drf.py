@@ -9,6 +9,7 @@ After Bhattacharya et al., "Hierarchical scheduling for diverse datacenter workl
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import fsum
 
 from hekla.quota.amounts import Amounts
 from hekla.quota.fairness import quotient
@@ -69,11 +70,13 @@ def _weigh(branch: Branch, total: Amounts, left: set[str]) -> None:
         *((leaf.held, _share(leaf.held, total), _is_saturated(leaf, left)) for leaf in branch.leaves),
     ]
     least = min((share for _, share, is_saturated in parts if share and not is_saturated), default=1.0)
-    held: dict[str, float] = {}
+    held: dict[str, list[float]] = {}
     for amounts, share, is_saturated in parts:
         for name, amount in amounts.items() if share else ():
-            held[name] = held.get(name, 0.0) + (amount if is_saturated else amount * min(least, 1.0) / share)
-    branch.held, branch.share = held, _share(held, total)
+            held.setdefault(name, []).append(amount if is_saturated else amount * min(least, 1.0) / share)
+    # Summed exactly and rounded once: in which order jobs were heard of must not show in the last bit.
+    branch.held = {name: fsum(terms) for name, terms in held.items()}
+    branch.share = _share(branch.held, total)
     branch.is_saturated = all(is_saturated for _, _, is_saturated in parts)
 
 

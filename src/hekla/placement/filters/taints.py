@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hekla.placement.columns import FloatArray, Nodes
-from hekla.placement.constraint import Constraints, Effect, Refusal
+from hekla.placement.columns import BoolArray, FloatArray, Nodes
+from hekla.placement.constraint import Constraints, Effect, Refusal, Taint
 from hekla.placement.framework import Refused
 
 _HARD = frozenset({Effect.NO_SCHEDULE, Effect.NO_EXECUTE})
@@ -13,7 +13,7 @@ _HARD = frozenset({Effect.NO_SCHEDULE, Effect.NO_EXECUTE})
 
 def refuse(nodes: Nodes, constraints: Constraints) -> Iterator[Refused]:
     """Nodes with a taint that keeps pods away and that the pod does not tolerate."""
-    for taint, carriers in nodes.taints().items():
+    for taint, carriers in sorted(nodes.taints().items(), key=_name):  # a node with two is told the first of them
         if taint.effect in _HARD and not any(t.tolerates(taint) for t in constraints.tolerations):
             yield Refused(Refusal("taint", f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"), carriers)
 
@@ -26,3 +26,8 @@ def score(nodes: Nodes, constraints: Constraints) -> FloatArray | None:
             disliked += carriers
     most = disliked.max(initial=0)
     return 1 - disliked / most if most > 0 else None
+
+
+def _name(entry: tuple[Taint, BoolArray]) -> tuple[str, str, str]:
+    taint, _ = entry
+    return taint.key, taint.value, taint.effect

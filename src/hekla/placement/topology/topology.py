@@ -63,6 +63,9 @@ class Topology:
         self._seen: list[tuple[str, Mapping[str, str]] | None] = []
         """By row, the name and labels that were matched last."""
 
+        self._row_seen: dict[str, int] = {}
+        """The rows of these, by name. A node may have gone and come back since without anybody matching it anew."""
+
         self._tree = grow((), loose=(), rows=0)
         self._version = -1
 
@@ -95,11 +98,8 @@ class Topology:
     def _matched(self, spec: DomainSpec) -> Iterator[int]:
         """The rows of the nodes that a domain names, of those that were looked at."""
         for members in spec.members:
-            row = self._nodes.row_of.get(members.name, -1)
-            if 0 <= row < len(self._seen) and not members.are_domains:
-                seen = self._seen[row]
-                if seen is not None and seen[0] == members.name:
-                    yield row
+            if members.name in self._row_seen and not members.are_domains:
+                yield self._row_seen[members.name]
         if _searches(spec):
             yield from (row for row, seen in enumerate(self._seen) if seen is not None and _names(spec, *seen))
 
@@ -119,12 +119,16 @@ class Topology:
     def _match(
         self, row: int, node: NodeSpec | None, by_name: Mapping[str, list[str]], searching: Iterable[DomainSpec]
     ) -> None:
-        if self._seen[row] is not None:
+        before = self._seen[row]
+        if before is not None:
+            if self._row_seen.get(before[0]) == row:
+                del self._row_seen[before[0]]
             for named in self._named.values():
                 named.discard(row)
         self._seen[row] = None if node is None else (node.name, node.labels)
         if node is None:
             return
+        self._row_seen[node.name] = row
         for domain in by_name.get(node.name, ()):
             self._named[domain].add(row)
         for spec in searching:

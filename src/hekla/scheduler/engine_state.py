@@ -1,0 +1,127 @@
+"""What the engine knows and no object says: placements under way, phases not written yet, who sits out.
+
+A snapshot carries it in named sections; each part of the engine that remembers something over cycles has one here, so
+that a replay begins where the live scheduler stood. What a section holds is in names, uids and node names: rows and
+other numbers of one process mean nothing in another.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hekla.api.meta import Document
+from hekla.dialects.feed import ClusterFeed
+from hekla.dialects.volcano import job_spec
+from hekla.placement.model import JobPhase, TaskStatus
+
+VERSION = 1
+"""Of all sections together; grows when one of them changes its form."""
+
+_UNDER_WAY = (TaskStatus.PIPELINED, TaskStatus.ALLOCATED, TaskStatus.BINDING)
+
+
+class UnknownStateError(ValueError):
+    """A snapshot remembers something that this version cannot restore; the text says what."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One thing that is remembered."""
+
+    save: Callable[[ClusterFeed], Any]
+    """What there is to remember; a falsy value if nothing, and the section is left out."""
+
+    restore: Callable[[ClusterFeed, Any], None]
+    """Into a feed that has been told of all objects."""
+
+
+def saved(feed: ClusterFeed) -> Document:
+    """All sections that hold anything."""
+    sections = {name: section.save(feed) for name, section in SECTIONS.items()}
+    return {"version": VERSION, **{name: kept for name, kept in sections.items() if kept}}
+
+
+def restore(feed: ClusterFeed, state: Document) -> None:
+    """Put a feed's cluster where the state says; UnknownStateError if part of it cannot be understood."""
+    version = state.get("version", VERSION)
+    if version > VERSION:
+        raise UnknownStateError(
+            f"the engine's state in it is of version {version} and this hekla knows versions up to {VERSION}; "
+            "use the hekla that took the snapshot, or a newer one"
+        )
+    unknown = sorted(state.keys() - SECTIONS.keys() - {"version"})
+    if unknown:
+        raise UnknownStateError(
+            f'the engine\'s state in it has a section "{unknown[0]}", which this hekla does not know; '
+            "use the hekla that took the snapshot, or a newer one"
+        )
+    for name, section in SECTIONS.items():
+        if name in state:
+            section.restore(feed, state[name])
+
+
+def _save_assumed(feed: ClusterFeed) -> list[Document]:
+    """Tasks that have been given a node of which their pods do not know yet."""
+    nodes = feed.cluster.nodes
+    return [
+        {"uid": uid, "node": nodes.name(task.row), "status": task.status.name}
+        for uid, task in sorted(feed.cluster.tasks.items())
+        if task.status in _UNDER_WAY and task.row >= 0
+    ]
+
+
+def _restore_assumed(feed: ClusterFeed, assumed: list[Document]) -> None:
+    cluster = feed.cluster
+    for one in assumed:
+        task, row = cluster.tasks.get(one["uid"]), cluster.nodes.row_of.get(one["node"], -1)
+        if task is not None and task.job is not None and task.row < 0 <= row:
+            cluster.place(task, row)
+            task.job.move(task, TaskStatus[one["status"]])
+
+
+def _save_phases(feed: ClusterFeed) -> dict[str, str]:
+    """Jobs that have been let in, or have gone on, while their PodGroups do not say so yet."""
+    jobs = feed.cluster.jobs
+    told = {
+        group.metadata.uid: job_spec(group, feed).phase
+        for group in feed.groups.values()
+        if group.metadata.uid in jobs and jobs[group.metadata.uid].phase.value != group.status.phase
+    }
+    return {uid: jobs[uid].phase.value for uid, phase in sorted(told.items()) if jobs[uid].phase is not phase}
+
+
+def _restore_phases(feed: ClusterFeed, phases: Mapping[str, str]) -> None:
+    for uid, phase in phases.items():
+        job = feed.cluster.jobs.get(uid)
+        if job is not None:
+            job.phase = JobPhase(phase)
+
+
+def _save_held_back(feed: ClusterFeed) -> list[str]:
+    """Jobs that sit out because a bind of theirs was refused."""
+    return sorted(uid for uid, job in feed.cluster.jobs.items() if job.is_held)
+
+
+def _restore_held_back(feed: ClusterFeed, uids: list[str]) -> None:
+    for uid in uids:
+        job = feed.cluster.jobs.get(uid)
+        if job is not None:
+            job.is_held = True
+
+
+def _save_network(feed: ClusterFeed) -> Document:
+    """Whether the HyperNodes had been read."""
+    return {} if feed.cluster.topology.is_known else {"isKnown": False}
+
+
+def _restore_network(feed: ClusterFeed, network: Document) -> None:
+    feed.cluster.topology.is_known = network["isKnown"]
+
+
+SECTIONS: Mapping[str, Section] = {
+    "assumed": Section(_save_assumed, _restore_assumed),
+    "phases": Section(_save_phases, _restore_phases),
+    "heldBack": Section(_save_held_back, _restore_held_back),
+    "network": Section(_save_network, _restore_network),
+}
+"""By name. Add one when the engine begins to remember something that no object says (decayed usage, cooldowns)."""

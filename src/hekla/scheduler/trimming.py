@@ -1,0 +1,145 @@
+"""What of an object decides where pods run, as a small document: a snapshot keeps this and leaves the rest behind.
+
+Environment, commands, volumes' secrets, owners, who wrote which field and annotations of others stay where they are.
+Fields that equal their default are not written, so that what is read back is the same object to the last field.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import NODEFAULT, Struct
+
+from hekla.api.containers import Container, ContainerPort
+from hekla.api.core import Namespace
+from hekla.api.meta import Document, ObjectMeta, Resource
+from hekla.api.nodes import NodeCondition, NodeSpec, NodeStatus
+from hekla.api.pods import Pod, PodSpec, PodStatus
+from hekla.api.policy import PodDisruptionBudgetStatus
+from hekla.api.selectors import ObjectReference
+from hekla.api.storage import (
+    PersistentVolumeClaimStatus,
+    PersistentVolumeSpec,
+    PersistentVolumeStatus,
+    StorageClass,
+)
+from hekla.api.volcano.scheduling import PodGroupStatus, QueueStatus
+from hekla.api.volumes import EphemeralVolumeSource, PersistentVolumeClaimVolumeSource, Volume
+
+KEPT: Mapping[type, frozenset[str]] = {
+    ObjectMeta: frozenset(
+        {"name", "namespace", "uid", "creation_timestamp", "deletion_timestamp", "labels", "annotations"}
+    ),
+    Namespace: frozenset({"api_version", "kind", "metadata"}),
+    PodSpec: frozenset({
+        "affinity", "containers", "host_network", "init_containers", "node_name", "node_selector", "overhead",
+        "preemption_policy", "priority", "priority_class_name", "resource_claims", "resources", "scheduler_name",
+        "scheduling_gates", "termination_grace_period_seconds", "tolerations", "topology_spread_constraints", "volumes",
+    }),
+    PodStatus: frozenset({"phase", "nominated_node_name", "start_time"}),
+    Container: frozenset({"image", "ports", "resources", "restart_policy"}),
+    ContainerPort: frozenset({"container_port", "host_ip", "host_port", "protocol"}),
+    Volume: frozenset({"name", "persistent_volume_claim", "ephemeral"}),
+    PersistentVolumeClaimVolumeSource: frozenset({"claim_name"}),
+    EphemeralVolumeSource: frozenset(),  # its claim stands for itself
+    NodeSpec: frozenset({"taints", "unschedulable"}),
+    NodeStatus: frozenset({"allocatable", "capacity", "conditions", "images"}),
+    NodeCondition: frozenset({"type", "status"}),
+    PodGroupStatus: frozenset({"phase"}),
+    QueueStatus: frozenset({"state"}),
+    StorageClass: frozenset({
+        "api_version", "kind", "metadata", "allowed_topologies", "provisioner", "volume_binding_mode",
+    }),
+    PersistentVolumeSpec: frozenset({"access_modes", "capacity", "claim_ref", "node_affinity", "storage_class_name"}),
+    PersistentVolumeStatus: frozenset({"phase"}),
+    PersistentVolumeClaimStatus: frozenset({"phase"}),
+    ObjectReference: frozenset({"namespace", "name"}),
+    PodDisruptionBudgetStatus: frozenset({
+        "current_healthy", "desired_healthy", "disruptions_allowed", "expected_pods",
+    }),
+}  # fmt: skip
+"""By type, the fields that are kept; of a type that is not listed, all."""
+
+OUR_DOMAINS = ("volcano.sh", "hekla.dev", "scheduling.k8s.io")
+"""Annotations under these domains, and those below them, may decide."""
+
+OUR_ANNOTATIONS = frozenset({"sla-waiting-time", "volume.kubernetes.io/selected-node"})
+
+USUAL_CONDITIONS = frozenset({"Ready"})
+
+
+def trimmed(obj: Resource, images: frozenset[str] | None = None) -> Document:
+    """What of an object decides; `images` are those that pods name, None keeps all that nodes report."""
+    kind = type(obj).kind_info
+    found: Document = _document(obj)
+    status = found.get("status", {})
+    if "images" in status and images is not None:
+        kept = [image for image in status["images"] if images & set(image.get("names", ()))]
+        found["status"] = {**status, "images": kept}
+    return {**found, "apiVersion": kind.api_version, "kind": kind.kind}
+
+
+def images_of(pods: list[Pod]) -> frozenset[str]:
+    """The images that pods name: nodes report hundreds, of which these alone are looked at."""
+    return frozenset(container.image for pod in pods for container in pod.spec.containers)
+
+
+def decides(annotation: str) -> bool:
+    """Whether the scheduler may heed an annotation."""
+    domain = annotation.partition("/")[0]
+    return annotation in OUR_ANNOTATIONS or any(domain == one or domain.endswith(f".{one}") for one in OUR_DOMAINS)
+
+
+def _document(value: Any) -> Any:
+    if isinstance(value, ObjectMeta):
+        return _metadata(value)
+    if isinstance(value, Struct):
+        return {
+            name: _document(part)
+            for field, name, is_default in _fields(type(value))
+            if not is_default(part := getattr(value, field))
+        }
+    if isinstance(value, list):
+        return [_document(part) for part in value if not _is_silent(part)]
+    if isinstance(value, dict):
+        return {key: _document(part) for key, part in value.items()}
+    return msgspec.to_builtins(value)
+
+
+def _metadata(meta: ObjectMeta) -> Document:
+    found: Document = {
+        name: part for field, name, is_default in _fields(ObjectMeta) if not is_default(part := getattr(meta, field))
+    }
+    ours = {key: text for key, text in meta.annotations.items() if decides(key)}
+    found.pop("annotations", None)
+    return {**found, "annotations": ours} if ours else found
+
+
+def _is_silent(part: Any) -> bool:
+    """Conditions that nobody asks about, and volumes that bind a pod to no place."""
+    if isinstance(part, NodeCondition):
+        return part.type not in USUAL_CONDITIONS
+    return isinstance(part, Volume) and part.persistent_volume_claim is None and part.ephemeral is None
+
+
+@cache
+def _fields(kind: type) -> tuple[tuple[str, str, Callable[[Any], bool]], ...]:
+    """Of a type: the fields that are kept, their names on the wire, and whether a value is the default."""
+    kept = KEPT.get(kind)
+    return tuple(
+        (field.name, field.encode_name, _is_default(field))
+        for field in msgspec.structs.fields(kind)
+        if kept is None or field.name in kept
+    )
+
+
+def _is_default(field: Any) -> Callable[[Any], bool]:
+    if field.default is NODEFAULT and field.default_factory is NODEFAULT:
+        return _is_never
+    default = field.default if field.default is not NODEFAULT else field.default_factory()
+    return lambda value: bool(value is default or value == default)
+
+
+def _is_never(_value: Any) -> bool:
+    return False
