@@ -11,4 +11,6 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get update -q
 # iproute2: network namespaces in tests; procps: ps in the orphan tests; wrk: load for bench
 apt-get install -y -q --no-install-recommends iproute2 procps wrk openssl curl
+# openmpi-bin, openssh-*: examples/mpi.yaml runs for real
+apt-get install -y -q --no-install-recommends openmpi-bin openssh-server openssh-client
 command -v kubectl >/dev/null || apt-get install -y -q --no-install-recommends kubernetes-client || echo "no kubectl: its suite will be skipped"
