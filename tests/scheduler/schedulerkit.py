@@ -1,11 +1,13 @@
 """A scheduler on an API server in this process, and the few objects that its stories need."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from hekla.api.core import Event
 from hekla.api.crd import crd_document
+from hekla.api.meta import Resource
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup, Queue
@@ -13,6 +15,7 @@ from hekla.kube.api_client import ApiClient
 from hekla.kube.errors import NotFoundError
 from hekla.kube.informer import Informers
 from hekla.scheduler.batch import BatchScheduler
+from hekla.scheduler.configuration import DEFAULT_TEXT
 from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
 from hekla.testing.server import api_server, in_process_client
 
@@ -20,22 +23,38 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @asynccontextmanager
-async def world(nodes: int = 2) -> AsyncIterator[tuple[ApiClient, BatchScheduler]]:
+async def world(
+    nodes: int = 2, configuration: str = DEFAULT_TEXT, kinds: Sequence[type[Resource]] = (PodGroup, Queue)
+) -> AsyncIterator[tuple[ApiClient, BatchScheduler]]:
     async with api_server() as server, in_process_client(server) as client:
-        for kind in (PodGroup, Queue):
+        for kind in kinds:
             await client.request("POST", CRDS, crd_document(kind))
-        await until(lambda: served(client, PodGroup))
-        await until(lambda: served(client, Queue))
+        for kind in kinds:
+            await until(lambda kind=kind: served(client, kind))  # type: ignore[misc]
         for number in range(nodes):
             await add_node(client, f"n{number}")
-        async with Informers(client) as informers:
-            scheduler = BatchScheduler(informers, SchedulerSettings(scheduler_names=EMBEDDED_SCHEDULER_NAMES))
-            running = asyncio.create_task(scheduler.run())
-            try:
-                yield client, scheduler
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
+        async with running(client, configuration) as scheduler:
+            yield client, scheduler
+
+
+@asynccontextmanager
+async def running(client: ApiClient, configuration: str = DEFAULT_TEXT) -> AsyncIterator[BatchScheduler]:
+    """A scheduler with informers of its own; cut off without a word at the end, as by a kill."""
+    settings = SchedulerSettings(scheduler_names=EMBEDDED_SCHEDULER_NAMES, configuration=configuration)
+    async with Informers(client) as informers:
+        scheduler = BatchScheduler(informers, settings)
+        task = asyncio.create_task(scheduler.run())
+        try:
+            yield scheduler
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def events(client: ApiClient, name: str) -> list[tuple[str, str]]:
+    """(reason, message) of the events on an object."""
+    found = (await client.list(Event)).items
+    return [(e.reason, e.message) for e in found if e.involved_object.name == name]
 
 
 async def served(client: ApiClient, kind: Any) -> bool:

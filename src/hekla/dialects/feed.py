@@ -43,6 +43,10 @@ class ClusterFeed:
         self.pods: dict[str, Pod] = {}
         self.groups: dict[Key, PodGroup] = {}
         self.queues: dict[str, scheduling.Queue] = {}
+        self.queue_faults: dict[str, str] = {}
+        """What is wrong with queues that cannot be used, by name."""
+
+        self.hyper_nodes: dict[str, HyperNode] = {}
         self.dirty: set[str] = set()
         """Uids of jobs that changed since somebody took note."""
 
@@ -114,16 +118,20 @@ class ClusterFeed:
         if new is None:
             if old is not None:
                 self.queues.pop(old.metadata.name, None)
+                self.queue_faults.pop(old.metadata.name, None)
                 self.cluster.remove_queue(old.metadata.name)
             return
         self.queues[new.metadata.name] = new
+        self.queue_faults.pop(new.metadata.name, None)
         try:
             self.cluster.put_queue(queue_of(new))
-        except QuantityError:
-            self.cluster.remove_queue(new.metadata.name)  # validation keeps such a queue out; jobs wait rather than err
+        except QuantityError as error:  # validation keeps such a queue out; its jobs wait, and are told why
+            self.cluster.remove_queue(new.metadata.name)
+            self.queue_faults[new.metadata.name] = str(error)
 
     def on_hyper_node(self, old: HyperNode | None, new: HyperNode | None) -> None:
         """A domain of the network came, changed or went."""
+        _put(self.hyper_nodes, old, new)
         if new is not None:
             self.cluster.put_domain(domain_spec(new))
         elif old is not None:

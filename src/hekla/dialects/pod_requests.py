@@ -44,9 +44,12 @@ def amounts(quantities: Mapping[str, str] | Mapping[str, str | int | float]) -> 
 
 
 def amount(resource: str, written: str | int | float) -> int:
-    """One quantity in the base unit of its resource; YAML may have made a number of it."""
+    """One quantity in the base unit of its resource; YAML may have made a number of it. None is negative."""
     text = str(written)
-    return quantity.to_milli(text) if resource == "cpu" else quantity.to_int(text)
+    units = quantity.to_milli(text) if resource == "cpu" else quantity.to_int(text)
+    if units < 0:
+        raise quantity.QuantityError(f"{resource} is {text}, which is less than nothing")
+    return units
 
 
 def _is_sidecar(container: Container) -> bool:

@@ -7,7 +7,7 @@ cluster costs nothing. Cycles are cut into slices so that other tasks of the pro
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import structlog
@@ -23,7 +23,7 @@ from hekla.api.volcano.scheduling import PodGroup, Queue
 from hekla.api.volcano.topology import HyperNode
 from hekla.dialects.feed import ClusterFeed
 from hekla.kube.clock import Clock, SystemClock, rfc3339
-from hekla.kube.commands import Target
+from hekla.kube.commands import Event, Target, target_of
 from hekla.kube.errors import AlreadyExistsError, ApiError, TransportError
 from hekla.kube.events import EventRecorder
 from hekla.kube.execute import Executor
@@ -33,7 +33,8 @@ from hekla.placement.model import Job, JobPhase, Task
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
-from hekla.placement.statement import Bind, Evict, Nominate
+from hekla.placement.statement import Bind, Decision, Evict, Nominate
+from hekla.scheduler import sentences
 from hekla.scheduler.binder import Binder
 from hekla.scheduler.configuration import Configuration
 from hekla.scheduler.evictor import Evictor
@@ -42,6 +43,7 @@ from hekla.scheduler.queue_status import PAUSE_S, queue_commands
 from hekla.scheduler.reload import LiveConfiguration
 from hekla.scheduler.reports import PATIENCE_S, Reports
 from hekla.scheduler.settings import SchedulerSettings
+from hekla.scheduler.stumbling import job_at_fault
 from hekla.scheduler.timed_session import TimedSession
 from hekla.scheduler.warmup import WORTH_IT_NODES, warm_up
 from hekla.scheduler.writer import StatusWriter
@@ -65,7 +67,8 @@ class BatchScheduler:
         self.settings = settings or SchedulerSettings()
         self.cluster = Cluster(seed=self.settings.seed)
         self.cluster.topology.is_known = False
-        self._faults_told: tuple[str, ...] = ()
+        self._faults_told: frozenset[str] = frozenset()
+        self._has_new_network = False
         self.feed = ClusterFeed(
             self.cluster, scheduler_names=self.settings.scheduler_names, default_queue=self.settings.default_queue
         )
@@ -186,7 +189,7 @@ class BatchScheduler:
         """Follow HyperNodes, beside the rest: a server without the kind must not keep everybody waiting."""
         informer = self._informers.of(HyperNode)
         await informer.synced()
-        informer.add_handler(self._waking(self.feed.on_hyper_node))
+        informer.add_handler(self._waking(self._on_hyper_node))
         self.cluster.topology.is_known = True
         self.cluster.gains += 1
         self._wake.set()
@@ -196,6 +199,7 @@ class BatchScheduler:
             handle(old, new)
             if new is None and old is not None:
                 self._reports.forget(old.metadata.uid)
+                self._reports.stumbles.forget(old.metadata.uid)
                 self.metrics.forget(old.metadata.uid)
                 self._evictor.forget(old.metadata.uid)
             self._idle.clear()
@@ -206,10 +210,14 @@ class BatchScheduler:
     async def _guarded_cycle(self) -> None:
         try:
             self.cycle()
-        except Exception:  # a task boundary: one object that breaks a cycle must not stop all scheduling
-            log.exception("cycle failed")
+        except Exception as error:  # a task boundary: one object that breaks a cycle must not stop all scheduling
+            job = job_at_fault(error)
+            log.exception("cycle failed", job=job.key if job is not None else "")
             self.metrics.on_failed_cycle()
-            await asyncio.sleep(1.0)
+            if job is None or job.is_held:
+                await asyncio.sleep(1.0)
+            else:
+                self._set_aside(job, error)
             self._wake.set()
         if not self._wake.is_set():
             self._idle.set()
@@ -225,28 +233,19 @@ class BatchScheduler:
             on_opened=metrics.on_plugin,
         )  # fmt: skip
         self._admit_all_without_enqueue()
-        touched, self.feed.dirty = self.feed.dirty, set()
         metrics.on_session(session, elapsed_s() - begun_s)
-        placed: dict[str, Job] = {}
         for name, action in self._actions:
             action_begun_s = elapsed_s()
-            others: list[Evict | Nominate] = []
-            for decision in action(session):
-                assert decision.task.job is not None
-                if not isinstance(decision, Bind):
-                    others.append(decision)
-                    continue
-                metrics.on_decided(decision.task, action_begun_s)
-                self._binder.submit(decision)
-                placed[decision.task.job.uid] = decision.task.job
+            self._carry_out(action(session), session)
             metrics.on_action(name, elapsed_s() - action_begun_s)
-            if others:
-                touched |= self._make_room(others)
-        touched |= placed.keys() | session.failures.keys() | session.refusals.keys()
-        touched |= {job.uid for job in session.admitted}
-        metrics.on_placed(placed.values(), session.wall_s)
+        touched, self.feed.dirty = self.feed.dirty, set()
+        touched |= session.failures.keys() | session.refusals.keys() | {job.uid for job in session.admitted}
         metrics.on_cycle(session, elapsed_s() - begun_s)
-        self._report(session, touched)
+        try:
+            self._report(session, touched)
+        except Exception:
+            self.feed.dirty |= touched  # who was not told yet is told next time
+            raise
         self._tell_faults()
         if session.is_cut_short:
             self._wake.set()
@@ -257,6 +256,40 @@ class BatchScheduler:
         if self._reports.look_again:
             again, self._reports.look_again = self._reports.look_again, set()
             asyncio.get_running_loop().call_later(PATIENCE_S, self._look_at, again)
+
+    def _carry_out(self, decisions: Iterator[Decision], session: Session) -> None:
+        """Hand decisions over, also those that were made before an action stumbled."""
+        placed: dict[str, Job] = {}
+        others: list[Evict | Nominate] = []
+        try:
+            for decision in decisions:
+                job = decision.task.job
+                assert job is not None
+                if isinstance(decision, Bind):
+                    self.metrics.on_decided(decision.task, session.now)
+                    self._binder.submit(decision)
+                    placed[job.uid] = job
+                else:
+                    others.append(decision)
+        finally:
+            self.feed.dirty |= placed.keys()
+            self.metrics.on_placed(placed.values(), session.wall_s)
+            if others:
+                self.feed.dirty |= self._make_room(others)
+
+    def _set_aside(self, job: Job, error: Exception) -> None:
+        """Let a job rest over which the scheduler stumbled, and tell it so."""
+        rest_s = self._reports.stumbles.rest_s(job, error)
+        job.is_held = True
+        self.feed.dirty.add(job.uid)
+
+        def release() -> None:
+            job.is_held = False
+            job.failed_at = -1
+            self._reports.stumbles.told.pop(job.uid, None)
+            self._wake.set()
+
+        asyncio.get_running_loop().call_later(rest_s, release)
 
     def _make_room(self, decisions: Sequence[Evict | Nominate]) -> set[str]:
         """Have evictions and nominations carried out; the uids of the jobs that they are about."""
@@ -293,13 +326,23 @@ class BatchScheduler:
             job.failed_at = -1
             self._look_at({job.uid})
 
+    def _on_hyper_node(self, old: HyperNode | None, new: HyperNode | None) -> None:
+        self.feed.on_hyper_node(old, new)
+        self._has_new_network = True
+
     def _tell_faults(self) -> None:
-        """Have the log say what was left out of the tree of HyperNodes, once."""
-        faults = self.cluster.topology.faults
-        if faults != self._faults_told:
-            self._faults_told = faults
-            for fault in faults:
-                log.warning("hypernode at fault", fault=fault)
+        """Have the log, and events on the HyperNodes that are named, say what was left out of the tree, once."""
+        topology = self.cluster.topology
+        if self._has_new_network:
+            self._has_new_network = False
+            topology.tree()  # grown now, for those who look after their HyperNodes before any gang asks for closeness
+        for fault in set(topology.faults) - self._faults_told:
+            log.warning("hypernode at fault", fault=fault)
+            for name in dict.fromkeys(sentences.hypernodes_in(fault)):
+                if name in self.feed.hyper_nodes:
+                    target = target_of(self.feed.hyper_nodes[name])
+                    self._events.record(Event(target, "LeftOut", fault, "Warning"))
+        self._faults_told = frozenset(topology.faults)
 
     def _tell_queues_soon(self) -> None:
         """Have queues say what they hold, once in a while and only while it changes."""

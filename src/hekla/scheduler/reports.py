@@ -19,6 +19,7 @@ from hekla.placement.plugins.gang import NOT_ENOUGH_OF_ROLE, NOT_ENOUGH_TASKS
 from hekla.placement.session import Failure, Session
 from hekla.scheduler import sentences
 from hekla.scheduler.group_status import Outcome, status_patch
+from hekla.scheduler.stumbling import Stumbles
 
 QUIET_S = 10.0
 """How long a sentence stands before one that differs in numbers alone may replace it."""
@@ -44,6 +45,8 @@ class Reports:
         self.look_again: set[str] = set()
         """Uids of jobs that should be looked at again after `PATIENCE_S`; the caller takes them out."""
 
+        self.stumbles = Stumbles()
+
         self._sent: dict[str, tuple[str, Document]] = {}
         """By uid of a group, the revision seen and what was sent for it: the answer may not have come back yet."""
 
@@ -55,8 +58,10 @@ class Reports:
             job = session.cluster.jobs.get(uid)
             if job is None:
                 self.forget(uid)
+                self.stumbles.forget(uid)
                 continue
-            if not job.spec.has_group and uid not in session.failures and self._has_queue(session, job):
+            is_lone = not job.spec.has_group and uid not in self.stumbles.told
+            if is_lone and uid not in session.failures and self._has_queue(session, job):
                 continue  # a lone pod that found its node, or waits for nothing that it has not been told
             outcome = self.outcome(session, job)
             group = self._feed.group_of(job)
@@ -67,6 +72,8 @@ class Reports:
 
     def outcome(self, session: Session, job: Job) -> Outcome:
         """What a session found about a job."""
+        if job.uid in self.stumbles.told:
+            return Outcome(is_ready=False, refusal=Refusal("SchedulerError", self.stumbles.told[job.uid]))
         queue = self._feed.queues.get(job.spec.queue)
         refusal = session.refusals.get(job.uid)
         if self._is_still_arriving(session, job):
@@ -74,6 +81,8 @@ class Reports:
             refusal = None
         if queue is None and job.spec.queue not in session.cluster.queues:
             refusal = Refusal("QueueNotFound", sentences.queue_missing(job.spec.queue))
+        elif (fault := self._feed.queue_faults.get(job.spec.queue)) is not None:
+            refusal = Refusal("QueueInvalid", sentences.queue_invalid(job.spec.queue, fault))
         elif queue is not None and queue.status.state not in {"", "Open"} and job.wants_more:
             refusal = Refusal("QueueNotOpen", sentences.queue_closed(job.spec.queue, queue.status.state))
         failure = session.failures.get(job.uid)
@@ -152,6 +161,8 @@ class Reports:
 def _pod_sentence(job: Job, task: Task, outcome: Outcome) -> tuple[str, str]:
     """(reason, message) for one pod. Only `Unschedulable` makes an autoscaler add nodes, so only a pod that fits is not."""
     failure = outcome.failure
+    if failure is None and outcome.refusal is not None and outcome.refusal.code == "SchedulerError":
+        return "SchedulerError", outcome.refusal.sentence
     if failure is None:
         return "Unschedulable", outcome.refusal.sentence if outcome.refusal else ""
     node = failure.placements.get(task.uid)

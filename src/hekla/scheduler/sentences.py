@@ -1,11 +1,13 @@
 """What waiting pods and gangs are told: Kubernetes' and Volcano's own sentences, which people and tools grep for."""
 
+import re
 from collections import Counter
 
 from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.session import Failure
 from hekla.placement.statement import Evict
 
+_IN_QUOTES = re.compile(r'(?:hypernode|and of|member) "([^"]+)"')
 GANG_READY = "tasks in gang are ready to be scheduled"
 
 _NAMES = {
@@ -49,9 +51,19 @@ def queue_missing(queue: str) -> str:
     return f'queue "{queue}" does not exist; create it, or name another in spec.queue'
 
 
+def queue_invalid(queue: str, fault: str) -> str:
+    """On a gang whose queue cannot be used."""
+    return f'queue "{queue}" cannot be used: {fault}'
+
+
 def queue_closed(queue: str, state: str) -> str:
     """On a gang whose queue takes no work."""
     return f'queue "{queue}" is {state} and takes no new work; open it, or name another in spec.queue'
+
+
+def hypernodes_in(fault: str) -> list[str]:
+    """The HyperNodes that a sentence about the tree names."""
+    return _IN_QUOTES.findall(fault)
 
 
 def evict_event(action: str) -> str:

@@ -19,7 +19,7 @@ from hekla.placement.turns import Turns
 def enqueue(session: Session) -> Iterator[Decision]:
     """Move jobs from Pending to Inqueue; it binds nothing."""
     outside = list(session.cluster.lines.by_phase[JobPhase.PENDING].values())
-    for job in Turns(session, (job for job in outside if session.is_admitted_to_queue(job))):
+    for job in Turns(session, (job for job in outside if not job.is_held and session.is_admitted_to_queue(job))):
         opinion = session.may_enqueue(job)
         if job.spec.min_resources is not None and opinion.vote is Vote.REJECT:
             session.refusals[job.uid] = Refusal("enqueue", opinion.reason)
