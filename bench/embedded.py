@@ -97,14 +97,20 @@ class Door:
 def platform(folder: Path, *, is_whole: bool, schedules: bool = True, is_new: bool = True) -> Iterator[Door]:
     """`hekla up` with 1,000 nodes: served by the node agent, or only written down."""
     without = () if is_whole else ("node", "workloads", "controlplane", *(() if schedules else ("scheduler",)))
-    flags = ("--nodes", "0", "--simulated-nodes", str(NODES if is_whole else 0), "--gpus-per-node", str(GPUS))
-    with PlatformProcess(folder / "data", without=without, flags=flags) as process:
-        pki = process.data_dir / "pki"
-        tls = client_context(ca_file=pki / "ca.crt", cert_file=pki / "admin.crt", key_file=pki / "admin.key")
-        door = Door(process.url, tls, process)
+    with platform_of(folder, without=without, nodes=NODES if is_whole else 0) as door:
         if is_new:
             uvloop.run(prepare(door, is_whole=is_whole))
         yield door
+
+
+@contextmanager
+def platform_of(folder: Path, *, without: Sequence[str], nodes: int) -> Iterator[Door]:
+    """`hekla up` with so many simulated nodes and without some features."""
+    flags = ("--nodes", "0", "--simulated-nodes", str(nodes), "--gpus-per-node", str(GPUS))
+    with PlatformProcess(folder / "data", without=without, flags=flags) as process:
+        pki = process.data_dir / "pki"
+        tls = client_context(ca_file=pki / "ca.crt", cert_file=pki / "admin.crt", key_file=pki / "admin.key")
+        yield Door(process.url, tls, process)
 
 
 async def prepare(door: Door, *, is_whole: bool) -> None:

@@ -174,7 +174,8 @@ def _rebuilt(stored: Stored, node: str, metadata: Document, now: str) -> bytes:
     from hekla.apiserver.bodies import decode_document, tail_of
 
     document: Document = decode_document(stored.body)
-    document["spec"]["nodeName"] = node
+    # first, as `_spliced` has it: pods of one template have equal bytes behind it
+    document["spec"] = {"nodeName": node} | document["spec"] | {"nodeName": node}
     for part in ("annotations", "labels"):
         if metadata.get(part):
             document["metadata"][part] = {**document["metadata"].get(part, {}), **metadata[part]}

@@ -23,7 +23,6 @@ from hekla.apiserver.admission_rules.service_addresses import ServiceAddresses
 from hekla.apiserver.admission_rules.storage_defaults import DefaultStorageClass, StorageProtection
 from hekla.apiserver.admission_rules.webhooks import MutatingWebhooks, ValidatingWebhooks, WebhookCaller
 from hekla.apiserver.auth.rbac import RbacAuthorizer
-from hekla.apiserver.backend import random_suffix
 from hekla.app.settings import Settings
 from hekla.node.addresses import SERVICE_NETWORK
 
@@ -32,7 +31,7 @@ def platform_rules(authorizer: RbacAuthorizer, settings: Settings, webhooks: Web
     """Every rule, in order. New nodes are tainted only where a controller runs that takes the taint off again."""
     return [
         NamespaceLifecycle(),
-        ServiceAccountRule(random_suffix),
+        ServiceAccountRule(),
         PriorityRule(),
         DefaultTolerationSeconds(),
         RuntimeClassRule(),

@@ -12,6 +12,7 @@ import structlog
 
 from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.meta import Kind, OwnerReference, Resource
+from hekla.api.pods import Pod
 from hekla.controlplane.owner_graph import Item, OwnerGraph, decide, item_of
 from hekla.kube.discovery import ServedKind, discover
 from hekla.kube.errors import ApiError, KubeError, NotFoundError
@@ -81,12 +82,12 @@ class GarbageCollector:
         }
         self._served = {(one.kind.group, one.kind.kind): one.kind for one in served}
         for kind in wanted - self._watched.keys():
-            informer = self._informers.of(metadata_only(kind))
+            informer = self._informers.of(_watched_as(kind))
             informer.add_handler(self._changed)
             self._watched[kind] = informer
         for kind in self._watched.keys() - wanted:
             informer = self._watched.pop(kind)
-            self._informers.stop(metadata_only(kind))
+            self._informers.stop(_watched_as(kind))
             for obj in list(informer.cache):
                 self._changed(obj, None)
 
@@ -147,3 +148,8 @@ class GarbageCollector:
             self._absent[owner.uid] = None
             if len(self._absent) > MAX_ABSENT:
                 self._absent.popitem(last=False)
+
+
+def _watched_as(kind: Kind) -> type[Resource]:
+    """The class by which a kind is watched: pods by the one that all controllers share, for there are many of them."""
+    return Pod if kind.resource == Pod.kind_info.resource else metadata_only(kind)

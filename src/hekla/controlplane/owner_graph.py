@@ -17,7 +17,7 @@ from hekla.kube.metadata_kinds import metadata_only
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Item:
     """One object of any kind, as far as ownership goes."""
 

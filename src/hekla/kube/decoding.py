@@ -11,6 +11,7 @@ from hekla.api.meta import KINDS, Document, Kind, Resource
 from hekla.kube.answers import Frame, ListMeta, decode_frame, decode_raw_list
 from hekla.kube.client import EventType, Page, WatchEvent
 from hekla.kube.errors import TransportError
+from hekla.kube.sharing import DECODERS
 
 T = TypeVar("T", bound=Resource)
 log = structlog.get_logger()
@@ -31,13 +32,14 @@ def declared_kind(api_version: str, kind: str) -> Kind:
 
 @lru_cache(maxsize=1024)
 def _cached_decoder(kind: type[Resource]) -> Callable[[bytes | msgspec.Raw], Any]:
-    decode = msgspec.json.Decoder(kind).decode
+    decode: Callable[[bytes | msgspec.Raw], Any] = DECODERS.get(kind) or msgspec.json.Decoder(kind).decode
 
     def decode_object(body: bytes | msgspec.Raw) -> Resource:
         try:
-            return decode(body)
+            obj: Resource = decode(body)
         except msgspec.DecodeError as error:
             raise TransportError(f"the server's {kind.kind_info.kind} cannot be read: {error}") from error
+        return obj
 
     return decode_object
 
@@ -58,13 +60,19 @@ def _page_decoder(kind: type[Resource]) -> Any:
 
 def decode_page(kind: type[T], body: bytes) -> Page[T]:
     """A page of typed objects; one that does not decode is left out and logged."""
+    if kind in DECODERS:
+        return _one_by_one(kind, body)
     try:
         page = _page_decoder(kind)(body)
         return Page(page.items or [], page.metadata.resource_version)
     except msgspec.ValidationError:
-        raw = decode_raw_list(body)
-        decoded = (_decode_or_log(kind, item) for item in raw.items or ())
-        return Page([item for item in decoded if item is not None], raw.metadata.resource_version)
+        return _one_by_one(kind, body)
+
+
+def _one_by_one(kind: type[T], body: bytes) -> Page[T]:
+    raw = decode_raw_list(body)
+    decoded = (_decode_or_log(kind, item) for item in raw.items or ())
+    return Page([item for item in decoded if item is not None], raw.metadata.resource_version)
 
 
 def _decode_or_log(kind: type[T], raw: msgspec.Raw) -> T | None:

@@ -21,7 +21,6 @@ from hekla.apiserver.admission_rules.pod_defaults import (
 )
 from hekla.apiserver.admission_rules.resource_quota import ResourceQuotaRule
 from hekla.apiserver.admission_rules.storage_defaults import DefaultStorageClass
-from hekla.apiserver.backend import random_suffix
 from hekla.apiserver.memory_store import MemoryStore
 from hekla.apiserver.server import ApiServer
 from hekla.apiserver.store import Store
@@ -40,7 +39,7 @@ RULES: tuple[AdmissionRule, ...] = (NamespaceLifecycle(),)
 
 KUBERNETES_RULES: tuple[AdmissionRule, ...] = (
     NamespaceLifecycle(),
-    ServiceAccountRule(random_suffix),
+    ServiceAccountRule(),
     TaintNewNodes(),
     PriorityRule(),
     DefaultTolerationSeconds(),

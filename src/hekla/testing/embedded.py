@@ -16,7 +16,6 @@ from hekla.apiserver.admission_rules.limit_ranger import LimitRanger
 from hekla.apiserver.admission_rules.namespace_lifecycle import NamespaceLifecycle
 from hekla.apiserver.admission_rules.pod_defaults import DefaultTolerationSeconds, PriorityRule, ServiceAccountRule
 from hekla.apiserver.admission_rules.resource_quota import ResourceQuotaRule
-from hekla.apiserver.backend import random_suffix
 from hekla.apiserver.server import ApiServer
 from hekla.controlplane.controllers import run_controllers
 from hekla.kube.api_client import ApiClient
@@ -42,7 +41,7 @@ class Cluster:
 def cluster_rules() -> Sequence[AdmissionRule]:
     """The admission rules that the controllers count on."""
     return [
-        NamespaceLifecycle(), ServiceAccountRule(random_suffix), PriorityRule(), DefaultTolerationSeconds(), LimitRanger(),
+        NamespaceLifecycle(), ServiceAccountRule(), PriorityRule(), DefaultTolerationSeconds(), LimitRanger(),
         ResourceQuotaRule(),
     ]  # fmt: skip
 

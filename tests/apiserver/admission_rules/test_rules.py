@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from hekla.api.meta import Kind, Scope
@@ -102,25 +104,33 @@ ACCOUNT = ("serviceaccounts", "ns", {"metadata": {"name": "default"}})
 
 def test_a_pod_gets_its_account_and_a_token_in_every_container():
     document = pod(initContainers=[{"name": "i"}])
-    admitted(ServiceAccountRule(lambda: "abcde"), asking(PODS, document), ACCOUNT)
+    admitted(ServiceAccountRule(), asking(PODS, document), ACCOUNT)
     spec = document["spec"]
     assert spec["serviceAccountName"] == spec["serviceAccount"] == "default"
-    assert [v["name"] for v in spec["volumes"]] == ["kube-api-access-abcde"]
+    assert [re.fullmatch("kube-api-access-[a-z0-9]{5}", v["name"]) is not None for v in spec["volumes"]] == [True]
     for container in [*spec["containers"], *spec["initContainers"]]:
         assert container["volumeMounts"][0]["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
+def test_pods_of_one_account_get_equal_specs_and_a_name_that_is_taken_is_not_given_twice():
+    first, second = (admitted(ServiceAccountRule(), asking(PODS, pod()), ACCOUNT) for _ in range(2))
+    assert first["spec"] == second["spec"]
+    usual = first["spec"]["volumes"][0]["name"]
+    third = admitted(ServiceAccountRule(), asking(PODS, pod(volumes=[{"name": usual, "emptyDir": {}}])), ACCOUNT)
+    assert [volume["name"] for volume in third["spec"]["volumes"]] == [usual, usual + "x"]
+
+
 def test_a_pod_or_its_account_may_refuse_the_token():
     document = pod(automountServiceAccountToken=False)
-    admitted(ServiceAccountRule(lambda: "a"), asking(PODS, document), ACCOUNT)
+    admitted(ServiceAccountRule(), asking(PODS, document), ACCOUNT)
     assert "volumes" not in document["spec"]
     account = {"metadata": {"name": "default"}, "automountServiceAccountToken": False}
-    document = admitted(ServiceAccountRule(lambda: "a"), asking(PODS, pod()), ("serviceaccounts", "ns", account))
+    document = admitted(ServiceAccountRule(), asking(PODS, pod()), ("serviceaccounts", "ns", account))
     assert "volumes" not in document["spec"]
 
 
 def test_a_pod_of_an_absent_account_is_refused():
-    error = refused(ServiceAccountRule(lambda: "a"), asking(PODS, pod(serviceAccountName="robot")))
+    error = refused(ServiceAccountRule(), asking(PODS, pod(serviceAccountName="robot")))
     assert error.message == (
         'pods "x" is forbidden: error looking up service account ns/robot: serviceaccount "robot" not found'
     )

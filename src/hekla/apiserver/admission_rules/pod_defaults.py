@@ -1,11 +1,13 @@
 """What every new pod is given: an account with a token, a priority, and patience with nodes that are briefly away."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
+from hekla.apiserver.backend import NAME_LETTERS
 from hekla.apiserver.status import forbidden
 
 ACCOUNT_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -25,7 +27,6 @@ def _is_new_pod(request: AdmissionRequest) -> bool:
 class ServiceAccountRule:
     """Gives a pod its service account and, unless told otherwise, a projected token for it."""
 
-    random_suffix: Callable[[], str]
     name: str = "ServiceAccount"
 
     def wants(self, request: AdmissionRequest) -> bool:
@@ -45,7 +46,7 @@ class ServiceAccountRule:
         if "imagePullSecrets" not in spec and account.get("imagePullSecrets"):
             spec["imagePullSecrets"] = [dict(one) for one in account["imagePullSecrets"]]
         if _wants_token(spec, account):
-            _mount_token(spec, f"kube-api-access-{self.random_suffix()}")
+            _mount_token(spec, _volume_name(spec, request.namespace, account_name))
 
     def validate(self, request: AdmissionRequest, reader: Reader) -> None:
         """All is said before."""
@@ -54,6 +55,22 @@ class ServiceAccountRule:
 def _wants_token(spec: Document, account: Document) -> bool:
     asked = spec.get("automountServiceAccountToken")
     return bool(account.get("automountServiceAccountToken", True) if asked is None else asked)
+
+
+def _volume_name(spec: Document, namespace: str, account: str) -> str:
+    """Kubernetes throws dice for the name. Here all pods of an account have the same one, so that those of one template
+    have the same spec to the byte: whoever keeps 200,000 of them keeps one spec.
+    """
+    name, taken = _usual_name(namespace, account), {volume.get("name") for volume in spec.get("volumes", ())}
+    while name in taken:
+        name += "x"
+    return name
+
+
+@lru_cache(maxsize=4096)
+def _usual_name(namespace: str, account: str) -> str:
+    drawn = blake2b(f"{namespace}/{account}".encode(), digest_size=5).digest()
+    return "kube-api-access-" + "".join(NAME_LETTERS[number % len(NAME_LETTERS)] for number in drawn)
 
 
 def _mount_token(spec: Document, volume: str) -> None:

@@ -38,11 +38,11 @@ def take(
     need: Array, amount: Array, row: int, sign: int,
 ) -> None:  # fmt: skip
     """Add `sign` times the amounts to what is in use on a row, and bring the derived columns up to date."""
-    used[need, row] += sign * amount
-    idle[need, row] = allocatable[need, row] - used[need, row]
-    share[need, row] = np.where(
-        allocatable[need, row] > 0, used[need, row] / np.maximum(allocatable[need, row], 1), 0
-    ).astype(np.float32)
+    # number by number: an array operation on three numbers takes 5 us, and a start with 150,000 pods makes many of them
+    for index, count in zip(need.tolist(), amount.tolist(), strict=True):
+        most, taken = allocatable.item(index, row), used.item(index, row) + sign * count
+        used[index, row], idle[index, row] = taken, most - taken
+        share[index, row] = taken / most if most > 0 else 0.0
 
 
 def score(
