@@ -16,6 +16,7 @@ from hekla.dialects.pod_requests import amounts, pod_request
 from hekla.dialects.pod_volumes import claim_names
 from hekla.dialects.surroundings import Surroundings
 from hekla.dialects.timestamps import seconds
+from hekla.dialects.traits import pod_traits
 from hekla.lib.quantity import QuantityError
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import Constraints, Effect, Refusal, Taint
@@ -83,7 +84,8 @@ def _demands(pod: Pod, around: Surroundings) -> Demands:
         return _read_demands(pod, around)  # depends on namespace, labels or other objects
     parts = [(c.resources, c.ports, c.image, c.restart_policy) for c in (*spec.containers, *spec.init_containers)]
     key = _encode((
-        len(spec.containers), parts, spec.node_selector, spec.tolerations, spec.overhead, spec.resources, spec.host_network
+        len(spec.containers), parts, spec.node_selector, spec.tolerations, spec.overhead, spec.resources, spec.host_network,
+        pod_traits(pod),
     ))  # fmt: skip
     known = _known_demands.get(key)
     if known is None:

@@ -8,6 +8,7 @@ from hekla.api.selectors import LabelSelector
 from hekla.dialects.node_terms import label_requirements, node_term
 from hekla.dialects.pod_volumes import volume_demands
 from hekla.dialects.surroundings import Surroundings
+from hekla.dialects.traits import pod_traits
 from hekla.placement.constraint import (
     Constraints,
     Effect,
@@ -47,6 +48,7 @@ def pod_constraints(pod: Pod, around: Surroundings) -> Constraints:
         exclusive_claims=volumes.exclusive,
         images=tuple(sorted({container.image for container in spec.containers if container.image})),
         blocked=volumes.blocked,
+        traits=pod_traits(pod),
     )
 
 

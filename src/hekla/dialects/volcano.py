@@ -13,6 +13,7 @@ from hekla.dialects.pod_requests import amount, amounts
 from hekla.dialects.surroundings import Surroundings
 from hekla.dialects.timestamps import seconds
 from hekla.dialects.topology import closeness
+from hekla.dialects.traits import group_limits, group_traits, node_groups
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.lib.quantity import QuantityError
 from hekla.placement.constraint import PodSelector
@@ -38,6 +39,7 @@ def job_spec(group: PodGroup, around: Surroundings) -> JobSpec:
         min_resources=_minimum(group),
         quota_asked=quota_amounts(group.spec.min_resources or {}),
         closeness=closeness(spec.network_topology),
+        traits=group_traits(meta.annotations),
         is_preemptable=group_is_preemptable(meta.annotations, meta.labels),
         phase=_phase(group.status.phase),
     )
@@ -52,6 +54,7 @@ def lone_pod(pod: Pod, *, queue: str = DEFAULT_QUEUE) -> JobSpec:
         queue=queue,
         priority=pod.spec.priority or 0,
         created=seconds(pod.metadata.creation_timestamp),
+        traits=group_traits(pod.metadata.annotations),
         phase=JobPhase.INQUEUE,
         lineage=next((owner.uid for owner in pod.metadata.owner_references if owner.controller), ""),
         has_group=False,
@@ -76,6 +79,8 @@ def queue_of(queue: scheduling.Queue) -> Queue:
         deserved=amounts(queue.spec.deserved),
         is_reclaimable=queue.spec.reclaimable is not False,
         path=_path(queue.metadata.annotations),
+        node_groups=node_groups(queue),
+        group_limits=group_limits(queue.metadata.annotations),
         created=seconds(queue.metadata.creation_timestamp),
         uid=queue.metadata.uid,
     )

@@ -5,14 +5,16 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
 from hekla.placement.columns import Nodes, NodeSpec, facts_of
 from hekla.placement.constraint import Constraints
+from hekla.placement.framework import Reading
 from hekla.placement.model import (
     HOLDS_NODE,
     DisruptionBudget,
@@ -25,9 +27,11 @@ from hekla.placement.model import (
     TaskSpec,
     TaskStatus,
 )
+from hekla.placement.queue_use import QueueUse
 from hekla.placement.shape import Shape
 from hekla.placement.tallies import Tallies, asked_by
 from hekla.placement.topology.topology import DomainSpec, Topology
+from hekla.placement.usage import NodeUsage
 
 _OURS_TO_DECIDE = frozenset({TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED, TaskStatus.BINDING})
 """While its pod is pending, a task in one of these stands where we put it."""
@@ -39,6 +43,9 @@ FIRST_TALLIES = 256
 """Tallies that may be kept before anybody looks which of them are still asked for."""
 
 DEFAULT_QUEUE, ROOT_QUEUE = "default", "root"
+
+Read = Callable[[TaskSpec, JobSpec, Mapping[str, Queue]], Reading | None]
+"""`Reader.read` of a plug-in."""
 
 
 class Cluster:
@@ -71,6 +78,10 @@ class Cluster:
         """Tasks whose promised row is gone and who were not told yet, by uid; the next cycle tells them."""
 
         self._looks_ahead = False
+        self.last_due: dict[str, float] = {}
+        """When plug-ins that work once in a period last did so, by name."""
+
+        self._readers: tuple[Read, ...] = ()
         self._takes_queues_as_tree = False
         self.gains = 0
         """Grows with every event that may let a waiting job fit: capacity freed, a node changed, demands relaxed."""
@@ -116,6 +127,11 @@ class Cluster:
             self._vacate(task)
             self._await_home(task, name)
         self.nodes.remove(name)
+        self.put_usage(name, None)
+
+    def put_usage(self, name: str, usage: NodeUsage | None) -> None:
+        """Note what a node was measured to use; None forgets it."""
+        self.nodes.usages.put(name, usage)
 
     def put_domain(self, spec: DomainSpec) -> None:
         """Add a domain of the network or bring it up to date."""
@@ -174,12 +190,16 @@ class Cluster:
     def settle(self, task: Task, row: int) -> None:
         """Put a task on a row whose amounts are taken already."""
         task.row = row
+        if self._readers or self.nodes.arrivals.window_s:
+            self._note(task, 1)
         if task.matched:
             self.tallies.add(task, row)
 
     def displace(self, task: Task) -> None:
         """Take a task off its row again."""
         assert task.row >= 0, f"{task} is not placed"
+        if self._readers or self.nodes.arrivals.window_s:
+            self._note(task, -1)
         is_counted = not (task.is_leaving and self._looks_ahead)
         if task.is_claim:
             self.nodes.promise(task.row, task.shape.resources, task.shape.amounts, -1)
@@ -303,6 +323,7 @@ class Cluster:
         self._leave(task)
         assert task.job is not None
         task.job.move(task, TaskStatus.PENDING)
+        self._reread((task,))
         self.gains += 1
 
     # Jobs and queues
@@ -313,8 +334,10 @@ class Cluster:
         if job is None:
             job = self.jobs[spec.uid] = Job(spec, self.lines)
         elif job.spec != spec:
+            self._forget_queue_use(job.spec.queue, spec.queue)
             job.respec(spec)
             job.failed_at = -1
+            self._reread(job.pending())
         return job
 
     def remove_job(self, uid: str) -> None:
@@ -330,12 +353,22 @@ class Cluster:
         if self.queues.get(queue.name) != queue:
             self.queues[queue.name] = queue
             self.gains += 1
+            self._reread_all()
             self._keep_accounts()
 
     def remove_queue(self, name: str) -> None:
         """Forget a queue; its jobs wait until it returns."""
         if self.queues.pop(name, None) is not None:
             self._keep_accounts()
+            self._reread_all()
+
+    def let_read(self, readers: tuple[Read, ...]) -> None:
+        """Add what these readers of plug-ins have to say to the shapes of pods, from now on."""
+        if readers != self._readers:
+            self._readers = readers
+            self.nodes.queue_use = QueueUse()
+            for job in list(self.lines.for_nodes.values()):
+                self._read_anew(job.pending())
 
     def take_queues_as_tree(self, yes: bool) -> None:
         """Whether what a queue holds also counts for the queues above it."""
@@ -375,8 +408,55 @@ class Cluster:
             shape = self._shapes[key] = Shape(constraints, whole, resources, amounts, by_index, kind)
         return shape
 
+    def shape_of(self, spec: TaskSpec, job: Job) -> Shape:
+        """The shape of a pod in a job, with what plug-ins read of both."""
+        constraints = spec.constraints
+        for read in self._readers:
+            reading = read(spec, job.spec, self.queues)
+            if reading is not None:
+                constraints = _with(constraints, reading)
+                self._watch_queue(reading.watched_queue)
+        return self.shape(spec.request, constraints)
+
+    def _reread_all(self) -> None:
+        """A queue has changed: so may what is read of those who wait in it, or below it."""
+        for job in list(self.lines.for_nodes.values()) if self._readers else ():
+            self._read_anew(job.pending())
+
+    def _reread(self, tasks: Iterable[Task]) -> None:
+        if self._readers:
+            self._read_anew(tasks)
+
+    def _read_anew(self, tasks: Iterable[Task]) -> None:
+        for task in list(tasks):
+            assert task.job is not None
+            task.shape = self.shape_of(task.spec, task.job)
+
+    def _watch_queue(self, queue: str) -> None:
+        use = self.nodes.queue_use
+        if queue and not use.watches(queue):
+            use.watch(self.nodes, queue, [t for t in self.placed() if t.job is not None and t.job.spec.queue == queue])
+
+    def _forget_queue_use(self, before: str, after: str) -> None:
+        """A job moves to another queue: both are counted anew when they are asked about."""
+        if before != after:
+            self.nodes.queue_use.forget(before)
+            self.nodes.queue_use.forget(after)
+
+    def _note(self, task: Task, sign: int) -> None:
+        """A task has come to its row, or with sign -1 is about to leave it."""
+        nodes = self.nodes
+        if nodes.queue_use:
+            nodes.queue_use.count(nodes, task, sign)
+        if nodes.arrivals.window_s and sign > 0:
+            at_s = nodes.wall_s if not task.spec.node else task.spec.started or task.spec.scheduled_at or nodes.wall_s
+            if at_s + nodes.arrivals.window_s > nodes.wall_s:
+                nodes.arrivals.came(task, task.row, at_s)
+        elif nodes.arrivals.window_s:
+            nodes.arrivals.left(task, task.row)
+
     def _new_task(self, spec: TaskSpec, job: Job) -> Task:
-        task = self.tasks[spec.uid] = Task(spec, self.shape(spec.request, spec.constraints))
+        task = self.tasks[spec.uid] = Task(spec, self.shape_of(spec, job))
         for question in asked_by(spec.constraints):
             self.tallies.ask(question, self.placed(), (t for t in self.tasks.values() if t is not task))
         self.tallies.introduce(task)
@@ -457,6 +537,12 @@ class Cluster:
             del homeless[task.uid]
             if not homeless:
                 del self._homeless[name]
+
+
+@lru_cache(maxsize=4096)  # pods of a template share their constraints, and those of a job what is read of it
+def _with(constraints: Constraints, reading: Reading) -> Constraints:
+    is_single = constraints.is_single or reading.is_single
+    return replace(constraints, traits=(*constraints.traits, *reading.traits), is_single=is_single)
 
 
 def _is_reshaped(before: TaskSpec, after: TaskSpec) -> bool:

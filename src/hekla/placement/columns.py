@@ -22,9 +22,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hekla.placement.arrivals import Arrivals
 from hekla.placement.constraint import Taint
 from hekla.placement.devices.shares import GPU_MILLI, DeviceShares
 from hekla.placement.kernels import active
+from hekla.placement.queue_use import QueueUse
+from hekla.placement.usage import Usages
 
 IntArray = NDArray[np.int64]
 IdArray = NDArray[np.int32]
@@ -77,6 +80,18 @@ class Nodes:
         self.is_schedulable: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node]
         self.devices = DeviceShares()
         """What is left of each GPU, where GPUs are shared."""
+
+        self.usages = Usages()
+        """What nodes were measured to use."""
+
+        self.arrivals = Arrivals()
+        """Tasks that came to a node of late, where a plug-in asks for it."""
+
+        self.queue_use = QueueUse()
+        """What queues hold where, for those that are limited on some nodes."""
+
+        self.wall_s = 0.0
+        """The time of the cycle that decides now, as objects tell time."""
 
         self.specs: list[NodeSpec | None] = []
         self.names: list[str] = []
@@ -373,7 +388,8 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 def facts_of(spec: NodeSpec) -> tuple[object, ...]:
     """What masks are computed from. Images are left out: nodes report them all the time, and they are a hint only."""
-    return spec.labels, spec.taints, spec.is_schedulable, spec.is_ready
+    there = frozenset(name for name, amount in spec.allocatable.items() if amount > 0)
+    return spec.labels, spec.taints, spec.is_schedulable, spec.is_ready, there
 
 
 def _enlarged(array: NDArray[T], resources: int, rows: int) -> NDArray[T]:

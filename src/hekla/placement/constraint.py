@@ -4,7 +4,7 @@ All values are frozen and hashable, so that two pods with equal demands are reco
 what each demand means; `dialects/kubernetes.py` reads them from a pod.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -196,13 +196,23 @@ class Constraints:
     blocked: Refusal | None = None
     """Why no node at all can take the pod for now (a claim that does not exist); None if nothing blocks it."""
 
+    traits: tuple[tuple[str, Hashable], ...] = ()
+    """What plug-ins read of the pod: its annotations by name, and what a `Reader` adds of its job and queue."""
+
+    is_single: bool = False
+    """Whether a plug-in decides on each such pod by itself; a `Reader` says so."""
+
     @cached_property
     def is_local(self) -> bool:
         """Whether where other pods run makes no difference to this one's own demands."""
         return not (
-            self.affinity or self.anti_affinity or self.preferred_pods or self.spreads or self.ports
+            self.is_single or self.affinity or self.anti_affinity or self.preferred_pods or self.spreads or self.ports
             or self.exclusive_claims
         )  # fmt: skip
+
+    def trait(self, name: str) -> Hashable:
+        """What is known of the pod under this name; None if nothing."""
+        return next((value for key, value in self.traits if key == name), None)
 
     def __hash__(self) -> int:
         # Computed once: a constraint is looked up for every pod that arrives.

@@ -7,14 +7,14 @@ Directions are fixed: scores in 0..1, higher wins; sort keys, smaller first; mas
 stand beside a refusal.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, dataclass_transform, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 from hekla.placement.columns import BoolArray, FloatArray, IntArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
-from hekla.placement.model import Job, Queue, Task
+from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec
 from hekla.placement.score import Score
 from hekla.placement.shape import Shape
 from hekla.placement.tallies import Tallies
@@ -216,6 +216,57 @@ class DeviceChoice(Protocol):
 
     def choose_device(self, nodes: Nodes, shape: Shape, row: int) -> int:
         """Its number; it has room for the pod."""
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """What a plug-in has to know of a pod beyond what the pod says: of its job, or of its queue."""
+
+    def read(self, task: TaskSpec, job: JobSpec, queues: Mapping[str, Queue]) -> "Reading | None":
+        """What becomes part of the pod's constraints, so that pods that differ in it are decided apart; None for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a `Reader` adds to the constraints of a pod."""
+
+    traits: tuple[tuple[str, Hashable], ...] = ()
+    is_single: bool = False
+    """Whether each such pod is decided by itself: where others are already makes a difference."""
+
+    watched_queue: str = ""
+    """A queue of which `Nodes.queue_use` is to count what it holds where."""
+
+
+@runtime_checkable
+class Outlook(Protocol):
+    """What answers about nodes depend on besides the facts of nodes: the time, or measurements."""
+
+    def outlook(self, session: "Session") -> Hashable:
+        """As long as this stays equal, masks and scores hold. Asked once per session; it may ask to `look_again`."""
+
+
+@runtime_checkable
+class Victims(Protocol):
+    """Which running tasks leave their nodes for nobody's sake in particular? Asked by shuffle."""
+
+    def victims(self, session: "Session") -> "Sequence[Departure]":
+        """Those of `session.running()` that should go. Plug-ins of a tier add up; the first tier with any decides."""
+
+
+class Departure(NamedTuple):
+    """A task that should leave its node, and why: a sentence for whoever owns it."""
+
+    task: Task
+    reason: str
+
+
+@runtime_checkable
+class VictimFilter(Protocol):
+    """May a task that should leave its node do so? Asked by shuffle, whatever the tier."""
+
+    def may_go(self, session: "Session", task: Task) -> bool:
+        """Whether it may; all plug-ins must agree."""
 
 
 @runtime_checkable

@@ -230,6 +230,9 @@ class JobSpec:
     lineage: str = ""
     """What a job is known by when it is made anew after an eviction: a lone pod's owner. Empty: its uid."""
 
+    traits: Mapping[str, str] = field(default_factory=dict)
+    """What plug-ins read of the group, by annotation."""
+
     phase: JobPhase = JobPhase.INQUEUE
     has_group: bool = True
     """False for a pod without a PodGroup, which is a gang of one."""
@@ -489,6 +492,22 @@ class NamespaceQuota:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeGroups:
+    """Which groups of nodes a queue uses, and which it keeps off; read by the plug-in `nodegroup`."""
+
+    required: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
+    shunned: tuple[str, ...] = ()
+    """Groups that are never used (required anti-affinity)."""
+
+    disliked: tuple[str, ...] = ()
+    """Groups that are used last (preferred anti-affinity)."""
+
+    def __bool__(self) -> bool:
+        return bool(self.required or self.preferred or self.shunned or self.disliked)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Queue:
     """A line in which jobs wait, with a share of the cluster."""
 
@@ -511,6 +530,12 @@ class Queue:
 
     path: tuple[tuple[str, int], ...] = ()
     """For hierarchical drf: its place below the root, as names with weights; empty if it has none."""
+
+    node_groups: NodeGroups | None = None
+    """The groups of nodes it uses; None leaves it to the queue above, where queues are a tree."""
+
+    group_limits: Mapping[str, Mapping[str, int]] | None = field(default_factory=dict)
+    """The most it may hold in a group of nodes, by group and resource; None if what it says cannot be read."""
 
     created: float = 0.0
     uid: str = ""

@@ -1,13 +1,19 @@
+# mypy: disable-error-code="type-abstract"
+# Extension points are Protocols, and asking who implements one passes the Protocol itself.
 """A configuration at work on one cluster: plug-ins in tiers, and the placer that has learnt their opinions.
 
 It lives as long as the configuration does; `session.py` is one cycle of it.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hekla.placement.cluster import Cluster
+from hekla.placement.framework import Outlook, Reader
 from hekla.placement.placer import Placer
+
+if TYPE_CHECKING:
+    from hekla.placement.session import Session
 
 T = TypeVar("T")
 Tiers = Sequence[Sequence[object]]
@@ -27,7 +33,19 @@ class Policy:
 
         self._asked: dict[type, list[Any]] = {}
         self.placer = Placer(cluster, self.plugins)
+        self._outlook: tuple[Hashable, ...] = ()
+        cluster.let_read(tuple(plugin.read for plugin in self.asked(Reader)))
         cluster.take_queues_as_tree(any(getattr(plugin, "takes_queues_as_tree", False) for plugin in self.plugins))
+
+    def look_around(self, session: "Session") -> None:
+        """Take in what time it is and what was measured; what was derived from another outlook is void."""
+        nodes = self.cluster.nodes
+        nodes.wall_s = session.wall_s
+        outlook = tuple(plugin.outlook(session) for plugin in self.asked(Outlook))
+        if outlook != self._outlook:
+            self._outlook = outlook
+            nodes.version += 1
+            self.cluster.gains += 1
 
     def asked(self, point: type[T]) -> list[T]:
         """The plug-ins that implement an extension point, in order."""

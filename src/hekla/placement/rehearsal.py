@@ -39,7 +39,7 @@ class Rehearsal:
 
     def session(self) -> Session:
         """A cycle that nobody binds anything of."""
-        return Session(self.policy, now=self.now)
+        return Session(self.policy, now=self.now, wall_s=self.cluster.nodes.wall_s)
 
     def job(self, uid: str) -> Job:
         """A job that may be placed or changed here; KeyError if there is none."""
@@ -104,7 +104,7 @@ class Rehearsal:
             if job.uid in line:
                 line[job.uid] = twin
         for task in twin.tasks.values():
-            task.shape = cluster.shape(task.spec.request, task.spec.constraints)
+            task.shape = cluster.shape_of(task.spec, twin)
             cluster.tasks[task.uid] = task
         return twin
 

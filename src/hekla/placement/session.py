@@ -16,6 +16,7 @@ from hekla.placement.constraint import Refusal
 from hekla.placement.explain import Explanation, explain
 from hekla.placement.framework import (
     Allocatable,
+    Departure,
     Enqueueable,
     GoesOn,
     JobOrder,
@@ -24,12 +25,15 @@ from hekla.placement.framework import (
     Opinion,
     Overused,
     QueueOrder,
+    Reader,
     Ready,
     TaskOrder,
     Valid,
+    VictimFilter,
+    Victims,
     Vote,
 )  # fmt: skip
-from hekla.placement.model import Job, JobPhase, Queue, Task
+from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
 from hekla.placement.policy import Policy
 from hekla.placement.shape import Shape
 from hekla.placement.statement import Statement
@@ -98,6 +102,8 @@ class Session:
         self._goes_on = policy.asked(GoesOn)
         self._overused = policy.asked(Overused)
         self._allocatable = policy.asked(Allocatable)
+        self._reads = bool(policy.asked(Reader))
+        policy.look_around(self)
 
     def statement(self) -> Statement:
         """A new attempt."""
@@ -114,6 +120,31 @@ class Session:
         """Ask for another cycle at this time."""
         if isfinite(wall_s):
             self.look_again_at = min(wall_s, self.look_again_at or wall_s)
+
+    def is_due(self, name: str, period_s: float) -> bool:
+        """Whether so long has passed since this plug-in was last told that it is due; asks for a cycle when it will be."""
+        last = self.cluster.last_due.get(name)
+        if last is not None and self.wall_s < last + period_s:
+            self.look_again(last + period_s)
+            return False
+        self.cluster.last_due[name] = self.wall_s
+        return True
+
+    def running(self) -> Iterator[Task]:
+        """Tasks that run."""
+        return (task for task in self.cluster.placed() if task.status is TaskStatus.RUNNING)
+
+    def departures(self) -> Sequence[Departure]:
+        """Who should leave for nobody's sake: what the first tier says in which anybody names somebody."""
+        for tier in self.policy.tiers:
+            named = {d.task.uid: d for p in tier if isinstance(p, Victims) for d in p.victims(self)}
+            if named:
+                return list(named.values())
+        return ()
+
+    def may_go(self, task: Task) -> bool:
+        """Whether nobody objects to a task leaving."""
+        return all(plugin.may_go(self, task) for plugin in self.policy.asked(VictimFilter))
 
     # Orders
 
@@ -277,7 +308,8 @@ class Session:
         """A number that grows when a job that did not fit may fit now: room was gained, or what it minds has changed."""
         news = self.cluster.gains
         if job.minds_others:
-            news += self.cluster.tallies.changes
+            # What a plug-in minds of others need not be in tallies: then every placement may be news.
+            news += self.cluster.tallies.changes + (self.cluster.ledger.changes if self._reads else 0)
         if job.minds_queue:
             news += self.cluster.ledger.eases
         return news

@@ -33,7 +33,7 @@ _POINTS = {
     "Predicate": ("refuse", "refuse_live"), "NodeOrder": ("score", "score_live", "score_near", "score_rows"),
     "Overused": ("is_overused",), "HyperNodeOrder": ("score_domains",),
     "Allocatable": ("allowance",), "JobEnqueued": ("may_enqueue",), "Preemptable": ("preemptable",),
-    "Reclaimable": ("reclaimable",), "Preemptive": ("why_not_preemptive",),
+    "Reclaimable": ("reclaimable",), "Preemptive": ("why_not_preemptive",), "Victim": ("victims", "may_go"),
 }  # fmt: skip
 """The methods that a flag of Volcano's switches off; the others switch what is not built yet."""
 
@@ -49,7 +49,10 @@ def built(name: str, arguments: Mapping[str, Any]) -> tuple[object, frozenset[st
         return build_plugin(name, arguments), frozenset(known)
     given = _Watched(arguments)
     plugin = build_plugin(name, given)
-    return plugin, None if given.is_walked else frozenset(given.asked)
+    if given.is_walked and not hasattr(cls, "argument_prefixes"):
+        return plugin, None
+    # Who walks for prefixes reads only what has one of them.
+    return plugin, frozenset(given.asked)
 
 
 class _Watched(Mapping[str, Any]):

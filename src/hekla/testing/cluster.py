@@ -24,6 +24,7 @@ from hekla.placement.model import Job, JobPhase, JobSpec, Queue, Task, TaskSpec,
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named, build_plugin
 from hekla.placement.session import Session
+from hekla.placement.statement import Bind, Evict
 
 GIB = 1 << 30
 DEFAULT_ACTIONS = ("enqueue", "allocate", "backfill")
@@ -49,6 +50,9 @@ class World:
         self.policy = Policy(self.cluster, tiers)
         self.session = Session(self.policy)
         """The last session, for asking what it found."""
+
+        self.evicted: dict[str, str] = {}
+        """Why tasks were evicted in the last cycle, by name."""
 
         self._clock = 0.0
 
@@ -123,10 +127,13 @@ class World:
     def schedule(self, actions: Sequence[str] = DEFAULT_ACTIONS) -> dict[str, str]:
         """Run one cycle; node by task for every bind, in the order of decision."""
         self.session = Session(self.policy, now=self._clock)
-        binds = {}
+        binds, self.evicted = {}, {}
         for name in actions:
-            for bind in action_named(name)(self.session):
-                binds[bind.task.spec.name] = bind.node
+            for decision in action_named(name)(self.session):
+                if isinstance(decision, Bind):
+                    binds[decision.task.spec.name] = decision.node
+                elif isinstance(decision, Evict):
+                    self.evicted[decision.task.spec.name] = decision.reason
         check(self.cluster)
         return binds
 

@@ -15,6 +15,9 @@
 Queues may have `weight`, `priority`, `parent`, `open`, `reclaimable`, and amounts as `guarantee`, `deserved` and
 `capability`.
 
+Nodes may have been measured: `usage: {n1: {cpu: 80, memory: 20, at: 60}}`, in percent. Time is told in seconds, or by
+the hour of the first day (`now: "14:30"`). Jobs and tasks may have `annotations`.
+
 A story with several cycles has `steps`, each with what changes (`nodes`, `jobs`, `queues`, `finish`, `remove`) and
 what is expected after its cycle. `pytest --rewrite` writes down what happens as what is expected.
 """
@@ -35,21 +38,33 @@ from hekla.api.volcano.topology import HyperNode
 from hekla.dialects.kubernetes import node_spec, task_spec
 from hekla.dialects.surroundings import EmptySurroundings
 from hekla.dialects.topology import closeness, domain_spec
+from hekla.dialects.traits import PREEMPTABLE_KEY, group_traits
 from hekla.dialects.volcano import quota_amounts
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import PodSelector
-from hekla.placement.model import Job, JobPhase, JobSpec, NamespaceQuota, Queue, SubGroupPolicy, TaskSpec, TaskStatus
+from hekla.placement.model import (
+    Job,
+    JobPhase,
+    JobSpec,
+    NamespaceQuota,
+    NodeGroups,
+    Queue,
+    SubGroupPolicy,
+    TaskSpec,
+    TaskStatus,
+)
 from hekla.placement.topology.topology import DomainSpec
 from hekla.placement.topology.wish import Closeness
+from hekla.placement.usage import NodeUsage
 from hekla.testing.cluster import DEFAULT_ACTIONS, DEFAULT_PLUGINS, World, amounts
 
 _TASKS = re.compile(r"(\d+)\s*x\s*(\{.*\})", re.DOTALL)
 _KEYS = {
-    "scenario": {"nodes", "hypernodes", "queues", "jobs", "running", "plugins", "actions", "expect", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas"},
-    "step": {"nodes", "hypernodes", "queues", "jobs", "running", "finish", "remove", "expect", "why", "phases", "now"},
-    "job": {"minAvailable", "minTaskMember", "priority", "queue", "tasks", "minResources", "phase", "quotaAsked", "subGroupPolicy", "networkTopology", "patience"},
+    "scenario": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas"},
+    "step": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "finish", "remove", "expect", "evicted", "why", "phases", "now"},
+    "job": {"minAvailable", "minTaskMember", "priority", "queue", "tasks", "minResources", "phase", "quotaAsked", "subGroupPolicy", "networkTopology", "patience", "annotations"},
 }  # fmt: skip
-_OUTCOMES = ("expect", "why", "phases")
+_OUTCOMES = ("expect", "evicted", "why", "phases")
 
 
 class ScenarioError(ValueError):
@@ -63,7 +78,7 @@ def run_scenario(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     outcomes = []
     for step in _steps(document):
         _apply(world, step)
-        world.tell_time(step.get("now", 0.0))
+        world.tell_time(_seconds(step.get("now", 0.0)))
         binds = world.schedule(document.get("actions", DEFAULT_ACTIONS))
         outcomes.append(_outcome(world, step, binds))
     return outcomes
@@ -110,7 +125,9 @@ def _steps(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         return [document]
     first, *others = document["steps"]
     world = {
-        key: value for key, value in document.items() if key in {"nodes", "hypernodes", "queues", "jobs", "running"}
+        key: value
+        for key, value in document.items()
+        if key in {"nodes", "hypernodes", "queues", "jobs", "running", "usage"}
     }
     merged = {key: {**(world.get(key) or {}), **(first.get(key) or {})} for key in world.keys() | first.keys()
               if isinstance(world.get(key, first.get(key)), dict)}  # fmt: skip
@@ -131,6 +148,9 @@ def _apply(world: World, step: Mapping[str, Any]) -> None:
         world.cluster.put_namespace_quota("default", NamespaceQuota(name=name, **quota))
     for name, fields in (step.get("nodes") or {}).items():
         world.cluster.put_node(_node(name, fields or {}))
+    for name, fields in (step.get("usage") or {}).items():
+        measured = NodeUsage(cpu=fields["cpu"], memory=fields["memory"], at_s=_seconds(fields.get("at", 0.0)))
+        world.cluster.put_usage(name, measured)
     for name, fields in (step.get("running") or {}).items():
         _run(world, name, fields)
     for name, fields in (step.get("jobs") or {}).items():
@@ -139,6 +159,8 @@ def _apply(world: World, step: Mapping[str, Any]) -> None:
 
 def _outcome(world: World, step: Mapping[str, Any], binds: Mapping[str, str]) -> dict[str, Any]:
     outcome: dict[str, Any] = {"expect": dict(binds)}
+    if world.evicted or "evicted" in step:
+        outcome["evicted"] = dict(world.evicted)
     waiting = {job.spec.name: why for job in world.cluster.jobs.values() if (why := world.why(job.uid))}
     if waiting or "why" in step:
         outcome["why"] = waiting
@@ -170,10 +192,16 @@ def _queue(name: str, fields: Mapping[str, Any]) -> Queue:
     }
     path = tuple((part["name"], part["weight"]) for part in fields.get("path", []))
     plain = {known[key]: value for key, value in fields.items() if key in known}
-    unknown = sorted(fields.keys() - known.keys() - quotas.keys() - {"path"})
+    unknown = sorted(fields.keys() - known.keys() - quotas.keys() - {"path", "nodeGroups", "groupLimits"})
     if unknown:
         raise ScenarioError(f"queue {name}: there is no field {unknown[0]!r}")
-    return Queue(name=name, path=path, **plain, **quotas)
+    groups = {key: tuple(named) for key, named in fields["nodeGroups"].items()} if "nodeGroups" in fields else None
+    limits = fields.get("groupLimits", {})
+    return Queue(
+        name=name, path=path, node_groups=NodeGroups(**groups) if groups is not None else None,
+        group_limits={group: amounts(**most) for group, most in limits.items()} if limits is not None else None,
+        **plain, **quotas,
+    )  # fmt: skip
 
 
 def _hyper_node(name: str, fields: Mapping[str, Any]) -> DomainSpec:
@@ -222,7 +250,8 @@ def _job(world: World, name: str, fields: Mapping[str, Any]) -> None:
         min_resources=amounts(**fields["minResources"]) if "minResources" in fields else None,
         phase=JobPhase(fields.get("phase", "Inqueue")),
         subgroups=tuple(_subgroup(policy) for policy in fields.get("subGroupPolicy", [])),
-        closeness=_wish(fields),
+        closeness=_wish(fields), traits=group_traits(fields.get("annotations", {})),
+        is_preemptable=_truth(fields.get("annotations", {}).get(PREEMPTABLE_KEY)),
     )  # fmt: skip
     job = world.cluster.put_job(spec)
     for task in tasks:
@@ -271,7 +300,8 @@ _POD_FIELDS = {
 def _task(name: str, role: str, fields: Mapping[str, Any]) -> TaskSpec:
     """Amounts by name; `labels`, `ports` (host ports) and the fields of a pod's spec as in Kubernetes."""
     spec: dict[str, Any] = {key: value for key, value in fields.items() if key in _POD_FIELDS}
-    asked = amounts(**{k: v for k, v in fields.items() if k not in _POD_FIELDS | {"labels", "ports", "image"}})
+    not_amounts = _POD_FIELDS | {"labels", "ports", "image", "annotations"}
+    asked = amounts(**{k: v for k, v in fields.items() if k not in not_amounts})
     requests = {key: f"{value}m" if key == "cpu" else str(value) for key, value in asked.items()}
     container = {
         "name": "main", "image": fields.get("image", ""), "resources": {"requests": requests},
@@ -280,7 +310,7 @@ def _task(name: str, role: str, fields: Mapping[str, Any]) -> TaskSpec:
     spec.setdefault("containers", [container])
     metadata = {
         "name": name, "namespace": "default", "uid": name, "labels": fields.get("labels") or {},
-        "annotations": {"volcano.sh/task-spec": role} if role else {},
+        "annotations": {**({"volcano.sh/task-spec": role} if role else {}), **(fields.get("annotations") or {})},
     }  # fmt: skip
     return task_spec(msgspec.convert({"metadata": metadata, "spec": spec}, Pod), EmptySurroundings())
 
@@ -293,6 +323,16 @@ def _run(world: World, name: str, fields: Mapping[str, Any]) -> None:
     job: Job = world.cluster.put_job(spec)
     task = _task(name, "", asks)
     world.cluster.put_task(replace(task, node=fields["node"], status=TaskStatus.RUNNING), job)
+
+
+def _seconds(time: float | str) -> float:
+    """A time as seconds; `14:30` is that hour of the first day."""
+    hours, _, minutes = str(time).partition(":")
+    return int(hours) * 3600.0 + int(minutes) * 60.0 if minutes else float(time)
+
+
+def _truth(text: object) -> bool | None:
+    return str(text).lower() == "true" if text is not None else None
 
 
 def _remove(world: World, name: str) -> None:
