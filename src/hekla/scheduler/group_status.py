@@ -27,6 +27,9 @@ class Outcome:
     refusal: Refusal | None = None
     """Why it was not even tried."""
 
+    is_promised: bool = False
+    """Whether pods of it wait for room that others are leaving."""
+
 
 def phase_of(job: Job, *, is_unschedulable: bool) -> JobPhase:
     """The phase that a job's tasks amount to."""
@@ -57,7 +60,8 @@ def condition_of(job: Job, outcome: Outcome) -> tuple[str, str, str]:
 
 def status_patch(group: PodGroup, job: Job, outcome: Outcome, *, session: str, now: str) -> Document:
     """The fields of the status that have to change; empty if none has."""
-    is_unschedulable = not outcome.is_ready and (outcome.failure is not None or outcome.refusal is not None)
+    is_told = outcome.failure is not None or outcome.refusal is not None or outcome.is_promised
+    is_unschedulable = not outcome.is_ready and is_told
     job.phase = phase_of(job, is_unschedulable=is_unschedulable)
     wanted: Document = {
         "phase": str(job.phase),
@@ -77,7 +81,7 @@ def _conditions(
     before: list[PodGroupCondition], job: Job, outcome: Outcome, *, session: str, now: str
 ) -> list[Document] | None:
     """The conditions if one of them has to change: time and session alone are no reason."""
-    if not (outcome.is_ready or outcome.failure or outcome.refusal):
+    if not (outcome.is_ready or outcome.failure or outcome.refusal or outcome.is_promised):
         return None
     kind, reason, message = condition_of(job, outcome)
     other = SCHEDULED if kind == UNSCHEDULABLE else UNSCHEDULABLE

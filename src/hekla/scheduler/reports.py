@@ -28,6 +28,7 @@ PATIENCE_S = 1.0
 """How long a gang may have too few pods before that is told: they come one after the other."""
 
 _TOO_FEW = frozenset({NOT_ENOUGH_TASKS, NOT_ENOUGH_OF_ROLE})
+_WAITING = frozenset({TaskStatus.PENDING, TaskStatus.PIPELINED})
 _DIGITS = re.compile(r"\d+")
 
 
@@ -61,6 +62,7 @@ class Reports:
                 self.stumbles.forget(uid)
                 continue
             is_lone = not job.spec.has_group and uid not in self.stumbles.told
+            is_lone = is_lone and not job.statuses[TaskStatus.PIPELINED]
             if is_lone and uid not in session.failures and self._has_queue(session, job):
                 continue  # a lone pod that found its node, or waits for nothing that it has not been told
             outcome = self.outcome(session, job)
@@ -88,7 +90,8 @@ class Reports:
         failure = session.failures.get(job.uid)
         is_placed = bool(job.ready_count) or not job.wants_more
         is_ready = is_placed and session.is_ready(job) and job.phase is not JobPhase.PENDING
-        return Outcome(is_ready=is_ready, failure=failure, refusal=refusal)
+        is_promised = job.statuses[TaskStatus.PIPELINED] > 0 and not is_ready
+        return Outcome(is_ready=is_ready, failure=failure, refusal=refusal, is_promised=is_promised)
 
     @staticmethod
     def _has_queue(session: Session, job: Job) -> bool:
@@ -120,13 +123,19 @@ class Reports:
 
     def _pods(self, session: Session, job: Job, outcome: Outcome, now: str) -> Iterator[SetStatus | Patch | Event]:
         """Tell each waiting pod its own reason; pods of an equal shape have the same."""
-        if outcome.failure is None and outcome.refusal is None:
+        if outcome.failure is None and outcome.refusal is None and not outcome.is_promised:
             return
         for task in job.tasks.values():
             pod = self._feed.pods.get(task.uid)
-            if pod is None or task.status is not TaskStatus.PENDING or task.spec.is_gated:
+            if pod is None or task.status not in _WAITING or task.spec.is_gated:
                 continue
-            reason, message = _pod_sentence(job, task, outcome)
+            if task.is_claim:
+                node = session.cluster.nodes.name(task.row)
+                reason, message = "Unschedulable", sentences.waits_for_room(task, node)
+            elif outcome.failure is None and outcome.refusal is None:
+                continue  # its siblings were promised room; it is tried in the next cycle
+            else:
+                reason, message = _pod_sentence(job, task, outcome)
             if _is_told(pod, reason, message) or not self._is_news(task.uid, message, session.now):
                 continue
             # Guarded: the pod may be bound before this is written, and must then not be called unscheduled.

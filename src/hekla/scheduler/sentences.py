@@ -37,13 +37,18 @@ def fit_error(job: Job, failure: Failure | None) -> str:
 def gang_unschedulable(job: Job, failure: Failure | None) -> str:
     """Volcano's message on a PodGroup: `3/4 tasks in gang unschedulable: pod group is not ready, ...`."""
     placed = failure.placed if failure else 0
-    missing = max(job.spec.min_available - job.ready_count - placed, 0)
+    missing = max(job.spec.min_available - job.ready_count - job.statuses[TaskStatus.PIPELINED] - placed, 0)
     return f"{missing}/{len(job.tasks)} tasks in gang unschedulable: {fit_error(job, failure)}"
 
 
 def fits_but_waits(task: Task, node: str) -> str:
     """Volcano's message on a pod that found a node while its gang did not find enough."""
     return f"Pod {task.key} can possibly be assigned to {node}, once minAvailable is satisfied"
+
+
+def waits_for_room(task: Task, node: str) -> str:
+    """Volcano's message on a pod that was promised room which others are leaving."""
+    return f"Pod {task.key} can possibly be assigned to {node}, once resource is released and minAvailable is satisfied"
 
 
 def queue_missing(queue: str) -> str:
