@@ -157,12 +157,13 @@ class Statement:
     def commit(self) -> Iterator[Decision]:
         """Let the attempt stand: evictions, then nominations, then binds of every task that has its room now.
 
-        Only who waits for somebody to leave is nominated: others find their room by themselves.
+        Who was promised room beside evictions is nominated, siblings for whom nobody had to go included: a job that starts
+        whole is promised its room whole. Others find theirs by themselves.
         """
         self.is_committed = True
         names, decisions = self._cluster.nodes.names, list[Decision](self.evictions)
         promises = [change for change in self._changes if isinstance(change, _Promise)]
-        decisions += [Nominate(p.task, p.task.row, names[p.task.row]) for p in promises if p.evicted]
+        decisions += [Nominate(p.task, p.task.row, names[p.task.row]) for p in promises if p.evicted or self.evictions]
         for change in self._changes:
             if isinstance(change, _Forsaken) and not change.task.is_claim:
                 self._cluster.forsaken[change.task.uid] = change.task
