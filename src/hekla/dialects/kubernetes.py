@@ -5,6 +5,7 @@
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 import msgspec
 
@@ -12,7 +13,7 @@ from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.dialects.eviction_terms import course, terms
 from hekla.dialects.pod_constraints import pod_constraints
-from hekla.dialects.pod_requests import amounts, pod_request
+from hekla.dialects.pod_requests import amounts, pod_limits, pod_request
 from hekla.dialects.pod_volumes import claim_names
 from hekla.dialects.surroundings import Surroundings
 from hekla.dialects.timestamps import seconds
@@ -50,13 +51,14 @@ def node_spec(node: Node) -> NodeSpec:
 
 def task_spec(pod: Pod, around: Surroundings) -> TaskSpec:
     """A pod's facts. One that cannot be understood is blocked with the reason, and blocks nobody else."""
-    request, constraints = _demands(pod, around)
+    request, limits, constraints = _demands(pod, around)
     meta = pod.metadata
     return TaskSpec(
         uid=meta.uid,
         name=meta.name,
         namespace=meta.namespace,
         request=request,
+        limits=limits,
         constraints=constraints,
         labels=meta.labels,
         role=meta.annotations.get(ROLE_KEY) or meta.labels.get(ROLE_KEY, ""),
@@ -70,7 +72,8 @@ def task_spec(pod: Pod, around: Surroundings) -> TaskSpec:
     )
 
 
-Demands = tuple[dict[str, int], Constraints]
+Demands = tuple[dict[str, int], Mapping[str, int], Constraints]
+"""Request, limits and constraints."""
 
 _known_demands: OrderedDict[bytes, Demands] = OrderedDict()
 _MOST_KNOWN = 4096
@@ -97,9 +100,10 @@ def _demands(pod: Pod, around: Surroundings) -> Demands:
 
 def _read_demands(pod: Pod, around: Surroundings) -> Demands:
     try:
-        return pod_request(pod.spec), pod_constraints(pod, around)
+        request = pod_request(pod.spec)
+        return request, pod_limits(pod.spec, request), pod_constraints(pod, around)
     except (QuantityError, ValueError) as error:
-        return {}, Constraints(blocked=Refusal("invalid-pod", f"pod cannot be understood: {error}"))
+        return {}, {}, Constraints(blocked=Refusal("invalid-pod", f"pod cannot be understood: {error}"))
 
 
 def task_status(pod: Pod) -> TaskStatus:

@@ -33,6 +33,23 @@ def pod_request(spec: PodSpec) -> Amounts:
     return _sum((total, amounts(spec.overhead)))
 
 
+def pod_limits(spec: PodSpec, request: Mapping[str, int]) -> Mapping[str, int]:
+    """The most that a pod may use of cpu and memory, where that is more than it asks for: a sum, or its largest init."""
+    running = _sum(_limits(container.resources) for container in spec.containers)
+    for container in spec.init_containers:
+        running = _max(running, _limits(container.resources))
+    above = {name: most for name, most in running.items() if most > request.get(name, 0)}
+    return above or _NO_LIMITS
+
+
+_NO_LIMITS: Mapping[str, int] = {}
+
+
+def _limits(resources: ResourceRequirements | None) -> Amounts:
+    told = resources.limits if resources is not None else {}
+    return amounts({name: told[name] for name in ("cpu", "memory") if name in told})
+
+
 def requests(resources: ResourceRequirements | None) -> Amounts:
     """What is promised; where only a limit is given, the limit."""
     return amounts({**resources.limits, **resources.requests}) if resources is not None else {}

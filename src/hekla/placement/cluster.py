@@ -362,6 +362,15 @@ class Cluster:
             self._keep_accounts()
             self._reread_all()
 
+    def keep_arrivals(self, window_s: float) -> None:
+        """Keep who came to a node within so many seconds, from now on; 0 keeps nobody."""
+        arrivals = self.nodes.arrivals
+        if arrivals.window_s != window_s:
+            arrivals.clear()
+            arrivals.window_s = window_s
+            for task in self.placed() if window_s else ():
+                self._note_arrival(task)
+
     def let_read(self, readers: tuple[Read, ...]) -> None:
         """Add what these readers of plug-ins have to say to the shapes of pods, from now on."""
         if readers != self._readers:
@@ -449,11 +458,15 @@ class Cluster:
         if nodes.queue_use:
             nodes.queue_use.count(nodes, task, sign)
         if nodes.arrivals.window_s and sign > 0:
-            at_s = nodes.wall_s if not task.spec.node else task.spec.started or task.spec.scheduled_at or nodes.wall_s
-            if at_s + nodes.arrivals.window_s > nodes.wall_s:
-                nodes.arrivals.came(task, task.row, at_s)
+            self._note_arrival(task)
         elif nodes.arrivals.window_s:
             nodes.arrivals.left(task, task.row)
+
+    def _note_arrival(self, task: Task) -> None:
+        nodes, spec = self.nodes, task.spec
+        at_s = nodes.wall_s if not spec.node else spec.started or spec.scheduled_at or nodes.wall_s
+        if at_s + nodes.arrivals.window_s > nodes.wall_s:
+            nodes.arrivals.came(task, task.row, at_s)
 
     def _new_task(self, spec: TaskSpec, job: Job) -> Task:
         task = self.tasks[spec.uid] = Task(spec, self.shape_of(spec, job))

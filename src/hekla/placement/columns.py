@@ -15,9 +15,9 @@ What is being freed, and who waits for it:
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,9 @@ class Nodes:
 
         self.queue_use = QueueUse()
         """What queues hold where, for those that are limited on some nodes."""
+
+        self.notes: dict[Hashable, Any] = {}
+        """What plug-ins remember within a cycle; empty when it begins."""
 
         self.wall_s = 0.0
         """The time of the cycle that decides now, as objects tell time."""

@@ -65,6 +65,9 @@ class TaskSpec:
     request: Mapping[str, int] = field(default_factory=dict)
     """Amounts by resource, in base units (cpu in milli, memory in bytes); `pods` is added by the engine."""
 
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The most it may use of cpu and memory, where it says so; read by the plug-in `usage`."""
+
     constraints: Constraints = NO_CONSTRAINTS
     labels: Mapping[str, str] = field(default_factory=dict)
     role: str = ""

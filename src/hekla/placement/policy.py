@@ -34,6 +34,7 @@ class Policy:
         self._asked: dict[type, list[Any]] = {}
         self.placer = Placer(cluster, self.plugins)
         self._outlook: tuple[Hashable, ...] = ()
+        cluster.keep_arrivals(max((getattr(plugin, "arrivals_s", 0.0) for plugin in self.plugins), default=0.0))
         cluster.let_read(tuple(plugin.read for plugin in self.asked(Reader)))
         cluster.take_queues_as_tree(any(getattr(plugin, "takes_queues_as_tree", False) for plugin in self.plugins))
 
@@ -41,6 +42,7 @@ class Policy:
         """Take in what time it is and what was measured; what was derived from another outlook is void."""
         nodes = self.cluster.nodes
         nodes.wall_s = session.wall_s
+        nodes.notes.clear()
         outlook = tuple(plugin.outlook(session) for plugin in self.asked(Outlook))
         if outlook != self._outlook:
             self._outlook = outlook
