@@ -27,6 +27,7 @@ from hekla.placement.model import (
     TaskSpec,
     TaskStatus,
 )
+from hekla.placement.precedence import Precedence
 from hekla.placement.queue_use import QueueUse
 from hekla.placement.shape import Shape
 from hekla.placement.tallies import Tallies, asked_by
@@ -74,6 +75,12 @@ class Cluster:
         self.leaving: dict[str, Task] = {}
         """Tasks that hold a row which is being freed, by uid."""
 
+        self.precedence = Precedence()
+        """Who made way for whom."""
+
+        self.nominated: dict[str, Task] = {}
+        """Tasks that came with a nomination which is not a promise of ours yet, by uid; the next cycle makes it one."""
+
         self.forsaken: dict[str, Task] = {}
         """Tasks whose promised row is gone and who were not told yet, by uid; the next cycle tells them."""
 
@@ -108,6 +115,7 @@ class Cluster:
         row = self.nodes.put(spec)
         if before is None or before.allocatable != spec.allocatable or facts_of(before) != facts_of(spec):
             self.gains += 1
+            self.precedence.world_changed()
         if before is None:
             for task in self._homeless.pop(spec.name, {}).values():
                 del self._home[task.uid]
@@ -170,6 +178,7 @@ class Cluster:
             return
         self._leave(task)
         self.forsaken.pop(uid, None)
+        self.nominated.pop(uid, None)
         if task.job is not None:
             task.job.remove(task)
 
@@ -250,6 +259,11 @@ class Cluster:
         if task.matched and self._looks_ahead:
             self.tallies.add(task, task.row)
 
+    def give_up_on(self, task: Task) -> None:
+        """A task that should have left long ago is not counted on any more: it holds its room until it is gone."""
+        self.keep(task)
+        task.is_overdue = True
+
     def spare(self, task: Task) -> None:
         """An eviction that we decided could not be carried out: the task stays, as its pod says."""
         if task.evicted_at is not None and task.job is not None:
@@ -280,7 +294,7 @@ class Cluster:
 
     def _stop_leaving(self, task: Task) -> None:
         if task.is_leaving:
-            task.is_leaving = False
+            task.is_leaving, task.leaving_since = False, None
             del self.leaving[task.uid]
             self.nodes.release(task.row, task.shape.resources, task.shape.amounts, -1)
 
@@ -333,9 +347,12 @@ class Cluster:
         job = self.jobs.get(spec.uid)
         if job is None:
             job = self.jobs[spec.uid] = Job(spec, self.lines)
+            if not self.precedence.knows(job.party):
+                self.precedence.world_changed()
         elif job.spec != spec:
             self._forget_queue_use(job.spec.queue, spec.queue)
             job.respec(spec)
+            self.precedence.world_changed()
             job.failed_at = -1
             self._reread(job.pending())
         return job
@@ -347,12 +364,15 @@ class Cluster:
             for task in list(job.tasks.values()):
                 self.remove_task(task.uid)
             job.leave()
+            if not job.spec.lineage:
+                self.precedence.world_changed()
 
     def put_queue(self, queue: Queue) -> None:
         """Add a queue or bring it up to date."""
         if self.queues.get(queue.name) != queue:
             self.queues[queue.name] = queue
             self.gains += 1
+            self.precedence.world_changed()
             self._reread_all()
             self._keep_accounts()
 
@@ -474,6 +494,8 @@ class Cluster:
             self.tallies.ask(question, self.placed(), (t for t in self.tasks.values() if t is not task))
         self.tallies.introduce(task)
         job.add(task)
+        if spec.nominated:
+            self.nominated[spec.uid] = task
         if len(self.tallies) > self._most_tallies:
             self._prune_tallies()
         return task
@@ -520,7 +542,7 @@ class Cluster:
                 self._await_home(task, spec.node)
         if task.status is not spec.status:
             job.move(task, spec.status)
-        if task.row >= 0 and (task.status is TaskStatus.RELEASING) != task.is_leaving:
+        if task.row >= 0 and (task.status is TaskStatus.RELEASING) != (task.is_leaving or task.is_overdue):
             if task.is_leaving:
                 self.keep(task)
             else:

@@ -158,6 +158,38 @@ class Preemptable(Protocol):
 
 
 @runtime_checkable
+class Starving(Protocol):
+    """Has a job too little to work, so that others may be evicted for it?"""
+
+    def is_starving(self, session: "Session", job: Job) -> bool:
+        """Whether it has; the plug-ins of the first tier that has any must agree."""
+
+
+@runtime_checkable
+class Pipelined(Protocol):
+    """Has a job enough once what it was promised is free?"""
+
+    def is_pipelined(self, session: "Session", job: Job) -> Opinion:
+        """The plug-in's vote."""
+
+
+@runtime_checkable
+class VictimQueueOrder(Protocol):
+    """Which queue loses tasks first, when a job takes room back?"""
+
+    def victim_queue_key(self, session: "Session", queue: Queue, preemptor: Job) -> Key:
+        """The sort key of a queue; ties fall to the queue that places last."""
+
+
+@runtime_checkable
+class Entitled(Protocol):
+    """May a job's queue take back what the job asks for? Then the job is let in though the cluster is full."""
+
+    def is_entitled(self, session: "Session", job: Job) -> bool:
+        """Whether what the job starts with, and all that its queue has promised before, is within what it deserves."""
+
+
+@runtime_checkable
 class Opens(Protocol[S]):
     """Computes something once per session; the plug-in reads it back with `session.opened(self)`."""
 

@@ -36,6 +36,11 @@ class TaskStatus(IntEnum):
     FAILED = 8
     UNKNOWN = 9
 
+    @property
+    def is_evictable(self) -> bool:
+        """Whether a task that stands here can be told to go: it has its node, and its node knows."""
+        return self in (TaskStatus.BOUND, TaskStatus.RUNNING)
+
 
 HOLDS_NODE = frozenset(
     {TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.RELEASING}
@@ -117,7 +122,8 @@ class Task:
     """One pod, as the engine sees it."""
 
     __slots__ = (
-        "carriers", "devices", "evicted_at", "is_claim", "is_leaving", "job", "key", "matched", "order", "promised_at",
+        "carriers", "devices", "evicted_at", "is_claim", "is_leaving", "is_overdue", "job", "key", "leaving_since", "matched",
+        "order", "promised_at",
         "role_counts", "row", "shape", "spec", "status", "uid",
     )  # fmt: skip
 
@@ -138,6 +144,12 @@ class Task:
 
         self.is_leaving = False
         """Whether what it holds counts as being freed (status RELEASING)."""
+
+        self.leaving_since: float | None = None
+        """Since when, by the clock that cycles decide by, as far as a cycle has seen it."""
+
+        self.is_overdue = False
+        """Whether it was to leave and did not: what it holds no longer counts as being freed."""
 
         self.evicted_at: float | None = None
         """When we decided that it goes, by the clock that cycles decide by; its pod may not have heard yet."""
@@ -272,7 +284,7 @@ class Job:
     """Pods that belong together, and how many of them must start together."""
 
     __slots__ = (
-        "_accounts", "_phase", "failed_at", "held", "is_held", "key", "lines", "minds_others", "minds_queue",
+        "_accounts", "_phase", "barred_at", "failed_at", "held", "is_held", "key", "lines", "minds_others", "minds_queue",
         "pending_best_effort", "ready_count", "roles", "spec", "statuses", "tasks", "uid",
     )  # fmt: skip
 
@@ -310,8 +322,16 @@ class Job:
         self.minds_queue = False
         """Whether, when it last did not fit, its queue's share had a say in it."""
 
+        self.barred_at = -1
+        """The count of news when nobody could be evicted for the job; until it grows, asking again is idle."""
+
         self._phase = spec.phase
         self.phase = spec.phase
+
+    @property
+    def party(self) -> str:
+        """What the job is known by, also after it was made anew."""
+        return self.spec.lineage or self.uid
 
     @property
     def phase(self) -> JobPhase:
@@ -418,6 +438,11 @@ class Job:
         """Whether the roles' minimums count: only if the gang is at least as large as their sum."""
         minimums = self.spec.role_minimums
         return bool(minimums) and self.spec.min_available >= sum(minimums.values())
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether a task has its node, so that it could be evicted."""
+        return self.statuses[TaskStatus.BOUND] > 0 or self.statuses[TaskStatus.RUNNING] > 0
 
     @property
     def wants_more(self) -> bool:

@@ -123,6 +123,29 @@ class Placer:
         found: list[int] = rows.tolist()
         return found
 
+    def open_rows(self, shape: Shape) -> BoolArray:
+        """The nodes that pods of a shape may use, amounts and the pods that run there aside.  # [node]"""
+        return self._profile(shape).ok
+
+    def lets_in(self, task: Task) -> BoolArray:
+        """The nodes that a task may use, amounts aside.  # [node]"""
+        ok = self.open_rows(task.shape).copy()
+        if task.carriers or not task.shape.constraints.is_local:
+            for plugin in self._live_filters:
+                for refused in plugin.refuse_live(self.cluster.nodes, self.cluster.tallies, task):
+                    ok &= ~refused.rows
+        return ok
+
+    def likes(self, shape: Shape) -> IdArray:
+        """How much each node is liked for pods of a shape, full or not; -1 where they may not run.  # [node]"""
+        nodes, profile, program = self.cluster.nodes, self._profile(shape), self._program(shape)
+        out, nothing = np.full(nodes.rows, -1, np.int32), np.zeros(0, np.int64)
+        active().score(
+            *nodes.amounts(), profile.ok, profile.base, nothing, nothing, profile.scored, profile.weight, program.adding,
+            program.balance, nodes.height, out,
+        )  # fmt: skip
+        return out
+
     def slots(self, shape: Shape) -> IntArray:
         """How many tasks of a shape each node has room for, the pods that run there aside.  # [node]"""
         nodes = self.cluster.nodes

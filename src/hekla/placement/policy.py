@@ -31,6 +31,9 @@ class Policy:
         self.arguments = arguments or {}
         """Arguments by action."""
 
+        self.actions: Sequence[str] = ()
+        """The actions that are at work, as far as it makes a difference to others which are."""
+
         self._asked: dict[type, list[Any]] = {}
         self.placer = Placer(cluster, self.plugins)
         self._outlook: tuple[Hashable, ...] = ()

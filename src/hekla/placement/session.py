@@ -9,6 +9,7 @@ It keeps nothing of its own between cycles; running totals live in the cluster.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ from hekla.placement.framework import (
 )  # fmt: skip
 from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
 from hekla.placement.policy import Policy
+from hekla.placement.rights import Rights
 from hekla.placement.shape import Shape
 from hekla.placement.statement import Statement
 from hekla.placement.topology.venue import Venue
@@ -108,6 +110,25 @@ class Session:
     def statement(self) -> Statement:
         """A new attempt."""
         return Statement(self.cluster, self.policy.placer, now=self.now)
+
+    @cached_property
+    def rights(self) -> Rights:
+        """Who may be evicted for whom."""
+        return Rights(self)
+
+    def is_whole(self, job: Job) -> bool:
+        """Whether a job has what it must have to go on."""
+        return self.is_ready(job) if self._ready else _has_minimum(job)
+
+    def stays_whole(self, job: Job, victim: Task) -> bool:
+        """Whether a job that is whole would still be without one of its tasks."""
+        spec, status = job.spec, victim.status
+        if not spec.role_minimums and not spec.subgroups:
+            return job.ready_count + job.pending_best_effort > spec.min_available
+        job.move(victim, TaskStatus.RELEASING)
+        is_whole = self.is_whole(job)
+        job.move(victim, status)
+        return is_whole
 
     def opened(self, plugin: Opens[T]) -> T:
         """What a plug-in computes once per session, computed when it is first asked for: idle cycles cost nothing."""
@@ -235,10 +256,16 @@ class Session:
         queue = self.cluster.queues[job.spec.queue]
         return next((r for p in self._allocatable if (r := p.why_not_allocatable(self, queue, task))), None)
 
-    def may_enqueue(self, job: Job) -> Opinion:
-        """The votes on letting a job in: a reject decides, else the first tier with a permit; nobody: yes."""
+    def may_enqueue(self, job: Job, *, minds_room: bool = True) -> Opinion:
+        """The votes on letting a job in: a reject decides, else the first tier with a permit; nobody: yes.
+
+        Who rejects for want of room is left out where room would be made for the job.
+        """
         for tier in self.policy.tiers:
-            opinions = [p.may_enqueue(self, job) for p in tier if isinstance(p, Enqueueable)]
+            asked = [
+                p for p in tier if isinstance(p, Enqueueable) and (minds_room or not getattr(p, "minds_room", False))
+            ]
+            opinions = [p.may_enqueue(self, job) for p in asked]
             for opinion in opinions:
                 if opinion.vote is Vote.REJECT:
                     return opinion
@@ -304,6 +331,23 @@ class Session:
         queue = self.cluster.queues.get(job.spec.queue)
         return queue is not None and queue.is_open
 
+    def forget_hopeless(self) -> None:
+        """Room was freed within the cycle: shapes that found none are asked again."""
+        self._hopeless.clear()
+
+    def is_barred(self, job: Job) -> bool:
+        """Whether nobody could be evicted for a job, and nothing has changed since."""
+        return job.barred_at >= 0 and job.barred_at == self._eviction_news
+
+    def bar(self, job: Job) -> None:
+        """Note that nobody can be evicted for a job as things are."""
+        job.barred_at = self._eviction_news
+
+    @property
+    def _eviction_news(self) -> int:
+        ledger = self.cluster.ledger
+        return self.cluster.gains + ledger.changes + ledger.eases
+
     def _news_for(self, job: Job) -> int:
         """A number that grows when a job that did not fit may fit now: room was gained, or what it minds has changed."""
         news = self.cluster.gains
@@ -328,6 +372,10 @@ class Session:
         if rest:
             entered[""].update(rest)
             entered.setdefault(job.spec.queue, Counter()).update(rest)
+
+
+def _has_minimum(job: Job) -> bool:
+    return job.ready_count + job.pending_best_effort >= job.spec.min_available
 
 
 def _outstanding(job: Job) -> dict[str, int]:

@@ -139,7 +139,7 @@ class Statement:
         self._cluster.let_go(task)
         self._cluster.spend(task, 1)
         task.job.move(task, TaskStatus.RELEASING)
-        task.evicted_at = self._now
+        task.evicted_at = task.leaving_since = self._now
 
     def __len__(self) -> int:
         return len(self._placed)
@@ -154,6 +154,10 @@ class Statement:
         """Who leaves, so far."""
         return [change.decision for change in self._changes if isinstance(change, _Eviction)]
 
+    def evictions_since(self, savepoint: int) -> Sequence[Task]:
+        """The tasks told to leave since then."""
+        return [change.task for change in self._changes[savepoint:] if isinstance(change, _Eviction)]
+
     def commit(self) -> Iterator[Decision]:
         """Let the attempt stand: evictions, then nominations, then binds of every task that has its room now.
 
@@ -161,6 +165,7 @@ class Statement:
         whole is promised its room whole. Others find theirs by themselves.
         """
         self.is_committed = True
+        self._note_precedence()
         names, decisions = self._cluster.nodes.names, list[Decision](self.evictions)
         promises = [change for change in self._changes if isinstance(change, _Promise)]
         decisions += [Nominate(p.task, p.task.row, names[p.task.row]) for p in promises if p.evicted or self.evictions]
@@ -172,6 +177,14 @@ class Statement:
                 change[0].job.move_run(change, TaskStatus.BINDING)
         decisions += [Bind(task, task.row, names[task.row]) for task in self._placed if not task.is_claim]
         return iter(decisions)
+
+    def _note_precedence(self) -> None:
+        """Keep in mind who makes way for whom, and assert the measure of `precedence.py`: each eviction lowers it."""
+        for eviction in self.evictions:
+            preemptor, victim = eviction.preemptor, eviction.task.job
+            if preemptor is not None and victim is not None:
+                assert any(task.job is preemptor for task in self._placed), f"{eviction.task} would leave for nobody"
+                self._cluster.precedence.note(preemptor.party, victim.party, self._now)
 
     def promise_all(self) -> None:
         """Turn what was placed into promises: the job cannot start yet, and its room is kept until it can.

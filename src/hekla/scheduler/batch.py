@@ -160,6 +160,7 @@ class BatchScheduler:
     def _put_to_work(self, configuration: Configuration) -> None:
         """Decide by a configuration from the next cycle on."""
         self.policy = Policy(self.cluster, configuration.tiers, configuration.arguments)
+        self.policy.actions = configuration.actions
         # found once: finding one looks through the plug-in folders, 3 % of a busy scheduler's time
         self._actions = tuple((name, action_named(name)) for name in configuration.actions)
 

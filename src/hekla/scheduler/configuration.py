@@ -44,13 +44,14 @@ ACTION_ARGUMENTS: Mapping[str, Mapping[str, type]] = {
     "preempt": {
         "predicateErrorCacheEnable": bool, "enableTopologyAwarePreemption": bool, "topologyAwarePreemptWorkerNum": int,
         "minCandidateNodesPercentage": int, "minCandidateNodesAbsolute": int, "maxCandidateNodesAbsolute": int,
+        "keepGangsWhole": bool, "heedDisruptionBudgets": bool,
     },
-    "reclaim": {"predicateErrorCacheEnable": bool},
+    "reclaim": {"predicateErrorCacheEnable": bool, "keepGangsWhole": bool, "heedDisruptionBudgets": bool},
     "gangpreempt": {"predicateErrorCacheEnable": bool, "maxDomains": int, "allowWholeBundle": bool},
     "gangreclaim": {"predicateErrorCacheEnable": bool, "maxDomains": int, "allowWholeBundle": bool},
     "shuffle": {},
 }  # fmt: skip
-"""Volcano's actions, with the arguments that each takes under `configurations`."""
+"""Volcano's actions, with the arguments that each takes under `configurations`, and ours (`keepGangsWhole`...)."""
 
 
 class Severity(StrEnum):

@@ -30,6 +30,7 @@ SWITCHED_ON = frozenset(flag.removeprefix("enabled").removeprefix("enable") for 
 
 _POINTS = {
     "JobOrder": ("job_key",), "TaskOrder": ("task_key",), "QueueOrder": ("queue_key",), "JobReady": ("is_ready",),
+    "JobPipelined": ("is_pipelined",), "JobStarving": ("is_starving",),
     "Predicate": ("refuse", "refuse_live"), "NodeOrder": ("score", "score_live", "score_near", "score_rows"),
     "Overused": ("is_overused",), "HyperNodeOrder": ("score_domains",),
     "Allocatable": ("allowance",), "JobEnqueued": ("may_enqueue",), "Preemptable": ("preemptable",),

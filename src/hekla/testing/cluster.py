@@ -42,12 +42,13 @@ class World:
     """A cluster with a policy, and the means to fill it."""
 
     def __init__(
-        self, *, plugins: Sequence[Sequence[str | tuple[str, Mapping[str, Any]]]] = DEFAULT_PLUGINS, seed: int = 0
-    ) -> None:
+        self, *, plugins: Sequence[Sequence[str | tuple[str, Mapping[str, Any]]]] = DEFAULT_PLUGINS, seed: int = 0,
+        arguments: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:  # fmt: skip
         self.cluster = Cluster(seed=seed)
         self.cluster.put_queue(Queue(name="default"))
         tiers = [[build_plugin(*((p,) if isinstance(p, str) else p)) for p in tier] for tier in plugins]
-        self.policy = Policy(self.cluster, tiers)
+        self.policy = Policy(self.cluster, tiers, arguments)
         self.session = Session(self.policy)
         """The last session, for asking what it found."""
 
@@ -120,12 +121,27 @@ class World:
         node = self.cluster.nodes.name(known.row) if known.row >= 0 else ""
         self.cluster.put_task(replace(known.spec, node=node, status=TaskStatus.SUCCEEDED), known.job)
 
+    def start(self, name: str) -> None:
+        """Let the pods that were bound run, of a job or one by name."""
+        job = self.cluster.jobs.get(name)
+        for task in list(job.tasks.values()) if job is not None else [self.cluster.tasks[name]]:
+            if task.status is TaskStatus.BINDING and task.job is not None:
+                node = self.cluster.nodes.name(task.row)
+                self.cluster.put_task(replace(task.spec, node=node, status=TaskStatus.RUNNING), task.job)
+
+    @property
+    def promised(self) -> dict[str, str]:
+        """The node by task, for those that were promised room, in order of names."""
+        claims = [task for task in self.cluster.tasks.values() if task.is_claim]
+        return {task.spec.name: self.cluster.nodes.name(task.row) for task in sorted(claims, key=lambda task: task.key)}
+
     def tell_time(self, now: float) -> None:
         """Let it be so late that many seconds have passed since the beginning, at least."""
         self._clock = max(self._clock, now)
 
     def schedule(self, actions: Sequence[str] = DEFAULT_ACTIONS) -> dict[str, str]:
         """Run one cycle; node by task for every bind, in the order of decision."""
+        self.policy.actions = actions
         self.session = Session(self.policy, now=self._clock)
         binds, self.evicted = {}, {}
         for name in actions:
@@ -192,7 +208,9 @@ def _check_promises(cluster: Cluster) -> None:
         if task.is_claim or task.is_leaving:
             (pipelined if task.is_claim else releasing)[task.shape.resources, task.row] += task.shape.amounts
         assert task.is_claim == (task.status is TaskStatus.PIPELINED), f"{task} is told two things"
-        assert task.is_leaving == (task.status is TaskStatus.RELEASING), f"{task} is told two things"
+        assert task.is_leaving == (task.status is TaskStatus.RELEASING and not task.is_overdue), (
+            f"{task} is told two things"
+        )
     assert (releasing == nodes.releasing).all(), "what is being freed differs from what leaving tasks hold"
     assert (pipelined == nodes.pipelined).all(), "what is promised differs from what tasks wait for"
     assert (nodes.reserved == (pipelined - releasing).clip(0)).all(), "promises are not kept"

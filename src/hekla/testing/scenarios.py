@@ -18,7 +18,11 @@ Queues may have `weight`, `priority`, `parent`, `open`, `reclaimable`, and amoun
 Nodes may have been measured: `usage: {n1: {cpu: 80, memory: 20, at: 60}}`, in percent. Time is told in seconds, or by
 the hour of the first day (`now: "14:30"`). Jobs and tasks may have `annotations`.
 
-A story with several cycles has `steps`, each with what changes (`nodes`, `jobs`, `queues`, `finish`, `remove`) and
+Of evictions a story tells who runs already (`at: n1`, or a node per task), what pods lose (`startedAt`, `checkpointedAt`),
+what protects them (`minRun`, `cooldown`, `budgets`), and expects `evicted` (the reason by pod) and `promised` (the node by
+pod that waits for its room).
+
+A story with several cycles has `steps`, each with what changes (`nodes`, `jobs`, `queues`, `finish`, `run`, `remove`) and
 what is expected after its cycle. `pytest --rewrite` writes down what happens as what is expected.
 """
 
@@ -41,8 +45,9 @@ from hekla.dialects.topology import closeness, domain_spec
 from hekla.dialects.traits import PREEMPTABLE_KEY, group_traits
 from hekla.dialects.volcano import quota_amounts
 from hekla.placement.columns import NodeSpec
-from hekla.placement.constraint import PodSelector
+from hekla.placement.constraint import Operator, PodSelector, Requirement
 from hekla.placement.model import (
+    DisruptionBudget,
     Job,
     JobPhase,
     JobSpec,
@@ -60,11 +65,11 @@ from hekla.testing.cluster import DEFAULT_ACTIONS, DEFAULT_PLUGINS, World, amoun
 
 _TASKS = re.compile(r"(\d+)\s*x\s*(\{.*\})", re.DOTALL)
 _KEYS = {
-    "scenario": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas"},
-    "step": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "finish", "remove", "expect", "evicted", "why", "phases", "now"},
-    "job": {"minAvailable", "minTaskMember", "priority", "queue", "tasks", "minResources", "phase", "quotaAsked", "subGroupPolicy", "networkTopology", "patience", "annotations"},
+    "scenario": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas", "arguments", "budgets", "promised", "run"},
+    "step": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "finish", "remove", "expect", "evicted", "why", "phases", "now", "budgets", "promised", "run"},
+    "job": {"at", "lineage", "minAvailable", "minTaskMember", "priority", "queue", "tasks", "minResources", "phase", "quotaAsked", "subGroupPolicy", "networkTopology", "patience", "annotations"},
 }  # fmt: skip
-_OUTCOMES = ("expect", "evicted", "why", "phases")
+_OUTCOMES = ("expect", "evicted", "promised", "why", "phases")
 
 
 class ScenarioError(ValueError):
@@ -74,7 +79,7 @@ class ScenarioError(ValueError):
 def run_scenario(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run a scenario; per cycle what was bound, why others wait, and phases: the same form as what is expected."""
     _refuse_unknown("scenario", document)
-    world = World(plugins=_plugins(document), seed=document.get("seed", 0))
+    world = World(plugins=_plugins(document), seed=document.get("seed", 0), arguments=document.get("arguments"))
     outcomes = []
     for step in _steps(document):
         _apply(world, step)
@@ -139,6 +144,14 @@ def _apply(world: World, step: Mapping[str, Any]) -> None:
         _remove(world, name)
     for name in step.get("finish") or ():
         world.finish(name)
+    for name in step.get("run") or ():
+        world.start(name)
+    for name, fields in (step.get("budgets") or {}).items():
+        labels = tuple(Requirement(key, Operator.IN, (value,)) for key, value in fields["selector"].items())
+        selector = PodSelector(labels=labels, namespaces=frozenset({"default"}))
+        world.cluster.put_budget(
+            DisruptionBudget(name=name, namespace="default", selector=selector, allowed=fields["allowed"])
+        )
     for name, fields in (step.get("queues") or {}).items():
         world.cluster.put_queue(_queue(name, fields or {}))
     for name, fields in (step.get("hypernodes") or {}).items():
@@ -161,6 +174,8 @@ def _outcome(world: World, step: Mapping[str, Any], binds: Mapping[str, str]) ->
     outcome: dict[str, Any] = {"expect": dict(binds)}
     if world.evicted or "evicted" in step:
         outcome["evicted"] = dict(world.evicted)
+    if world.promised or "promised" in step:
+        outcome["promised"] = dict(world.promised)
     waiting = {job.spec.name: why for job in world.cluster.jobs.values() if (why := world.why(job.uid))}
     if waiting or "why" in step:
         outcome["why"] = waiting
@@ -251,11 +266,13 @@ def _job(world: World, name: str, fields: Mapping[str, Any]) -> None:
         phase=JobPhase(fields.get("phase", "Inqueue")),
         subgroups=tuple(_subgroup(policy) for policy in fields.get("subGroupPolicy", [])),
         closeness=_wish(fields), traits=group_traits(fields.get("annotations", {})),
-        is_preemptable=_truth(fields.get("annotations", {}).get(PREEMPTABLE_KEY)),
+        lineage=fields.get("lineage", ""), is_preemptable=_truth(fields.get("annotations", {}).get(PREEMPTABLE_KEY)),
     )  # fmt: skip
     job = world.cluster.put_job(spec)
-    for task in tasks:
-        world.cluster.put_task(task, job)
+    on = fields.get("at", [])
+    for number, task in enumerate(tasks):
+        node = on if isinstance(on, str) else on[number] if number < len(on) else ""
+        world.cluster.put_task(replace(task, node=node, status=TaskStatus.RUNNING) if node else task, job)
 
 
 def _subgroup(policy: Mapping[str, Any]) -> SubGroupPolicy:
@@ -293,14 +310,14 @@ def _parsed(job: str, entry: Any) -> tuple[int, Mapping[str, Any]]:
 
 _POD_FIELDS = {
     "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulingGates", "priority", "containers",
-    "initContainers", "overhead", "hostNetwork",
+    "initContainers", "overhead", "hostNetwork", "preemptionPolicy",
 }  # fmt: skip
 
 
 def _task(name: str, role: str, fields: Mapping[str, Any]) -> TaskSpec:
     """Amounts by name; `labels`, `ports` (host ports) and the fields of a pod's spec as in Kubernetes."""
     spec: dict[str, Any] = {key: value for key, value in fields.items() if key in _POD_FIELDS}
-    not_amounts = _POD_FIELDS | {"labels", "ports", "image", "annotations"}
+    not_amounts = _POD_FIELDS | {"labels", "ports", "image", "annotations"} | _EVICTION_FIELDS.keys()
     asked = amounts(**{k: v for k, v in fields.items() if k not in not_amounts})
     requests = {key: f"{value}m" if key == "cpu" else str(value) for key, value in asked.items()}
     container = {
@@ -312,7 +329,14 @@ def _task(name: str, role: str, fields: Mapping[str, Any]) -> TaskSpec:
         "name": name, "namespace": "default", "uid": name, "labels": fields.get("labels") or {},
         "annotations": {**({"volcano.sh/task-spec": role} if role else {}), **(fields.get("annotations") or {})},
     }  # fmt: skip
-    return task_spec(msgspec.convert({"metadata": metadata, "spec": spec}, Pod), EmptySurroundings())
+    known = task_spec(msgspec.convert({"metadata": metadata, "spec": spec}, Pod), EmptySurroundings())
+    return replace(known, **{field: fields[key] for key, field in _EVICTION_FIELDS.items() if key in fields})
+
+
+_EVICTION_FIELDS = {
+    "startedAt": "started", "checkpointedAt": "checkpointed", "scheduledAt": "scheduled_at", "cooldown": "cooldown_s",
+    "minRun": "min_run_s", "grace": "grace_s", "nominated": "nominated",
+}  # fmt: skip
 
 
 def _run(world: World, name: str, fields: Mapping[str, Any]) -> None:

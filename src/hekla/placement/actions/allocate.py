@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from hekla.placement.action import action
 from hekla.placement.filling import fill_places
 from hekla.placement.model import Job
+from hekla.placement.promises import keep_promises, promise_future
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
 from hekla.placement.topology.gang import place_close
@@ -17,7 +18,8 @@ from hekla.placement.turns import Turns
 
 @action
 def allocate(session: Session) -> Iterator[Decision]:
-    """Place jobs in turn and yield the binds of those that became ready."""
+    """Place jobs in turn and yield the binds of those that became ready; promised room is given out before."""
+    yield from keep_promises(session)
     turns = Turns(session, (job for job in session.jobs_waiting() if session.is_worth_a_try(job)), heeds_shares=True)
     for job in turns:
         with session.statement() as statement:
@@ -25,6 +27,8 @@ def allocate(session: Session) -> Iterator[Decision]:
             if statement and session.is_ready(job):
                 yield from statement.commit()
                 turns.again(job)
+            elif promise_future(session, statement, job):
+                yield from statement.commit()
             else:
                 session.remember_failure(job, statement.placed)
 

@@ -1,7 +1,8 @@
 """Let jobs in, one per queue and round, while the cluster has room for what they will ask.
 
 A job that asks for no minimum enters at once. Plug-ins vote on the others; one that is turned away does not stop the
-jobs behind it.
+jobs behind it. Want of room does not keep a job out for which others would be evicted once it was in: where all is
+borrowed, nobody could ever take back what he deserves.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ def enqueue(session: Session) -> Iterator[Decision]:
     outside = list(session.cluster.lines.by_phase[JobPhase.PENDING].values())
     for job in Turns(session, (job for job in outside if not job.is_held and session.is_admitted_to_queue(job))):
         opinion = session.may_enqueue(job)
+        if opinion.vote is Vote.REJECT and session.rights.would_make_room(job):
+            opinion = session.may_enqueue(job, minds_room=False)
         if job.spec.min_resources is not None and opinion.vote is Vote.REJECT:
             session.refusals[job.uid] = Refusal("enqueue", opinion.reason)
         else:

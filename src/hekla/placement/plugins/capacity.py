@@ -22,7 +22,7 @@ from hekla.quota.amounts import Amounts, added, bounded
 from hekla.quota.fairness import use_of
 from hekla.quota.reclaim import is_over, may_lose, may_reclaim
 from hekla.quota.tree import Quota, QuotaTree, Taken
-from hekla.quota.verdict import CLOSED, OVER_SHARE, Denial
+from hekla.quota.verdict import CLOSED, OVER_LIMIT, OVER_SHARE, Denial, insufficient
 
 
 @plugin
@@ -87,7 +87,13 @@ class Capacity:
         """A queue may reclaim within its ceiling, for what it deserves in at least one resource."""
         if not queue.is_open:
             return Refusal(CLOSED, f'queue "{queue.name}" is not open')
-        refusal = self.why_not_allocatable(session, queue, task)
+        tree = session.opened(self)
+        no = tree.why_no_jobs(queue.name)
+        if no is None:
+            # Its own ceiling alone: those above are looked at when victims, who may be below them too, have gone.
+            held, request = session.cluster.ledger.of(queue.name).held, task.shape.request
+            no = insufficient(OVER_LIMIT, queue.name, request, held, tree.shares[queue.name].ceiling)
+        refusal = _refusal(no)
         level = self.ancestor_reclaim_level if self.hierarchy else 0
         if refusal is None and not may_reclaim(
             session.opened(self), queue.name, task.shape.request, _held(session), level
@@ -111,6 +117,23 @@ class Capacity:
                     for resource, amount in victim.shape.request.items():
                         left[name][resource] = left[name].get(resource, 0) - amount
         return chosen
+
+    def is_entitled(self, session: Session, job: Job) -> bool:
+        """Whether the queue's promises, with the job's minimum, are within what it deserves of something it asks for."""
+        tree, name = session.opened(self), job.spec.queue
+        if tree.why_no_jobs(name) is not None:
+            return False
+        promised = self._promised(session, tree)
+        return may_reclaim(tree, name, job.spec.min_resources or {}, promised)
+
+    def victim_queue_key(self, session: Session, queue: Queue, preemptor: Job) -> Key:
+        """In a tree, the queue that is nearest to the one that takes back."""
+        if not self.hierarchy:
+            return ()
+        tree = session.opened(self)
+        mine = list(tree.ancestors(preemptor.spec.queue))
+        shared = next((place for place, name in enumerate(mine) if name in set(tree.ancestors(queue.name))), len(mine))
+        return (shared,)
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:

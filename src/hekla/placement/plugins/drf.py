@@ -71,6 +71,48 @@ class Drf:
                 chosen.append(victim)
         return chosen
 
+    def reclaimable(self, session: Session, task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
+        """Where queues are a tree, tasks of queues that would still come after the task's own without them."""
+        if not self.hierarchy:
+            return None
+        queues, ahead = session.cluster.queues, WithoutThem(session, task)
+        assert task.job is not None
+        mine, chosen = _path(queues[task.job.spec.queue]), []
+        for victim in victims:
+            assert victim.job is not None
+            root = ahead.tree(victim)
+            if order(root, mine) < order(root, _path(queues[victim.job.spec.queue])):
+                ahead.lose(victim)
+                chosen.append(victim)
+        return chosen
+
+
+class WithoutThem:
+    """The tree of queues as it would be with a task more, and without some victims."""
+
+    def __init__(self, session: Session, task: Task) -> None:
+        self._cluster = session.cluster
+        self._changes: dict[str, Mapping[str, int]] = {}
+        assert task.job is not None
+        self._changes[task.job.uid] = _changed(task.job.holding, task, 1)
+
+    def tree(self, victim: Task) -> Branch:
+        """Without this one too."""
+        cluster, queues = self._cluster, self._cluster.queues
+        held = {**self._changes, **self._without(victim)}
+        jobs = [job for job in cluster.jobs.values() if job.spec.queue in queues]
+        leaves = ((_path(queues[job.spec.queue]), Leaf(held.get(job.uid, job.holding), job.asking)) for job in jobs)
+        return tree_of(leaves, cluster.nodes.totals())
+
+    def lose(self, victim: Task) -> None:
+        """Let a victim go."""
+        self._changes.update(self._without(victim))
+
+    def _without(self, victim: Task) -> Mapping[str, Mapping[str, int]]:
+        job = victim.job
+        assert job is not None
+        return {job.uid: _changed(self._changes.get(job.uid, job.holding), victim, -1)}
+
 
 def _path(queue: Queue) -> Path:
     return queue.path or ((queue.name, queue.weight),)

@@ -1,16 +1,19 @@
 """A job starts whole or not at all: enough tasks, enough of every role, enough sub-gangs."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from hekla.placement.constraint import Refusal
-from hekla.placement.framework import Key, plugin
+from hekla.placement.framework import Key, Opinion, Vote, plugin
 from hekla.placement.model import READY_STATUSES, VALID_STATUSES, Job, Task, TaskStatus
 from hekla.placement.session import Session
 
 NOT_ENOUGH_TASKS = "NotEnoughTasks"
 NOT_ENOUGH_OF_ROLE = "NotEnoughPodsOfTask"
+
+_AHEAD = frozenset({*READY_STATUSES, TaskStatus.PIPELINED})
+"""What counts once promises are kept."""
 
 
 @plugin
@@ -54,6 +57,37 @@ class Gang:
         """At least so many more tasks must be placed before the job can be ready."""
         return job.spec.min_available - job.ready_count - job.pending_best_effort
 
+    def is_pipelined(self, session: Session, job: Job) -> Opinion:
+        """Enough tasks have a node, or a promise of one: in all, of each role, and in enough sub-gangs."""
+        spec, waiting = job.spec, job.statuses[TaskStatus.PIPELINED]
+        is_enough = (
+            waiting + job.ready_count + job.pending_best_effort >= spec.min_available
+            and all(_role_count(job, role, TaskStatus.PIPELINED) >= least for role, least in _role_minimums(job))
+            and all(_ready_groups(job, policy.name, _AHEAD) >= policy.min_groups for policy in spec.subgroups)
+        )
+        return Opinion(Vote.PERMIT) if is_enough else Opinion(Vote.REJECT, "the gang would not be whole")
+
+    def is_starving(self, session: Session, job: Job) -> bool:
+        """Fewer tasks than it must have hold a node or a promise; roles and sub-gangs do not count, as in Volcano."""
+        return job.statuses[TaskStatus.PIPELINED] + job.ready_count < job.spec.min_available
+
+    def preemptable(self, session: Session, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        """Tasks that their gangs can spare."""
+        ready: dict[str, int] = {}
+        chosen = []
+        for victim in victims:
+            job = victim.job
+            assert job is not None
+            left = ready.setdefault(job.uid, job.ready_count)
+            if left > job.spec.min_available:
+                ready[job.uid] = left - 1
+                chosen.append(victim)
+        return chosen
+
+    def reclaimable(self, session: Session, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        """The same for those who take back."""
+        return self.preemptable(session, task, victims)
+
     def goes_on(self, session: Session, job: Job, failed: frozenset[str]) -> bool:
         """Whether the roles that did not fail can still make the gang (Volcano's NeedContinueAllocating)."""
         if job.spec.min_available >= len(job.tasks):
@@ -76,9 +110,9 @@ def _in_role(job: Job, role: str, statuses: Iterable[TaskStatus]) -> int:
     return sum(counts[status] for status in statuses) if counts else 0
 
 
-def _role_count(job: Job, role: str) -> int:
-    """Tasks of a role that have a node or need none."""
-    placed = _in_role(job, role, READY_STATUSES)
+def _role_count(job: Job, role: str, *further: TaskStatus) -> int:
+    """Tasks of a role that have a node or need none, or are in one of these statuses."""
+    placed = _in_role(job, role, (*READY_STATUSES, *further))
     if not job.pending_best_effort:
         return placed
     idle = (t for t in job.tasks.values() if t.spec.role == role and t.status is TaskStatus.PENDING)
@@ -98,7 +132,7 @@ def _groups(job: Job, policy_name: str, tasks: Iterable[Task]) -> Counter[str]:
     return groups
 
 
-def _ready_groups(job: Job, policy_name: str) -> int:
+def _ready_groups(job: Job, policy_name: str, statuses: Container[TaskStatus] = READY_STATUSES) -> int:
     policy = next(policy for policy in job.spec.subgroups if policy.name == policy_name)
-    placed = (t for t in job.tasks.values() if t.status in READY_STATUSES)
+    placed = (t for t in job.tasks.values() if t.status in statuses)
     return sum(1 for count in _groups(job, policy_name, placed).values() if count >= policy.size)

@@ -21,6 +21,9 @@ DEFAULT_FACTOR = 1.2
 class Overcommit:
     """Bounds how much waits inside."""
 
+    minds_room = True
+    """Asked by `enqueue`: it rejects for want of room, which others may have to give up."""
+
     factor: float = DEFAULT_FACTOR
     """How much of the cluster may be spoken for; below 1 means 1.2."""
 

@@ -9,7 +9,7 @@ resource, only the nodes bound it, and they say so better.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Key, Opinion, Vote, plugin
@@ -87,17 +87,38 @@ class Proportion:
         return self.why_not_allocatable(session, queue, task)
 
     def reclaimable(self, session: Session, task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
-        """Tasks of queues that hold more than they deserve, until they do not any more."""
+        """Tasks of queues that hold more than they deserve of something the task has, until they do not any more.
+
+        (In Volcano of anything: there a queue loses tasks that do not bring it nearer to its share.)
+        """
         deserved, held, chosen = session.opened(self).deserved, dict[str, dict[str, int]](), list[Task]()
         for victim in victims:
             assert victim.job is not None
             queue = victim.job.spec.queue
             left = held.setdefault(queue, dict(session.cluster.ledger.of(queue).held))
-            if reclaimable(left, deserved.get(queue, _FREE)):
+            over, request = reclaimable(left, deserved.get(queue, _FREE)), dict(bounded(victim.shape.request))
+            kept = session.cluster.queues[queue].guarantee
+            is_kept = any(left.get(name, 0) - request.get(name, 0) < least for name, least in kept.items())
+            if over.keys() & request.keys() and not is_kept:
                 chosen.append(victim)
                 for name, amount in victim.shape.request.items():
                     left[name] = left.get(name, 0) - amount
         return chosen
+
+    def is_entitled(self, session: Session, job: Job) -> bool:
+        """Whether the queue's promises, with the job's minimum, are within what it would deserve if it asked for them."""
+        cluster, name = session.cluster, job.spec.queue
+        tree, total = session.opened(self).tree, cluster.nodes.totals()
+        promised = added(
+            (_account(session, cluster.queues[name]).firm, session.inqueue_in(name), job.spec.min_resources or {})
+        )
+        accounts = {name: cluster.ledger.of(name), **cluster.ledger.accounts}
+        claims = [
+            _claim(cluster.queues[one], account, tree) for one, account in accounts.items() if one in cluster.queues
+        ]
+        asking = [replace(c, request=_most(c.request, promised)) if c.name == name else c for c in claims]
+        share = water_fill(total, asking)[name]
+        return all(amount <= share.get(resource, 0) for resource, amount in bounded(promised))
 
     def may_enqueue(self, session: Session, job: Job) -> Opinion:
         """Whether the queue's promises, this one included, stay within what it may ever hold."""
@@ -127,6 +148,10 @@ def _claim(queue: Queue, account: Account, tree: QuotaTree) -> Claim:
         name=queue.name, weight=queue.weight, request=+account.asked, guarantee=share.guarantee, ceiling=share.ceiling,
         rank=(queue.created, queue.name),
     )  # fmt: skip
+
+
+def _most(one: Amounts, other: Amounts) -> Amounts:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
 
 
 def _bounds(deserved: Amounts, account: Account, total: Amounts) -> Amounts:

@@ -1,0 +1,45 @@
+"""Give queues back what they deserve: evict tasks of queues that borrowed it.
+
+Queue by queue, a starving job's tasks are promised room as long as their queue may take back so much (`Preemptive`),
+with evictions in queues that give back (`reclaimable`) and hold more than they deserve. It stands only if the job then
+has enough to start.
+"""
+
+from collections.abc import Iterator
+
+from hekla.placement.action import action
+from hekla.placement.actions.preempt import conclude, starving_jobs
+from hekla.placement.framework import Reclaimable
+from hekla.placement.making_room import RoomMaker, manner_of
+from hekla.placement.model import Job
+from hekla.placement.session import Session
+from hekla.placement.statement import Decision
+from hekla.placement.turns import Turns
+
+
+@action
+def reclaim(session: Session) -> Iterator[Decision]:
+    """Evict for queues that hold less than they deserve, and yield what was decided."""
+    arguments = session.policy.arguments.get("reclaim", {})
+    manner = manner_of("reclaim", Reclaimable, arguments, nodes=len(session.cluster.nodes))
+    session.rights.heed_budgets(Reclaimable, bool(arguments.get("heedDisruptionBudgets", True)))
+    makers: dict[str, RoomMaker] = {}
+    starving = [job for job in starving_jobs(session) if not job.spec.wants_closeness]
+    for job in Turns(session, starving, heeds_shares=True):
+        queue = session.cluster.queues[job.spec.queue]
+        maker = makers.setdefault(queue.name, RoomMaker(session, queue, manner))
+        yield from _take_back(session, maker, job)
+
+
+def _take_back(session: Session, maker: RoomMaker, job: Job) -> Iterator[Decision]:
+    maker.begin(job)
+    with session.statement() as statement:
+        for task in session.in_task_order(task for task in job.pending() if not task.spec.preemption_never):
+            if not session.rights.is_starving(job):
+                break
+            refusal = session.rights.why_not_preemptive(job, task)
+            if refusal is None:
+                maker.make_room(statement, task)
+            else:
+                session.refusals.setdefault(job.uid, refusal)
+        yield from conclude(session, statement, job)
