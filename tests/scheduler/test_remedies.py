@@ -4,6 +4,8 @@ from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import Constraints
 from hekla.placement.model import Job, JobPhase
 from hekla.placement.rehearsal import Rehearsal
+from hekla.placement.topology.topology import DomainSpec, Members
+from hekla.placement.topology.wish import Closeness
 from hekla.scheduler.explain import why_in
 from hekla.scheduler.remedies import remedies
 from hekla.testing.cluster import World, check
@@ -107,3 +109,62 @@ def test_a_rehearsal_knows_nothing_of_what_comes_later() -> None:
     rehearsal = Rehearsal(world.policy)
     world.cluster.put_node(NodeSpec(name="n3", allocatable={"cpu": 1000}))
     assert len(rehearsal.cluster.nodes) == 2
+
+
+def quota_world() -> World:
+    world = World(plugins=(("priority", "gang"), ("capacity", "predicates", "nodeorder")))
+    world.node("n1", cpu=16, gpu=8)
+    world.queue("small", capability={"nvidia.com/gpu": 2})
+    return world
+
+
+def test_a_limit_of_the_queue_is_raised_no_further_than_it_must_be() -> None:
+    world = quota_world()
+    world.queue("other")
+    offer = offered(world, world.job("train", tasks=3, cpu=1, gpu=2, more={"queue": "small"}))
+    assert offer["MoreQuota"] == 'raise the capability of queue "small" from 2 to 6 nvidia.com/gpu'
+    assert offer["AnotherQueue"] == 'submit it to queue "default" instead of "small"'
+
+
+def test_a_limit_that_is_not_in_the_way_is_left_alone() -> None:
+    world = quota_world()
+    assert "MoreQuota" not in offered(world, world.job("train", tasks=9, cpu=1, gpu=1))
+
+
+def test_a_weight_is_raised_where_shares_are_dealt_by_weight() -> None:
+    world = World(plugins=(("priority", "gang"), ("proportion", "predicates", "nodeorder")))
+    world.node("n1", cpu=8)
+    world.queue("a", weight=1)
+    world.queue("b", weight=1)
+    world.job("rival", tasks=8, min_available=1, cpu=1, more={"queue": "b"})
+    offer = offered(world, world.job("train", tasks=6, cpu=1, more={"queue": "a"}))
+    assert offer["MoreWeight"] == 'raise the weight of queue "a" from 1 to 3'
+
+
+def test_a_few_jobs_of_lower_priority_are_named_where_no_single_one_is_enough() -> None:
+    world = small_world()
+    for number, node in enumerate(("n1", "n1", "n2", "n2")):
+        world.running(f"old-{number}", node, gpu=2)
+    offer = offered(world, world.job("urgent", tasks=1, cpu=1, gpu=4, more={"priority": 10}))
+    assert offer["Evict"] == "evict default/old-2 and default/old-3, which hold 4 nvidia.com/gpu"
+    assert "EndOf" not in offer
+
+
+def test_nobody_of_the_same_priority_is_offered_for_eviction() -> None:
+    world = small_world()
+    for number, node in enumerate(("n1", "n1", "n2", "n2")):
+        world.running(f"old-{number}", node, gpu=2)
+    assert "Evict" not in offered(world, world.job("equal", tasks=1, cpu=1, gpu=4))
+
+
+def test_a_demand_for_closeness_is_widened_by_as_few_tiers_as_do() -> None:
+    world = World(plugins=(("priority", "gang"), ("predicates", "nodeorder", "network-topology-aware")))
+    for number in range(4):
+        world.node(f"n{number}", cpu=4)
+    for rack, members in (("r0", ("n0", "n1")), ("r1", ("n2", "n3"))):
+        world.cluster.put_domain(DomainSpec(name=rack, tier=1, members=tuple(Members(name=name) for name in members)))
+    row = tuple(Members(name=rack, are_domains=True) for rack in ("r0", "r1"))
+    world.cluster.put_domain(DomainSpec(name="row", tier=2, members=row))
+    near = {"closeness": Closeness(is_hard=True, highest_tier=1)}
+    offer = offered(world, world.job("wide", tasks=3, cpu=4, more=near))
+    assert offer["WiderTopology"] == "raise networkTopology.highestTierAllowed from 1 to 2"

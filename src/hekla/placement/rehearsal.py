@@ -18,7 +18,7 @@ import numpy as np
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import Constraints
-from hekla.placement.model import Job, JobSpec, Task, TaskStatus
+from hekla.placement.model import Job, JobSpec, Queue, Task, TaskStatus
 from hekla.placement.policy import Policy
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
@@ -52,12 +52,15 @@ class Rehearsal:
     @contextmanager
     def changed(
         self, uid: str, *, min_available: int | None = None, at_most: Mapping[str, int] | None = None,
-        relaxed: Callable[[Constraints], Constraints] | None = None,
+        relaxed: Callable[[Constraints], Constraints] | None = None, **fields: Any,
     ) -> Iterator[Job]:  # fmt: skip
-        """The job as it would be with another minimum, or with waiting tasks that ask for less, or demand something else."""
+        """The job as it would be with another minimum, or with waiting tasks that ask for less, or demand something else.
+
+        `fields` are further ones of its spec: another queue, another wish for closeness.
+        """
         job = self.job(uid)
         spec, tasks = job.spec, [task.spec for task in job.tasks.values() if task.status is TaskStatus.PENDING]
-        self.cluster.put_job(_changed(job, min_available, at_most or {}))
+        self.cluster.put_job(replace(_changed(job, min_available, at_most or {}), **fields))
         for before in tasks if at_most or relaxed else ():
             constraints = relaxed(before.constraints) if relaxed else before.constraints
             after = replace(before, request=_capped(before.request, at_most or {}), constraints=constraints)
@@ -85,6 +88,16 @@ class Rehearsal:
                 self.cluster.place(task, row, devices)
 
     @contextmanager
+    def with_queue(self, queue: Queue) -> Iterator[None]:
+        """The cluster as it would be if a queue said something else; its place in the tree stays."""
+        before = self.cluster.queues[queue.name]
+        self.cluster.put_queue(queue)
+        try:
+            yield
+        finally:
+            self.cluster.put_queue(before)
+
+    @contextmanager
     def with_nodes(self, specs: Sequence[NodeSpec]) -> Iterator[None]:
         """The cluster as it would be with a few nodes more."""
         for spec in specs:
@@ -100,7 +113,7 @@ class Rehearsal:
         twin = self._copies.of_job(job)
         cluster, lines = self.cluster, self.cluster.lines
         cluster.jobs[job.uid] = twin
-        for line in (lines.for_nodes, *lines.by_phase.values()):
+        for line in (lines.for_nodes, lines.promised, *lines.by_phase.values()):
             if job.uid in line:
                 line[job.uid] = twin
         for task in twin.tasks.values():

@@ -14,8 +14,8 @@ from hekla.api.volcano.scheduling import PodGroup, PodGroupCondition
 from hekla.placement.amounts import told
 from hekla.placement.model import Job, TaskStatus
 from hekla.placement.topology.refusals import CloseExplanation
+from hekla.scheduler.cluster_remedies import Remedy
 from hekla.scheduler.explain import Lack, Why
-from hekla.scheduler.remedies import Remedy
 
 MOST_TRANSITIONS = 8
 
