@@ -32,6 +32,8 @@ WRITTEN_TOGETHER = 2_000
 WAITING = "waiting"
 SETTLES_S = 20.0
 WITHOUT = ("node",)
+STARTED_PER_S = 50
+"""How many of the running pods say that they started in the same second."""
 
 
 def node_document(number: int) -> dict[str, Any]:
@@ -76,20 +78,34 @@ NODE_HEAD = b'{"kind":"Node","apiVersion":"v1",'
 POD_HEAD = b'{"kind":"Pod","apiVersion":"v1",'
 
 
+LEASES = "leases.coordination.k8s.io", "kube-node-lease"
+LEASE_HEAD = b'{"kind":"Lease","apiVersion":"coordination.k8s.io/v1",'
+RENEWED = "2099-01-01T00:00:00.000000Z"
+
+
+def lease_document(node: str) -> dict[str, Any]:
+    """The lease of a node that is alive, and stays so for as long as the bench lasts."""
+    spec = {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": RENEWED}
+    return {"metadata": {"name": node, "namespace": LEASES[1]}, "spec": spec}
+
+
 async def fill(state: Path, pattern: dict[str, Any], nodes: int, pods: int) -> None:
     """Nodes, and pods that run on them; `pattern` is a pod as the API server stores it."""
     store = SqliteStore(state)
     filler = Filler(store)
     for number in range(nodes):
         document = node_document(number)
-        await filler.put(Key("nodes", "", document["metadata"]["name"]), NODE_HEAD, document, {})
+        name = document["metadata"]["name"]
+        await filler.put(Key("nodes", "", name), NODE_HEAD, document, {})
+        await filler.put(Key(*LEASES, name), LEASE_HEAD, lease_document(name), {})
     raw = msgspec.json.encode({key: pattern[key] for key in ("spec", "status", "metadata")})
     for number in range(pods):
         pod = msgspec.json.decode(raw)
         name, node = f"pod-{number:06}", f"node-{number % nodes:05}"
         namespace = f"bench-{number % NAMESPACES}"
         labels = {"app": f"app-{number % 500}"}
-        moment = f"2026-11-21T{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}Z"
+        second = number // STARTED_PER_S
+        moment = f"2026-11-21T{second // 3600 % 24:02}:{second // 60 % 60:02}:{second % 60:02}Z"
         pod["metadata"] = {"name": name, "namespace": namespace, "labels": labels, "annotations": {}}
         pod["spec"] = {"nodeName": node, **pod["spec"]}
         pod["status"] = {

@@ -1,5 +1,8 @@
+import msgspec
+
 from hekla.api.core import ConfigMap
 from hekla.api.meta import ObjectMeta, OwnerReference
+from hekla.api.pods import Pod
 from hekla.kube.cache import Cache
 
 
@@ -44,3 +47,19 @@ def test_owned_objects_follow_their_controller():
     cache.put(config_map("one", controller="u2"))
     assert names(cache.owned("u1")) == ["two"]
     assert names(cache.owned("u2")) == ["one"]
+
+
+def test_placed_objects_follow_their_node():
+    def pod(name, node=""):
+        return msgspec.convert({"metadata": {"name": name, "namespace": "ns"}, "spec": {"nodeName": node}}, Pod)
+
+    cache = Cache()
+    cache.put(pod("one", "n1"))
+    cache.put(pod("waits"))
+    assert names(cache.placed("n1")) == ["one"]
+    cache.put(pod("two", "n1"))
+    cache.put(pod("waits", "n2"))
+    assert (names(cache.placed("n1")), names(cache.placed("n2"))) == (["one", "two"], ["waits"])
+    cache.remove(("ns", "one"))
+    assert names(cache.placed("n1")) == ["two"]
+    assert cache.placed("") == []

@@ -10,7 +10,7 @@ from hekla.kube.api_client import ApiClient
 from hekla.kube.errors import GoneError
 from hekla.kube.https import HttpsTransport
 from hekla.kube.in_process import InProcessTransport
-from hekla.kube.informer import Informers
+from hekla.kube.informer import TOLD_IN_A_ROW, Informers
 from hekla.testing import virtual_time
 from hekla.testing.flaky import FlakyTransport
 from hekla.testing.server import api_server
@@ -256,3 +256,35 @@ def test_a_restart_of_the_server_loses_and_repeats_nothing(forgets):
             assert history.told.count(("comes", "added")) == 1
 
     asyncio.run(scenario())
+
+
+def test_who_follows_many_objects_hears_of_each_once_although_they_change_meanwhile():
+    many = TOLD_IN_A_ROW * 2 + 10
+
+    async def scenario():
+        async with world() as (writer, _, informers):
+            for number in range(many):
+                await writer.create(ConfigMap, config_map(f"c{number:05}"))
+            informer = informers.of(ConfigMap, namespace="default")
+            await informer.synced()
+            history, others = History(), []
+
+            def hear(old, new):
+                if not others and len(history.told) > TOLD_IN_A_ROW:
+                    others.append(asyncio.create_task(change()))
+                history(old, new)
+
+            async def change():
+                for name in ("c00000", f"c{many - 1:05}"):
+                    await writer.patch(ConfigMap, name, {"data": {"is": "new"}}, "default")
+                for name in ("c00001", f"c{many - 2:05}"):
+                    await writer.delete(ConfigMap, name, "default")
+                await writer.create(ConfigMap, config_map(f"c{many - 2:05}"))
+                await writer.create(ConfigMap, config_map("late"))
+
+            await informer.follow(hear)
+            await others[0]
+            await settled(informer, writer)
+            assert history.last == {obj.metadata.name: obj.metadata.resource_version for obj in informer.cache}
+
+    virtual_time.run(scenario())

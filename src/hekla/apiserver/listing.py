@@ -7,6 +7,7 @@ that revision, so that all pages together are one consistent list, or 410 if tha
 import base64
 import binascii
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -143,7 +144,7 @@ def _next_page(backend: Backend, call: Call, selection: Selection, limit: int, t
             "The provided continue parameter is too old to display a consistent list result. "
             "You can start a new list without the continue parameter."
         ) from None
-    rest = [item for item in items if _place(item) > start]
+    rest = items[bisect_right(items, start, key=_place) :]
     return _cut(_filtered(rest, selection), revision, selection, limit)
 
 

@@ -4,9 +4,13 @@ Lists come in order of (namespace, name). Sorting is put off until somebody asks
 write to that namespace: a burst of creations pays nothing for order, and the pages of one list share one sort.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from hekla.apiserver.store import Key, Stored
+
+FEW = 16
+"""Changes are few where the list is so many times as long: then each is looked up in it."""
 
 
 class _Shelf:
@@ -79,13 +83,25 @@ class ObjectTable:
 
 def overlaid(listed: Sequence[Stored], instead: Iterable[tuple[Key, Stored | None]]) -> Sequence[Stored]:
     """A list with some keys replaced by what they were (None: they were not there), still in order."""
+    others = dict(instead)
+    if len(others) * FEW < len(listed):
+        return _patched(list(listed), others)
     by_key = {stored.key: stored for stored in listed}
-    for key, stored in instead:
+    for key, stored in others.items():
         if stored is None:
             by_key.pop(key, None)
         else:
             by_key[key] = stored
     return sorted(by_key.values(), key=_by_key)
+
+
+def _patched(listed: list[Stored], instead: dict[Key, Stored | None]) -> Sequence[Stored]:
+    """The same, looking each key up: the pages of a long list go on while others write."""
+    for key, stored in instead.items():
+        at = bisect_left(listed, key, key=_by_key)
+        is_there = at < len(listed) and listed[at].key == key
+        listed[at : at + is_there] = [] if stored is None else [stored]
+    return listed
 
 
 def _by_name(stored: Stored) -> str:

@@ -8,12 +8,11 @@ same recent past as memory does, and a watcher may resume across a restart.
 
 import asyncio
 import contextlib
-import gc
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
@@ -25,24 +24,13 @@ from hekla.apiserver.sqlite_driver import Code, Driver, SqliteError, best_driver
 from hekla.apiserver.sqlite_files import StoreFiles
 from hekla.apiserver.sqlite_journal import Batch, Journal
 from hekla.apiserver.store import Change, StoreError, StoreFullError
+from hekla.kube.collecting import without_collecting
 
 log = structlog.get_logger(__name__)
 
 GARBAGE_PER_BATCH = 512
 GARBAGE_PAUSE_S = 0.25
 LOADED_AT_ONCE = 1000
-
-
-@contextlib.contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Half of the time of loading 100,000 objects went into looking for garbage among them, where there is none."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class SqliteStore(RevisionLog):
@@ -59,7 +47,7 @@ class SqliteStore(RevisionLog):
         self._compacted = self._files.meta("compacted")
         super().__init__(revision=self._compacted, oldest=self._compacted, limits=limits)
         try:
-            with _without_collecting():
+            with without_collecting():
                 self._load()
             self._checkpointer = Checkpointer(self._files)
         except SqliteError as error:

@@ -120,9 +120,8 @@ def _document(taint: Taint) -> Document:
 
 def _pods_on(node: Node, world: World) -> Iterator[tuple[str, str]]:
     if any(taint.effect == "NoExecute" for taint in node.spec.taints):
-        for pod in world.list(Pod):
-            if pod.spec.node_name == node.metadata.name:
-                yield pod.metadata.namespace, pod.metadata.name
+        for pod in world.placed(Pod, node.metadata.name):
+            yield pod.metadata.namespace, pod.metadata.name
 
 
 def _is_on_tainted_node(pod: Pod, world: World) -> bool:

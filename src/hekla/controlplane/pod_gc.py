@@ -22,9 +22,8 @@ MAX_ENDED = 12_500
 def _pods_of(node: Node, world: World) -> Iterator[tuple[str, str]]:
     """The pods of a node that is gone; one that is there needs nothing."""
     if world.get(Node, "", node.metadata.name) is None:
-        for pod in world.list(Pod):
-            if pod.spec.node_name == node.metadata.name:
-                yield pod.metadata.namespace, pod.metadata.name
+        for pod in world.placed(Pod, node.metadata.name):
+            yield pod.metadata.namespace, pod.metadata.name
 
 
 def _is_lost(pod: Pod, world: World) -> bool:

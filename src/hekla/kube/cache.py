@@ -15,19 +15,26 @@ def key_of(obj: Resource) -> ObjectKey:
     return obj.metadata.namespace, obj.metadata.name
 
 
+def node_of(obj: Resource) -> str:
+    """The node that a pod is placed on; empty for one that is not, and for objects that never are."""
+    spec = getattr(obj, "spec", None)
+    return str(getattr(spec, "node_name", ""))
+
+
 def controller_uid(obj: Resource) -> str:
     """The uid of the object's controller; empty if it has none."""
     return next((owner.uid for owner in obj.metadata.owner_references if owner.controller), "")
 
 
 class Cache(Generic[T]):
-    """Objects by key, by namespace, by controller, and by any label somebody has asked for."""
+    """Objects by key, by namespace, by controller, and by any label or node somebody has asked for."""
 
     def __init__(self) -> None:
         self._objects: dict[ObjectKey, T] = {}
         self._by_namespace: dict[str, set[ObjectKey]] = {}
         self._by_controller: dict[str, set[ObjectKey]] = {}
         self._by_label: dict[str, dict[str, set[ObjectKey]]] = {}
+        self._by_node: dict[str, set[ObjectKey]] | None = None
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -75,12 +82,23 @@ class Cache(Generic[T]):
         """Objects whose controller is `uid`, in order of namespace and name."""
         return [self._objects[key] for key in sorted(self._by_controller.get(uid, ()))]
 
+    def placed(self, node: str) -> Sequence[T]:
+        """Objects placed on a node, in order of namespace and name."""
+        if self._by_node is None:
+            self._by_node = {}
+            for key, obj in self._objects.items():
+                if on := node_of(obj):
+                    self._by_node.setdefault(on, set()).add(key)
+        return [self._objects[key] for key in sorted(self._by_node.get(node, ()))]
+
     def _entries(self, obj: T) -> Iterator[tuple[dict[str, set[ObjectKey]], str]]:
         if obj.metadata.namespace:
             yield self._by_namespace, obj.metadata.namespace
         uid = controller_uid(obj)
         if uid:
             yield self._by_controller, uid
+        if self._by_node is not None and (node := node_of(obj)):
+            yield self._by_node, node
         for label, index in self._by_label.items():
             value = obj.metadata.labels.get(label)
             if value is not None:

@@ -22,6 +22,9 @@ MAX_BUFFERED = 64 * 1024 * 1024
 class InProcessTransport:
     """A transport that calls `handle` directly."""
 
+    page_limit = 2000
+    """Objects of a page: 40 ms of work. Nothing travels, and finding where a page begins is paid less often."""
+
     def __init__(
         self, handle: Handler, user: str = "", *, groups: Sequence[str] = (), max_buffered: int = MAX_BUFFERED
     ) -> None:

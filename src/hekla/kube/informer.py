@@ -10,6 +10,7 @@ import heapq
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from itertools import islice
 from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
@@ -39,6 +40,9 @@ BACKOFF_S = (0.1, 30.0)
 
 EVENTS_IN_A_ROW = 64
 """Events handled before the loop gets its turn."""
+
+TOLD_IN_A_ROW = 512
+"""Objects that a new handler is told of before the loop gets its turn: some 20 ms."""
 
 
 class Informer(Generic[T]):
@@ -80,6 +84,26 @@ class Informer(Generic[T]):
         for obj in list(self.cache):
             _tell(handler, None, obj)
         self._handlers.append(handler)
+
+    async def follow(self, handler: Handler[T]) -> None:
+        """The same for many objects: other tasks have their turns meanwhile, and no handler hears of an object twice."""
+        untold = dict.fromkeys(map(key_of, self.cache))
+
+        def told_in_time(old: T | None, new: T | None) -> None:
+            obj = new if new is not None else old
+            assert obj is not None, "an event has an old or a new object"
+            if key_of(obj) not in untold:
+                _tell(handler, old, new)
+            elif new is None:
+                del untold[key_of(obj)]
+
+        self._handlers.append(told_in_time)
+        while untold:
+            for key in list(islice(untold, TOLD_IN_A_ROW)):
+                del untold[key]
+                _tell(handler, None, cast(T, self.cache.get(*key)))
+            await asyncio.sleep(0)
+        self._handlers[self._handlers.index(told_in_time)] = handler
 
     def remove_handler(self, handler: Handler[T]) -> None:
         """Stop telling."""

@@ -30,6 +30,9 @@ class World(Protocol):
     def owned(self, kind: type[T], uid: str) -> Sequence[T]:
         """Objects whose controller is `uid`, in order of name."""
 
+    def placed(self, kind: type[T], node: str) -> Sequence[T]:
+        """Objects placed on a node, in order of namespace and name."""
+
 
 Map = Callable[[Any], Iterator[tuple[str, str]]]
 """From a changed object of another kind to the (namespace, name) of the objects to reconcile."""

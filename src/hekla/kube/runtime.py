@@ -68,6 +68,10 @@ class CacheWorld:
         """Objects whose controller is `uid`, in order."""
         return self._cache(kind).owned(uid)
 
+    def placed(self, kind: type[T], node: str) -> Sequence[T]:
+        """Objects placed on a node, in order."""
+        return self._cache(kind).placed(node)
+
     def _cache(self, kind: type[T]) -> Cache[T]:
         try:
             return self._caches[kind]

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hekla.api.meta import Document, Kind, Resource
+from hekla.kube.cache import node_of
 from hekla.kube.commands import (
     Apply,
     Command,
@@ -79,6 +80,10 @@ class FakeWorld:
         return [
             obj for obj in self.list(kind) if any(o.controller and o.uid == uid for o in obj.metadata.owner_references)
         ]
+
+    def placed(self, kind: type[T], node: str) -> Sequence[T]:
+        """Objects placed on a node, in order."""
+        return [obj for obj in self.list(kind) if node_of(obj) == node]
 
     # ---- what tests do
 
