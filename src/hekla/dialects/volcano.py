@@ -78,6 +78,7 @@ def queue_of(queue: scheduling.Queue) -> Queue:
         guarantee=amounts(queue.spec.guarantee.resource),
         deserved=amounts(queue.spec.deserved),
         is_reclaimable=queue.spec.reclaimable is not False,
+        is_strict=queue.spec.dequeue_strategy == "fifo",
         path=_path(queue.metadata.annotations),
         node_groups=node_groups(queue),
         group_limits=group_limits(queue.metadata.annotations),

@@ -541,7 +541,10 @@ class Cluster:
             elif spec.node:
                 self._await_home(task, spec.node)
         if task.status is not spec.status:
+            is_news = task.status not in HOLDS_NODE
             job.move(task, spec.status)
+            if is_news and self.ledger.clock is not None and spec.started is not None:
+                job.credit(task, spec.started)  # it ran before we knew
         if task.row >= 0 and (task.status is TaskStatus.RELEASING) != (task.is_leaving or task.is_overdue):
             if task.is_leaving:
                 self.keep(task)

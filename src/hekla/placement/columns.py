@@ -17,6 +17,7 @@ What is being freed, and who waits for it:
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,6 +43,9 @@ LARGEST_AMOUNT = 1 << 56
 HOST = ""
 """The topology key under which every node is a domain of its own, whatever its labels."""
 
+MOST_TIES = 1 << 18
+"""How many digests of names are remembered; then they are computed anew."""
+
 _LOG_SIZE = 1 << 16
 _FIRST_ROWS, _FIRST_RESOURCES = 64, 4
 
@@ -65,6 +69,7 @@ class Nodes:
 
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
+        self._ties: dict[str, str] = {}
         self.resources: dict[str, int] = {"cpu": CPU, "memory": MEMORY, "pods": PODS}
         shape = (_FIRST_RESOURCES, _FIRST_ROWS)
         self.allocatable: IntArray = np.zeros(shape, np.int64)  # [resource, node]
@@ -232,6 +237,18 @@ class Nodes:
         index = self.resources.get(resource)
         return int(self.used[index, self.is_ready].sum()) if index is not None else 0
 
+    def tie(self, name: str) -> str:
+        """By what names that tie are ordered: themselves when the seed is 0, else a digest of them and the seed."""
+        if not self.seed:
+            return name
+        known = self._ties.get(name)
+        if known is None:
+            if len(self._ties) >= MOST_TIES:
+                self._ties.clear()
+            digest = blake2b(name.encode(), digest_size=8, key=str(self.seed).encode()[:64]).hexdigest()
+            known = self._ties[name] = f"{digest}/{name}"
+        return known
+
     def take(self, row: int, resources: IntArray, amounts: IntArray) -> None:
         """Put amounts to use on a node."""
         active().take(*self.amounts(), resources, amounts, row, 1)
@@ -363,7 +380,7 @@ class Nodes:
     def _new_rank(self) -> IdArray:
         names = sorted(self.row_of, key=natural_key)
         if self.seed:
-            names = [names[i] for i in np.random.default_rng(self.seed).permutation(len(names))]
+            names.sort(key=self.tie)  # a node that comes or goes leaves the order of the others as it is
         rank = np.zeros(self.rows, np.int32)
         for place, name in enumerate(names):
             rank[self.row_of[name]] = len(names) - place

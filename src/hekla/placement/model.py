@@ -388,6 +388,12 @@ class Job:
             self._post(first, 0, number * (_HOLDS[status] - _HOLDS[before]))
         assert spread is tasks[-1].role_counts, "a run is of one role"
 
+    def credit(self, task: Task, since_s: float) -> None:
+        """Tell the queue's past that a task which holds its node has held it since then, by the wall clock."""
+        if _HOLDS[task.status]:
+            for account in self._accounts:
+                account.credit(task.shape.request, round(since_s * 1e6))
+
     def count(self, statuses: Iterable[TaskStatus]) -> int:
         """How many tasks are in one of these statuses."""
         return sum(self.statuses[status] for status in statuses)
@@ -555,6 +561,9 @@ class Queue:
 
     is_reclaimable: bool = True
     """Whether others may take back what it borrowed."""
+
+    is_strict: bool = False
+    """Whether nothing behind its head starts while the head waits (see `strict_order.py`)."""
 
     path: tuple[tuple[str, int], ...] = ()
     """For hierarchical drf: its place below the root, as names with weights; empty if it has none."""

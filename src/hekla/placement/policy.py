@@ -39,6 +39,7 @@ class Policy:
         self._outlook: tuple[Hashable, ...] = ()
         cluster.keep_arrivals(max((getattr(plugin, "arrivals_s", 0.0) for plugin in self.plugins), default=0.0))
         cluster.let_read(tuple(plugin.read for plugin in self.asked(Reader)))
+        cluster.ledger.keep_past(next((p.half_life_s for p in self.plugins if hasattr(p, "half_life_s")), None))
         cluster.take_queues_as_tree(any(getattr(plugin, "takes_queues_as_tree", False) for plugin in self.plugins))
 
     def look_around(self, session: "Session") -> None:

@@ -76,6 +76,7 @@ class Session:
         self.wall_s = now if wall_s is None else wall_s
         """The time in which objects say when they were created."""
 
+        self.cluster.ledger.tell_time(self.wall_s)
         self.look_again_at: float | None = None
         """When, by `wall_s`, a decision will change though nothing happens; None if none will."""
 
@@ -91,6 +92,9 @@ class Session:
 
         self.admitted: list[Job] = []
         """Jobs that were let in during this cycle."""
+
+        self.strict_queues = frozenset(queue.name for queue in self.cluster.queues.values() if queue.is_strict)
+        """Queues that start their jobs strictly in order."""
 
         self._hopeless: set[Shape] = set()
         self._explained: dict[Shape, Explanation] = {}
@@ -171,14 +175,17 @@ class Session:
 
     def queue_key(self, queue: Queue) -> Key:
         """Smaller places first; ties by age, then name."""
-        return (*(key for p in self._queue_orders for key in p.queue_key(self, queue)), queue.created, queue.name)
+        tie = self.cluster.nodes.tie(queue.name)
+        return (*(key for p in self._queue_orders for key in p.queue_key(self, queue)), queue.created, tie)
 
     def job_key(self, job: Job) -> Key:
-        """Smaller goes first; ties by age, then uid."""
+        """Smaller goes first; ties by age, then uid, or as the seed says. In a strict queue by priority and age alone."""
         key: Key = ()
+        if job.spec.queue in self.strict_queues:
+            return (-job.spec.priority, job.spec.created, self.cluster.nodes.tie(job.uid))
         for plugin in self._job_orders:
             key += plugin.job_key(self, job)
-        return (*key, job.spec.created, job.uid)
+        return (*key, job.spec.created, self.cluster.nodes.tie(job.uid))
 
     def in_task_order(self, tasks: Iterable[Task]) -> list[Task]:
         """Tasks of a job in the order in which they are placed; ties by number, age, uid."""

@@ -200,6 +200,7 @@ class BatchScheduler:
 
     def _waking(self, handle: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         def handler(old: Any, new: Any) -> None:
+            self.cluster.ledger.tell_time(self._clock.now().timestamp())
             handle(old, new)
             if new is None and old is not None:
                 self._reports.forget(old.metadata.uid)

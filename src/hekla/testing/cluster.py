@@ -138,6 +138,7 @@ class World:
     def tell_time(self, now: float) -> None:
         """Let it be so late that many seconds have passed since the beginning, at least."""
         self._clock = max(self._clock, now)
+        self.cluster.ledger.tell_time(self._clock)
 
     def schedule(self, actions: Sequence[str] = DEFAULT_ACTIONS) -> dict[str, str]:
         """Run one cycle; node by task for every bind, in the order of decision."""

@@ -82,8 +82,8 @@ def run_scenario(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     world = World(plugins=_plugins(document), seed=document.get("seed", 0), arguments=document.get("arguments"))
     outcomes = []
     for step in _steps(document):
-        _apply(world, step)
         world.tell_time(_seconds(step.get("now", 0.0)))
+        _apply(world, step)
         binds = world.schedule(document.get("actions", DEFAULT_ACTIONS))
         outcomes.append(_outcome(world, step, binds))
     return outcomes
@@ -132,7 +132,7 @@ def _steps(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     world = {
         key: value
         for key, value in document.items()
-        if key in {"nodes", "hypernodes", "queues", "jobs", "running", "usage"}
+        if key in {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "budgets"}
     }
     merged = {key: {**(world.get(key) or {}), **(first.get(key) or {})} for key in world.keys() | first.keys()
               if isinstance(world.get(key, first.get(key)), dict)}  # fmt: skip
@@ -207,7 +207,10 @@ def _queue(name: str, fields: Mapping[str, Any]) -> Queue:
     }
     path = tuple((part["name"], part["weight"]) for part in fields.get("path", []))
     plain = {known[key]: value for key, value in fields.items() if key in known}
-    unknown = sorted(fields.keys() - known.keys() - quotas.keys() - {"path", "nodeGroups", "groupLimits"})
+    plain["is_strict"] = fields.get("dequeueStrategy") == "fifo"
+    unknown = sorted(
+        fields.keys() - known.keys() - quotas.keys() - {"dequeueStrategy", "path", "nodeGroups", "groupLimits"}
+    )
     if unknown:
         raise ScenarioError(f"queue {name}: there is no field {unknown[0]!r}")
     groups = {key: tuple(named) for key, named in fields["nodeGroups"].items()} if "nodeGroups" in fields else None
@@ -341,12 +344,14 @@ _EVICTION_FIELDS = {
 
 def _run(world: World, name: str, fields: Mapping[str, Any]) -> None:
     """A pod that runs already: `{node: n1, cpu: 1}`, in the default queue unless it says `queue`."""
-    asks = {key: value for key, value in fields.items() if key not in {"node", "queue"}}
+    asks = {key: value for key, value in fields.items() if key not in {"node", "queue", "started"}}
     queue = fields.get("queue", "default")
     spec = JobSpec(uid=f"running-{name}", name=name, namespace="default", queue=queue, has_group=False)
     job: Job = world.cluster.put_job(spec)
     task = _task(name, "", asks)
-    world.cluster.put_task(replace(task, node=fields["node"], status=TaskStatus.RUNNING), job)
+    world.cluster.put_task(
+        replace(task, node=fields["node"], status=TaskStatus.RUNNING, started=fields.get("started")), job
+    )
 
 
 def _seconds(time: float | str) -> float:

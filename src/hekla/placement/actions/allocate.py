@@ -13,6 +13,7 @@ from hekla.placement.promises import keep_promises, promise_future
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
 from hekla.placement.topology.gang import place_close
+from hekla.placement.strict_order import StrictOrder
 from hekla.placement.turns import Turns
 
 
@@ -20,8 +21,12 @@ from hekla.placement.turns import Turns
 def allocate(session: Session) -> Iterator[Decision]:
     """Place jobs in turn and yield the binds of those that became ready; promised room is given out before."""
     yield from keep_promises(session)
-    turns = Turns(session, (job for job in session.jobs_waiting() if session.is_worth_a_try(job)), heeds_shares=True)
+    order = StrictOrder(session)
+    worth_it = order.admitted(job for job in session.jobs_waiting() if session.is_worth_a_try(job))
+    turns = Turns(session, worth_it, heeds_shares=True)
     for job in turns:
+        if order.holds_back(job):
+            continue
         with session.statement() as statement:
             place_tasks(statement, session, job)
             if statement and session.is_ready(job):
@@ -31,6 +36,7 @@ def allocate(session: Session) -> Iterator[Decision]:
                 yield from statement.commit()
             else:
                 session.remember_failure(job, statement.placed)
+                order.block(job)
 
 
 def place_tasks(statement: Statement, session: Session, job: Job) -> None:

@@ -6,13 +6,15 @@ from hekla.placement.action import action
 from hekla.placement.model import Job
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision
+from hekla.placement.strict_order import StrictOrder
 from hekla.placement.turns import Turns
 
 
 @action
 def backfill(session: Session) -> Iterator[Decision]:
     """Place best-effort tasks one by one: they hold nothing, so a gang loses nothing by having some of them early."""
-    for job in Turns(session, (job for job in session.jobs_waiting() if is_worth_a_try(session, job))):
+    worth_it = StrictOrder(session).admitted(job for job in session.jobs_waiting() if is_worth_a_try(session, job))
+    for job in Turns(session, worth_it):
         for task in session.in_task_order(task for task in job.pending() if task.is_best_effort):
             with session.statement() as statement:
                 if statement.allocate(task):

@@ -13,19 +13,24 @@ from hekla.placement.framework import Vote
 from hekla.placement.model import JobPhase
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision
+from hekla.placement.strict_order import StrictOrder
 from hekla.placement.turns import Turns
 
 
 @action
 def enqueue(session: Session) -> Iterator[Decision]:
     """Move jobs from Pending to Inqueue; it binds nothing."""
+    order = StrictOrder(session)
     outside = list(session.cluster.lines.by_phase[JobPhase.PENDING].values())
     for job in Turns(session, (job for job in outside if not job.is_held and session.is_admitted_to_queue(job))):
+        if order.holds_back(job):
+            continue
         opinion = session.may_enqueue(job)
         if opinion.vote is Vote.REJECT and session.rights.would_make_room(job):
             opinion = session.may_enqueue(job, minds_room=False)
         if job.spec.min_resources is not None and opinion.vote is Vote.REJECT:
             session.refusals[job.uid] = Refusal("enqueue", opinion.reason)
+            order.block(job)
         else:
             session.admit(job)
     yield from ()

@@ -1,0 +1,72 @@
+"""Who had less in the past goes first: use over time, the longer ago the less, by weight.
+
+    had(queue)  = integral of what it held, halved with every half life (`quota/decay.py`), in amount-seconds
+    order       the smaller  max over resources of (had + held * ahead) / (what the cluster has) / weight
+
+Other orders look at this moment alone: a queue that had the cluster all week and one that had nothing are equal when both
+hold nothing. `ahead` counts what a queue holds now as if it was held so much longer, so that in one cycle queues take
+turns too. The past lives in the ledger; after a restart it is what running pods have held since they started, and what
+was written to the queue's annotation before.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.placement.framework import Key, plugin
+from hekla.placement.model import Queue
+from hekla.placement.registry import ArgumentError
+from hekla.placement.session import Session
+from hekla.quota.amounts import PODS
+from hekla.quota.fairness import quotient
+
+WEEK_S, FIVE_MINUTES_S = 604_800.0, 300.0
+
+
+@plugin
+@dataclass(frozen=True, kw_only=True)
+class FairShare:
+    """Orders queues by what they had."""
+
+    half_life_s: float = WEEK_S
+    """After how long what was had counts half; 0: nothing is ever forgotten."""
+
+    ahead_s: float = FIVE_MINUTES_S
+    """For how much longer what is held now counts."""
+
+    def open(self, session: Session) -> Mapping[str, int]:
+        """What the cluster has."""
+        return session.cluster.nodes.totals()
+
+    def queue_key(self, session: Session, queue: Queue) -> Key:
+        """The dominant share of what it had."""
+        ledger, total = session.cluster.ledger, session.opened(self)
+        account = ledger.of(queue.name)
+        had, ahead_us = account.had_by(ledger.clock.now_us if ledger.clock else 0), round(self.ahead_s * 1e6)
+        shares = (
+            quotient(had.get(name, 0) + account.held[name] * ahead_us, whole * max(queue.weight, 1))
+            for name, whole in total.items()
+            if name != PODS
+        )
+        return (max(shares, default=0.0),)
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
+        """From `halfLife` and `ahead`, durations like `168h` and `5m`."""
+        return cls(
+            half_life_s=_seconds("halfLife", arguments.get("halfLife"), WEEK_S),
+            ahead_s=_seconds("ahead", arguments.get("ahead"), FIVE_MINUTES_S),
+        )
+
+
+def _seconds(key: str, text: Any, default: float) -> float:
+    if text is None:
+        return default
+    try:
+        seconds = parse_duration(str(text)).total_seconds()
+    except DurationError as error:
+        raise ArgumentError(f"argument {key} is {text!r}: {error}") from error
+    if seconds < 0:
+        raise ArgumentError(f"argument {key} is {text!r}; a duration from 0 up is expected")
+    return seconds
