@@ -153,5 +153,9 @@ def test_the_configuration_in_use_is_shown(platform: PlatformProcess, capsys: py
 
 def test_the_resources_are_announced_and_described(platform: PlatformProcess) -> None:
     listed = platform.ask("GET", "/apis/scheduling.hekla.dev/v1").document["resources"]
-    assert [(one["name"], one["verbs"]) for one in listed] == [("explanations", ["get"]), ("schedulers", ["get"])]
+    assert [(one["name"], one["verbs"]) for one in listed] == [
+        ("explanations", ["get"]),
+        ("schedulers", ["get"]),
+        ("snapshots", ["get"]),
+    ]
     assert platform.ask("GET", "/openapi/v3/apis/scheduling.hekla.dev/v1").status == 200

@@ -1,7 +1,8 @@
 """Puts the scheduler's answers behind the API server: explanations of what waits, and its configuration.
 
-    GET /apis/scheduling.hekla.dev/v1/namespaces/NS/explanations/{pod,podgroup,vcjob}.NAME
+    GET /apis/scheduling.hekla.dev/v1/namespaces/NS/explanations/{pod,podgroup,vcjob,queue}.NAME
     GET /apis/scheduling.hekla.dev/v1/schedulers/volcano
+    GET /apis/scheduling.hekla.dev/v1/snapshots/volcano
 
 Whoever may `get` explanations of a namespace hears of jobs of other namespaces by name only where they may list the
 pods there. The scheduler starts after the API server; until then the answer is 503.
@@ -10,7 +11,7 @@ pods there. The scheduler starts after the API server; until then the answer is 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hekla.api.explanation import EXPLANATION, SCHEDULER
+from hekla.api.explanation import EXPLANATION, SCHEDULER, SNAPSHOT
 from hekla.api.meta import Document
 from hekla.apiserver.auth.attributes import Attributes, Authorizer
 from hekla.apiserver.calls import Call
@@ -39,7 +40,12 @@ def computed_resources(scheduler: "Callable[[], BatchScheduler | None]", authori
 
         return _found(lambda: configuration_document(_running(scheduler()), call.target.name))
 
-    return [Computed(EXPLANATION, explain), Computed(SCHEDULER, configuration)]
+    def snapshot(call: Call) -> Document:
+        from hekla.scheduler.answers import snapshot_document
+
+        return _found(lambda: snapshot_document(_running(scheduler()), call.target.name))
+
+    return [Computed(EXPLANATION, explain), Computed(SCHEDULER, configuration), Computed(SNAPSHOT, snapshot)]
 
 
 def sight(authorizer: Authorizer, call: Call) -> Callable[[str], bool]:

@@ -7,7 +7,7 @@ of the cluster within one turn of the event loop.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hekla.api.explanation import EXPLANATION, SCHEDULER, SUBJECTS
+from hekla.api.explanation import EXPLANATION, SCHEDULER, SNAPSHOT, SUBJECTS
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup
@@ -15,7 +15,9 @@ from hekla.placement.model import Job
 from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.explain import why_in
 from hekla.scheduler.explanation_document import document_of
+from hekla.scheduler.queue_why import queue_document, queue_why
 from hekla.scheduler.remedies import remedies
+from hekla.scheduler.snapshot import documents_of
 
 if TYPE_CHECKING:
     from hekla.scheduler.batch import BatchScheduler
@@ -28,7 +30,7 @@ class NothingToExplainError(Exception):
 
 
 def explanation(scheduler: "BatchScheduler", namespace: str, name: str, may_see: Callable[[str], bool]) -> Document:
-    """The explanation `pod.NAME`, `podgroup.NAME` or `vcjob.NAME`; NothingToExplainError if there is none.
+    """The explanation `pod.NAME`, `podgroup.NAME`, `vcjob.NAME` or `queue.NAME`; NothingToExplainError if there is none.
 
     `may_see` says of which namespaces the asker may see what runs; jobs of others are not named.
     """
@@ -36,6 +38,8 @@ def explanation(scheduler: "BatchScheduler", namespace: str, name: str, may_see:
     if subject not in SUBJECTS or not rest:
         names = ", ".join(f"{one}.NAME" for one in SUBJECTS)
         raise NothingToExplainError(f'there is no {EXPLANATION.singular} "{name}"; its name should be one of {names}')
+    if subject == "queue":
+        return _queue_explanation(scheduler, namespace, name, rest, may_see)
     pod = _pod(scheduler, namespace, rest) if subject == "pod" else None
     group = _group(scheduler, namespace, rest, is_vcjob=subject == "vcjob") if pod is None else None
     job = _job_of_pod(scheduler, pod) if pod is not None else _job_of_group(scheduler, group)
@@ -45,11 +49,37 @@ def explanation(scheduler: "BatchScheduler", namespace: str, name: str, may_see:
     return document_of(name, job, found, fixes, group or scheduler.feed.group_of(job), pod, may_see)
 
 
+def _queue_explanation(
+    scheduler: "BatchScheduler", namespace: str, name: str, queue: str, may_see: Callable[[str], bool]
+) -> Document:
+    if queue not in scheduler.cluster.queues:
+        raise NothingToExplainError(f'queue "{queue}" does not exist')
+    found = queue_why(Rehearsal(scheduler.policy, now=scheduler.now_s()), queue, may_see)
+    return queue_document(name, namespace, found, may_see)
+
+
+def snapshot_document(scheduler: "BatchScheduler", name: str) -> Document:
+    """What the scheduler decides by now, and what it decides; NothingToExplainError for another name, or too early.
+
+    Not only an answer: the decisions are those of one whole cycle, which this runs at once and which takes effect as
+    the next one would have. So they are what this process did, with its history, and not what a copy of it would do.
+    """
+    _must_be(scheduler, name)
+    if not scheduler.is_following:
+        raise NothingToExplainError(f'the scheduler "{name}" has not read all objects yet; ask again in a moment')
+    head, *objects = documents_of(scheduler.recorded_cycle())
+    return {
+        "apiVersion": SNAPSHOT.api_version,
+        "kind": SNAPSHOT.kind,
+        "metadata": {"name": name},
+        "head": head,
+        "objects": objects,
+    }
+
+
 def configuration_document(scheduler: "BatchScheduler", name: str) -> Document:
     """The scheduler's configuration as it is in use; NothingToExplainError for another name."""
-    if name not in scheduler.settings.scheduler_names:
-        known = ", ".join(one for one in scheduler.settings.scheduler_names if one)
-        raise NothingToExplainError(f'there is no scheduler "{name}" here; there is {known}')
+    _must_be(scheduler, name)
     used = scheduler.configuration
     return {
         "apiVersion": SCHEDULER.api_version,
@@ -61,6 +91,12 @@ def configuration_document(scheduler: "BatchScheduler", name: str) -> Document:
         "warnings": list(used.warnings),
         "refused": scheduler.configuration_refusal,
     }
+
+
+def _must_be(scheduler: "BatchScheduler", name: str) -> None:
+    if name not in scheduler.settings.scheduler_names:
+        known = ", ".join(one for one in scheduler.settings.scheduler_names if one)
+        raise NothingToExplainError(f'there is no scheduler "{name}" here; there is {known}')
 
 
 def _pod(scheduler: "BatchScheduler", namespace: str, name: str) -> Pod:

@@ -8,22 +8,17 @@ cluster costs nothing. Cycles are cut into slices so that other tasks of the pro
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
 from prometheus_client import REGISTRY
 
-from hekla.api.core import Namespace, ResourceQuota
-from hekla.api.nodes import Node
-from hekla.api.pods import Pod
-from hekla.api.policy import PodDisruptionBudget
-from hekla.api.scheduling import PriorityClass
-from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from hekla.api.volcano.scheduling import PodGroup, Queue
+from hekla.api.storage import PersistentVolumeClaim
+from hekla.api.volcano.scheduling import Queue
 from hekla.api.volcano.topology import HyperNode
 from hekla.dialects.feed import ClusterFeed
 from hekla.kube.clock import Clock, SystemClock, rfc3339
-from hekla.kube.collecting import freeze, without_collecting
 from hekla.kube.commands import Event, Target, target_of
 from hekla.kube.errors import AlreadyExistsError, ApiError, TransportError
 from hekla.kube.events import EventRecorder
@@ -38,12 +33,15 @@ from hekla.placement.statement import Bind, Decision, Evict, Nominate
 from hekla.scheduler import sentences
 from hekla.scheduler.binder import Binder
 from hekla.scheduler.configuration import Configuration
+from hekla.scheduler.decisions import decisions_of
+from hekla.scheduler.engine_state import saved
 from hekla.scheduler.evictor import Evictor
 from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.queue_status import PAUSE_S, queue_commands
 from hekla.scheduler.reload import LiveConfiguration
 from hekla.scheduler.reports import PATIENCE_S, Reports
 from hekla.scheduler.settings import SchedulerSettings
+from hekla.scheduler.snapshot import Snapshot, snapshot_of
 from hekla.scheduler.stumbling import job_at_fault
 from hekla.scheduler.timed_session import TimedSession
 from hekla.scheduler.warmup import WORTH_IT_NODES, warm_up
@@ -101,6 +99,12 @@ class BatchScheduler:
         self._queues_told = -1
         self._tells_queues = False
         self._alarm: asyncio.TimerHandle | None = None
+        self._heard: list[Decision] | None = None
+        """What the cycle that runs has decided, where somebody records it."""
+
+        self.is_following = False
+        """Whether all objects have been read."""
+
         self.cycles = 0
         """Cycles so far."""
 
@@ -114,9 +118,7 @@ class BatchScheduler:
             tasks.create_task(self._follow_network(), name="scheduler network")
             tasks.create_task(self._live.run(self._informers, self.settings.namespace), name="scheduler configuration")
             try:
-                with without_collecting():
-                    await self._follow()
-                freeze(len(self.cluster.tasks))
+                await self._follow()
                 while True:
                     await self._wake.wait()
                     await asyncio.sleep(self.settings.window_s)
@@ -158,6 +160,19 @@ class BatchScheduler:
         """The time in which objects say when they were created."""
         return self._clock.now().timestamp()
 
+    def recorded_cycle(self) -> Snapshot:
+        """Run one whole cycle now, in which all who wait are looked at anew, and tell what it decided and by what."""
+        self.cluster.gains += 1
+        objects = [obj for kind in self.feed.followed for obj in self._informers.of(kind).cache]
+        inputs = snapshot_of(self, objects, saved(self.feed))
+        heard: list[Decision] = []
+        self._heard = heard
+        try:
+            session = self.cycle()
+        finally:
+            self._heard = None
+        return replace(inputs, now=session.now, wall_s=session.wall_s, decisions=decisions_of(session, heard))
+
     # How it is done
 
     def _put_to_work(self, configuration: Configuration) -> None:
@@ -175,18 +190,13 @@ class BatchScheduler:
 
     async def _follow(self) -> None:
         """Follow every kind that placement depends on. Pods last: most of what they refer to is then known."""
-        feed = self.feed
-        kinds: list[tuple[Any, Callable[[Any, Any], None]]] = [
-            (PriorityClass, feed.on_priority_class), (Queue, feed.on_queue), (Namespace, feed.on_namespace),
-            (ResourceQuota, feed.on_resource_quota), (StorageClass, feed.on_storage_class), (PersistentVolume, feed.on_volume),
-            (PersistentVolumeClaim, feed.on_claim), (Node, feed.on_node), (PodDisruptionBudget, feed.on_budget),
-            (PodGroup, feed.on_pod_group), (Pod, feed.on_pod),
-        ]  # fmt: skip
+        kinds = [(kind, handle) for kind, handle in self.feed.followed.items() if kind is not HyperNode]
         informers = [self._informers.of(kind) for kind, _ in kinds]
         for informer, (_, handle) in zip(informers, kinds, strict=True):
             await informer.synced()
-            await informer.follow(self._waking(handle))
+            informer.add_handler(self._waking(handle))
         self._informers.of(PersistentVolumeClaim).add_handler(self._binder.on_claim)
+        self.is_following = True
         self._wake.set()
 
     async def _follow_network(self) -> None:
@@ -200,7 +210,6 @@ class BatchScheduler:
 
     def _waking(self, handle: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         def handler(old: Any, new: Any) -> None:
-            self.cluster.ledger.tell_time(self._clock.now().timestamp())
             handle(old, new)
             if new is None and old is not None:
                 self._reports.forget(old.metadata.uid)
@@ -227,15 +236,15 @@ class BatchScheduler:
         if not self._wake.is_set():
             self._idle.set()
 
-    def cycle(self) -> None:
+    def cycle(self) -> Session:
         """One cycle, or one slice of it: decide, hand over binds, tell the others why they wait."""
         self.cycles += 1
         elapsed_s, metrics = self._clock.elapsed_s, self.metrics
         begun_s = elapsed_s()
         end = begun_s + self.settings.slice_s
         session = TimedSession(
-            self.policy, now=begun_s, wall_s=self.wall_s(), has_time=lambda: elapsed_s() < end, elapsed_s=elapsed_s,
-            on_opened=metrics.on_plugin,
+            self.policy, now=begun_s, wall_s=self.wall_s(), elapsed_s=elapsed_s, on_opened=metrics.on_plugin,
+            has_time=lambda: elapsed_s() < end or self._heard is not None,
         )  # fmt: skip
         self._admit_all_without_enqueue()
         metrics.on_session(session, elapsed_s() - begun_s)
@@ -261,6 +270,7 @@ class BatchScheduler:
         if self._reports.look_again:
             again, self._reports.look_again = self._reports.look_again, set()
             asyncio.get_running_loop().call_later(PATIENCE_S, self._look_at, again)
+        return session
 
     def _carry_out(self, decisions: Iterator[Decision], session: Session) -> None:
         """Hand decisions over, also those that were made before an action stumbled."""
@@ -270,6 +280,8 @@ class BatchScheduler:
             for decision in decisions:
                 job = decision.task.job
                 assert job is not None
+                if self._heard is not None:
+                    self._heard.append(decision)
                 if isinstance(decision, Bind):
                     self.metrics.on_decided(decision.task, session.now)
                     self._binder.submit(decision)

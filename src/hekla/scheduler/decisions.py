@@ -6,14 +6,13 @@ two of them do not share.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from hekla.placement.model import Job, JobPhase
 from hekla.placement.session import Session
-from hekla.placement.statement import Bind
+from hekla.placement.statement import Bind, Decision, Evict, Nominate
 from hekla.scheduler.explain import refusal_of
 
 
@@ -67,31 +66,25 @@ class Decisions(Struct, frozen=True, rename="camel"):
         return msgspec.json.encode(self, order="deterministic")
 
 
-def decisions_of(session: Session, choices: Iterable[object]) -> Decisions:
+def decisions_of(session: Session, choices: Iterable[Decision]) -> Decisions:
     """What a session decided; `choices` are what its actions yielded."""
     started: list[Started] = []
     moved: list[Moved] = []
     for choice in choices:
+        job = choice.task.job
+        assert job is not None, f"{choice.task} is of no job"
         if isinstance(choice, Bind):
-            job = _job(choice)
             started.append(Started(choice.task.key, choice.node, job.key, job.spec.queue))
         else:
-            moved.append(_moved(choice))
+            moved.append(_moved(choice, job))
     admitted = [job.key for job in session.admitted]
     return Decisions(admitted, started, moved, sorted(_waiting(session), key=lambda one: (one.job, one.queue)))
 
 
-def _job(choice: Any) -> Job:
-    job: Job = choice.task.job
-    assert job is not None, f"{choice} is about a task of no job"
-    return job
-
-
-def _moved(choice: Any) -> Moved:
-    """A choice other than a bind: its class says what it is, as `Evict` does."""
-    job = _job(choice)
-    reason = str(getattr(choice, "reason", "") or "")
-    return Moved(type(choice).__name__.lower(), choice.task.key, choice.node, job.key, job.spec.queue, reason)
+def _moved(choice: Evict | Nominate, job: Job) -> Moved:
+    if isinstance(choice, Evict):
+        return Moved("evict", choice.task.key, choice.node, job.key, job.spec.queue, choice.reason)
+    return Moved("promise" if choice.node else "forsake", choice.task.key, choice.node, job.key, job.spec.queue)
 
 
 def _waiting(session: Session) -> Iterator[Waiting]:
@@ -151,13 +144,13 @@ def _told(decisions: Decisions) -> Mapping[tuple[str, str], str]:
         told.setdefault((start.job, start.pod), []).append(f"starts on {start.node}")
     for move in decisions.moved:
         why = f" ({move.reason})" if move.reason else ""
-        told.setdefault((move.job, move.pod), []).append(f"{_ACTIONS.get(move.action, move.action)} {move.node}{why}")
+        told.setdefault((move.job, move.pod), []).append(f"{_ACTIONS[move.action]} {move.node}".rstrip() + why)
     for wait in decisions.waiting:
         told.setdefault((wait.job, ""), []).append(f"waits ({wait.reason})" if wait.reason else "waits")
     return {key: ", ".join(words) for key, words in told.items()}
 
 
-_ACTIONS = {"evict": "is evicted from", "pipeline": "is promised room on", "nominate": "is promised room on"}
+_ACTIONS = {"evict": "is evicted from", "promise": "is promised room on", "forsake": "is promised nothing any more"}
 
 
 def _order(decisions: Decisions) -> str:

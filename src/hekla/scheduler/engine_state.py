@@ -29,7 +29,7 @@ class Section:
     """One thing that is remembered."""
 
     save: Callable[[ClusterFeed], Any]
-    """What there is to remember; a falsy value if nothing, and the section is left out."""
+    """What there is to remember; an empty value if nothing, and the section is left out."""
 
     restore: Callable[[ClusterFeed, Any], None]
     """Into a feed that has been told of all objects."""
@@ -41,8 +41,11 @@ def saved(feed: ClusterFeed) -> Document:
     return {"version": VERSION, **{name: kept for name, kept in sections.items() if kept}}
 
 
-def restore(feed: ClusterFeed, state: Document) -> None:
-    """Put a feed's cluster where the state says; UnknownStateError if part of it cannot be understood."""
+def restore(feed: ClusterFeed, state: Mapping[str, Any]) -> None:
+    """Put a feed's cluster where the state says; UnknownStateError if part of it cannot be understood.
+
+    An empty state is that of a scheduler that has just started.
+    """
     version = state.get("version", VERSION)
     if version > VERSION:
         raise UnknownStateError(
@@ -60,11 +63,14 @@ def restore(feed: ClusterFeed, state: Document) -> None:
             section.restore(feed, state[name])
 
 
+# Placements under way
+
+
 def _save_assumed(feed: ClusterFeed) -> list[Document]:
-    """Tasks that have been given a node of which their pods do not know yet."""
+    """Tasks that have been given a node, or promised room on one, of which their pods do not know yet."""
     nodes = feed.cluster.nodes
     return [
-        {"uid": uid, "node": nodes.name(task.row), "status": task.status.name}
+        {"uid": uid, "node": nodes.name(task.row), **({"promisedAt": task.promised_at} if task.is_claim else {})}
         for uid, task in sorted(feed.cluster.tasks.items())
         if task.status in _UNDER_WAY and task.row >= 0
     ]
@@ -74,9 +80,79 @@ def _restore_assumed(feed: ClusterFeed, assumed: list[Document]) -> None:
     cluster = feed.cluster
     for one in assumed:
         task, row = cluster.tasks.get(one["uid"]), cluster.nodes.row_of.get(one["node"], -1)
-        if task is not None and task.job is not None and task.row < 0 <= row:
+        if task is None or task.job is None or row < 0 or task.row >= 0:
+            continue
+        if "promisedAt" in one:
+            cluster.claim(task, row, one["promisedAt"])
+            task.job.move(task, TaskStatus.PIPELINED)
+        else:
             cluster.place(task, row)
-            task.job.move(task, TaskStatus[one["status"]])
+            task.job.move(task, TaskStatus.BINDING)
+
+
+_LEAVING = {"evictedAt": "evicted_at", "since": "leaving_since", "isOverdue": "is_overdue"}
+"""What is remembered of a task that leaves, by the name in a snapshot."""
+
+
+def _save_leaving(feed: ClusterFeed) -> list[Document]:
+    """Tasks that are on their way out: since when, by whose word, and whether they were given up on."""
+    tasks = [task for task in feed.cluster.tasks.values() if task.evicted_at is not None or task.is_leaving]
+    told = ((t.uid, {name: getattr(t, field, None) for name, field in _LEAVING.items()}) for t in tasks)
+    kept = ({"uid": uid, **{name: value for name, value in one.items() if value}} for uid, one in told)
+    return sorted((one for one in kept if len(one) > 1), key=lambda one: str(one["uid"]))
+
+
+def _restore_leaving(feed: ClusterFeed, leaving: list[Document]) -> None:
+    cluster = feed.cluster
+    for one in leaving:
+        task = cluster.tasks.get(one["uid"])
+        if task is None or task.job is None or task.row < 0:
+            continue
+        if "evictedAt" in one and task.status is not TaskStatus.RELEASING:
+            cluster.let_go(task)
+            task.job.move(task, TaskStatus.RELEASING)
+        for name, field in _LEAVING.items():
+            if name in one and hasattr(task, field):
+                setattr(task, field, one[name])
+
+
+def _save_forsaken(feed: ClusterFeed) -> list[str]:
+    """Tasks whose promise is off and that were not told yet."""
+    return sorted(feed.cluster.forsaken)
+
+
+def _restore_forsaken(feed: ClusterFeed, uids: list[str]) -> None:
+    tasks = feed.cluster.tasks
+    feed.cluster.forsaken = {uid: tasks[uid] for uid in uids if uid in tasks}
+
+
+def _save_spent(feed: ClusterFeed) -> list[Document]:
+    """What was evicted of disruption budgets since they last reported."""
+    spent = sorted(feed.cluster.spent.items())
+    return [{"namespace": namespace, "name": name, "pods": pods} for (namespace, name), pods in spent if pods]
+
+
+def _restore_spent(feed: ClusterFeed, spent: list[Document]) -> None:
+    for one in spent:
+        feed.cluster.spent[one["namespace"], one["name"]] = one["pods"]
+
+
+def _save_devices(feed: ClusterFeed) -> dict[str, list[int]]:
+    """Which GPUs of their nodes pods have that share them: who came first got which, and no pod says so."""
+    return {uid: list(task.devices) for uid, task in sorted(feed.cluster.tasks.items()) if task.devices}
+
+
+def _restore_devices(feed: ClusterFeed, devices: Mapping[str, list[int]]) -> None:
+    table = feed.cluster.nodes.devices
+    having = [task for task in feed.cluster.tasks.values() if task.devices and task.uid in devices]
+    for task in having:
+        table.give(task.row, task.devices, task.shape.gpu_milli)
+    for task in having:
+        task.devices = tuple(devices[task.uid])
+        table.take(task.row, task.devices, task.shape.gpu_milli)
+
+
+# Jobs
 
 
 def _save_phases(feed: ClusterFeed) -> dict[str, str]:
@@ -120,6 +196,10 @@ def _restore_network(feed: ClusterFeed, network: Document) -> None:
 
 SECTIONS: Mapping[str, Section] = {
     "assumed": Section(_save_assumed, _restore_assumed),
+    "leaving": Section(_save_leaving, _restore_leaving),
+    "forsaken": Section(_save_forsaken, _restore_forsaken),
+    "budgetsSpent": Section(_save_spent, _restore_spent),
+    "devices": Section(_save_devices, _restore_devices),
     "phases": Section(_save_phases, _restore_phases),
     "heldBack": Section(_save_held_back, _restore_held_back),
     "network": Section(_save_network, _restore_network),

@@ -8,7 +8,6 @@ wins it by name, age or uid, never by its row or by when it was heard of.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from hekla.api.meta import Resource
 from hekla.dialects.feed import ClusterFeed
@@ -35,6 +34,7 @@ class Replay:
         self.feed = fed(snapshot, in_order(snapshot.objects))
         self.cluster = self.feed.cluster
         self.policy = Policy(self.cluster, self.configuration.tiers, self.configuration.arguments)
+        self.policy.actions = self.configuration.actions
         self.now, self.wall_s = snapshot.now, snapshot.wall_s
 
     def cycle(self) -> Decisions:
@@ -75,7 +75,7 @@ def fed(snapshot: Snapshot, objects: Iterable[Resource]) -> ClusterFeed:
     for obj in objects:
         if type(obj) in handlers:  # some kinds are kept for engines that heed them
             handlers[type(obj)](None, obj)
-    restore(feed, dict(snapshot.state))
+    restore(feed, snapshot.state)
     feed.cluster.gains += 1
     return feed
 
@@ -85,8 +85,3 @@ def admit_without_enqueue(cluster: Cluster, actions: Iterable[str]) -> None:
     if "enqueue" not in actions:
         for job in list(cluster.lines.by_phase[JobPhase.PENDING].values()):
             job.phase = JobPhase.INQUEUE
-
-
-def decided(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with the decisions that follow from it."""
-    return replace(snapshot, decisions=Replay(snapshot).cycle())

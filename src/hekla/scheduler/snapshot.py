@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hekla import __version__
 from hekla.api.core import Namespace, ResourceQuota
 from hekla.api.meta import Document, Resource
 from hekla.api.nodes import Node
@@ -88,7 +89,7 @@ def snapshot_of(scheduler: "BatchScheduler", objects: Iterable[Resource], state:
     return Snapshot(
         objects=tuple(objects), configuration=scheduler.configuration.text, source=scheduler.configuration_source,
         scheduler_names=settings.scheduler_names, default_queue=settings.default_queue, seed=settings.seed,
-        state=state,
+        state=state, made_by=__version__,
     )  # fmt: skip
 
 

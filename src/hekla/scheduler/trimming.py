@@ -13,10 +13,11 @@ from msgspec import NODEFAULT, Struct
 
 from hekla.api.containers import Container, ContainerPort
 from hekla.api.core import Namespace
-from hekla.api.meta import Document, ObjectMeta, Resource
+from hekla.api.meta import Document, ObjectMeta, OwnerReference, Resource
 from hekla.api.nodes import NodeCondition, NodeSpec, NodeStatus
-from hekla.api.pods import Pod, PodSpec, PodStatus
+from hekla.api.pods import Pod, PodCondition, PodSpec, PodStatus
 from hekla.api.policy import PodDisruptionBudgetStatus
+from hekla.api.scheduling import PriorityClass
 from hekla.api.selectors import ObjectReference
 from hekla.api.storage import (
     PersistentVolumeClaimStatus,
@@ -24,20 +25,24 @@ from hekla.api.storage import (
     PersistentVolumeStatus,
     StorageClass,
 )
-from hekla.api.volcano.scheduling import PodGroupStatus, QueueStatus
+from hekla.api.volcano.scheduling import PodGroupStatus, QueueSpec, QueueStatus
 from hekla.api.volumes import EphemeralVolumeSource, PersistentVolumeClaimVolumeSource, Volume
 
 KEPT: Mapping[type, frozenset[str]] = {
-    ObjectMeta: frozenset(
-        {"name", "namespace", "uid", "creation_timestamp", "deletion_timestamp", "labels", "annotations"}
-    ),
+    ObjectMeta: frozenset({
+        "name", "namespace", "uid", "creation_timestamp", "deletion_timestamp", "generation", "labels", "annotations",
+        "owner_references",
+    }),
+    OwnerReference: frozenset({"uid", "controller"}),
     Namespace: frozenset({"api_version", "kind", "metadata"}),
+    PriorityClass: frozenset({"api_version", "kind", "metadata", "global_default", "preemption_policy", "value"}),
     PodSpec: frozenset({
         "affinity", "containers", "host_network", "init_containers", "node_name", "node_selector", "overhead",
-        "preemption_policy", "priority", "priority_class_name", "resource_claims", "resources", "scheduler_name",
+        "preemption_policy", "priority", "priority_class_name", "resources", "scheduler_name",
         "scheduling_gates", "termination_grace_period_seconds", "tolerations", "topology_spread_constraints", "volumes",
     }),
-    PodStatus: frozenset({"phase", "nominated_node_name", "start_time"}),
+    PodStatus: frozenset({"phase", "conditions", "nominated_node_name", "start_time"}),
+    PodCondition: frozenset({"type", "status", "last_transition_time"}),
     Container: frozenset({"image", "ports", "resources", "restart_policy"}),
     ContainerPort: frozenset({"container_port", "host_ip", "host_port", "protocol"}),
     Volume: frozenset({"name", "persistent_volume_claim", "ephemeral"}),
@@ -47,6 +52,10 @@ KEPT: Mapping[type, frozenset[str]] = {
     NodeStatus: frozenset({"allocatable", "capacity", "conditions", "images"}),
     NodeCondition: frozenset({"type", "status"}),
     PodGroupStatus: frozenset({"phase"}),
+    QueueSpec: frozenset({
+        "affinity", "capability", "dequeue_strategy", "deserved", "guarantee", "parent", "priority", "reclaimable", "type",
+        "weight",
+    }),
     QueueStatus: frozenset({"state"}),
     StorageClass: frozenset({
         "api_version", "kind", "metadata", "allowed_topologies", "provisioner", "volume_binding_mode",
@@ -56,7 +65,7 @@ KEPT: Mapping[type, frozenset[str]] = {
     PersistentVolumeClaimStatus: frozenset({"phase"}),
     ObjectReference: frozenset({"namespace", "name"}),
     PodDisruptionBudgetStatus: frozenset({
-        "current_healthy", "desired_healthy", "disruptions_allowed", "expected_pods",
+        "current_healthy", "desired_healthy", "disruptions_allowed", "expected_pods", "observed_generation",
     }),
 }  # fmt: skip
 """By type, the fields that are kept; of a type that is not listed, all."""
@@ -66,7 +75,8 @@ OUR_DOMAINS = ("volcano.sh", "hekla.dev", "scheduling.k8s.io")
 
 OUR_ANNOTATIONS = frozenset({"sla-waiting-time", "volume.kubernetes.io/selected-node"})
 
-USUAL_CONDITIONS = frozenset({"Ready"})
+TOLD_CONDITIONS = frozenset({("node", "Ready"), ("pod", "PodScheduled")})
+"""Conditions that somebody asks about."""
 
 
 def trimmed(obj: Resource, images: frozenset[str] | None = None) -> Document:
@@ -109,18 +119,27 @@ def _document(value: Any) -> Any:
 
 def _metadata(meta: ObjectMeta) -> Document:
     found: Document = {
-        name: part for field, name, is_default in _fields(ObjectMeta) if not is_default(part := getattr(meta, field))
+        name: _document(part)
+        for field, name, is_default in _fields(ObjectMeta)
+        if not is_default(part := getattr(meta, field))
     }
-    ours = {key: text for key, text in meta.annotations.items() if decides(key)}
     found.pop("annotations", None)
+    ours = {key: text for key, text in meta.annotations.items() if decides(key)}
     return {**found, "annotations": ours} if ours else found
 
 
 def _is_silent(part: Any) -> bool:
-    """Conditions that nobody asks about, and volumes that bind a pod to no place."""
-    if isinstance(part, NodeCondition):
-        return part.type not in USUAL_CONDITIONS
-    return isinstance(part, Volume) and part.persistent_volume_claim is None and part.ephemeral is None
+    """Conditions that nobody asks about, volumes that bind a pod to no place, owners that do not control."""
+    match part:
+        case NodeCondition():
+            return ("node", part.type) not in TOLD_CONDITIONS
+        case PodCondition():
+            return ("pod", part.type) not in TOLD_CONDITIONS
+        case OwnerReference():
+            return not part.controller
+        case Volume():
+            return part.persistent_volume_claim is None and part.ephemeral is None
+    return False
 
 
 @cache
