@@ -1,8 +1,7 @@
 """Questions that the embedded scheduler answers over the API: why does this wait, and by which rules do you decide?
 
 They are read-only resources that are computed when they are asked for; nothing of them is stored. An explanation is
-named after what it explains: `pod.train-0`, `podgroup.train`, `vcjob.train`; `queue.research` may be asked for in any
-namespace.
+named after what it explains: `pod.train-0`, `podgroup.train`, `vcjob.train`.
 """
 
 from hekla.api.meta import Kind, Scope
@@ -25,5 +24,5 @@ SNAPSHOT = Kind(
 )  # fmt: skip
 """What the scheduler decides by at this moment, and what it decides."""
 
-SUBJECTS = ("pod", "podgroup", "vcjob", "queue")
+SUBJECTS = ("pod", "podgroup", "vcjob")
 """What can be explained, as the first word of an explanation's name."""

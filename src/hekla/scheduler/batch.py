@@ -19,6 +19,7 @@ from hekla.api.volcano.scheduling import Queue
 from hekla.api.volcano.topology import HyperNode
 from hekla.dialects.feed import ClusterFeed
 from hekla.kube.clock import Clock, SystemClock, rfc3339
+from hekla.kube.collecting import freeze, without_collecting
 from hekla.kube.commands import Event, Target, target_of
 from hekla.kube.errors import AlreadyExistsError, ApiError, TransportError
 from hekla.kube.events import EventRecorder
@@ -118,7 +119,9 @@ class BatchScheduler:
             tasks.create_task(self._follow_network(), name="scheduler network")
             tasks.create_task(self._live.run(self._informers, self.settings.namespace), name="scheduler configuration")
             try:
-                await self._follow()
+                with without_collecting():
+                    await self._follow()
+                freeze(len(self.cluster.tasks))
                 while True:
                     await self._wake.wait()
                     await asyncio.sleep(self.settings.window_s)
@@ -194,7 +197,7 @@ class BatchScheduler:
         informers = [self._informers.of(kind) for kind, _ in kinds]
         for informer, (_, handle) in zip(informers, kinds, strict=True):
             await informer.synced()
-            informer.add_handler(self._waking(handle))
+            await informer.follow(self._waking(handle))
         self._informers.of(PersistentVolumeClaim).add_handler(self._binder.on_claim)
         self.is_following = True
         self._wake.set()
@@ -210,6 +213,7 @@ class BatchScheduler:
 
     def _waking(self, handle: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         def handler(old: Any, new: Any) -> None:
+            self.cluster.ledger.tell_time(self._clock.now().timestamp())
             handle(old, new)
             if new is None and old is not None:
                 self._reports.forget(old.metadata.uid)
