@@ -294,14 +294,6 @@ class Departure(NamedTuple):
 
 
 @runtime_checkable
-class VictimFilter(Protocol):
-    """May a task that should leave its node do so? Asked by shuffle, whatever the tier."""
-
-    def may_go(self, session: "Session", task: Task) -> bool:
-        """Whether it may; all plug-ins must agree."""
-
-
-@runtime_checkable
 class NearScorer(Protocol):
     """How much nodes are liked for where they are in the network: asked anew for every run of tasks."""
 

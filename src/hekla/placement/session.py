@@ -30,7 +30,6 @@ from hekla.placement.framework import (
     Ready,
     TaskOrder,
     Valid,
-    VictimFilter,
     Victims,
     Vote,
 )  # fmt: skip
@@ -166,10 +165,6 @@ class Session:
             if named:
                 return list(named.values())
         return ()
-
-    def may_go(self, task: Task) -> bool:
-        """Whether nobody objects to a task leaving."""
-        return all(plugin.may_go(self, task) for plugin in self.policy.asked(VictimFilter))
 
     # Orders
 

@@ -34,7 +34,7 @@ _POINTS = {
     "Predicate": ("refuse", "refuse_live"), "NodeOrder": ("score", "score_live", "score_near", "score_rows"),
     "Overused": ("is_overused",), "HyperNodeOrder": ("score_domains",),
     "Allocatable": ("allowance",), "JobEnqueued": ("may_enqueue",), "Preemptable": ("preemptable",),
-    "Reclaimable": ("reclaimable",), "Preemptive": ("why_not_preemptive",), "Victim": ("victims", "may_go"),
+    "Reclaimable": ("reclaimable",), "Preemptive": ("why_not_preemptive",), "Victim": ("victims",),
 }  # fmt: skip
 """The methods that a flag of Volcano's switches off; the others switch what is not built yet."""
 

@@ -1,22 +1,29 @@
 """Have running pods leave their nodes, so that they find better ones: for nobody's sake in particular.
 
-Plug-ins say who should go (`tdm`, `rescheduling`), and others who may not. Each goes for a reason that its event
-tells. What ends on its own keeps its pace: plug-ins look only once in a period.
+Plug-ins say who should go (`tdm`, `rescheduling`), each at its own pace; disruption budgets say who may not. The
+reason is told to whoever owns the pod.
 """
 
 from collections.abc import Iterator
 
 from hekla.placement.action import action
+from hekla.placement.model import Task
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision
 
 
 @action
 def shuffle(session: Session) -> Iterator[Decision]:
-    """Evict whom plug-ins name, one by one, as long as nobody objects."""
+    """Evict whom plug-ins name, one by one, as far as budgets allow."""
     for departure in session.departures():
-        # One at a time, so that who guards a budget sees what is spent of it already.
+        # One at a time, so that each eviction is charged to its budgets before the next is looked at.
         with session.statement() as statement:
-            if session.may_go(departure.task):
+            if budgets_allow(session, departure.task):
                 statement.evict(departure.task, departure.reason, None, "shuffle")
                 yield from statement.commit()
+
+
+def budgets_allow(session: Session, task: Task) -> bool:
+    """Whether every disruption budget of a task has one eviction left, those of this cycle counted."""
+    cluster = session.cluster
+    return all(budget.allowed > cluster.spent[budget.namespace, budget.name] for budget in cluster.budgets_of(task))

@@ -25,7 +25,7 @@ import numpy as np
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.placement.columns import FloatArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
-from hekla.placement.framework import Departure, Key, Refused, plugin
+from hekla.placement.framework import Departure, Key, Opinion, Refused, Vote, plugin
 from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.registry import ArgumentError
 from hekla.placement.score import NEUTRAL, Score, by_node
@@ -107,6 +107,15 @@ class Tdm:
     def job_key(self, session: Session, job: Job) -> Key:
         """Jobs that may not be evicted go first."""
         return (is_evictable(job),)
+
+    def is_pipelined(self, session: Session, job: Job) -> Opinion:
+        """Whether a job has its minimum once what it was promised is free."""
+        promised = job.statuses[TaskStatus.PIPELINED] + job.ready_count
+        return Opinion(Vote.PERMIT if promised >= job.spec.min_available else Vote.REJECT)
+
+    def is_starving(self, session: Session, job: Job) -> bool:
+        """A job that may not be evicted may always have others evicted for what it still waits for."""
+        return not is_evictable(job) and job.statuses[TaskStatus.PENDING] > 0
 
     def preemptable(self, session: Session, task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
         """Running pods on nodes that are always ours, as many of each job as its budget allows."""
