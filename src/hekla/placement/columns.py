@@ -113,6 +113,8 @@ class Nodes:
         """Grows when the log starts over; positions of an older epoch are void."""
 
         self._totals: dict[str, int] | None = None
+        self._total_used: dict[str, int] = {}
+        self._used_at = (-1, -1)
         self._free: list[int] = []
         self._labels: dict[str, _LabelColumn] = {}
         self._taints: dict[Taint, BoolArray] = {}
@@ -233,9 +235,15 @@ class Nodes:
         return self._totals
 
     def total_used(self, resource: str) -> int:
-        """How much of a resource is in use on the nodes that are ready."""
-        index = self.resources.get(resource)
-        return int(self.used[index, self.is_ready].sum()) if index is not None else 0
+        """How much of a resource is in use on the nodes that are ready; kept until an amount changes."""
+        now = (self.log_epoch, self.log_length)
+        if self._used_at != now:
+            # every job that asks to be let in is weighed against this: with a thousand of them it was the cycle
+            self._total_used, self._used_at = {}, now
+        if resource not in self._total_used:
+            index = self.resources.get(resource)
+            self._total_used[resource] = int(self.used[index, self.is_ready].sum()) if index is not None else 0
+        return self._total_used[resource]
 
     def tie(self, name: str) -> str:
         """By what names that tie are ordered: themselves when the seed is 0, else a digest of them and the seed."""

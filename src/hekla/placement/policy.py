@@ -35,6 +35,7 @@ class Policy:
         """The actions that are at work, as far as it makes a difference to others which are."""
 
         self._asked: dict[type, list[Any]] = {}
+        self._asked_by_tier: dict[type, list[list[Any]]] = {}
         self.placer = Placer(cluster, self.plugins)
         self._outlook: tuple[Hashable, ...] = ()
         cluster.keep_arrivals(max((getattr(plugin, "arrivals_s", 0.0) for plugin in self.plugins), default=0.0))
@@ -52,6 +53,13 @@ class Policy:
             self._outlook = outlook
             nodes.version += 1
             self.cluster.gains += 1
+
+    def asked_by_tier(self, point: type[T]) -> list[list[T]]:
+        """The same tier by tier."""
+        found = self._asked_by_tier.get(point)
+        if found is None:
+            found = self._asked_by_tier[point] = [[p for p in tier if isinstance(p, point)] for tier in self.tiers]
+        return found
 
     def asked(self, point: type[T]) -> list[T]:
         """The plug-ins that implement an extension point, in order."""

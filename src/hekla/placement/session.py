@@ -263,10 +263,8 @@ class Session:
 
         Who rejects for want of room is left out where room would be made for the job.
         """
-        for tier in self.policy.tiers:
-            asked = [
-                p for p in tier if isinstance(p, Enqueueable) and (minds_room or not getattr(p, "minds_room", False))
-            ]
+        for tier in self.policy.asked_by_tier(Enqueueable):
+            asked = [p for p in tier if minds_room or not getattr(p, "minds_room", False)]
             opinions = [p.may_enqueue(self, job) for p in asked]
             for opinion in opinions:
                 if opinion.vote is Vote.REJECT:
