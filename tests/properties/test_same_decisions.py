@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from hekla.api.meta import Document
 from hekla.dialects.feed import ClusterFeed
+from hekla.placement.cluster import Cluster
 from hekla.placement.model import JobPhase
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.scheduler.configuration import DEFAULT_TEXT, parse_configuration
 from hekla.scheduler.decisions import Decisions, decisions_of, difference
+from hekla.scheduler.engine_state import saved
 from hekla.scheduler.replay import Replay, fed
 from hekla.scheduler.snapshot import Snapshot, packed, typed, unpacked
 
@@ -44,6 +46,21 @@ tiers:
       binpack.resources.nvidia.com/gpu: 7
       binpack.resources.example.com/fpga: 5
   - name: network-topology-aware
+"""
+EVICTING = """\
+actions: "enqueue, allocate, preempt, reclaim, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
 """
 SCHEDULING, TOPOLOGY = "scheduling.volcano.sh/v1beta1", "topology.volcano.sh/v1alpha1"
 NODES = ("n1", "n01", "n2", "n10", "m")
@@ -147,9 +164,9 @@ def decisions_after(world: Sequence[Document], strangers: Sequence[Document], se
     """What is decided by a feed that heard of the world in some order, of strangers that went again, and of old versions."""
     dice = random.Random(seed)
     snapshot = Snapshot(objects=(), configuration=EVERYTHING)
-    feed = fed(snapshot, ())
-    configuration = parse_configuration(EVERYTHING)
-    policy = Policy(feed.cluster, configuration.tiers, configuration.arguments)
+    configuration, cluster = parse_configuration(EVERYTHING), Cluster()
+    policy = Policy(cluster, configuration.tiers, configuration.arguments)
+    feed = fed(cluster, snapshot, ())
     known, olds = by_name(world), by_name(strangers)
     for key in dice.sample(sorted(olds), len(olds)):
         put(feed, None, olds[key])
@@ -164,9 +181,7 @@ def decisions_after(world: Sequence[Document], strangers: Sequence[Document], se
         if one["kind"] == "PodGroup":  # phases are the engine's own, and a snapshot carries them
             feed.cluster.jobs[one["metadata"]["uid"]].phase = JobPhase(one["status"]["phase"])
     feed.cluster.gains += 1
-    session = Session(policy, wall_s=100.0)
-    choices = [choice for name in configuration.actions for choice in action_named(name)(session)]
-    return decisions_of(session, choices)
+    return decide(policy, configuration.actions, now=0.0, wall_s=100.0)
 
 
 def by_name(world: Sequence[Document]) -> dict[tuple[str, str], Document]:
@@ -197,6 +212,39 @@ def test_a_file_gives_the_same_decisions_again(world: list[Document]) -> None:
     assert Replay(again).cycle().encoded() == Replay(snapshot).cycle().encoded()
 
 
-@pytest.mark.parametrize("text", [DEFAULT_TEXT, EVERYTHING], ids=["default", "everything"])
+@given(worlds(), st.lists(st.integers(0, 11), max_size=6), st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_what_is_under_way_is_remembered(world: list[Document], gone: list[int], cycles: int) -> None:
+    """After cycles of which no object tells yet, a replay decides what the engine that went through them decides."""
+    configuration, cluster = parse_configuration(EVICTING), Cluster()
+    policy = Policy(cluster, configuration.tiers, configuration.arguments)
+    policy.actions = configuration.actions
+    feed = fed(cluster, Snapshot(objects=(), configuration=EVICTING, wall_s=100.0), ())
+    for one in world:
+        put(feed, None, one)
+    for cycle in range(cycles):
+        decide(policy, configuration.actions, now=10.0 * (cycle + 1), wall_s=100.0 + cycle)
+        for number in gone[cycle::cycles]:
+            left = [one for one in world if one["kind"] == "Pod" and one["metadata"]["name"] == f"p-{number}"]
+            for one in left:
+                put(feed, one, None)
+                world = [other for other in world if other is not one]
+    objects = tuple(typed(one) for one in world)
+    taken = Snapshot(objects=objects, configuration=EVICTING, state=saved(feed), now=50.0, wall_s=150.0)
+    again = unpacked(packed(taken))
+    cluster.gains += 1
+    expected = decide(policy, configuration.actions, now=50.0, wall_s=150.0)
+    found = Replay(again).cycle()
+    assert [one.sentence() for one in difference(expected, found)] == []
+    assert found.encoded() == expected.encoded()
+
+
+def decide(policy: Policy, actions: Sequence[str], *, now: float, wall_s: float) -> Decisions:
+    session = Session(policy, now=now, wall_s=wall_s)
+    choices = [choice for name in actions for choice in action_named(name)(session)]
+    return decisions_of(session, choices)
+
+
+@pytest.mark.parametrize("text", [DEFAULT_TEXT, EVERYTHING, EVICTING], ids=["default", "everything", "evicting"])
 def test_the_configurations_used_here_can_be_used(text: str) -> None:
     assert not [found for found in parse_configuration(text).findings if found.severity.value == "error"]

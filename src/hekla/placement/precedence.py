@@ -77,6 +77,15 @@ class Precedence:
                 del self._before[first]
         self._changed = bool(self._after)  # those that are too young now are looked at again
 
+    def pairs(self) -> list[tuple[Party, Party, float]]:
+        """All that is known, in order of name: who made way, for whom, and when last; `note` takes it in again."""
+        return sorted((second, first, at) for second, ones in self._after.items() for first, at in ones.items())
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the world has changed since something was forgotten."""
+        return self._changed
+
     def _pairs(self, older_than: float) -> Iterator[tuple[Party, Party]]:
         for second, ones in self._after.items():
             for first, at in ones.items():

@@ -13,6 +13,7 @@ from hekla.api.meta import Document
 from hekla.dialects.feed import ClusterFeed
 from hekla.dialects.volcano import job_spec
 from hekla.placement.model import JobPhase, TaskStatus
+from hekla.placement.usage import NodeUsage
 
 VERSION = 1
 """Of all sections together; grows when one of them changes its form."""
@@ -97,7 +98,7 @@ _LEAVING = {"evictedAt": "evicted_at", "since": "leaving_since", "isOverdue": "i
 def _save_leaving(feed: ClusterFeed) -> list[Document]:
     """Tasks that are on their way out: since when, by whose word, and whether they were given up on."""
     tasks = [task for task in feed.cluster.tasks.values() if task.evicted_at is not None or task.is_leaving]
-    told = ((t.uid, {name: getattr(t, field, None) for name, field in _LEAVING.items()}) for t in tasks)
+    told = ((t.uid, {name: getattr(t, field) for name, field in _LEAVING.items()}) for t in tasks)
     kept = ({"uid": uid, **{name: value for name, value in one.items() if value}} for uid, one in told)
     return sorted((one for one in kept if len(one) > 1), key=lambda one: str(one["uid"]))
 
@@ -112,7 +113,7 @@ def _restore_leaving(feed: ClusterFeed, leaving: list[Document]) -> None:
             cluster.let_go(task)
             task.job.move(task, TaskStatus.RELEASING)
         for name, field in _LEAVING.items():
-            if name in one and hasattr(task, field):
+            if name in one:
                 setattr(task, field, one[name])
 
 
@@ -150,6 +151,81 @@ def _restore_devices(feed: ClusterFeed, devices: Mapping[str, list[int]]) -> Non
     for task in having:
         task.devices = tuple(devices[task.uid])
         table.take(task.row, task.devices, task.shape.gpu_milli)
+
+
+# Memories of evictions, of measurements and of what was had
+
+
+def _save_precedence(feed: ClusterFeed) -> Document:
+    """Who made way for whom: nobody does so in turn."""
+    known = feed.cluster.precedence
+    pairs = [{"uid": second, "for": first, "at": at} for second, first, at in known.pairs()]
+    return {"pairs": pairs, "isStale": known.is_stale} if pairs else {}
+
+
+def _restore_precedence(feed: ClusterFeed, precedence: Document) -> None:
+    known = feed.cluster.precedence
+    for one in precedence["pairs"]:
+        known.note(one["for"], one["uid"], one["at"])
+    if precedence["isStale"]:
+        known.world_changed()
+
+
+def _save_nominated(feed: ClusterFeed) -> Document:
+    """Tasks whose nominations are not promises of ours yet. Told even if there are none: pods remember old ones."""
+    return {"uids": sorted(feed.cluster.nominated)}
+
+
+def _restore_nominated(feed: ClusterFeed, nominated: Document) -> None:
+    tasks = feed.cluster.tasks
+    feed.cluster.nominated = {uid: tasks[uid] for uid in nominated["uids"] if uid in tasks}
+
+
+def _save_due(feed: ClusterFeed) -> dict[str, float]:
+    """When plug-ins that work once in a period last did so."""
+    return dict(sorted(feed.cluster.last_due.items()))
+
+
+def _restore_due(feed: ClusterFeed, due: Mapping[str, float]) -> None:
+    feed.cluster.last_due = dict(due)
+
+
+def _save_usages(feed: ClusterFeed) -> list[Document]:
+    """What nodes were measured to use."""
+    known = sorted(feed.cluster.nodes.usages.known.items())
+    return [{"node": name, "cpu": use.cpu, "memory": use.memory, "at": use.at_s} for name, use in known]
+
+
+def _restore_usages(feed: ClusterFeed, usages: list[Document]) -> None:
+    for one in usages:
+        feed.cluster.put_usage(one["node"], NodeUsage(cpu=one["cpu"], memory=one["memory"], at_s=one["at"]))
+
+
+def _save_past(feed: ClusterFeed) -> Document:
+    """What queues had, less what is forgotten of it; whole numbers as text, for they grow beyond what JSON holds."""
+    ledger = feed.cluster.ledger
+    if ledger.clock is None:
+        return {}
+    queues = [
+        {
+            "queue": name, "noted": account.noted_us, "known": account.known_us,
+            "had": {resource: str(amount) for resource, amount in sorted(account.had.items())},
+        }
+        for name, account in sorted(ledger.accounts.items())
+    ]  # fmt: skip
+    return {"now": ledger.clock.now_us, "queues": queues}
+
+
+def _restore_past(feed: ClusterFeed, past: Document) -> None:
+    """Only where the configuration that decides asks for the past: another one may not."""
+    ledger = feed.cluster.ledger
+    if ledger.clock is None:
+        return
+    ledger.clock.now_us = past["now"]
+    for one in past["queues"]:
+        account = ledger.of(one["queue"])
+        account.had = {resource: int(amount) for resource, amount in one["had"].items()}
+        account.noted_us, account.known_us = one["noted"], one["known"]
 
 
 # Jobs
@@ -200,8 +276,13 @@ SECTIONS: Mapping[str, Section] = {
     "forsaken": Section(_save_forsaken, _restore_forsaken),
     "budgetsSpent": Section(_save_spent, _restore_spent),
     "devices": Section(_save_devices, _restore_devices),
+    "precedence": Section(_save_precedence, _restore_precedence),
+    "nominated": Section(_save_nominated, _restore_nominated),
+    "due": Section(_save_due, _restore_due),
+    "usages": Section(_save_usages, _restore_usages),
+    "past": Section(_save_past, _restore_past),
     "phases": Section(_save_phases, _restore_phases),
     "heldBack": Section(_save_held_back, _restore_held_back),
     "network": Section(_save_network, _restore_network),
 }
-"""By name. Add one when the engine begins to remember something that no object says (decayed usage, cooldowns)."""
+"""By name. Add one when the engine begins to remember something that no object says."""

@@ -266,24 +266,39 @@ def _named(member: Document, objects: Iterable[Document]) -> Iterator[Document]:
             yield {**member, "selector": {"exactMatch": {"name": one["metadata"]["name"]}}}
 
 
+_STATE: Mapping[str, str] = {
+    "uid": "uid",
+    "for": "uid",
+    "node": "node",
+    "namespace": "namespace",
+    "name": "limit",
+    "queue": "queue",
+}
+"""By the field in an entry of the engine's state, the sort of the name in it."""
+
+
 def _state(state: Any, rename: Rename) -> Any:
-    """The engine's state, which speaks of uids, nodes and budgets."""
+    """The engine's state, in which uids stand alone, as keys, or in fields among others."""
+    return {name: _remembered(name, section, rename) for name, section in state.items()}
 
-    def entry(one: Any) -> Any:
-        if isinstance(one, str):
-            return _uid(one, rename)
-        sorts = {"uid": "uid", "node": "node", "namespace": "namespace", "name": "limit"}
-        return {key: rename(sorts[key], part) if key in sorts else part for key, part in one.items()}
 
-    found: Document = {}
-    for name, section in state.items():
-        if isinstance(section, list):
-            found[name] = [entry(one) for one in section]
-        elif isinstance(section, dict) and name in {"phases", "devices"}:
-            found[name] = {_uid(uid, rename): kept for uid, kept in section.items()}
-        else:
-            found[name] = section
-    return found
+def _remembered(name: str, value: Any, rename: Rename) -> Any:
+    if isinstance(value, list):
+        return [_remembered(name, one, rename) for one in value]
+    if isinstance(value, str):
+        return _uid(value, rename)
+    if not isinstance(value, dict):
+        return value
+    if name in {"phases", "devices"}:
+        return {_uid(uid, rename): kept for uid, kept in value.items()}
+    return {
+        key: rename(_STATE[key], part)
+        if key in _STATE
+        else part
+        if key == "had" or name == "due"
+        else _remembered(key, part, rename)
+        for key, part in value.items()
+    }
 
 
 def _uid(uid: str, rename: Rename) -> str:

@@ -31,10 +31,10 @@ class Replay:
     def __init__(self, snapshot: Snapshot, configuration: Configuration | None = None) -> None:
         """ConfigurationError or UnknownStateError if the snapshot cannot be decided by."""
         self.configuration = configuration or parse_configuration(snapshot.configuration)
-        self.feed = fed(snapshot, in_order(snapshot.objects))
-        self.cluster = self.feed.cluster
+        self.cluster = Cluster(seed=snapshot.seed)
         self.policy = Policy(self.cluster, self.configuration.tiers, self.configuration.arguments)
         self.policy.actions = self.configuration.actions
+        self.feed = fed(self.cluster, snapshot, in_order(snapshot.objects))
         self.now, self.wall_s = snapshot.now, snapshot.wall_s
 
     def cycle(self) -> Decisions:
@@ -66,17 +66,20 @@ class Replay:
                 self.cluster.remove_task(task.uid)
 
 
-def fed(snapshot: Snapshot, objects: Iterable[Resource]) -> ClusterFeed:
-    """A feed that was told of these objects, in this order, and remembers what the snapshot remembers."""
-    feed = ClusterFeed(
-        Cluster(seed=snapshot.seed), scheduler_names=snapshot.scheduler_names, default_queue=snapshot.default_queue
-    )
+def fed(cluster: Cluster, snapshot: Snapshot, objects: Iterable[Resource]) -> ClusterFeed:
+    """A feed that was told of these objects, in this order, and remembers what the snapshot remembers.
+
+    The policy should be at work on the cluster already: plug-ins have it note what they look at.
+    """
+    feed = ClusterFeed(cluster, scheduler_names=snapshot.scheduler_names, default_queue=snapshot.default_queue)
+    cluster.nodes.wall_s = snapshot.wall_s
+    cluster.ledger.tell_time(snapshot.wall_s)
     handlers = feed.followed
     for obj in objects:
         if type(obj) in handlers:  # some kinds are kept for engines that heed them
             handlers[type(obj)](None, obj)
     restore(feed, snapshot.state)
-    feed.cluster.gains += 1
+    cluster.gains += 1
     return feed
 
 
