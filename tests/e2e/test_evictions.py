@@ -14,7 +14,7 @@ from hekla.testing.platform import running_platform
 pytestmark = pytest.mark.slow
 
 RULES = """
-actions: "allocate, preempt, reclaim, backfill"
+actions: "enqueue, allocate, preempt, reclaim, backfill"
 tiers:
 - plugins:
   - name: priority
@@ -47,7 +47,7 @@ def kubectl(kubeconfig: Path, tmp_path: Path) -> Kubectl:
 def gang(name: str, pods: int, gpus: int, place: Path, *, queue: str = "default", priority: str = "") -> str:
     """A Job whose pods write down when they start and when they are told to go, and end no other way."""
     command = (
-        f"trap 'echo told-to-go >> /out/$HOSTNAME; exit 0' TERM; echo started >> /out/$HOSTNAME;"
+        "trap 'echo told-to-go >> /out/$HOSTNAME; exit 0' TERM; echo started >> /out/$HOSTNAME;"
         " while true; do sleep 0.1; done"
     )
     container = {
@@ -62,7 +62,9 @@ def gang(name: str, pods: int, gpus: int, place: Path, *, queue: str = "default"
     if priority:
         job["priorityClassName"] = spec["priorityClassName"] = priority
     job["tasks"] = [{"name": "w", "replicas": pods, "template": {"spec": spec}}]
-    return json.dumps({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": job})
+    return json.dumps(
+        {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": job}
+    )
 
 
 def running(kubectl: Kubectl, job: str, pods: int) -> None:

@@ -3,6 +3,18 @@
 import asyncio
 from typing import Any
 
+from hekla.api.crd import crd_document
+from hekla.api.nodes import Node
+from hekla.api.pods import Pod
+from hekla.api.policy import PodDisruptionBudget
+from hekla.api.scheduling import PriorityClass
+from hekla.api.volcano.scheduling import PodGroup, Queue
+from hekla.kube.api_client import ApiClient
+from hekla.kube.errors import NotFoundError
+from hekla.placement.model import TaskStatus
+from hekla.scheduler.batch import BatchScheduler
+from hekla.testing.cluster import check
+from hekla.testing.server import api_server, in_process_client
 from scheduler.schedulerkit import (
     add_group,
     add_node,
@@ -16,19 +28,6 @@ from scheduler.schedulerkit import (
     until,
     world,
 )
-
-from hekla.api.crd import crd_document
-from hekla.api.nodes import Node
-from hekla.api.pods import Pod
-from hekla.api.policy import PodDisruptionBudget
-from hekla.api.scheduling import PriorityClass
-from hekla.api.volcano.scheduling import PodGroup, Queue
-from hekla.kube.api_client import ApiClient
-from hekla.kube.errors import NotFoundError
-from hekla.placement.model import TaskStatus
-from hekla.scheduler.batch import BatchScheduler
-from hekla.testing.cluster import check
-from hekla.testing.server import api_server, in_process_client
 
 PREEMPT = """
 actions: "enqueue, allocate, preempt, backfill"
@@ -96,7 +95,6 @@ def test_a_gang_goes_whole_for_one_of_higher_priority() -> None:
             await until(are_told_to_go)
             await scheduler.idle()
             assert sorted([await nominated(client, f"high-{number}") for number in range(2)]) == ["n0", "n1"]
-
 
             async def is_told() -> bool:
                 return bool((await scheduled_condition(client, "high-0"))[0])

@@ -322,8 +322,8 @@ class Job:
         self.minds_queue = False
         """Whether, when it last did not fit, its queue's share had a say in it."""
 
-        self.barred_at = -1
-        """The count of news when nobody could be evicted for the job; until it grows, asking again is idle."""
+        self.barred_at: Mapping[str, int] = _NOTHING
+        """By action, the count of news when it could evict nobody for the job; until it grows, asking again is idle."""
 
         self._phase = spec.phase
         self.phase = spec.phase

@@ -335,13 +335,13 @@ class Session:
         """Room was freed within the cycle: shapes that found none are asked again."""
         self._hopeless.clear()
 
-    def is_barred(self, job: Job) -> bool:
-        """Whether nobody could be evicted for a job, and nothing has changed since."""
-        return job.barred_at >= 0 and job.barred_at == self._eviction_news
+    def is_barred(self, job: Job, action: str) -> bool:
+        """Whether an action could evict nobody for a job, and nothing has changed since."""
+        return job.barred_at.get(action, -1) == self._eviction_news
 
-    def bar(self, job: Job) -> None:
-        """Note that nobody can be evicted for a job as things are."""
-        job.barred_at = self._eviction_news
+    def bar(self, job: Job, action: str) -> None:
+        """Note that an action can evict nobody for a job as things are; another may."""
+        job.barred_at = {**job.barred_at, action: self._eviction_news}
 
     @property
     def _eviction_news(self) -> int:

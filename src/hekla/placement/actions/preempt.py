@@ -26,18 +26,18 @@ def preempt(session: Session) -> Iterator[Decision]:
     manner = manner_of("preempt", Preemptable, arguments, nodes=len(session.cluster.nodes))
     session.rights.heed_budgets(Preemptable, bool(arguments.get("heedDisruptionBudgets", True)))
     makers: dict[str, RoomMaker] = {}
-    starving = [job for job in starving_jobs(session) if not job.spec.wants_closeness]
+    starving = [job for job in starving_jobs(session, "preempt") if not job.spec.wants_closeness]
     for job in Turns(session, starving):
         yield from _between_jobs(session, _maker(session, makers, job, manner), job)
     for job in sorted(starving, key=session.job_key):
         yield from _within_job(session, _maker(session, makers, job, manner), job)
 
 
-def starving_jobs(session: Session) -> list[Job]:
-    """Jobs for which others may be evicted, and for which it was not found in vain since anything has changed."""
+def starving_jobs(session: Session, action: str) -> list[Job]:
+    """Jobs for which others may be evicted, and for which the action was not in vain since anything has changed."""
     found = []
     for job in session.jobs_waiting():
-        if job.phase is JobPhase.PENDING or session.is_barred(job) or session.why_invalid(job) is not None:
+        if job.phase is JobPhase.PENDING or session.is_barred(job, action) or session.why_invalid(job) is not None:
             continue
         if session.rights.is_starving(job) and any(not task.spec.preemption_never for task in job.pending()):
             found.append(job)
@@ -58,17 +58,17 @@ def _between_jobs(session: Session, maker: RoomMaker, job: Job) -> Iterator[Deci
             if not session.rights.is_starving(job):
                 break
             maker.make_room(statement, task)
-        yield from conclude(session, statement, job)
+        yield from conclude(session, statement, job, "preempt")
 
 
-def conclude(session: Session, statement: Statement, job: Job) -> Iterator[Decision]:
+def conclude(session: Session, statement: Statement, job: Job, action: str) -> Iterator[Decision]:
     """Let an attempt stand if the job has enough with what it was promised; else note that it was in vain."""
     if statement and session.rights.is_pipelined(job):
         session.forget_hopeless()
         yield from statement.commit()
         return
     statement.discard()
-    session.bar(job)
+    session.bar(job, action)
     session.refusals.setdefault(
         job.uid, Refusal("noVictims", "evicting the pods that may be evicted for it would not make room")
     )

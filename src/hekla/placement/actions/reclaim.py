@@ -24,7 +24,7 @@ def reclaim(session: Session) -> Iterator[Decision]:
     manner = manner_of("reclaim", Reclaimable, arguments, nodes=len(session.cluster.nodes))
     session.rights.heed_budgets(Reclaimable, bool(arguments.get("heedDisruptionBudgets", True)))
     makers: dict[str, RoomMaker] = {}
-    starving = [job for job in starving_jobs(session) if not job.spec.wants_closeness]
+    starving = [job for job in starving_jobs(session, "reclaim") if not job.spec.wants_closeness]
     for job in Turns(session, starving, heeds_shares=True):
         queue = session.cluster.queues[job.spec.queue]
         maker = makers.setdefault(queue.name, RoomMaker(session, queue, manner))
@@ -42,4 +42,4 @@ def _take_back(session: Session, maker: RoomMaker, job: Job) -> Iterator[Decisio
                 maker.make_room(statement, task)
             else:
                 session.refusals.setdefault(job.uid, refusal)
-        yield from conclude(session, statement, job)
+        yield from conclude(session, statement, job, "reclaim")

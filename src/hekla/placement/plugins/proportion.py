@@ -41,6 +41,10 @@ _FREE: Amounts = {}
 class Proportion:
     """Deals the cluster out by weight."""
 
+    minds_room = True
+    """Asked by `enqueue`: what a queue holds already is no reason to keep a job out for which its own lower priorities
+    would go, or for which others would give back what the queue deserves."""
+
     def open(self, session: Session) -> Shares:
         """Deal anew: what queues ask for has changed."""
         cluster, total = session.cluster, session.cluster.nodes.totals()
