@@ -93,7 +93,7 @@ def test_what_runs_does_not_wait(platform: PlatformProcess, capsys: pytest.Captu
     [
         (["pod/none"], 1, 'pod "none" does not exist in namespace "default"'),
         (["vcjob/none"], 1, 'vcjob "none" does not exist in namespace "default"'),
-        (["node/node-1"], 2, 'a "node" cannot be explained; ask about a pod, a podgroup or a vcjob'),
+        (["node/node-1"], 2, 'a "node" cannot be explained; ask about a pod, a podgroup, a vcjob or a queue'),
         (["job.batch/x"], 2, 'a "job.batch" cannot be explained'),
         (["train"], 2, '"train" is not TYPE/NAME'),
     ],
@@ -159,3 +159,11 @@ def test_the_resources_are_announced_and_described(platform: PlatformProcess) ->
         ("snapshots", ["get"]),
     ]
     assert platform.ask("GET", "/openapi/v3/apis/scheduling.hekla.dev/v1").status == 200
+
+
+def test_a_queue_is_told_with_who_waits_in_it(platform: PlatformProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(platform, capsys, "queue/default")
+    assert text.startswith("queue/default is open: 1 jobs run, ")
+    assert "default/train: " in text
+    assert main(["why", "queue/absent", "--kubeconfig", str(platform.kubeconfig)]) == 1
+    assert 'queue "absent" does not exist' in capsys.readouterr().err

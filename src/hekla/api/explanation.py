@@ -1,7 +1,8 @@
 """Questions that the embedded scheduler answers over the API: why does this wait, and by which rules do you decide?
 
 They are read-only resources that are computed when they are asked for; nothing of them is stored. An explanation is
-named after what it explains: `pod.train-0`, `podgroup.train`, `vcjob.train`.
+named after what it explains: `pod.train-0`, `podgroup.train`, `vcjob.train`; `queue.research` may be asked for in any
+namespace.
 """
 
 from hekla.api.meta import Kind, Scope
@@ -24,5 +25,5 @@ SNAPSHOT = Kind(
 )  # fmt: skip
 """What the scheduler decides by at this moment, and what it decides."""
 
-SUBJECTS = ("pod", "podgroup", "vcjob")
+SUBJECTS = ("pod", "podgroup", "vcjob", "queue")
 """What can be explained, as the first word of an explanation's name."""

@@ -11,6 +11,28 @@ def why_text(found: dict[str, Any]) -> str:
     return "\n".join(_lines(found))
 
 
+def queue_text(found: dict[str, Any]) -> str:
+    """The explanation of a queue as people read it."""
+    return "\n".join(_queue_lines(found))
+
+
+def _queue_lines(found: dict[str, Any]) -> Iterator[str]:
+    queue = found["queue"]
+    yield f"queue/{queue['name']} is {found['verdict'].lower()}: {queue['running']} jobs run, {queue['waiting']} wait"
+    yield f"  weight {queue['weight']}, priority {queue['priority']}, below {queue['parent'] or 'nobody'}"
+    if found["amounts"]:
+        columns = ("held", "asked", "guarantee", "deserved", "capability")
+        rows = [(f"  {one['resource']}", *(one.get(key, "-") for key in columns)) for one in found["amounts"]]
+        yield ""
+        yield columns_text(["  resource", *columns], rows)
+    if found["jobs"]:
+        yield from ("", "Who waits, the next one first")
+        yield from (f"  {one['job']}" + (f": {one['message']}" if one["message"] else "") for one in found["jobs"])
+    if found["remedies"]:
+        yield from ("", "Any one of these would let the first of them start (tried on a copy of the cluster)")
+        yield from (f"  - {one['message']}" for one in found["remedies"])
+
+
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     verdict = {"Placed": "does not wait", "Starts": "is about to start", "Waits": "waits"}[found["verdict"]]
     yield f"{found['metadata']['name'].replace('.', '/', 1)} in namespace {found['metadata']['namespace']} {verdict}"

@@ -15,6 +15,7 @@ from hekla.placement.model import Job
 from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.explain import why_in
 from hekla.scheduler.explanation_document import document_of
+from hekla.scheduler.queue_why import queue_document, queue_why
 from hekla.scheduler.remedies import remedies
 from hekla.scheduler.snapshot import documents_of
 
@@ -29,7 +30,7 @@ class NothingToExplainError(Exception):
 
 
 def explanation(scheduler: "BatchScheduler", namespace: str, name: str, may_see: Callable[[str], bool]) -> Document:
-    """The explanation `pod.NAME`, `podgroup.NAME` or `vcjob.NAME`; NothingToExplainError if there is none.
+    """The explanation `pod.NAME`, `podgroup.NAME`, `vcjob.NAME` or `queue.NAME`; NothingToExplainError if there is none.
 
     `may_see` says of which namespaces the asker may see what runs; jobs of others are not named.
     """
@@ -37,6 +38,8 @@ def explanation(scheduler: "BatchScheduler", namespace: str, name: str, may_see:
     if subject not in SUBJECTS or not rest:
         names = ", ".join(f"{one}.NAME" for one in SUBJECTS)
         raise NothingToExplainError(f'there is no {EXPLANATION.singular} "{name}"; its name should be one of {names}')
+    if subject == "queue":
+        return _queue_explanation(scheduler, namespace, name, rest, may_see)
     pod = _pod(scheduler, namespace, rest) if subject == "pod" else None
     group = _group(scheduler, namespace, rest, is_vcjob=subject == "vcjob") if pod is None else None
     job = _job_of_pod(scheduler, pod) if pod is not None else _job_of_group(scheduler, group)
@@ -44,6 +47,15 @@ def explanation(scheduler: "BatchScheduler", namespace: str, name: str, may_see:
     found = why_in(rehearsal, job.uid)
     fixes = remedies(rehearsal, job.uid, found, may_see=may_see)
     return document_of(name, job, found, fixes, group or scheduler.feed.group_of(job), pod, may_see)
+
+
+def _queue_explanation(
+    scheduler: "BatchScheduler", namespace: str, name: str, queue: str, may_see: Callable[[str], bool]
+) -> Document:
+    if queue not in scheduler.cluster.queues:
+        raise NothingToExplainError(f'queue "{queue}" does not exist')
+    found = queue_why(Rehearsal(scheduler.policy, now=scheduler.now_s()), queue, may_see)
+    return queue_document(name, namespace, found, may_see)
 
 
 def snapshot_document(scheduler: "BatchScheduler", name: str) -> Document:

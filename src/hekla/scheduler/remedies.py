@@ -42,20 +42,29 @@ def remedies(rehearsal: Rehearsal, uid: str, found: Why, *, may_see: Callable[[s
 
 
 def _fewer_per_pod(rehearsal: Rehearsal, job: Job, found: Why) -> Iterator[Remedy]:
-    for lack in found.lacks:
-        step, name = STEPS.get(lack.resource, 1), lack.resource
+    for name, each in _largest_requests(job, found).items():
+        step = STEPS.get(name, 1)
 
         def fits(count: int, name: str = name, step: int = step) -> bool:
             with rehearsal.changed(job.uid, at_most={name: count * step}) as changed:
                 return would_start(rehearsal, changed)
 
-        best = largest(fits, (lack.each - 1) // step) * step
+        best = largest(fits, (each - 1) // step) * step
         if best:
-            each, less = told(name, lack.each), told(name, best)
+            before, less = told(name, each), told(name, best)
             yield Remedy(
-                change="FewerPerPod", sentence=f"ask for {less} {name} per pod instead of {each}",
-                details={"resource": name, "from": each, "to": less},
+                change="FewerPerPod", sentence=f"ask for {less} {name} per pod instead of {before}",
+                details={"resource": name, "from": before, "to": less},
             )  # fmt: skip
+
+
+def _largest_requests(job: Job, found: Why) -> dict[str, int]:
+    """What the largest pod asks for of each resource that is lacking; of all, where it is quota that is lacking."""
+    if found.lacks or found.refusal is None:
+        return {lack.resource: lack.each for lack in found.lacks}
+    requests = [task.spec.request for task in job.pending()]
+    names = sorted({name for request in requests for name in request})
+    return {name: max(request.get(name, 0) for request in requests) for name in names}
 
 
 def _smaller_minimum(rehearsal: Rehearsal, job: Job) -> Iterator[Remedy]:

@@ -1,5 +1,7 @@
 """Say why a pod, a gang or a Volcano job waits: what is missing, on which nodes, and what would let it start.
 
+Of a queue: what it holds, who waits in it, and why.
+
 The running platform's scheduler answers from what it knows at this moment; asking changes nothing.
 
 Examples:
@@ -9,6 +11,8 @@ Examples:
   hekla why pod train-worker-0 -n research
 
   hekla why podgroup/train -o json
+
+  hekla why queue/research
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 _WORDS = {
     "pod": "pod", "pods": "pod", "po": "pod", "podgroup": "podgroup", "podgroups": "podgroup", "pg": "podgroup",
     "vcjob": "vcjob", "vcjobs": "vcjob", "vj": "vcjob", "job": "vcjob", "jobs": "vcjob",
+    "queue": "queue", "queues": "queue", "q": "queue",
 }  # fmt: skip
 """What people call the things that can be explained; a `job` is Volcano's, unless its group is written out."""
 
@@ -36,14 +41,14 @@ def run(
     """Explain."""
     from hekla.cli.connection import run_connected
     from hekla.cli.output import print_document
-    from hekla.cli.why_text import why_text
+    from hekla.cli.why_text import queue_text, why_text
 
     name = explanation_name(words)
     found = run_connected(kubeconfig, lambda connection: _explained(connection, name, namespace))
     if output:
         print_document(found, output)
     else:
-        typer.echo(why_text(found))
+        typer.echo(queue_text(found) if name.startswith("queue.") else why_text(found))
 
 
 def explanation_name(words: list[str]) -> str:
@@ -58,7 +63,9 @@ def explanation_name(words: list[str]) -> str:
     word, _, group = kind.lower().partition(".")
     subject = _WORDS.get(word)
     if subject is None or (word.startswith("job") and group not in {"", "batch.volcano.sh"}):
-        raise CommandError(f'a "{kind}" cannot be explained; ask about a pod, a podgroup or a vcjob', EXIT_USAGE)
+        raise CommandError(
+            f'a "{kind}" cannot be explained; ask about a pod, a podgroup, a vcjob or a queue', EXIT_USAGE
+        )
     return f"{subject}.{name}"
 
 
