@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,13 +32,19 @@ KUBE_SCHEDULER_PER_S, VOLCANO_JOBS_PER_S = 317.0, 56.0
 RECORDED = "recorded: kube-scheduler 1.36 + kube-apiserver + etcd"
 RECORDED_VOLCANO = "recorded: Volcano, kwok nodes, 8 cores, the better of its figures"
 
-NODES, GPUS = 1_000, 8
+KUBE_SCHEDULER_MANY_PER_S, KUBE_SCHEDULER_APART_PER_S = 255.0, 61.0
+"""5,000 nodes: plain pods, and pods with required anti-affinity by host name."""
+
+NODES, MANY_NODES, GPUS = 1_000, 5_000, 8
 CONNECTIONS = 32
 PODS = "/api/v1/namespaces/bench/pods"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/bench/jobs"
 GET_EVERY_S = 0.02
 JSON = (("content-type", "application/json"),)
 PATIENCE_S = 300.0
+
+PodOf = Callable[[int], dict[str, Any]]
+"""From a number to a pod's document."""
 
 
 class _Meta(msgspec.Struct):
@@ -94,12 +100,14 @@ class Door:
 
 
 @contextmanager
-def platform(folder: Path, *, is_whole: bool, schedules: bool = True, is_new: bool = True) -> Iterator[Door]:
+def platform(
+    folder: Path, *, is_whole: bool, schedules: bool = True, is_new: bool = True, nodes: int = NODES
+) -> Iterator[Door]:
     """`hekla up` with 1,000 nodes: served by the node agent, or only written down."""
     without = () if is_whole else ("node", "workloads", "controlplane", *(() if schedules else ("scheduler",)))
-    with platform_of(folder, without=without, nodes=NODES if is_whole else 0) as door:
+    with platform_of(folder, without=without, nodes=nodes if is_whole else 0) as door:
         if is_new:
-            uvloop.run(prepare(door, is_whole=is_whole))
+            uvloop.run(prepare(door, is_whole=is_whole, nodes=nodes))
         yield door
 
 
@@ -113,26 +121,26 @@ def platform_of(folder: Path, *, without: Sequence[str], nodes: int) -> Iterator
         yield Door(process.url, tls, process)
 
 
-async def prepare(door: Door, *, is_whole: bool) -> None:
+async def prepare(door: Door, *, is_whole: bool, nodes: int) -> None:
     """The namespace and the nodes."""
     async with door.client() as client:
         await door.send(client, "POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
         if is_whole:
-            while not await are_ready(door, client):
+            while not await are_ready(door, client, nodes):
                 await asyncio.sleep(0.2)
             return
         with contextlib.suppress(RuntimeError):  # where the controllers run, one of them makes it
             account = {"metadata": {"name": "default"}}
             await door.send(client, "POST", "/api/v1/namespaces/bench/serviceaccounts", account)
-        await each(range(NODES), lambda number: make_node(door, client, number))
+        await each(range(nodes), lambda number: make_node(door, client, number))
 
 
-async def are_ready(door: Door, client: HttpClient) -> bool:
+async def are_ready(door: Door, client: HttpClient, wanted: int) -> bool:
     """Whether the node agent has registered all nodes, and the controllers have met the namespace."""
     nodes = await door.send(client, "GET", "/api/v1/nodes")
     free = sum(1 for node in nodes["items"] if not node["spec"].get("taints"))
     accounts = await door.send(client, "GET", "/api/v1/namespaces/bench/serviceaccounts")
-    return free == NODES and bool(accounts["items"])
+    return free == wanted and bool(accounts["items"])
 
 
 async def make_node(door: Door, client: HttpClient, number: int) -> None:
@@ -250,11 +258,27 @@ def lone_pod(number: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", **made}
 
 
+def lonely_pod(number: int) -> dict[str, Any]:
+    """A pod that no other of its kind may share a node with: scheduler_perf's SchedulingPodAntiAffinity."""
+    made = lone_pod(number)
+    term = {"labelSelector": {"matchLabels": {"app": "bench"}}, "topologyKey": "kubernetes.io/hostname"}
+    made["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return made
+
+
 def job(name: str, replicas: int, *, seconds: str = "5s", **resources: str) -> dict[str, Any]:
     """A Volcano Job of one task."""
     task = {"name": "worker", "replicas": replicas, "template": template(seconds, **resources)}
     spec = {"minAvailable": replicas, "schedulerName": "volcano", "queue": "default", "tasks": [task]}
     return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+WAITING = (
+    (6_000, NODES, lone_pod, "pods", KUBE_SCHEDULER_PER_S),
+    (5_000, MANY_NODES, lone_pod, "pods", KUBE_SCHEDULER_MANY_PER_S),
+    (2_000, MANY_NODES, lonely_pod, "pods, one to a node", KUBE_SCHEDULER_APART_PER_S),
+)
+"""How many pods, on how many nodes, made how and called what, and what kube-scheduler binds a second (recorded)."""
 
 
 # ---- the cases
@@ -280,9 +304,9 @@ async def bound(door: Door, count: int, *, per_s: float = 0.0, first: int = 0) -
         return wall, [seen.at[name] - began[name] for name in began], door.process.cpu_s - cpu
 
 
-async def create_pods(door: Door, count: int) -> None:
+async def create_pods(door: Door, count: int, made: PodOf) -> None:
     async with door.client() as client:
-        await each(range(count), lambda number: door.send(client, "POST", PODS, lone_pod(number)))
+        await each(range(count), lambda number: door.send(client, "POST", PODS, made(number)))
 
 
 async def bound_that_wait(door: Door, count: int) -> tuple[float, float]:
@@ -320,15 +344,16 @@ def tell_bound(report: Report, door: Door, name: str, count: int, *, has_peer: b
         report.add("  p99", percentile(taken, 0.99) * 1e3, "ms")
 
 
-def tell_waiting(report: Report, folder: Path, count: int) -> None:
+def tell_waiting(report: Report, count: int, *, nodes: int, made: PodOf, what: str, recorded: float) -> None:
     """As the recorded figures were taken: the pods are there before the scheduler starts."""
-    with platform(folder, is_whole=False, schedules=False) as door:
-        uvloop.run(create_pods(door, count))
-    with platform(folder, is_whole=False, is_new=False) as door:
-        wall, cpu = uvloop.run(bound_that_wait(door, count))
-        name = f"scheduler alone: {count:,} pods that wait at its start, start to bound"
-        report.add(name, count / wall, "pods/s", baseline=KUBE_SCHEDULER_PER_S, note=RECORDED)
-        report.add("  pods per CPU-second of the platform", count / cpu, "/cpu-s")
+    with report.folder() as folder:
+        with platform(folder, is_whole=False, schedules=False, nodes=nodes) as door:
+            uvloop.run(create_pods(door, count, made))
+        with platform(folder, is_whole=False, is_new=False) as door:
+            wall, cpu = uvloop.run(bound_that_wait(door, count))
+    name = f"scheduler alone: {count:,} {what} that wait, {nodes:,} nodes"
+    report.add(name, count / wall, "pods/s", baseline=recorded, note=RECORDED)
+    report.add("  pods per CPU-second of the platform", count / cpu, "/cpu-s")
 
 
 def tell_completed(
@@ -345,8 +370,8 @@ def tell_completed(
 
 def run(report: Report) -> None:
     """B1 to B3 end to end: create to durably bound, and whole lives of gangs and jobs, 1,000 nodes, all default plug-ins"""
-    with report.folder() as folder:
-        tell_waiting(report, folder, report.scaled(6_000))
+    for count, nodes, made, what, recorded in WAITING:
+        tell_waiting(report, report.scaled(count), nodes=nodes, made=made, what=what, recorded=recorded)
     with report.folder() as folder, platform(folder, is_whole=False) as door:
         tell_bound(report, door, "scheduler alone", report.scaled(10_000), has_peer=True)
     with report.folder() as folder, platform(folder, is_whole=True) as door:

@@ -67,7 +67,11 @@ class AdmissionRule(Protocol):
         """How it is called in logs and refusals."""
 
     def wants(self, request: AdmissionRequest) -> bool:
-        """Whether this rule has anything to say about the request; cheap, it is asked for every write."""
+        """Whether this rule has anything to say about the request; cheap, it is asked for every write.
+
+        A rule that answers by kind, operation and subresource alone may say so with an attribute `is_by_kind = True`;
+        it is then asked once for each combination.
+        """
 
     def mutate(self, request: AdmissionRequest, reader: Reader) -> Awaitable[None] | None:
         """Change `request.object`, or refuse."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from hekla.api.meta import Document
-from hekla.apiserver.admission import AdmissionRequest, AdmissionRule, User
+from hekla.apiserver.admission import AdmissionRequest, AdmissionRule, Operation, User
 from hekla.apiserver.auth.attributes import AllowAll, Authorizer
 from hekla.apiserver.bodies import decode_document
 from hekla.apiserver.registry import Registry
@@ -22,6 +22,9 @@ NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 CACHED_DOCUMENTS = 1_000
 """Decoded objects of small resources are kept with their bytes; a resource with more objects is decoded each time."""
 
+
+MOST_SCOPES = 1_000
+"""Combinations of kind, operation and subresource for which it is known which rules may want to be asked."""
 
 UIDS_AT_ONCE = 256
 _RANDOM: list[str] = []
@@ -53,6 +56,10 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds")[: -len("+00:00")] + "Z"
 
 
+_Scope = tuple[str, str, bool, Operation, str]
+"""Plural, group, whether it is namespaced; operation, subresource."""
+
+
 @dataclass(eq=False)
 class Backend:
     """The parts behind the handlers."""
@@ -65,6 +72,7 @@ class Backend:
     uids: Callable[[], str] = random_uid
     suffixes: Callable[[], str] = random_suffix
     _second: tuple[datetime | None, str] = (None, "")
+    _candidates: dict[_Scope, list[tuple[AdmissionRule, bool]]] = field(default_factory=dict)
 
     def now(self) -> str:
         """The time as objects carry it."""
@@ -96,12 +104,26 @@ class Backend:
 
     async def mutate(self, request: AdmissionRequest) -> Sequence[AdmissionRule]:
         """Let every rule that wants to change the object; returns the rules that want to see it validated."""
-        wanting = [rule for rule in self.rules if rule.wants(request)]
+        wanting = self._wanting(request)
         for rule in wanting:
             waiting: Awaitable[None] | None = rule.mutate(request, self)
             if waiting is not None:
                 await waiting
         return wanting
+
+    def _wanting(self, request: AdmissionRequest) -> Sequence[AdmissionRule]:
+        # asking all of some twenty rules took 5 us of a bind's 80
+        kind = request.kind
+        scope = (kind.plural, kind.group, kind.is_namespaced, request.operation, request.subresource)
+        candidates = self._candidates.get(scope)
+        if candidates is None:
+            if len(self._candidates) >= MOST_SCOPES:
+                self._candidates.clear()
+            candidates = self._candidates[scope] = [
+                (rule, is_by_kind) for rule in self.rules
+                if not (is_by_kind := getattr(rule, "is_by_kind", False)) or rule.wants(request)
+            ]  # fmt: skip
+        return [rule for rule, is_sure in candidates if is_sure or rule.wants(request)]
 
     async def validate(self, rules: Sequence[AdmissionRule], request: AdmissionRequest) -> None:
         """Let every rule refuse."""

@@ -57,9 +57,10 @@ def concerned(request: AdmissionRequest, reader: Reader, configurations: str) ->
     """The webhooks of all configurations of one kind that want to see this write, by name of configuration."""
     if request.kind.plural in CONFIGURATIONS:
         return []  # no webhook may lock out the change that removes it
-    found = sorted(
-        reader.list(f"{configurations}.admissionregistration.k8s.io"), key=lambda one: str(one["metadata"]["name"])
-    )
+    listed = reader.list(f"{configurations}.admissionregistration.k8s.io")
+    if not listed:
+        return []
+    found = sorted(listed, key=lambda one: str(one["metadata"]["name"]))
     return [
         Webhook(one["metadata"]["name"], spec)
         for one in found

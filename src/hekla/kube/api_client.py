@@ -50,6 +50,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 _WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 _encode = msgspec.json.Encoder().encode
+_is_plain = re.compile(r"[a-zA-Z0-9._-]*").fullmatch
 
 
 class ApiClient:
@@ -167,7 +168,8 @@ class ApiClient:
             "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._send("POST", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}/binding", _encode(binding))
+        path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(pod)}/binding"
+        await self._send("POST", path, _encode(binding))
 
     async def evict(self, namespace: str, pod: str, *, grace_s: int | None = None) -> None:
         """Ask for an eviction once: a budget that says no is an answer, not a reason to try again at once."""
@@ -178,7 +180,7 @@ class ApiClient:
         }
         if grace_s is not None:
             eviction["deleteOptions"] = {"gracePeriodSeconds": grace_s}
-        path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}/eviction"
+        path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(pod)}/eviction"
         await self._send("POST", path, _encode(eviction), retries=0)
 
     async def request(
@@ -384,8 +386,12 @@ class ApiClient:
             log.warning("server warned", method=method, path=path.partition("?")[0], warning=warning)
 
 
+def _quoted(part: str) -> str:
+    return part if _is_plain(part) else quote(part)
+
+
 def _path(kind: Kind, namespace: str, name: str = "", subresource: str = "") -> str:
-    return kind.path(quote(namespace), quote(name), subresource)
+    return kind.path(_quoted(namespace), _quoted(name), subresource)
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:

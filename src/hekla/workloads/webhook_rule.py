@@ -6,6 +6,7 @@ A refusal reads as if the webhook had been called: `admission webhook "validatej
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
 
@@ -31,6 +32,7 @@ class WebhookRule:
     operations: frozenset[Operation]
     change: Change | None = None
     refusal: Refusal | None = None
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Whether the webhook is registered for such a write."""

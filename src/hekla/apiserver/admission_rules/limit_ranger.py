@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
@@ -15,6 +16,7 @@ class LimitRanger:
     """Applies LimitRanges to new pods and claims."""
 
     name: str = "LimitRanger"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """New pods and claims."""

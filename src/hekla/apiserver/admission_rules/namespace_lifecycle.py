@@ -1,6 +1,7 @@
 """Objects are created only in a namespace that exists and is not going; some namespaces never go."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
 from hekla.apiserver.status import StatusError, forbidden, not_found
@@ -13,6 +14,7 @@ class NamespaceLifecycle:
     """Refuses what the life of a namespace forbids."""
 
     name: str = "NamespaceLifecycle"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Creations in a namespace, and deletions of one."""

@@ -1,6 +1,7 @@
 """A node takes no pods before it has said that it is ready."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
 
@@ -12,6 +13,7 @@ class TaintNewNodes:
     """Taints every new node; the node life-cycle controller takes the taint away when the node is ready."""
 
     name: str = "TaintNodesByCondition"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """New nodes."""

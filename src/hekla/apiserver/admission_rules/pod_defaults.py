@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, ClassVar
 
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
@@ -28,6 +28,7 @@ class ServiceAccountRule:
     """Gives a pod its service account and, unless told otherwise, a projected token for it."""
 
     name: str = "ServiceAccount"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """New pods."""
@@ -99,6 +100,7 @@ class PriorityRule:
     """Turns a pod's priority class into a number."""
 
     name: str = "Priority"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """New pods."""
@@ -155,6 +157,7 @@ class DefaultTolerationSeconds:
     """Lets a pod stay five minutes on a node that is not ready or unreachable."""
 
     name: str = "DefaultTolerationSeconds"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """New pods."""

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, ip_address
+from typing import ClassVar
 
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
@@ -25,6 +26,7 @@ class ServiceAddresses:
     dice: random.Random
     name: str = "ServiceAddresses"
     _promised: deque[tuple[str, int | str]] = field(default_factory=lambda: deque(maxlen=PROMISED))
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Services that are written."""

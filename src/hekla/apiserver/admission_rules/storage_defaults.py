@@ -1,6 +1,7 @@
 """A claim that names no storage class gets the cluster's default one; claims and volumes are protected while in use."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
 
@@ -43,6 +44,7 @@ class StorageProtection:
     """Puts the finalizer on claims and volumes that keeps them while a pod uses them."""
 
     name: str = "StorageObjectInUseProtection"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """New claims and volumes."""

@@ -10,6 +10,7 @@ import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import msgspec
 import structlog
@@ -108,6 +109,7 @@ class MutatingWebhooks:
 
     caller: WebhookCaller
     name: str = "MutatingAdmissionWebhook"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Every write; whom it concerns is looked up in `mutate`."""
@@ -153,6 +155,7 @@ class ValidatingWebhooks:
 
     caller: WebhookCaller
     name: str = "ValidatingAdmissionWebhook"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Every write; whom it concerns is looked up in `validate`."""
