@@ -5,7 +5,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -203,6 +203,17 @@ class Cluster:
             self._note(task, 1)
         if task.matched:
             self.tallies.add(task, row)
+
+    def settle_run(self, tasks: Sequence[Task], rows: Sequence[int]) -> None:
+        """The same for many tasks."""
+        if self._readers or self.nodes.arrivals.window_s:
+            for task, row in zip(tasks, rows, strict=True):
+                self.settle(task, row)
+            return
+        for task, row in zip(tasks, rows, strict=True):
+            task.row = row
+            if task.matched:
+                self.tallies.add(task, row)
 
     def displace(self, task: Task) -> None:
         """Take a task off its row again."""

@@ -19,35 +19,13 @@ from hekla.placement.kernels import BLOCK, active
 from hekla.placement.model import Task
 from hekla.placement.score import NEUTRAL
 from hekla.placement.shape import Shape
+from hekla.placement.stream import Profile, Program, Stream
 from hekla.placement.topology.venue import Venue, slots
 
 MOST_PROFILES, MOST_INDEXES = 512, 128
 """How many are kept; the one unused for longest makes room."""
 
 MOST_ROW_SCORES_BYTES = 64 << 20
-
-
-@dataclass(slots=True)
-class Profile:
-    """What a kind of shape may use and likes, amounts aside."""
-
-    version: int
-    ok: BoolArray  # [node]
-    base: FloatArray  # [node]
-    scored: IntArray  # resources whose fullness counts
-    weight: FloatArray  # how much
-    scored_list: list[int]
-    balance: float
-    total_weight: float
-
-
-@dataclass(slots=True)
-class Program:
-    """A profile with the amounts of one shape: what a kernel reads (see `kernels/twin.py`)."""
-
-    profile: Profile
-    adding: FloatArray
-    balance: FloatArray  # [3]
 
 
 @dataclass(slots=True)
@@ -89,6 +67,7 @@ class Placer:
         self._profiles: OrderedDict[object, Profile] = OrderedDict()
         self._indexes: OrderedDict[int, tuple[Shape, Index]] = OrderedDict()
         self._scratch: IdArray = np.zeros(0, np.int32)
+        self.stream = Stream(cluster.nodes, self._program)
 
     def place(self, task: Task, venue: Venue | None = None) -> int:
         """Take the best node for a task, of a venue where one is given; its row, or -1. The caller settles the task."""
@@ -96,7 +75,7 @@ class Placer:
         if self.goes_one_by_one(task):
             return self._place_live(task, venue)
         shape.uses += 1
-        if venue is None and shape.uses == 1 and not self._heeds_domains:
+        if venue is None and shape.uses == 1 and not self.heeds_domains:
             return self._place_once(shape)
         return next(iter(self.place_run(shape, 1, venue)), -1)
 
@@ -109,7 +88,7 @@ class Placer:
 
     def place_run(self, shape: Shape, count: int, venue: Venue | None = None) -> Sequence[int]:
         """Take the best nodes for up to `count` tasks of one shape, one after the other; the rows that were found."""
-        if venue is not None or self._heeds_domains:
+        if venue is not None or self.heeds_domains:
             return self._place_run_near(shape, count, venue)
         nodes, index = self.cluster.nodes, self._index(shape)
         out = np.empty(count, np.int32)
@@ -195,7 +174,7 @@ class Placer:
         assert devices.left[task.devices, row].min() >= 0, f"{task} has a part of a GPU that is not free"
 
     @property
-    def _heeds_domains(self) -> bool:
+    def heeds_domains(self) -> bool:
         """Whether the network has a say about pods that have no wish themselves."""
         return bool(self._near_scorers) and bool(self.cluster.topology.specs)
 
@@ -238,7 +217,7 @@ class Placer:
 
     def _near_program(self, program: Program, shape: Shape, venue: Venue | None) -> Program:
         """A program that also heeds where siblings are, and stays inside the venue."""
-        if venue is None and not self._heeds_domains:
+        if venue is None and not self.heeds_domains:
             return program
         nodes, tree, profile = self.cluster.nodes, self.cluster.topology.tree(), program.profile
         ok, base = profile.ok, profile.base

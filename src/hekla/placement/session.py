@@ -234,6 +234,10 @@ class Session:
             self._note_refusal(job, self.why_not_allocatable(job, tasks[placed]))
         return placed
 
+    def is_hopeless(self, shape: Shape) -> bool:
+        """Whether a pod of this shape found no room in this cycle."""
+        return shape in self._hopeless
+
     def allowance(self, job: Job, task: Task, wanted: int) -> int:
         """How many of `wanted` tasks like this one the job's queue may take."""
         queue = self.cluster.queues[job.spec.queue]
@@ -249,9 +253,12 @@ class Session:
         """Whether a job may fit: it has enough tasks, and something has changed since it last did not."""
         if job.failed_at >= 0 and job.failed_at == self._news_for(job):
             return False
-        refusal = self.why_invalid(job)
-        self._note_refusal(job, refusal)
-        return refusal is None
+        for plugin in self._valid:
+            refusal = plugin.why_invalid(self, job)
+            if refusal is not None:
+                self._note_refusal(job, refusal)
+                return False
+        return True
 
     def why_not_allocatable(self, job: Job, task: Task) -> Refusal | None:
         """Why a job's queue may not take what a task asks for; None if it may."""
@@ -310,6 +317,9 @@ class Session:
             self.failures[job.uid] = replace(failure, placements=placements)
         job.minds_queue = job.uid in self.refusals
         job.minds_others = any(task.carriers or not task.shape.constraints.is_local for task in job.pending())
+
+    def let_rest(self, job: Job) -> None:
+        """Do not try a job again until there is news for it; what it tried itself must have been taken back."""
         job.failed_at = self._news_for(job)
 
     def turn_away(self, queue: Queue, jobs: Iterable[Job]) -> None:
@@ -322,8 +332,10 @@ class Session:
 
     def jobs_waiting(self) -> Iterator[Job]:
         """Jobs that are in, in an open queue, and have tasks that wait for nodes."""
+        is_open = {name for name, queue in self.cluster.queues.items() if queue.is_open}
+        outside = JobPhase.PENDING
         for job in list(self.cluster.lines.for_nodes.values()):
-            if not job.is_held and job.phase is not JobPhase.PENDING and self.is_admitted_to_queue(job):
+            if job.spec.queue in is_open and job.phase is not outside and not job.is_held:
                 yield job
 
     def is_admitted_to_queue(self, job: Job) -> bool:

@@ -82,6 +82,7 @@ class Statement:
         self._cluster = cluster
         self._placer = placer
         self._now = now
+        self._tallies_at = cluster.tallies.changes
         self._placed: list[Task] = []
         """The tasks placed or promised a place so far."""
 
@@ -203,8 +204,9 @@ class Statement:
         return len(self._changes)
 
     def discard(self) -> None:
-        """Take everything back, last first."""
+        """Take everything back, last first; it is no news then that others came and went."""
         self.back_to_savepoint(0)
+        self._cluster.tallies.changes = self._tallies_at
 
     def back_to(self, length: int) -> None:
         """Take back everything since so many tasks were placed."""

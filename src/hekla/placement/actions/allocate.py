@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 from hekla.placement.action import action
 from hekla.placement.filling import fill_places
+from hekla.placement.lookahead import Lookahead
 from hekla.placement.model import Job
 from hekla.placement.promises import keep_promises, promise_future
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
-from hekla.placement.topology.gang import place_close
 from hekla.placement.strict_order import StrictOrder
+from hekla.placement.topology.gang import place_close
 from hekla.placement.turns import Turns
 
 
@@ -24,8 +25,12 @@ def allocate(session: Session) -> Iterator[Decision]:
     order = StrictOrder(session)
     worth_it = order.admitted(job for job in session.jobs_waiting() if session.is_worth_a_try(job))
     turns = Turns(session, worth_it, heeds_shares=True)
+    ahead = Lookahead(session, turns)
     for job in turns:
         if order.holds_back(job):
+            continue
+        if binds := ahead.place(job):
+            yield from binds
             continue
         with session.statement() as statement:
             place_tasks(statement, session, job)
@@ -36,6 +41,8 @@ def allocate(session: Session) -> Iterator[Decision]:
                 yield from statement.commit()
             else:
                 session.remember_failure(job, statement.placed)
+                statement.discard()
+                session.let_rest(job)
                 order.block(job)
 
 

@@ -41,6 +41,9 @@ class Kernels(Protocol):
     def gradients(self, *args: Any) -> None:
         """By how much a pod would fragment the GPUs of each node."""
 
+    def place_stream(self, *args: Any) -> tuple[int, int, int]:
+        """Place items of many classes in turn, each whole or not at all, up to the first that does not fit."""
+
 
 _active = cast(Kernels, twin)
 

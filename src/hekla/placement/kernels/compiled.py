@@ -288,3 +288,127 @@ def place_run(
         _index_block(quantised, rank, keys, block, height)
         out[placed] = row
     return out.shape[0]
+
+
+@numba.njit(inline="always")
+def _rescored(quantised, rank, keys, row, fresh, height):
+    """Give a row another score, and look for its block's best key only if that may have changed.
+
+    A pod that goes where the last one went, the usual case where nodes are packed, costs no pass over the block.
+    """
+    block = row // BLOCK
+    before = (np.int64(quantised[row]) << 32) | np.int64(rank[row])
+    after = (np.int64(fresh) << 32) | np.int64(rank[row])
+    quantised[row] = fresh
+    if after >= keys[block]:
+        keys[block] = after
+    elif before == keys[block]:
+        _index_block(quantised, rank, keys, block, height)
+
+
+@numba.njit(inline="always")
+def _top(quantised, rank, keys, height):
+    """The row with the best key, or -1."""
+    key, at = np.int64(-1) << 32, 0
+    for block in range((height + BLOCK - 1) // BLOCK):
+        key = max(key, keys[block])
+    row = np.int64(-1)
+    if key >= 0:
+        while keys[at] != key:
+            at += 1
+        row = np.int64(at * BLOCK)
+        while (np.int64(quantised[row]) << 32) | np.int64(rank[row]) != key:
+            row += 1
+    return row
+
+
+_CLASSES = (
+    boolean[:, ::1], float32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1],
+    int64[::1], int64[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],
+)  # fmt: skip
+_STREAM = (
+    int64, int32[::1], int64[::1], int32[:, ::1], int64[:, ::1], int64[::1],
+    int32[::1], int64, int64[::1], int64[::1], int32[::1], int32[::1],
+)  # fmt: skip
+_TRIPLE = numba.types.UniTuple(int64, 3)  # type: ignore[no-untyped-call]
+_ROW_COST = 16
+"""Scoring a row by itself costs as much as so many in a pass over all."""
+
+
+@numba.njit([_TRIPLE(*_AMOUNTS, *_CLASSES, *_STREAM)], cache=True)
+def place_stream(
+    allocatable,
+    used,
+    idle,
+    share,
+    inverse,
+    ok,
+    base,
+    profile,
+    needs,
+    need,
+    amount,
+    scoreds,
+    scored,
+    weight,
+    adding,
+    balance,
+    height,
+    rank,
+    slot,
+    quantised,
+    keys,
+    position,
+    log,
+    length,
+    klass,
+    count,
+    scratch,
+    out,
+):
+    """See `twin.place_stream`."""
+    placed, no_keys = 0, np.empty(0, np.int64)
+    for item in range(klass.shape[0]):
+        kind, wanted, found = klass[item], count[item], 0
+        may, start, even, at = ok[profile[kind]], base[profile[kind]], balance[kind], slot[kind]
+        wants, least = need[kind, : needs[kind]], amount[kind, : needs[kind]]
+        likes, much = scored[kind, : scoreds[kind]], weight[kind, : scoreds[kind]]
+        more = adding[kind, : scoreds[kind]]
+        told, best_keys = (quantised[at], keys[at]) if at >= 0 else (scratch, no_keys)
+        if at >= 0 and position[at] >= 0 and (length - position[at]) * _ROW_COST < height:
+            for change in range(position[at], length):
+                row = np.int64(log[change])
+                if change + 1 < length and log[change + 1] == row:
+                    continue  # scored when its last change comes up
+                fresh = _score_row(idle, share, inverse, may, start, wants, least, likes, much, more, even, row)
+                if fresh != told[row]:
+                    _rescored(told, rank, best_keys, row, fresh, height)
+        else:
+            _score_all(idle, share, inverse, may, start, wants, least, likes, much, more, even, height, told)
+            for block in range((height + BLOCK - 1) // BLOCK if at >= 0 else 0):
+                _index_block(told, rank, best_keys, block, height)
+        while found < wanted:
+            row = _top(told, rank, best_keys, height) if at >= 0 else _best(told, rank, height)
+            if row < 0:
+                break
+            _take(allocatable, used, idle, share, wants, least, row, 1)
+            fresh = _score_row(idle, share, inverse, may, start, wants, least, likes, much, more, even, row)
+            if at >= 0:
+                _rescored(told, rank, best_keys, row, fresh, height)
+            else:
+                told[row] = fresh
+            log[length + found] = row
+            out[placed + found] = row
+            found += 1
+        length += found
+        if at >= 0:
+            position[at] = length
+        if found < wanted:
+            for last in range(found - 1, -1, -1):
+                row = np.int64(out[placed + last])
+                _take(allocatable, used, idle, share, wants, least, row, -1)
+                log[length] = row
+                length += 1
+            return item, placed, length
+        placed += found
+    return klass.shape[0], placed, length

@@ -121,6 +121,53 @@ def place_run(
     return len(out)
 
 
+def place_stream(
+    allocatable: Array, used: Array, idle: Array, share: Array, inverse: Array,
+    ok: Array, base: Array, profile: Array, needs: Array, need: Array, amount: Array,
+    scoreds: Array, scored: Array, weight: Array, adding: Array, balance: Array,
+    height: int, rank: Array, slot: Array, quantised: Array, keys: Array, position: Array,
+    log: Array, length: int, klass: Array, count: Array, scratch: Array, out: Array,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Place items one after the other, each a number of equal pods of one class, all of them or none.
+
+    Programs are by class: `ok` and `base` are [profile, node] and `profile` names the row of a class; the rest is
+    [class, k], of which the first `needs` and `scoreds` count. A class whose `slot` is not -1 has an index: row `slot`
+    of the pools `quantised` [slot, node] and `keys` [slot, block], right up to `position` [slot] of the log, -1 for
+    not at all. Item i asks for `count[i]` pods of class `klass[i]`; rows go to `out` in order and to the log.
+
+    Stops before the first item that does not fit. (items placed, pods placed, length of the log)
+    """
+    amounts, done, placed = (allocatable, used, idle, share, inverse), 0, 0
+    for kind, wanted in zip(klass.tolist(), count.tolist(), strict=True):
+        k, c, at = int(needs[kind]), int(scoreds[kind]), int(slot[kind])
+        program: tuple[Any, ...] = (
+            ok[profile[kind]], base[profile[kind]], need[kind, :k], amount[kind, :k],
+            scored[kind, :c], weight[kind, :c], adding[kind, :c], balance[kind],
+        )  # fmt: skip
+        index: tuple[Any, ...] = (quantised[at], rank, keys[at])
+        if at < 0:
+            index = scratch, rank, np.empty(keys.shape[1], np.int64)
+        given: tuple[Any, ...] = (*amounts, *program, height, *index)
+        if at >= 0 and position[at] >= 0:
+            changes: tuple[Any, ...] = (log, int(position[at]), length)
+            repair(*given, *changes)
+        else:
+            build(*given)
+        rows = out[placed : placed + wanted]
+        found = place_run(*(*given, rows))
+        log[length : length + found] = rows[:found]
+        length += found
+        if at >= 0:
+            position[at] = length
+        if found < wanted:
+            for row in rows[:found][::-1].tolist():
+                take(*amounts, program[2], program[3], row, -1)
+            log[length : length + found] = rows[:found][::-1]
+            return done, placed, length + found
+        done, placed = done + 1, placed + wanted
+    return done, placed, length
+
+
 def _scores(idle: Array, share: Array, inverse: Array, program: tuple[Array, ...], rows: Any) -> Array:
     """The rounded scores of some rows."""
     ok, base, need, amount, scored, weight, adding, balance = program

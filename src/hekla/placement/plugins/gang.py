@@ -21,12 +21,18 @@ _AHEAD = frozenset({*READY_STATUSES, TaskStatus.PIPELINED})
 class Gang:
     """Holds jobs together."""
 
+    starts_whole_jobs = True
+    """Asked by `lookahead.py`: a job that may be tried, and has a node for each of its tasks, is ready."""
+
     def job_key(self, session: Session, job: Job) -> Key:
         """Jobs that are not ready yet go before those that only grow."""
         return (self.is_ready(session, job),)
 
     def why_invalid(self, session: Session, job: Job) -> Refusal | None:
         """A job with fewer pods than it must start with is not tried."""
+        there = job.valid_count
+        if there >= job.spec.min_available and not job.spec.role_minimums and not job.spec.subgroups:
+            return None
         for role, least in _role_minimums(job):
             there = _in_role(job, role, VALID_STATUSES)
             if there < least:

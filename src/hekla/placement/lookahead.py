@@ -1,0 +1,204 @@
+# mypy: disable-error-code="type-abstract"
+# Extension points are Protocols, and asking who implements one passes the Protocol itself.
+"""Decide many jobs in one pass over the nodes, where what goes before cannot change whose turn it is after.
+
+A job that starts whole, of equal pods that nothing but amounts and node facts concern, takes what it asks for or
+nothing. So while such jobs follow one another, the turns are given out as if each took what it asks for, all are
+placed by one call of a kernel, and if one does not fit after all, the turns from there on are taken back. What comes
+out is what placing them one by one gives, at a fraction of its cost (`tests/properties/test_lookahead.py`).
+
+Whatever else waits, `actions/allocate.py` places one job at a time.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from hekla.placement.constraint import NO_CONSTRAINTS
+from hekla.placement.framework import Ready
+from hekla.placement.model import Job, Task, TaskSpec, TaskStatus
+from hekla.placement.session import Session
+from hekla.placement.shape import Shape
+from hekla.placement.statement import Bind
+from hekla.placement.turns import Turns
+
+MOST_JOBS, MOST_PODS = 1024, 8192
+"""How many are decided in one call, so that a slice of a cycle stays short."""
+
+MOST_ROWS = 2_000_000
+"""How many rows may be scored in one call for shapes that were not seen before: about 5 ms."""
+
+_FIRST_JOBS = 4
+
+Item = tuple[Job, Sequence[Task]]
+
+
+class Lookahead:
+    """Places the jobs that follow one another in a line of turns."""
+
+    def __init__(self, session: Session, turns: Turns) -> None:
+        self._session = session
+        self._cluster = session.cluster
+        self._turns = turns
+        self._placer = session.policy.placer
+        deciders = session.policy.asked(Ready)
+        self._is_on = (
+            bool(deciders)
+            and not self._placer.heeds_domains
+            and all(getattr(plugin, "starts_whole_jobs", False) for plugin in deciders)
+        )
+        self._strict = session.strict_queues
+        """Queues in which a job may have to wait because of one that did not fit."""
+
+        self._is_free = turns.is_one_queue
+        """Whether what jobs take need not be told after each of them: there is one queue, and it is far from its share."""
+
+        self._most = _FIRST_JOBS
+        """How many jobs are looked at together: twice as many after each success, none after a failure."""
+
+        self._plain: dict[Shape, bool] = {}
+        """Shapes that amounts and node facts alone concern, and that may find room; known while jobs follow one another."""
+
+    def place(self, first: Job) -> list[Bind]:
+        """Place a job whose turn it is and those that follow; nothing if it has to be placed by itself."""
+        if not self._is_on:
+            return []
+        if not self._most:  # it did not fit among others
+            self._most = _FIRST_JOBS
+            return []
+        tasks = self._whole(first)
+        binds = self._place((first, tasks)) if tasks else []
+        if not binds:
+            self._plain.clear()
+        return binds
+
+    def _place(self, first: Item) -> list[Bind]:
+        items = self._gathered(first)
+        if self._is_free and not self._posted_all(items):
+            self._turns.give_back(len(items) - 1)
+            self._is_free = False
+            items = self._gathered(first)
+        if not items:
+            return []
+        rows, placed = self._placer.stream.take(
+            [tasks[0].shape for _, tasks in items], [len(tasks) for _, tasks in items]
+        )
+        self._most = min(2 * self._most, MOST_JOBS) if placed == len(items) else 0 if placed else _FIRST_JOBS
+        # The first has had its turn: where it does not fit, placing it by itself finds out why.
+        self._turns.give_back(len(items) - max(placed, 1))
+        self._unpost(items[placed:])
+        return self._settled(items[:placed], rows)
+
+    # Looking ahead
+
+    def _gathered(self, first: Item) -> list[Item]:
+        """A job and those that follow it, as far as their turns can be told; none if it may not take what it asks for."""
+        if not self._is_free and not self._posted(first):
+            return []
+        items, pods, unseen = [first], len(first[1]), set[Shape]()
+        most_unseen, turns = max(1, MOST_ROWS // max(self._cluster.nodes.height, 1)), self._turns
+        following = turns.rest_of_queue() if self._is_free else iter(turns.next_ahead, None)
+        for job in following if self._most > 1 else ():
+            tasks = self._whole(job)
+            if tasks is None or not (self._is_free or self._posted((job, tasks))):
+                turns.give_back(1)
+                break
+            items.append((job, tasks))
+            pods += len(tasks)
+            if not tasks[0].shape.uses:
+                unseen.add(tasks[0].shape)
+                if len(unseen) >= most_unseen:
+                    break
+            if len(items) >= self._most or pods >= MOST_PODS:
+                break
+        return items
+
+    def _whole(self, job: Job) -> Sequence[Task] | None:
+        """The tasks of a job that starts whole: all wait, are equal, and are as many as it needs to start."""
+        spec, tasks = job.spec, job.tasks
+        number = len(tasks)
+        if number != (spec.min_available or 1) or job.statuses[0] != number or number > MOST_PODS:
+            return None
+        if spec.subgroups or spec.closeness is not None or spec.queue in self._strict:
+            return None
+        first: Task
+        first, *others = tasks.values()
+        is_plain = self._plain.get(first.shape)
+        if is_plain is None:
+            is_plain = self._plain[first.shape] = self._is_plain(first)
+        if not is_plain or first.carriers or first.spec.is_gated:
+            return None
+        if not others:
+            return (first,)
+        for task in others:
+            is_equal = task.shape is first.shape and task.role_counts is first.role_counts
+            if not is_equal or task.carriers or task.spec.is_gated:
+                return None
+        return self._session.in_task_order(tasks.values())
+
+    def _is_plain(self, task: Task) -> bool:
+        return not (
+            task.shape.is_best_effort or self._placer.goes_one_by_one(task) or self._session.is_hopeless(task.shape)
+        )
+
+    def _posted(self, item: Item) -> bool:
+        """Count what a job asks for as taken, if its queue may take it: whose turn is next may depend on it."""
+        job, tasks = item
+        if self._session.allowance(job, tasks[0], len(tasks)) < len(tasks):
+            return False
+        job.move_run(tasks, TaskStatus.BINDING)
+        return True
+
+    def _posted_all(self, items: Sequence[Item]) -> bool:
+        """The same for many jobs of one queue together, if it would still be short of its share with all of them.
+
+        Whether a queue may take more depends on what it holds, and holding more never makes a yes of a no: so if the
+        sum may be taken, each part may.
+        """
+        job = items[0][0]
+        queue, sums = self._cluster.queues[job.spec.queue], _sum(items)
+        if self._session.allowance(job, self._like(sums, job), 1) < 1:
+            return False
+        self._cluster.ledger.post(queue.name, sums, 1)
+        if self._session.is_overused(queue):
+            self._cluster.ledger.post(queue.name, sums, -1)
+            return False
+        return True
+
+    def _like(self, request: dict[str, int], job: Job) -> Task:
+        """A task that asks for so much."""
+        resources, amounts = self._cluster.nodes.vector(request)
+        shape = Shape(NO_CONSTRAINTS, request, resources, amounts, {}, (NO_CONSTRAINTS, ()))
+        task = Task(TaskSpec(uid="", name=job.spec.name, namespace=job.spec.namespace, request=request), shape)
+        task.job = job
+        return task
+
+    # What came of it
+
+    def _unpost(self, items: Sequence[Item]) -> None:
+        if not items:
+            return
+        if self._is_free:
+            self._cluster.ledger.post(items[0][0].spec.queue, _sum(items), -1)
+            return
+        for job, tasks in reversed(items):
+            job.move_run(tasks, TaskStatus.PENDING)
+
+    def _settled(self, items: Sequence[Item], rows: Sequence[int]) -> list[Bind]:
+        if self._is_free:
+            for job, tasks in items:
+                job.bind_all(tasks)
+        names, placed = self._cluster.nodes.names, [task for _, tasks in items for task in tasks]
+        self._cluster.settle_run(placed, rows)
+        return [Bind(task, row, names[row]) for task, row in zip(placed, rows, strict=True)]
+
+
+def _sum(items: Iterable[Item]) -> dict[str, int]:
+    """What jobs ask for together."""
+    numbers: dict[Shape, int] = {}
+    for _, tasks in items:
+        shape = tasks[0].shape
+        numbers[shape] = numbers.get(shape, 0) + len(tasks)
+    sums: dict[str, int] = {}
+    for shape, number in numbers.items():
+        for name, amount in shape.request.items():
+            sums[name] = sums.get(name, 0) + amount * number
+    return sums

@@ -1,0 +1,150 @@
+"""Deciding many jobs in one pass gives what deciding them one by one gives, whatever the world."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.placement import kernels, lookahead
+from hekla.placement.constraint import Constraints, Operator, PodSelector, PodTerm, Requirement, Toleration
+from hekla.placement.kernels import twin
+from hekla.placement.lookahead import Lookahead
+from hekla.placement.registry import action_named
+from hekla.placement.session import Session
+from hekla.placement.turns import Turns
+from hekla.testing.cluster import World, check
+
+PODS = PodSelector((Requirement("app", Operator.IN, ("a",)),), frozenset({"default"}))
+CONSTRAINTS = (
+    *(Constraints(),) * 5,
+    Constraints(selector=(("zone", "a"),)),
+    Constraints(tolerations=(Toleration("dedicated", "Exists"),)),
+    Constraints(anti_affinity=(PodTerm("host", PODS),)),
+)
+PLUGINS = (
+    (("priority", "gang"), ("predicates", "nodeorder", "binpack")),
+    (("priority", "gang", "conformance"), ("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack")),
+    (("gang", "sla"), ("drf", "predicates", "capacity", "nodeorder")),
+    (("priority",), ("predicates", "binpack")),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    plugins: int
+    nodes: tuple[tuple[int, int, str], ...]
+    queues: tuple[tuple[int, int], ...]  # weight, most cpus
+    jobs: tuple[tuple[int, int, int, int, int, int, Constraints, bool], ...]
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    whole = st.integers(0, 3)
+    nodes = st.tuples(st.integers(1, 6), st.integers(2, 12), st.sampled_from("ab"))
+    job = st.tuples(
+        st.integers(1, 3), whole, whole, st.integers(0, 2), st.integers(0, 3), st.integers(0, 2),
+        st.sampled_from(CONSTRAINTS), st.integers(0, 9).map(lambda dice: dice == 0),
+    )  # fmt: skip
+    return Plan(
+        draw(st.integers(0, len(PLUGINS) - 1)),
+        tuple(draw(st.lists(nodes, min_size=1, max_size=6))),
+        tuple(draw(st.lists(st.tuples(st.integers(1, 3), st.integers(2, 12)), min_size=1, max_size=3))),
+        tuple(draw(st.lists(job, min_size=1, max_size=30))),
+    )
+
+
+def build(plan: Plan) -> World:
+    world = World(plugins=PLUGINS[plan.plugins])
+    for number, (cpu, memory, zone) in enumerate(plan.nodes):
+        world.node(f"n{number}", cpu=cpu, memory=memory, labels={"host": f"n{number}", "zone": zone}, pods=6)
+    for number, (weight, most) in enumerate(plan.queues):
+        world.queue(f"q{number}", weight=weight, capability={"cpu": most * 1000} if most < 8 else {})
+    for number, (tasks, least, cpu, memory, priority, queue, constraints, is_gated) in enumerate(plan.jobs):
+        world.job(
+            f"j{number}", tasks=tasks, min_available=tasks if least else min(least, tasks), constraints=constraints,
+            labels={"app": "a"}, is_gated=is_gated, cpu=cpu, memory=memory,
+            more={"priority": priority, "queue": f"q{queue % len(plan.queues)}"},
+        )  # fmt: skip
+    return world
+
+
+def outcome(world: World) -> list[object]:
+    """Every decision, reason and total of two cycles."""
+    told: list[object] = []
+    for _ in range(2):
+        session = Session(world.policy)
+        for name in ("enqueue", "allocate", "backfill"):
+            told += [(bind.task.uid, bind.node) for bind in action_named(name)(session)]
+        told += [(uid, failure.explanation, failure.placements) for uid, failure in sorted(session.failures.items())]
+        told += [sorted(session.refusals.items())]
+        check(world.cluster)
+    cluster = world.cluster
+    told += [cluster.nodes.used.tobytes(), cluster.nodes.share.tobytes()]
+    told += [(job.uid, job.statuses, job.ready_count, +Counter(job.holding)) for job in cluster.jobs.values()]
+    return told
+
+
+@pytest.fixture(autouse=True, params=["plain", "compiled"])
+def form(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "compiled" and not kernels.use_compiled():
+        pytest.skip("numba is not installed")
+    yield
+    kernels.use(twin)
+
+
+@given(plans())
+@settings(max_examples=100, deadline=None)
+def test_jobs_placed_together_go_where_they_go_one_by_one(plan: Plan) -> None:
+    together = outcome(build(plan))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lookahead, "place", lambda self, job: [])
+        one_by_one = outcome(build(plan))
+    assert together == one_by_one
+
+
+@given(plans(), st.integers(1, 5), st.integers(0, 5))
+@settings(max_examples=80, deadline=None)
+def test_turns_that_are_given_back_come_again_in_the_same_order(plan: Plan, taken: int, returned: int) -> None:
+    def turns() -> Turns:
+        world = build(plan)
+        return Turns(Session(world.policy), world.cluster.jobs.values(), heeds_shares=True)
+
+    plain, tried = turns(), turns()
+    expected = [job.uid for job in plain]
+    found = [job.uid for job in (tried.next(),) if job is not None]
+    found += [job.uid for _ in range(taken - 1) if (job := tried.next_ahead()) is not None]
+    kept = max(0, len(found) - returned)
+    tried.give_back(len(found) - kept)
+    found = found[:kept]
+    while (job := tried.next()) is not None:
+        found.append(job.uid)
+    assert found == expected
+
+
+@given(plans(), st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_every_slice_of_a_cycle_gets_on(plan: Plan, turns: int) -> None:
+    world = build(plan)
+    # A job that minds where others are is tried again after each of them.
+    for _ in range((len(world.cluster.tasks) + 1) * (len(world.cluster.jobs) + 1)):
+        left = iter(range(turns))
+        session = Session(world.policy, has_time=lambda left=left: next(left, None) is not None)
+        for _ in action_named("allocate")(session):
+            pass
+        if not session.is_cut_short:
+            return
+    raise AssertionError("there are more slices than turns")
+
+
+def test_many_jobs_of_few_shapes_take_few_calls_of_a_kernel() -> None:
+    world = World(plugins=PLUGINS[1])
+    for number in range(40):
+        world.node(f"n{number}", cpu=64, memory=256)
+    for number in range(2000):
+        world.job(f"j{number}", cpu=1, memory=0.1 * (1 + number % 4))
+    world.schedule()
+    assert sum(1 for task in world.cluster.tasks.values() if task.row >= 0) == 2000
+    assert world.policy.placer.stream.calls <= 2000 / lookahead.MOST_JOBS + 10
