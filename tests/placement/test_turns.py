@@ -1,4 +1,10 @@
-from hekla.placement.model import JobPhase
+from collections.abc import Iterable
+
+import pytest
+
+from hekla.placement.model import JobPhase, Task
+from hekla.placement.registry import action_named
+from hekla.placement.session import Session
 from hekla.testing.cluster import World
 
 
@@ -30,6 +36,31 @@ def test_a_cycle_that_runs_out_of_time_goes_on_where_it_stopped() -> None:
         cycles += 1
     assert bound == [f"j{number}-0" for number in range(10)]
     assert cycles == 4
+
+
+def test_many_tasks_that_start_one_by_one_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sorted_tasks = 0
+    in_task_order = Session.in_task_order
+
+    def counted(self: Session, tasks: Iterable[Task]) -> list[Task]:
+        nonlocal sorted_tasks
+        found = in_task_order(self, tasks)
+        sorted_tasks += len(found)
+        return found
+
+    monkeypatch.setattr(Session, "in_task_order", counted)
+    world = World()
+    world.node("n1", cpu=150, pods=200)
+    world.job("many", tasks=1000, min_available=1, cpu=1)
+    for _ in range(3):
+        left = iter(range(40))
+        session = Session(world.policy, has_time=lambda left=left: next(left, None) is not None)
+        for _ in action_named("allocate")(session):
+            pass
+    placed = [task.spec.name for task in world.cluster.tasks.values() if task.row >= 0]
+    assert placed == [f"many-{number}" for number in range(120)]
+    # Once at first; turns of few tasks, and a task that comes back, would sort them anew.
+    assert sorted_tasks == 1000
 
 
 def test_jobs_that_do_not_fit_are_not_tried_again_without_news() -> None:

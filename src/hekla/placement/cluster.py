@@ -161,6 +161,8 @@ class Cluster:
         if task is None:
             task = self._new_task(spec, job)
         before, task.spec = task.spec, spec
+        if (before.is_gated, before.priority) != (spec.is_gated, spec.priority):
+            job.in_order = None
         if before.is_gated and not spec.is_gated:
             job.failed_at = -1
         self._follow(task, spec)

@@ -1,15 +1,22 @@
+# mypy: disable-error-code="type-abstract"
+# Extension points are Protocols, and asking who implements one passes the Protocol itself.
 """Fill a job's places: its tasks one run of equal ones after the other, until it is ready.
 
 Used by `actions/allocate.py` for the cluster as a whole, and by `topology/gang.py` for one domain after the other.
 """
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, islice
 
-from hekla.placement.model import Job, Task
+from hekla.placement.framework import TaskOrder
+from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.session import Session
 from hekla.placement.statement import Statement
 from hekla.placement.topology.venue import Venue
+
+
+MANY = 64
+"""So many waiting tasks of a job are worth keeping in order."""
 
 
 def fill_places(statement: Statement, session: Session, job: Job, venue: Venue | None = None) -> None:
@@ -40,10 +47,28 @@ def place_run(statement: Statement, session: Session, job: Job, run: list[Task],
 
 
 def equal_tasks(session: Session, job: Job) -> Iterator[list[Task]]:
-    """The job's waiting tasks in order, cut into runs that can be decided together."""
-    waiting = session.in_task_order(task for task in job.pending() if not task.is_best_effort)
-    if len(waiting) == 1:
-        yield waiting
-        return
+    """The job's waiting tasks in order, cut into runs that can be decided together; of one that only grows, one task."""
+    waiting = _in_order(session, job)
+    most = 1 if session.is_ready(job) else None
     for _, run in groupby(waiting, key=lambda task: (task.shape, task.spec.role, task.carriers)):
-        yield list(run)
+        yield list(islice(run, most))
+
+
+def _in_order(session: Session, job: Job) -> Iterator[Task]:
+    """The tasks that wait and ask for something. The order of many is kept: a million that start one by one are
+    sorted once, not once per turn."""
+    if job.statuses[TaskStatus.PENDING] < MANY or not _keeps_order(session):
+        yield from session.in_task_order(task for task in job.pending() if not task.is_best_effort)
+        return
+    if job.in_order is None:
+        job.in_order = session.in_task_order(task for task in job.pending() if not task.is_best_effort)[::-1]
+    line = job.in_order
+    while line and line[-1].status is not TaskStatus.PENDING:
+        line.pop()
+    for task in reversed(line):
+        if task.status is TaskStatus.PENDING:
+            yield task
+
+
+def _keeps_order(session: Session) -> bool:
+    return all(getattr(plugin, "keeps_task_order", False) for plugin in session.policy.asked(TaskOrder))

@@ -287,7 +287,8 @@ class Job:
     """Pods that belong together, and how many of them must start together."""
 
     __slots__ = (
-        "_accounts", "_phase", "barred_at", "failed_at", "held", "is_held", "key", "lines", "minds_others", "minds_queue",
+        "_accounts", "_phase", "barred_at", "failed_at", "held", "in_order", "is_held", "key", "lines", "minds_others",
+        "minds_queue",
         "pending_best_effort", "ready_count", "roles", "spec", "statuses", "tasks", "uid",
     )  # fmt: skip
 
@@ -301,6 +302,9 @@ class Job:
         """What the placed tasks of a group hold, by resource; see `holding` for lone pods too."""
 
         self.tasks: dict[str, Task] = {}
+        self.in_order: list[Task] | None = None
+        """Tasks that wait, the next one last, where somebody keeps the order (`filling.py`); None when one has come."""
+
         self.statuses = [0] * len(TaskStatus)
         """How many tasks are in each status."""
 
@@ -366,7 +370,7 @@ class Job:
     def remove(self, task: Task) -> None:
         """Let a task go."""
         del self.tasks[task.uid]
-        task.job = None
+        task.job = self.in_order = None
         self._count(task, task.status, -1)
         self._post(task, -_ASKS[task.status], -_HOLDS[task.status])
 
@@ -506,6 +510,8 @@ class Job:
         self.statuses[status] += change
         task.role_counts[status] += change
         if status is TaskStatus.PENDING:
+            if change > 0:
+                self.in_order = None
             if task.shape.is_best_effort:
                 self.pending_best_effort += change
             if 0 < self.statuses[status] == change:  # the first to come

@@ -17,6 +17,9 @@ class Priority:
         """The job's priority, from its PodGroup."""
         return (-job.spec.priority,)
 
+    keeps_task_order = True
+    """Asked by `filling.py`: a task's key changes with its spec alone."""
+
     def task_key(self, session: Session, task: Task) -> Key:
         """The pod's own priority."""
         return (-task.spec.priority,)
