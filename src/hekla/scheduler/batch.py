@@ -37,6 +37,7 @@ from hekla.scheduler.configuration import Configuration
 from hekla.scheduler.decisions import decisions_of
 from hekla.scheduler.engine_state import saved
 from hekla.scheduler.evictor import Evictor
+from hekla.scheduler.extender_calls import ExtenderCalls
 from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.queue_status import PAUSE_S, queue_commands
 from hekla.scheduler.reload import LiveConfiguration
@@ -96,6 +97,7 @@ class BatchScheduler:
             self.settings.configuration, file=self.settings.configuration_file, on_change=self._reconfigure,
             record=self._events.record,
         )  # fmt: skip
+        self._extenders = ExtenderCalls()
         self._put_to_work(self._live.current)
         self._queues_told = -1
         self._tells_queues = False
@@ -130,6 +132,7 @@ class BatchScheduler:
             finally:
                 await self._binder.close()
                 await self._evictor.close()
+                self._extenders.close()
 
     async def idle(self) -> None:
         """Wait until nothing is to be decided, bound or written at this moment."""
@@ -180,6 +183,7 @@ class BatchScheduler:
 
     def _put_to_work(self, configuration: Configuration) -> None:
         """Decide by a configuration from the next cycle on."""
+        self._extenders.connect(configuration.tiers)
         self.policy = Policy(self.cluster, configuration.tiers, configuration.arguments)
         self.policy.actions = configuration.actions
         # found once: finding one looks through the plug-in folders, 3 % of a busy scheduler's time
@@ -256,6 +260,7 @@ class BatchScheduler:
             action_begun_s = elapsed_s()
             self._carry_out(action(session), session)
             metrics.on_action(name, elapsed_s() - action_begun_s)
+        self._extenders.end_session(self.cluster.nodes)
         touched, self.feed.dirty = self.feed.dirty, set()
         touched |= session.failures.keys() | session.refusals.keys() | {job.uid for job in session.admitted}
         metrics.on_cycle(session, elapsed_s() - begun_s)
@@ -286,6 +291,8 @@ class BatchScheduler:
                 assert job is not None
                 if self._heard is not None:
                     self._heard.append(decision)
+                if isinstance(decision, Bind | Evict):
+                    self._extenders.decided(self.cluster.nodes, decision)
                 if isinstance(decision, Bind):
                     self.metrics.on_decided(decision.task, session.now)
                     self._binder.submit(decision)

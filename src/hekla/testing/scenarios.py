@@ -16,7 +16,7 @@ Queues may have `weight`, `priority`, `parent`, `open`, `reclaimable`, and amoun
 `capability`.
 
 Nodes may have been measured: `usage: {n1: {cpu: 80, memory: 20, at: 60}}`, in percent. Time is told in seconds, or by
-the hour of the first day (`now: "14:30"`). Jobs and tasks may have `annotations`.
+the hour of the first day (`now: "14:30"`). Jobs and tasks may have `annotations`. `answers` are an extender's, by verb.
 
 Of evictions a story tells who runs already (`at: n1`, or a node per task), what pods lose (`startedAt`, `checkpointedAt`),
 what protects them (`minRun`, `cooldown`, `budgets`), and expects `evicted` (the reason by pod) and `promised` (the node by
@@ -26,6 +26,7 @@ A story with several cycles has `steps`, each with what changes (`nodes`, `jobs`
 what is expected after its cycle. `pytest --rewrite` writes down what happens as what is expected.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -58,6 +59,7 @@ from hekla.placement.model import (
     TaskSpec,
     TaskStatus,
 )
+from hekla.placement.plugins.extender import Address, Answers, Extender, SilenceError
 from hekla.placement.topology.topology import DomainSpec
 from hekla.placement.topology.wish import Closeness
 from hekla.placement.usage import NodeUsage
@@ -65,7 +67,7 @@ from hekla.testing.cluster import DEFAULT_ACTIONS, DEFAULT_PLUGINS, World, amoun
 
 _TASKS = re.compile(r"(\d+)\s*x\s*(\{.*\})", re.DOTALL)
 _KEYS = {
-    "scenario": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas", "arguments", "budgets", "promised", "run"},
+    "scenario": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "answers", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas", "arguments", "budgets", "promised", "run"},
     "step": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "finish", "remove", "expect", "evicted", "why", "phases", "now", "budgets", "promised", "run"},
     "job": {"at", "lineage", "minAvailable", "minTaskMember", "priority", "queue", "tasks", "minResources", "phase", "quotaAsked", "subGroupPolicy", "networkTopology", "patience", "annotations"},
 }  # fmt: skip
@@ -80,6 +82,7 @@ def run_scenario(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run a scenario; per cycle what was bound, why others wait, and phases: the same form as what is expected."""
     _refuse_unknown("scenario", document)
     world = World(plugins=_plugins(document), seed=document.get("seed", 0), arguments=document.get("arguments"))
+    _answer(world, document.get("answers") or {})
     outcomes = []
     for step in _steps(document):
         world.tell_time(_seconds(step.get("now", 0.0)))
@@ -352,6 +355,24 @@ def _run(world: World, name: str, fields: Mapping[str, Any]) -> None:
     world.cluster.put_task(
         replace(task, node=fields["node"], status=TaskStatus.RUNNING, started=fields.get("started")), job
     )
+
+
+def _answer(world: World, answers: Mapping[str, Any]) -> None:
+    """What the extender's service says, by verb; to `predicate` by node, where nothing is said a node is right."""
+
+    def caller(address: Address, verb: str, bodies: Sequence[bytes]) -> Answers:
+        told, questions = answers.get(verb), [json.loads(body) for body in bodies]
+        if told is None:
+            return [SilenceError("the extender is silent") for _ in questions]
+        if verb == "predicate":
+            told_each = [told.get(question["node"]["Name"], {}) for question in questions]
+        else:
+            told_each = [told for _ in questions]
+        return [json.dumps(answer).encode() for answer in told_each]
+
+    for plugin in world.policy.plugins:
+        if isinstance(plugin, Extender):
+            plugin.service.connect(caller)
 
 
 def _seconds(time: float | str) -> float:
