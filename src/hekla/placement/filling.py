@@ -14,7 +14,6 @@ from hekla.placement.session import Session
 from hekla.placement.statement import Statement
 from hekla.placement.topology.venue import Venue
 
-
 MANY = 64
 """So many waiting tasks of a job are worth keeping in order."""
 
@@ -56,7 +55,8 @@ def equal_tasks(session: Session, job: Job) -> Iterator[list[Task]]:
 
 def _in_order(session: Session, job: Job) -> Iterator[Task]:
     """The tasks that wait and ask for something. The order of many is kept: a million that start one by one are
-    sorted once, not once per turn."""
+    sorted once, not once per turn.
+    """
     if job.statuses[TaskStatus.PENDING] < MANY or not _keeps_order(session):
         yield from session.in_task_order(task for task in job.pending() if not task.is_best_effort)
         return
