@@ -20,6 +20,8 @@ from hekla.placement.constraint import PodSelector
 from hekla.placement.model import JobPhase, JobSpec, NamespaceQuota, Queue, SubGroupPolicy
 
 DEFAULT_QUEUE = "default"
+RUNNING_ESTIMATE = "hekla.dev/running-estimate"
+"""How long each pod of a gang, or a lone pod, is expected to run: a duration like `1h30m`."""
 
 
 def job_spec(group: PodGroup, around: Surroundings) -> JobSpec:
@@ -33,6 +35,7 @@ def job_spec(group: PodGroup, around: Surroundings) -> JobSpec:
         priority=around.priority(spec.priority_class_name),
         created=seconds(meta.creation_timestamp),
         patience_s=_patience_s(meta.annotations),
+        estimate_s=_seconds_above_0(meta.annotations.get(RUNNING_ESTIMATE, "")),
         min_available=spec.min_member,
         role_minimums=spec.min_task_member,
         subgroups=tuple(_policy(policy) for policy in spec.sub_group_policy),
@@ -54,6 +57,7 @@ def lone_pod(pod: Pod, *, queue: str = DEFAULT_QUEUE) -> JobSpec:
         queue=queue,
         priority=pod.spec.priority or 0,
         created=seconds(pod.metadata.creation_timestamp),
+        estimate_s=_seconds_above_0(pod.metadata.annotations.get(RUNNING_ESTIMATE, "")),
         traits=group_traits(pod.metadata.annotations),
         phase=JobPhase.INQUEUE,
         lineage=next((owner.uid for owner in pod.metadata.owner_references if owner.controller), ""),
@@ -89,12 +93,16 @@ def queue_of(queue: scheduling.Queue) -> Queue:
 
 def _patience_s(annotations: Mapping[str, str]) -> float | None:
     """The job's own waiting time; one that is no duration above 0 counts as none."""
-    text = annotations.get("volcano.sh/sla-waiting-time") or annotations.get("sla-waiting-time")
+    return _seconds_above_0(annotations.get("volcano.sh/sla-waiting-time") or annotations.get("sla-waiting-time", ""))
+
+
+def _seconds_above_0(text: str) -> float | None:
+    """A duration like `1h30m` in seconds; None for one that is none, or not above 0."""
     try:
-        waiting_s = parse_duration(text).total_seconds() if text else 0.0
+        seconds = parse_duration(text).total_seconds() if text else 0.0
     except DurationError:
         return None
-    return waiting_s if waiting_s > 0 else None
+    return seconds if seconds > 0 else None
 
 
 def namespace_quota(quota: ResourceQuota) -> NamespaceQuota | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from hekla.placement.columns import Nodes, NodeSpec, facts_of
@@ -33,6 +33,9 @@ from hekla.placement.shape import Shape
 from hekla.placement.tallies import Tallies, asked_by
 from hekla.placement.topology.topology import DomainSpec, Topology
 from hekla.placement.usage import NodeUsage
+
+if TYPE_CHECKING:
+    from hekla.placement.reservations import Reservation
 
 _OURS_TO_DECIDE = frozenset({TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED, TaskStatus.BINDING})
 """While its pod is pending, a task in one of these stands where we put it."""
@@ -90,6 +93,9 @@ class Cluster:
 
         self._readers: tuple[Read, ...] = ()
         self._takes_queues_as_tree = False
+        self.reservations: dict[str, Reservation] = {}
+        """By job, the room that is kept for it (see `reservations.py`)."""
+
         self.gains = 0
         """Grows with every event that may let a waiting job fit: capacity freed, a node changed, demands relaxed."""
 

@@ -227,6 +227,9 @@ class JobSpec:
     queue: str = "default"
     priority: int = 0
     created: float = 0.0
+    estimate_s: float | None = None
+    """How long each of its pods runs, as its owner says; None: not known."""
+
     patience_s: float | None = None
     """How long it waits at most to be let in, where sla is at work; None leaves it to the plug-in."""
 

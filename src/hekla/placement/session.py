@@ -346,6 +346,7 @@ class Session:
     def forget_hopeless(self) -> None:
         """Room was freed within the cycle: shapes that found none are asked again."""
         self._hopeless.clear()
+        self._explained.clear()
 
     def is_barred(self, job: Job, action: str) -> bool:
         """Whether an action could evict nobody for a job, and nothing has changed since."""

@@ -69,7 +69,7 @@ _TASKS = re.compile(r"(\d+)\s*x\s*(\{.*\})", re.DOTALL)
 _KEYS = {
     "scenario": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "answers", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas", "arguments", "budgets", "promised", "run"},
     "step": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "finish", "remove", "expect", "evicted", "why", "phases", "now", "budgets", "promised", "run"},
-    "job": {"at", "lineage", "minAvailable", "minTaskMember", "priority", "queue", "tasks", "minResources", "phase", "quotaAsked", "subGroupPolicy", "networkTopology", "patience", "annotations"},
+    "job": {"at", "lineage", "minAvailable", "minTaskMember", "priority", "queue", "tasks", "minResources", "phase", "quotaAsked", "subGroupPolicy", "networkTopology", "patience", "estimate", "annotations"},
 }  # fmt: skip
 _OUTCOMES = ("expect", "evicted", "promised", "why", "phases")
 
@@ -266,7 +266,7 @@ def _job(world: World, name: str, fields: Mapping[str, Any]) -> None:
     minimum = fields.get("minAvailable", len(tasks))
     spec = JobSpec(
         uid=name, name=name, namespace="default", queue=fields.get("queue", "default"),
-        patience_s=fields.get("patience"), quota_asked=quota_amounts(fields.get("quotaAsked", {})), priority=fields.get("priority", 0), created=float(len(world.cluster.jobs)) if known is None else known.spec.created,
+        patience_s=fields.get("patience"), estimate_s=fields.get("estimate"), quota_asked=quota_amounts(fields.get("quotaAsked", {})), priority=fields.get("priority", 0), created=float(len(world.cluster.jobs)) if known is None else known.spec.created,
         min_available=minimum, role_minimums=fields.get("minTaskMember", {}),
         min_resources=amounts(**fields["minResources"]) if "minResources" in fields else None,
         phase=JobPhase(fields.get("phase", "Inqueue")),
@@ -347,9 +347,12 @@ _EVICTION_FIELDS = {
 
 def _run(world: World, name: str, fields: Mapping[str, Any]) -> None:
     """A pod that runs already: `{node: n1, cpu: 1}`, in the default queue unless it says `queue`."""
-    asks = {key: value for key, value in fields.items() if key not in {"node", "queue", "started"}}
+    asks = {key: value for key, value in fields.items() if key not in {"node", "queue", "started", "estimate"}}
     queue = fields.get("queue", "default")
-    spec = JobSpec(uid=f"running-{name}", name=name, namespace="default", queue=queue, has_group=False)
+    spec = JobSpec(
+        uid=f"running-{name}", name=name, namespace="default", queue=queue, has_group=False,
+        estimate_s=fields.get("estimate"),
+    )  # fmt: skip
     job: Job = world.cluster.put_job(spec)
     task = _task(name, "", asks)
     world.cluster.put_task(

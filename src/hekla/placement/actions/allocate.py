@@ -7,14 +7,13 @@ that jobs and queues grow side by side.
 from collections.abc import Iterator
 
 from hekla.placement.action import action
-from hekla.placement.filling import fill_places
 from hekla.placement.lookahead import Lookahead
 from hekla.placement.model import Job
 from hekla.placement.promises import keep_promises, promise_future
+from hekla.placement.reservations import book_of, place_beside, place_freely
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
 from hekla.placement.strict_order import StrictOrder
-from hekla.placement.topology.gang import place_close
 from hekla.placement.turns import Turns
 
 
@@ -25,11 +24,11 @@ def allocate(session: Session) -> Iterator[Decision]:
     order = StrictOrder(session)
     worth_it = order.admitted(job for job in session.jobs_waiting() if session.is_worth_a_try(job))
     turns = Turns(session, worth_it, heeds_shares=True)
-    ahead = Lookahead(session, turns)
+    ahead, book = Lookahead(session, turns), book_of(session)
     for job in turns:
         if order.holds_back(job):
             continue
-        if binds := ahead.place(job):
+        if book is None and (binds := ahead.place(job)):
             yield from binds
             continue
         with session.statement() as statement:
@@ -37,6 +36,8 @@ def allocate(session: Session) -> Iterator[Decision]:
             if statement and session.is_ready(job):
                 yield from statement.commit()
                 turns.again(job)
+                if book is not None:
+                    book.placed(job)
             elif promise_future(session, statement, job):
                 yield from statement.commit()
             else:
@@ -44,11 +45,14 @@ def allocate(session: Session) -> Iterator[Decision]:
                 statement.discard()
                 session.let_rest(job)
                 order.block(job)
+                if book is not None:
+                    book.wish(job)
 
 
 def place_tasks(statement: Statement, session: Session, job: Job) -> None:
     """Place tasks until the job is ready, or is one task larger if it was: close together where that is wished for."""
-    if job.spec.wants_closeness:
-        place_close(statement, session, job)
+    book = book_of(session)
+    if book is None:
+        place_freely(statement, session, job)
     else:
-        fill_places(statement, session, job)
+        place_beside(statement, session, job, book)

@@ -1,0 +1,70 @@
+"""Large jobs do not starve: room is reserved for those that do not fit, and filled by who is gone before it is needed.
+
+    depth 1     only the first job that does not fit has a reservation: as much is filled as can be (EASY backfill)
+    depth n     so do the next ones: who waits knows when it starts, and less is filled (conservative backfill)
+
+How long jobs run is what they say (`hekla.dev/running-estimate`, or `runningEstimate` of a Volcano Job), else what the
+plug-in is told; a job of which nobody knows ends never, so it fills nothing and makes room for nobody. The rules stand in
+`placement/reservations.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.placement.framework import plugin
+from hekla.placement.registry import ArgumentError, as_float
+from hekla.placement.reservations import Book, Terms
+from hekla.placement.session import Session
+
+MOST_RESERVATIONS = 64
+
+
+@plugin
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """Keeps room for jobs that wait for much of it."""
+
+    depth: int = 1
+    """For how many jobs at a time."""
+
+    after_s: float = 0.0
+    """How long a job must have waited before anything is reserved for it."""
+
+    estimate_s: float | None = None
+    """How long jobs run that do not say so; None: nobody knows."""
+
+    keeps_reservations: bool = True
+    """Asked by `allocate`: whether there is a book to look into."""
+
+    def open(self, session: Session) -> Book:
+        """The book as it stands."""
+        return Book(session, Terms(depth=self.depth, after_s=self.after_s, estimate_s=self.estimate_s))
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
+        """From `depth`, a number, and `after` and `defaultEstimate`, durations like `10m`."""
+        depth = as_float("depth", arguments.get("depth", 1))
+        if depth != int(depth) or not 1 <= depth <= MOST_RESERVATIONS:
+            sentence = (
+                f"argument depth is {arguments['depth']!r}; a whole number from 1 to {MOST_RESERVATIONS} is expected"
+            )
+            raise ArgumentError(sentence)
+        return cls(
+            depth=int(depth),
+            after_s=_seconds("after", arguments.get("after")) or 0.0,
+            estimate_s=_seconds("defaultEstimate", arguments.get("defaultEstimate")),
+        )
+
+
+def _seconds(key: str, text: Any) -> float | None:
+    if text is None:
+        return None
+    try:
+        seconds = parse_duration(str(text)).total_seconds()
+    except DurationError as error:
+        raise ArgumentError(f"argument {key} is {text!r}: {error}") from error
+    if seconds < 0:
+        raise ArgumentError(f"argument {key} is {text!r}; a duration from 0 up is expected")
+    return seconds

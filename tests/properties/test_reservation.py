@@ -1,0 +1,99 @@
+"""While estimates hold, whoever is let in beside a reservation never makes its job start later than it was told first."""
+
+from dataclasses import dataclass, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.placement.model import TaskStatus
+from hekla.testing.cluster import World, check
+
+PLUGINS = (("gang", ("reservation", {"depth": 2})), ("predicates", "binpack"))
+
+
+@dataclass(frozen=True)
+class Plan:
+    nodes: tuple[int, ...]
+    jobs: tuple[tuple[int, int, int, float], ...]
+    """(arrives, runs, tasks, cpu of each)"""
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    nodes = draw(st.lists(st.integers(2, 6), min_size=1, max_size=4))
+    jobs = st.tuples(st.integers(0, 30), st.integers(1, 40), st.integers(1, 6), st.sampled_from([1, 2, 3]))
+    return Plan(tuple(nodes), tuple(draw(st.lists(jobs, min_size=2, max_size=10))))
+
+
+class Life:
+    """A world in which every pod runs exactly as long as its job says."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.world = World(plugins=PLUGINS)
+        self.ends: dict[str, float] = {}
+        self.started: dict[str, float] = {}
+        self.told: dict[str, float] = {}
+        """By job, the first start that was reserved."""
+
+        self.arrivals = sorted(((job[0], number) for number, job in enumerate(plan.jobs)), reverse=True)
+        self.plan = plan
+        for number, cpu in enumerate(plan.nodes):
+            self.world.node(f"n{number}", cpu=cpu)
+
+    def run(self) -> None:
+        while self.arrivals or self.ends:
+            now = min([*(float(at) for at, _ in self.arrivals[-1:]), *self.ends.values()])
+            self.world.tell_time(now)
+            for name in [name for name, end in self.ends.items() if end <= now]:
+                del self.ends[name]
+                self.world.finish(name)
+            while self.arrivals and self.arrivals[-1][0] <= now:
+                self._arrive(self.arrivals.pop()[1], now)
+            for name in self.world.schedule():
+                self._start(name, now)
+            for uid, reservation in self.world.cluster.reservations.items():
+                self.told.setdefault(uid, reservation.start_s)
+            check(self.world.cluster)
+
+    def _arrive(self, number: int, now: float) -> None:
+        _, runs, tasks, cpu = self.plan.jobs[number]
+        clock = vars(self.world)
+        self.world.job(f"j{number}", tasks=tasks, more={"estimate_s": float(runs), "created": float(number)}, cpu=cpu)
+        clock["_clock"] = now  # building a job takes no time here
+
+    def _start(self, name: str, now: float) -> None:
+        task = self.world.cluster.tasks[name]
+        assert task.job is not None
+        node = self.world.cluster.nodes.name(task.row)
+        self.world.cluster.put_task(replace(task.spec, node=node, status=TaskStatus.RUNNING, started=now), task.job)
+        assert task.job.spec.estimate_s is not None
+        self.ends[name] = now + task.job.spec.estimate_s
+        self.started.setdefault(task.job.uid, now)
+
+
+@given(plans())
+@settings(max_examples=60, deadline=None)
+def test_nobody_who_is_let_in_delays_a_reservation(plan: Plan) -> None:
+    life = Life(plan)
+    life.run()
+    for uid, start in life.told.items():
+        assert life.started[uid] <= start, f"{uid} was to start at {start} and started at {life.started[uid]}"
+
+
+@given(plans())
+@settings(max_examples=30, deadline=None)
+def test_whatever_fits_the_empty_cluster_starts_some_day(plan: Plan) -> None:
+    life = Life(plan)
+    life.run()
+    for number, (_, _, tasks, cpu) in enumerate(plan.jobs):
+        if sum(size // cpu for size in plan.nodes) >= tasks:
+            assert f"j{number}" in life.started
+
+
+@given(plans())
+@settings(max_examples=20, deadline=None)
+def test_the_same_story_is_told_twice_alike(plan: Plan) -> None:
+    one, other = Life(plan), Life(plan)
+    one.run()
+    other.run()
+    assert (one.started, one.told) == (other.started, other.told)
