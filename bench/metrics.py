@@ -1,0 +1,91 @@
+"""What counting costs: the share of a busy cycle that goes into the scheduler's metrics, and the cost of a scrape.
+
+A cycle of gangs is the hard case: nothing is decided faster. What is counted when a bind is durable is told per pod, to
+be held against the 100 us and more that a bind takes.
+"""
+
+import gc
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from bench.placement import gangs, lone, quiet_collector, world
+from bench.report import Report, run_bench
+from hekla.placement import kernels
+from hekla.placement.model import Job
+from hekla.placement.registry import action_named
+from hekla.placement.session import Session
+from hekla.placement.statement import Bind
+from hekla.scheduler.metrics import SchedulerMetrics
+
+ALLOWED_SHARE = 2.0
+
+
+class Stage:
+    """What metrics read of a scheduler."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+
+    def now_s(self) -> float:
+        return 0.0
+
+    def wall_s(self) -> float:
+        return time.time()
+
+
+def cycle(nodes: int, fill: Any, count: int) -> tuple[float, float, float, float]:
+    """(CPU seconds of deciding, of counting in the cycle, of counting binds, of a scrape) for one cycle."""
+    made = world(nodes)
+    fill(made, count)
+    metrics = SchedulerMetrics(cast(Any, Stage(made.policy)))
+    clock = time.process_time
+    with quiet_collector():
+        began = clock()
+        session = Session(made.policy)
+        binds = [d for name in ("enqueue", "allocate", "backfill") for d in action_named(name)(session)]
+        decided_s = clock() - began
+        began = clock()
+        placed: dict[str, Job] = {}
+        for bind in binds:
+            assert isinstance(bind, Bind)
+            assert bind.task.job is not None
+            metrics.on_decided(bind.task, 0.0)
+            placed[bind.task.job.uid] = bind.task.job
+        for name in ("enqueue", "allocate", "backfill"):
+            metrics.on_action(name, 0.001)
+        metrics.on_placed(placed.values(), 0.0)
+        metrics.on_cycle(session, 0.01)
+        counted_s = clock() - began
+        began = clock()
+        for bind in binds:
+            metrics.on_settled(bind.task, 0.1, 1.0, is_bound=True)
+        settled_s = clock() - began
+    assert len(binds) == count
+    registry = CollectorRegistry()
+    registry.register(cast(Any, metrics))
+    began = clock()
+    generate_latest(registry)
+    gc.collect()
+    return decided_s, counted_s, settled_s, clock() - began
+
+
+def run(report: Report) -> None:
+    """What the scheduler's metrics cost: the share of a cycle, of a bind, and a scrape. No more than 2 % is allowed."""
+    assert kernels.use_compiled(), "numba is needed for this bench: without it a cycle is slower, and the share smaller"
+    for name, fill, nodes, pods in (
+        ("gangs of 8 to 512", gangs, 1000, 4000),
+        ("single pods, 16 shapes", lone, 1000, 3000),
+    ):
+        count = report.scaled(pods)
+        best = min((cycle(nodes, fill, count) for _ in range(3)), key=lambda times: times[1] / times[0])
+        decided_s, counted_s, settled_s, scrape_s = best
+        report.add(f"{name}: counting, share of a cycle", 100 * counted_s / decided_s, "%", baseline=ALLOWED_SHARE)
+        report.add(f"{name}: counting a durable bind", 1e6 * settled_s / count, "us/pod")
+        report.add(f"{name}: a scrape", 1e3 * scrape_s, "ms")
+
+
+if __name__ == "__main__":
+    run_bench("metrics", run, Report(Path.cwd()))
