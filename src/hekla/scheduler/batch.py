@@ -294,14 +294,13 @@ class BatchScheduler:
                 if isinstance(decision, Bind | Evict):
                     self._extenders.decided(self.cluster.nodes, decision)
                 if isinstance(decision, Bind):
-                    self.metrics.on_decided(decision.task, session.now)
                     self._binder.submit(decision)
                     placed[job.uid] = job
                 else:
                     others.append(decision)
         finally:
             self.feed.dirty |= placed.keys()
-            self.metrics.on_placed(placed.values(), session.wall_s)
+            self.metrics.on_placed(placed, session.now, session.wall_s)
             if others:
                 self.feed.dirty |= self._make_room(others)
 

@@ -4,13 +4,13 @@ A cycle pays for additions only (`measured.py`); what can be read off the cluste
 (`gauges.py`). docs/reference/metrics.md is written from these families.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 
-from hekla.placement.model import Job, Task
+from hekla.placement.model import Job, JobSpec, Task
 from hekla.placement.session import Session
 from hekla.placement.statement import Evict
 from hekla.scheduler.evictor import DONE
@@ -128,7 +128,7 @@ COUNTED = (
 JOB_DURATION = Family(
     "volcano_e2e_job_scheduling_duration",
     "gauge",
-    "Milliseconds from a job's creation until its first pods were given nodes.",
+    "Milliseconds from a job's creation until its pods were last given nodes.",
     ("job_name", "queue", "job_namespace"),
 )
 JOB_START = Family(
@@ -151,7 +151,8 @@ METRICS = (*COUNTED, *OF_JOBS, VICTIMS, *GAUGES)
 MOST_JOBS = 1000
 """Jobs that have series of their own: those that were given nodes last, and those that have waited longest."""
 
-JobKey = tuple[str, str, str]
+MOST_NOTED = 4096
+"""Waits that are noted before they are counted."""
 
 
 class SchedulerMetrics:
@@ -166,11 +167,14 @@ class SchedulerMetrics:
         self.victims = 0
         """Evictions of the last action that decided any."""
 
-        self._jobs: OrderedDict[JobKey, tuple[float, float, float]] = OrderedDict()
-        """By name, queue and namespace: duration, start and last time, the newest at the end."""
+        self._jobs: deque[tuple[JobSpec, float]] = deque(maxlen=MOST_JOBS)
+        """Gangs that were given nodes last, and when; the newest at the end."""
+
+        self._waits: list[float] = []
+        """How long jobs had waited for their first nodes, not counted yet."""
 
         self._decided: dict[str, float] = {}
-        """By uid of a pod whose binding is under way, when it was decided."""
+        """By uid of a job, when its pods were last given nodes."""
 
     # What a cycle tells
 
@@ -186,25 +190,27 @@ class SchedulerMetrics:
         """A plug-in has computed what it computes once per cycle."""
         self.tally.observe(PLUGIN, took_s * 1000, plugin, "OnSessionOpen")
 
-    def on_decided(self, task: Task, now_s: float) -> None:
-        """A pod was given a node."""
-        self._decided[task.uid] = now_s
-
-    def on_placed(self, jobs: Iterable[Job], wall_s: float) -> None:
-        """Pods of these jobs were given nodes in the cycle that ends now."""
-        for job in jobs:
+    def on_placed(self, jobs: Mapping[str, Job], now_s: float, wall_s: float) -> None:
+        """Pods of these jobs, by uid, were given nodes in the cycle that ends now."""
+        # Nothing is decided faster than single pods: at 10 us each, 2 % leaves 0.2 us. So waits are only noted here.
+        decided, waits, gangs = self._decided, self._waits, self._jobs
+        for uid, job in jobs.items():
             spec = job.spec
-            self.reasons.pop(job.uid, None)
-            key = (spec.name, spec.queue, spec.namespace)
-            before = self._jobs.pop(key, None)
-            if before is not None and before[1] == spec.created:
-                self._jobs[key] = (before[0], spec.created, wall_s)
-                continue
-            waited_ms = max(wall_s - spec.created, 0.0) * 1000
-            self._jobs[key] = (waited_ms, spec.created, wall_s)
-            self.tally.observe(JOB_WAIT, waited_ms)
-            if len(self._jobs) > MOST_JOBS:
-                self._jobs.popitem(last=False)
+            if uid not in decided:
+                waits.append(wall_s - spec.created)
+            decided[uid] = now_s
+            if spec.has_group:
+                gangs.append((spec, wall_s))
+        if self.reasons:
+            for uid in jobs:
+                self.reasons.pop(uid, None)
+        if len(self._waits) > MOST_NOTED:
+            self._count_waits()
+
+    def _count_waits(self) -> None:
+        for waited_s in self._waits:
+            self.tally.observe(JOB_WAIT, max(waited_s, 0.0) * 1000)
+        self._waits.clear()
 
     def on_cycle(self, session: Session, took_s: float) -> None:
         """A cycle, or a slice of one, has ended."""
@@ -232,8 +238,9 @@ class SchedulerMetrics:
 
     def forget(self, uid: str) -> None:
         """A pod or a PodGroup is gone."""
-        self._decided.pop(uid, None)
-        self.reasons.pop(uid, None)
+        for known in (uid, f"pod:{uid}"):  # a lone pod's job has a uid of its own
+            self._decided.pop(known, None)
+            self.reasons.pop(known, None)
 
     def on_evictions(self, evictions: Sequence[Evict]) -> None:
         """A cycle's action has decided to evict."""
@@ -254,7 +261,7 @@ class SchedulerMetrics:
 
     def on_settled(self, task: Task, now_s: float, wall_s: float, *, is_bound: bool) -> None:
         """A binding is durable, or was given up."""
-        decided_s = self._decided.pop(task.uid, None)
+        decided_s = self._decided.get(task.job.uid) if task.job is not None else None
         self.tally.count(ATTEMPTS, "Success" if is_bound else "Error")
         if is_bound:
             self.tally.observe(POD_WAIT, max(wall_s - task.spec.created, 0.0) * 1000)
@@ -269,9 +276,12 @@ class SchedulerMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """All families, as they stand now."""
+        self._count_waits()
         yield from self.tally.collect(COUNTED)
-        for place, family in enumerate(OF_JOBS):
-            yield metric(family, {key: values[place] for key, values in self._jobs.items()})
+        jobs = {(spec.name, spec.queue, spec.namespace): (spec.created, wall_s) for spec, wall_s in self._jobs}
+        yield metric(JOB_DURATION, {key: max(last - created, 0.0) * 1000 for key, (created, last) in jobs.items()})
+        yield metric(JOB_START, {key: created for key, (created, _) in jobs.items()})
+        yield metric(JOB_LAST, {key: last for key, (_, last) in jobs.items()})
         yield metric(VICTIMS, {(): self.victims})
         yield from read_gauges(self._scheduler, self.reasons, most_jobs=MOST_JOBS)
 
