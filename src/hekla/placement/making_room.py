@@ -12,7 +12,7 @@ import numpy as np
 
 from hekla.placement.columns import BoolArray
 from hekla.placement.framework import Preemptable
-from hekla.placement.model import Job, Queue, Task
+from hekla.placement.model import Job, Queue, Task, TaskStatus
 from hekla.placement.rights import Right
 from hekla.placement.session import Session
 from hekla.placement.statement import Statement
@@ -166,8 +166,21 @@ class RoomMaker:
         if not all(is_candidate(one) and one.uid in rank for one in running):
             return []
         together = [victim, *sorted(running, key=lambda one: rank[one.uid])]
-        allowed = self._rights.evictable(self._manner.right, task, together)
-        return [*together, *(one for one in others if one.is_claim)] if len(allowed) == len(together) else []
+        claims = [one for one in others if one.is_claim]
+        if claims and self._would_do(job, together):
+            claims = []  # what it was promised is enough to start again with
+        whole = [*together, *claims]
+        return whole if len(self._rights.evictable(self._manner.right, task, whole)) == len(whole) else []
+
+    def _would_do(self, job: Job, gone: Sequence[Task]) -> bool:
+        """Whether a job would have enough with its promises alone, if these tasks of it went."""
+        before = [(one, one.status) for one in gone]
+        for one in gone:
+            job.move(one, TaskStatus.RELEASING)
+        is_enough = self._rights.is_pipelined(job)
+        for one, status in before:
+            job.move(one, status)
+        return is_enough
 
     def _spared(self, statement: Statement, start: int, task: Task, row: int, gone: list[Unit]) -> list[Unit]:
         """Let those stay who are not needed after all, the most valuable first; the last one is needed, or it would not fit."""

@@ -85,7 +85,7 @@ class Rehearsal:
         finally:
             for task, row, devices, status in placed:
                 job.move(task, status)
-                self.cluster.place(task, row, devices)
+                self._put_back(task, row, devices)
 
     @contextmanager
     def with_queue(self, queue: Queue) -> Iterator[None]:
@@ -108,6 +108,15 @@ class Rehearsal:
             for spec in specs:
                 self.cluster.remove_node(spec.name)
 
+    def _put_back(self, task: Task, row: int, devices: tuple[int, ...]) -> None:
+        """What a task held, or was promised, by its status."""
+        if task.status is TaskStatus.PIPELINED:
+            self.cluster.claim(task, row, task.promised_at)
+            return
+        self.cluster.place(task, row, devices)
+        if task.status is TaskStatus.RELEASING and not task.is_overdue:
+            self.cluster.let_go(task)
+
     def _take_over(self, job: Job) -> Job:
         """Put a copy of a job and its tasks in its place."""
         twin = self._copies.of_job(job)
@@ -118,7 +127,9 @@ class Rehearsal:
                 line[job.uid] = twin
         for task in twin.tasks.values():
             task.shape = cluster.shape_of(task.spec, twin)
-            cluster.tasks[task.uid] = task
+            for known in (cluster.tasks, cluster.leaving, cluster.forsaken, cluster.nominated):
+                if task.uid in known:
+                    known[task.uid] = task
         return twin
 
 

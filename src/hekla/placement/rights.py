@@ -3,12 +3,14 @@
 """Who may be evicted for whom: the plug-ins' answers added up, and what nobody may overrule.
 
 Tier by tier, those victims may go that all plug-ins of the tier agree on which have an opinion; the first tier that
-lets anybody go decides. Two things differ from Volcano, on purpose:
+lets anybody go decides. Three things differ from Volcano, on purpose:
 
 - Two plug-ins of a tier whose answers have nobody in common let nobody of that tier go. (There, the next plug-in of the
   tier starts over with its own list, so that the last one overrules those before.)
 - A *shield* (conformance, pdb, cdp) is asked before all tiers and holds in all of them. (There, a tier whose shield
   protects everybody lets the next tier decide, which knows nothing of the shield.)
+- What queues deserve (proportion, capacity) binds reclaim in all tiers. (There, gang in the first tier decides alone, and
+  queues lose what they deserve.)
 
 Beyond plug-ins: nobody is evicted for a job of a lower priority in the same queue, nor for one that made way for it
 (`precedence.py`), nor before it has run for as long as it asked to, nor more than its disruption budgets allow.
@@ -126,11 +128,12 @@ class Rights:
 
     def voted(self, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
         """The tiers' decision, shields aside; if there are no plug-ins but shields, nobody is against it."""
+        victims = self._owed(right, task, victims)
         is_asked = False
         for tier in self._policy.tiers:
             agreed: Sequence[Task] | None = None
             for plugin in tier:
-                if not isinstance(plugin, right) or _is_shield(plugin):
+                if not isinstance(plugin, right) or _is_shield(plugin) or _knows_shares(plugin):
                     continue
                 is_asked = True
                 answer = getattr(plugin, _METHODS[right])(self._session, task, victims)
@@ -142,8 +145,16 @@ class Rights:
                     break
             if agreed:
                 return agreed
-        has_shield = any(_is_shield(p) for p in self._policy.asked(right))
-        return victims if has_shield and not is_asked else ()
+        has_others = any(_is_shield(p) or _knows_shares(p) for p in self._policy.asked(right))
+        return victims if has_others and not is_asked else ()
+
+    def _owed(self, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        """Those that queues owe, by all plug-ins that know what queues deserve."""
+        for plugin in self._policy.asked(right):
+            if victims and _knows_shares(plugin):
+                answer = getattr(plugin, _METHODS[right])(self._session, task, victims)
+                victims = victims if answer is None else answer
+        return victims
 
     def may_make_way(self, victim: Job, preemptor: Job) -> bool:
         """Whether evicting tasks of one job for another lets evictions come to an end, and harms no higher priority."""
@@ -190,6 +201,10 @@ def within_budgets(cluster: "Cluster", victims: Iterable[Task]) -> list[Task]:
             chosen.append(victim)
             taken.update((budget.namespace, budget.name) for budget in budgets)
     return chosen
+
+
+def _knows_shares(plugin: object) -> bool:
+    return bool(getattr(plugin, "knows_shares", False))
 
 
 def _is_shield(plugin: object) -> bool:

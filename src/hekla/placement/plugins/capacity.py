@@ -30,6 +30,9 @@ from hekla.quota.verdict import CLOSED, OVER_LIMIT, OVER_SHARE, Denial, insuffic
 class Capacity:
     """Holds queues to their limits, and knows what they own."""
 
+    knows_shares = True
+    """Asked by `rights.py`: what it says of reclaiming holds in every tier."""
+
     minds_room = True
     """Asked by `enqueue`: what a queue holds already is no reason to keep a job out for which its own lower priorities
     would go, or for which others would give back what the queue deserves."""

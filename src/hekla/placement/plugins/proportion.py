@@ -41,6 +41,9 @@ _FREE: Amounts = {}
 class Proportion:
     """Deals the cluster out by weight."""
 
+    knows_shares = True
+    """Asked by `rights.py`: what it says of reclaiming holds in every tier."""
+
     minds_room = True
     """Asked by `enqueue`: what a queue holds already is no reason to keep a job out for which its own lower priorities
     would go, or for which others would give back what the queue deserves."""

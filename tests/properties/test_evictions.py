@@ -1,0 +1,232 @@
+"""Evictions in generated worlds: they come to an end, harm nobody whom they must not harm, and are the same twice."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec, TaskStatus
+from hekla.placement.plugins.capacity import Capacity
+from hekla.placement.plugins.proportion import Proportion
+from hekla.placement.registry import action_named
+from hekla.placement.session import Session
+from hekla.placement.statement import Bind, Evict
+from hekla.testing.cluster import World, amounts, check
+
+ACTIONS = ("enqueue", "allocate", "preempt", "reclaim")
+MOST_CYCLES = 120
+PLUGINS = {
+    "proportion": (("priority", "gang", "conformance"), ("drf", "predicates", "proportion", "nodeorder")),
+    "capacity": (("priority", "conformance"), ("capacity", "predicates", "binpack"), ("gang",)),
+    "drf": (("gang", "conformance"), ("drf", "predicates", "capacity")),
+    "priority": (("priority", "predicates"),),
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A job: its queue, priority, pods as (cpu, memory, own priority), and how many must run together."""
+
+    queue: str
+    priority: int
+    pods: tuple[tuple[int, int, int], ...]
+    least: int
+    at_first: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A world: plug-ins, nodes as (cpu, memory), what queues deserve and are guaranteed, jobs."""
+
+    plugins: str
+    nodes: tuple[tuple[int, int], ...]
+    deserved: tuple[tuple[int, int], ...]
+    guaranteed: tuple[int, ...]
+    jobs: tuple[Drawn, ...]
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    small = st.integers(0, 6)
+    queues = draw(st.integers(1, 3))
+    jobs = []
+    for _ in range(draw(st.integers(2, 7))):
+        pod = st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 2))
+        pods = tuple(draw(st.lists(pod, min_size=1, max_size=4)))
+        jobs.append(
+            Drawn(
+                f"q{draw(st.integers(0, queues - 1))}",
+                draw(st.integers(0, 2)),
+                pods,
+                draw(st.integers(0, len(pods))),
+                draw(st.booleans()),
+            )
+        )
+    return Plan(
+        draw(st.sampled_from(sorted(PLUGINS))),
+        tuple(draw(st.lists(st.tuples(st.integers(2, 6), st.integers(2, 6)), min_size=1, max_size=3))),
+        tuple((draw(small), draw(small)) for _ in range(queues)),
+        tuple(draw(st.integers(0, 1)) for _ in range(queues)),
+        tuple(jobs),
+    )
+
+
+class Life:
+    """A world in which pods start when they are bound, and evicted ones die and are made anew; nothing else arrives."""
+
+    def __init__(self, plan: Plan, order: list[int] | None = None) -> None:
+        self.plan = plan
+        self.world = World(plugins=PLUGINS[plan.plugins])
+        self.cluster = self.world.cluster
+        self.generation = 0
+        self.log: list[tuple[str, ...]] = []
+        for number, (cpu, memory) in enumerate(plan.nodes):
+            self.world.node(f"n{number}", cpu=cpu, memory=memory)
+        for number, (cpu, memory) in enumerate(plan.deserved):
+            guarantee = amounts(cpu=plan.guaranteed[number]) if plan.guaranteed[number] else {}
+            self.cluster.put_queue(
+                Queue(name=f"q{number}", weight=1 + cpu, deserved=amounts(cpu=cpu, memory=memory), guarantee=guarantee)
+            )
+        self.order = order or list(range(len(plan.jobs)))
+        for is_first in (True, False):
+            for number in self.order:
+                if plan.jobs[number].at_first is is_first:
+                    self._arrive(number, plan.jobs[number])
+            if is_first:
+                self.cycle(("enqueue", "allocate"))
+
+    def _arrive(self, number: int, drawn: Drawn) -> None:
+        job = self.cluster.put_job(
+            JobSpec(
+                uid=f"j{number}",
+                name=f"j{number}",
+                queue=drawn.queue,
+                priority=drawn.priority,
+                created=float(number),
+                min_available=drawn.least,
+            )
+        )
+        for index, (cpu, memory, priority) in enumerate(drawn.pods):
+            name = f"j{number}-{index}"
+            request = amounts(cpu=cpu, memory=memory)
+            self.cluster.put_task(TaskSpec(uid=name, name=name, request=request, priority=priority), job)
+
+    def cycle(self, actions: tuple[str, ...] = ACTIONS) -> int:
+        """One cycle and what follows from it; how much was decided."""
+        world, begun = self.world, len(self.log)
+        world.policy.actions = actions
+        self.session = Session(world.policy, now=float(self.generation))
+        for name in actions:
+            gone: list[Evict] = []
+            for decision in action_named(name)(self.session):
+                if isinstance(decision, Evict):
+                    gone.append(decision)
+                elif gone:
+                    self._judge(gone)
+                    gone = []
+                self.log.append((name, type(decision).__name__, decision.task.spec.name, decision.node))
+                if isinstance(decision, Bind):
+                    self.log[-1] = (*self.log[-1], "bound")
+            assert not gone, "nobody goes without a promise to somebody"
+            check(self.cluster)
+        self.generation += 1
+        self._follow()
+        return len(self.log) - begun
+
+    def _follow(self) -> None:
+        for task in list(self.cluster.tasks.values()):
+            job = task.job
+            assert job is not None
+            if task.status is TaskStatus.BINDING:
+                node = self.cluster.nodes.name(task.row)
+                self.cluster.put_task(replace(task.spec, node=node, status=TaskStatus.RUNNING), job)
+            elif task.status is TaskStatus.RELEASING and self.generation % 2:  # some take a cycle longer to die
+                self.cluster.remove_task(task.uid)
+                uid = f"{task.spec.name}#{self.generation}"
+                self.cluster.put_task(replace(task.spec, uid=uid, node="", status=TaskStatus.PENDING), job)
+
+    def _judge(self, gone: list[Evict]) -> None:
+        """What must be true of the victims of one statement."""
+        held = {name: Counter(account.held) for name, account in self.cluster.ledger.accounts.items()}
+        for eviction in reversed(gone):
+            victim, preemptor = eviction.task, eviction.preemptor
+            job = victim.job
+            assert job is not None
+            assert preemptor is not None
+            assert any(task.is_claim for task in preemptor.tasks.values()), "somebody gets the room"
+            if eviction.action == "preempt":
+                assert job.spec.queue == preemptor.spec.queue
+                assert job.spec.priority <= preemptor.spec.priority, "no victim of a higher priority"
+                if job is preemptor:
+                    assert any(
+                        task.spec.priority > victim.spec.priority for task in job.tasks.values() if task.is_claim
+                    )
+            else:
+                assert job.spec.queue != preemptor.spec.queue
+                self._judge_share(job.spec.queue, held[job.spec.queue], victim)
+            held[job.spec.queue].update(victim.shape.request)
+
+    def _judge_share(self, queue: str, left: Counter[str], victim: Task) -> None:
+        """A queue loses only what goes beyond what it deserves, and never what it is guaranteed."""
+        deserved = self._deserved(queue)
+        has = {name: amount for name, amount in victim.shape.request.items() if amount and name != "pods"}
+        own = {name for name in has if name in deserved}
+        assert not own or any(left[name] + has[name] > deserved[name] for name in own)
+        for name, kept in self.cluster.queues[queue].guarantee.items():
+            assert left[name] >= kept or not has.get(name)
+
+    def _deserved(self, queue: str) -> dict[str, int]:
+        for plugin in self.world.policy.plugins:
+            if isinstance(plugin, Proportion):
+                return dict(self.session.opened(plugin).deserved.get(queue, {}))
+            if isinstance(plugin, Capacity):
+                return dict(self.session.opened(plugin).shares[queue].deserved)
+        return {}
+
+    def run(self) -> None:
+        """Until nothing moves any more."""
+        quiet = 0
+        for _ in range(MOST_CYCLES):
+            quiet = 0 if self.cycle() else quiet + 1
+            for job in self.cluster.jobs.values():
+                self._check_whole(job)
+            if quiet == 3:
+                return
+        raise AssertionError(f"still moving after {MOST_CYCLES} cycles: {self.log[-12:]}")
+
+    def _check_whole(self, job: Job) -> None:
+        """A gang runs whole or not at all, and is promised all that it lacks or nothing."""
+        claims = sum(1 for task in job.tasks.values() if task.is_claim)
+        least = job.spec.min_available
+        if "gang" in str(PLUGINS[self.plan.plugins]):
+            assert not job.ready_count or job.ready_count >= least, f"{job} is a part of a gang"
+            assert not claims or job.ready_count + claims >= least, f"{job} is promised a part of what it needs"
+
+
+@given(plans())
+@settings(max_examples=150, deadline=None)
+def test_evictions_end_and_nothing_flaps(plan: Plan) -> None:
+    Life(plan).run()
+
+
+@given(plans())
+@settings(max_examples=50, deadline=None)
+def test_the_same_world_decides_the_same_twice(plan: Plan) -> None:
+    one, other = Life(plan), Life(plan)
+    for _ in range(8):
+        one.cycle()
+        other.cycle()
+    assert one.log == other.log
+
+
+@given(plans(), st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_the_order_in_which_objects_came_is_irrelevant(plan: Plan, random) -> None:
+    order = list(range(len(plan.jobs)))
+    random.shuffle(order)
+    one, other = Life(plan), Life(plan, order)
+    for _ in range(8):
+        one.cycle()
+        other.cycle()
+    assert one.log == other.log
