@@ -76,7 +76,7 @@ def test_a_snapshot_of_the_running_platform_is_replayed_to_the_same(
     platform: PlatformProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = taken(platform, tmp_path / "monday.hekla")
-    assert f"{file}: 2 nodes, 5 pods; 0 let in, 0 pods started, 1 jobs wait" in capsys.readouterr().out
+    assert f"{file}: 2 nodes, 5 pods; 0 let in, 0 started, 1 job waits" in capsys.readouterr().out
     text = said(capsys, str(file))
     assert text.splitlines()[-1] == "the same as the live scheduler decided"
     assert "wait       default/train          default   0/2 nodes are available: 2 Insufficient nvidia.com/gpu." in text

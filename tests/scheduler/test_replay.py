@@ -196,7 +196,7 @@ def test_another_configuration_shows_who_starts_and_who_waits_instead() -> None:
     taken = small()
     other = parse_configuration('actions: "allocate"\ntiers:\n- plugins:\n  - name: predicates\n')
     before, after = Replay(taken).cycle(), Replay(taken, other).cycle()
-    assert summary(before) == "0 let in, 2 pods started, 1 jobs wait"
+    assert summary(before) == "0 let in, 2 started, 1 job waits"
     told = [one.sentence() for one in difference(before, after)]
     assert "default/b-0: starts on n2; was: nothing" in told
     assert difference(before, before) == []

@@ -5,6 +5,7 @@ about fare the same. A scenario has one namespace, no volumes and no times of cr
 that needs more than that says so in its comments.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,6 +35,7 @@ _POD_FIELDS = (
     "preemptionPolicy",
 )  # fmt: skip
 _USUAL_PODS = 110
+_DIGITS = re.compile(r"\d+")
 
 
 def scenario_text(snapshot: Snapshot, about: Sequence[str] = (), *, source: str = "a snapshot") -> str:
@@ -79,12 +81,12 @@ def shrunk(snapshot: Snapshot, about: Sequence[str] = ()) -> Snapshot:
 
 
 def _fates(decisions: Decisions, about: frozenset[str]) -> Sequence[tuple[str, Any]]:
-    """What became of the jobs, reasons' numbers aside: fewer nodes make other sentences."""
+    """What became of the jobs, and why; numbers aside, for fewer nodes make other sentences."""
     fates = [
         *((job, ("in",)) for job in decisions.admitted),
         *((one.job, (one.pod, one.node)) for one in decisions.started),
         *((one.job, (one.action, one.pod, one.node)) for one in decisions.moved),
-        *((one.job, ("waits", one.code)) for one in decisions.waiting),
+        *((one.job, ("waits", one.code, _DIGITS.sub("#", one.reason))) for one in decisions.waiting),
     ]
     return [fate for fate in fates if not about or fate[0] in about]
 
@@ -178,7 +180,8 @@ class _Story:
 
     def _job(self, job: Job) -> Document:
         spec, tasks = job.spec, _in_order(job)
-        placed = [self._cluster.nodes.name(task.row) if task.row >= 0 else "" for task in tasks]
+        # A node that makes no difference may have been left out; its pods still count for their job.
+        placed = [self._cluster.nodes.name(task.row) if task.row >= 0 else task.spec.node for task in tasks]
         found: Document = {
             "minAvailable": spec.min_available, "priority": spec.priority, "queue": spec.queue,
             "minTaskMember": dict(spec.role_minimums), "phase": spec.has_group and job.phase.value,
@@ -203,7 +206,7 @@ class _Story:
         pod = self._replay.feed.pods[task.uid]
         spec = trimmed(pod).get("spec", {})
         found: Document = _amounts(task.spec.request)
-        found |= {key: spec[key] for key in _POD_FIELDS if spec.get(key)}
+        found |= {key: kept for key in _POD_FIELDS if (kept := _unusual(key, spec.get(key)))}
         if task.spec.priority:
             found["priority"] = task.spec.priority
         if task.spec.labels:
@@ -224,6 +227,16 @@ class _Story:
             self.notes.append("Pods were on their way out; here they run.")
         if self._snapshot.state.get("assumed"):
             self.notes.append("Binds were under way; here their pods run already.")
+
+
+def _unusual(field: str, value: Any) -> Any:
+    """A field of a pod without what the API server puts into every pod."""
+    if field == "tolerations":
+        return [one for one in value or () if "tolerationSeconds" not in one or one.get("key") not in _FLEETING]
+    return None if value == "PreemptLowerPriority" else value
+
+
+_FLEETING = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 def _in_order(job: Job) -> list[Task]:

@@ -164,9 +164,13 @@ def summary(decisions: Decisions) -> str:
     """One line: how many of what."""
     pods = len(decisions.started)
     moves = Counter(move.action for move in decisions.moved)
-    parts = [f"{len(decisions.admitted)} let in", f"{pods} pods started"]
-    parts += [f"{number} {action}" for action, number in sorted(moves.items())]
-    return ", ".join([*parts, f"{len(decisions.waiting)} jobs wait"])
+    waiting = len(decisions.waiting)
+    parts = [f"{len(decisions.admitted)} let in", f"{pods} started"]
+    parts += [f"{number} {_MOVED[action]}" for action, number in sorted(moves.items())]
+    return ", ".join([*parts, "1 job waits" if waiting == 1 else f"{waiting} jobs wait"])
+
+
+_MOVED = {"evict": "evicted", "promise": "promised room", "forsake": "promised nothing any more"}
 
 
 def rows(decisions: Decisions) -> Sequence[Sequence[str]]:
