@@ -60,9 +60,11 @@ class RoomMaker:
         if self._pool is None:
             self._pool = self._new_pool(job)
         self._job_key = (self._session.job_key(job)[:-2], job.spec.priority)
-        self._pool.mark(self._gone.values(), there=True)
-        self._gone = dict(self._cluster.leaving.items())
-        self._pool.mark(self._gone.values(), there=False)
+        leaving = self._cluster.leaving
+        self._pool.mark([self._gone.pop(uid) for uid in self._gone.keys() - leaving.keys()], there=True)
+        gone = {uid: leaving[uid] for uid in leaving.keys() - self._gone.keys()}
+        self._pool.mark(gone.values(), there=False)
+        self._gone.update(gone)
 
     def make_room(self, statement: Statement, task: Task, *, within: Job | None = None) -> bool:
         """Promise a task a place, with evictions where they are needed; of `within` alone if a job is given."""

@@ -52,14 +52,15 @@ class Rights:
         self._session = session
         self._policy = session.policy
         self._before: dict[str, frozenset[str]] = {}
+        self._tiers: dict[Any, list[list[Any]]] = {}
         self._heeds_budgets = dict.fromkeys(_METHODS, True)
 
     # Votes
 
     def is_pipelined(self, job: Job) -> bool:
         """Whether a job has enough once what it was promised is free: a reject decides, else a tier's permit, else yes."""
-        for tier in self._policy.tiers:
-            votes = [p.is_pipelined(self._session, job).vote for p in tier if isinstance(p, Pipelined)]
+        for tier in self._asked(Pipelined):
+            votes = [plugin.is_pipelined(self._session, job).vote for plugin in tier]
             if Vote.REJECT in votes:
                 return False
             if Vote.PERMIT in votes:
@@ -68,11 +69,8 @@ class Rights:
 
     def is_starving(self, job: Job) -> bool:
         """Whether others may be evicted for a job: all agree in the first tier that has an opinion; nobody: no."""
-        for tier in self._policy.tiers:
-            asked = [plugin for plugin in tier if isinstance(plugin, Starving)]
-            if asked:
-                return all(plugin.is_starving(self._session, job) for plugin in asked)
-        return False
+        first = next((tier for tier in self._asked(Starving) if tier), ())
+        return bool(first) and all(plugin.is_starving(self._session, job) for plugin in first)
 
     def is_entitled(self, job: Job) -> bool:
         """Whether a job's queue may take back what the job asks for; no, if nobody knows what queues deserve."""
@@ -130,10 +128,10 @@ class Rights:
         """The tiers' decision, shields aside; if there are no plug-ins but shields, nobody is against it."""
         victims = self._owed(right, task, victims)
         is_asked = False
-        for tier in self._policy.tiers:
+        for tier in self._asked(right):
             agreed: Sequence[Task] | None = None
             for plugin in tier:
-                if not isinstance(plugin, right) or _is_shield(plugin) or _knows_shares(plugin):
+                if _is_shield(plugin) or _knows_shares(plugin):
                     continue
                 is_asked = True
                 answer = getattr(plugin, _METHODS[right])(self._session, task, victims)
@@ -168,6 +166,15 @@ class Rights:
         """The parties that go before a job, as far as this cycle has come."""
         precedence = self._session.cluster.precedence
         return precedence.before(job.party) if len(precedence) else frozenset()
+
+    def _asked(self, point: Any) -> list[list[Any]]:
+        """By tier, the plug-ins that implement an extension point; found once, for checking a Protocol is slow."""
+        found = self._tiers.get(point)
+        if found is None:
+            known = {id(plugin) for plugin in self._policy.asked(point)}
+            found = [[plugin for plugin in tier if id(plugin) in known] for tier in self._policy.tiers]
+            self._tiers[point] = found
+        return found
 
     def _unshielded(self, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
         session = self._session
