@@ -165,6 +165,11 @@ CALLED_BY_OTHERS = {
     "CUSTOM_KINDS": "tools/gen.py",
     "LADDER": "tests that climb down the rungs",
     "MemoryStore": "the fake of the store, for tests and for servers whose data may go with the process",
+    "Admission": "bench/quota.py, and the dialects that bring trees of lenders (issue 3: one quota engine, dialects to come)",
+    "divide_tree": "the dialect of queues whose over-quota is dealt out in rounds, to come",
+    "turn_of": "the same dialect's order of queues",
+    "may_take_back": "the same dialect's reclaim",
+    "largest_part": "partial admission of workloads, by the dialect to come",
     "EmptySurroundings": "the fake of the surroundings, for tests and for what-if questions",
 }
 DECLARED_BY = {"resource", "plugin", "action", "reconciler", "numba.njit"}

@@ -14,6 +14,17 @@ from hekla.placement.session import Session
 BEHIND_HEAD = "behindHead"
 
 
+def behind_head(session: Session, job: Job) -> Refusal | None:
+    """Why a job of a strict queue is kept back where those before it wait; None if it is the head, or not in such a queue."""
+    order = StrictOrder(session)
+    if job.spec.queue not in session.strict_queues:
+        return None
+    for other in waiting_strictly(session):
+        if other is not job and other.spec.queue == job.spec.queue:
+            order.block(other)
+    return session.refusals.get(job.uid) if order.holds_back(job) else None
+
+
 class StrictOrder:
     """Who may have a turn in one pass, as far as strict queues are concerned."""
 
@@ -27,7 +38,7 @@ class StrictOrder:
         if not self._session.strict_queues:
             return jobs
         tried = {job.uid: job for job in jobs}
-        for job in self._waiting():
+        for job in waiting_strictly(self._session):
             if job.uid not in tried:
                 self.block(job)
         return [job for job in tried.values() if not self.holds_back(job)]
@@ -52,12 +63,13 @@ class StrictOrder:
         if head is None or self._session.job_key(job) < self._session.job_key(head):
             self._heads[name] = job
 
-    def _waiting(self) -> Iterator[Job]:
-        """The jobs of strict queues that wait for nodes, or to be let in."""
-        lines, queues = self._session.cluster.lines, self._session.strict_queues
-        for job in lines.for_nodes.values():
-            if job.spec.queue in queues and any(True for _ in job.pending()):
-                yield job
-        for job in lines.by_phase[JobPhase.PENDING].values():
-            if job.spec.queue in queues:
-                yield job
+
+def waiting_strictly(session: Session) -> Iterator[Job]:
+    """The jobs of strict queues that wait for nodes, or to be let in."""
+    lines, queues = session.cluster.lines, session.strict_queues
+    for job in lines.for_nodes.values():
+        if job.spec.queue in queues and any(True for _ in job.pending()):
+            yield job
+    for job in lines.by_phase[JobPhase.PENDING].values():
+        if job.spec.queue in queues:
+            yield job

@@ -21,6 +21,7 @@ from hekla.placement.policy import Policy
 from hekla.placement.rehearsal import Rehearsal
 from hekla.placement.session import Session
 from hekla.placement.statement import Statement
+from hekla.placement.strict_order import behind_head
 from hekla.scheduler import sentences
 
 MOST_EXAMPLES, MOST_AHEAD = 3, 5
@@ -100,6 +101,8 @@ class Why:
     """How many of the job's tasks are in each status."""
 
     lacks: tuple[Lack, ...] = ()
+    reserved: str = ""
+    """Which nodes are kept for it, and from when it is to start; empty if none are."""
 
     @property
     def is_waiting(self) -> bool:
@@ -115,7 +118,8 @@ class Why:
         if self.refusal is not None:
             return self.refusal.sentence
         reason = self.explanation.sentence() if self.explanation is not None else "it is not its turn yet"
-        return f"{self.placeable} of the {self.wanted} pods that {self.job} needs find a node; {self.task}: {reason}"
+        tail = f"; {self.reserved}" if self.reserved else ""
+        return f"{self.placeable} of the {self.wanted} pods that {self.job} needs find a node; {self.task}: {reason}{tail}"
 
 
 def why(policy: Policy, job: Job, *, now: float = 0.0) -> Why:
@@ -144,7 +148,7 @@ def why_in(rehearsal: Rehearsal, uid: str) -> Why:
         shown = examples(rehearsal.policy, failure.task, MOST_EXAMPLES)
     return replace(
         whole, task=failure.task.spec.name, explanation=failure.explanation, examples=shown, placeable=placed,
-        lacks=tuple(_lacks(session, job, failure.task, failure.explanation, free)),
+        lacks=tuple(_lacks(session, job, failure.task, failure.explanation, free)), reserved=_reserved(session, job),
     )  # fmt: skip
 
 
@@ -197,7 +201,12 @@ def refusal_of(session: Session, job: Job) -> Refusal | None:
     if session.is_overused(queue):
         sentence = f'queue "{queue.name}" holds all that it deserves while others ask for their share'
         return Refusal("overShare", sentence)
-    return session.why_invalid(job)
+    return behind_head(session, job) or session.why_invalid(job)
+
+
+def _reserved(session: Session, job: Job) -> str:
+    reservation = session.cluster.reservations.get(job.uid)
+    return reservation.sentence(session.wall_s) if reservation is not None else ""
 
 
 def _statuses(job: Job) -> Mapping[str, int]:

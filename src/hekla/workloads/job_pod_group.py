@@ -34,6 +34,8 @@ def new_group(view: JobView) -> Document:
     """The document of the PodGroup."""
     meta = view.job.metadata
     annotations = {key: value for key, value in meta.annotations.items() if key not in _NOT_INHERITED}
+    if view.job.spec.running_estimate:
+        annotations.setdefault(keys.RUNNING_ESTIMATE, view.job.spec.running_estimate)
     return {
         "apiVersion": PodGroup.kind_info.api_version,
         "kind": "PodGroup",

@@ -36,3 +36,6 @@ CONTENT_DIGEST = "hekla.dev/content-digest"
 
 DELAYED_ACTIONS = "hekla.dev/delayed-actions"
 """On a job: actions that wait for their policy's timeout, as JSON. See `job_delays.py`."""
+
+RUNNING_ESTIMATE = "hekla.dev/running-estimate"
+"""On a PodGroup: how long its pods are expected to run; from the job's `runningEstimate`."""

@@ -1,0 +1,56 @@
+"""`hekla why` about jobs that wait for their turn: behind the head of a strict queue, beside a reservation, or with one."""
+
+from dataclasses import replace
+
+from hekla.placement.model import TaskStatus
+from hekla.scheduler.explain import why
+from hekla.testing.cluster import World
+
+PLUGINS = (("gang", "reservation"), ("predicates", "binpack"))
+
+
+def world_with_a_gang_that_waits() -> World:
+    world = World(plugins=PLUGINS)
+    world.node("n1", cpu=4)
+    world.node("n2", cpu=4)
+    world.tell_time(1000.0)
+    task = world.running("r1", "n1", cpu=4, more={"estimate_s": 100.0})
+    assert task.job is not None
+    world.cluster.put_task(replace(task.spec, node="n1", status=TaskStatus.RUNNING, started=1000.0), task.job)
+    world.tell_time(1001.0)
+    world.job("big", tasks=8, cpu=1)
+    world.schedule()
+    return world
+
+
+def test_a_gang_with_a_reservation_is_told_where_and_when() -> None:
+    world = world_with_a_gang_that_waits()
+    world.cluster.nodes.wall_s = world.session.wall_s
+    found = why(world.policy, world.cluster.jobs["big"], now=world.session.now)
+    assert found.reserved.startswith("n1, n2 are reserved for default/big, which is to start in ")
+    assert found.sentence().endswith(found.reserved)
+
+
+def test_a_job_that_a_reservation_keeps_back_is_told_so_and_how_to_go_first() -> None:
+    world = world_with_a_gang_that_waits()
+    world.job("late", tasks=1, cpu=1)
+    world.schedule()
+    world.cluster.nodes.wall_s = world.session.wall_s
+    found = why(world.policy, world.cluster.jobs["late"], now=world.session.now)
+    assert not found.fits
+    assert found.refusal is not None
+    assert found.refusal.code == "reserved"
+    assert "hekla.dev/running-estimate" in found.sentence()
+
+
+def test_a_job_of_a_strict_queue_is_told_who_is_before_it() -> None:
+    world = World()
+    world.node("n1", cpu=4)
+    world.queue("line", is_strict=True)
+    world.job("large", tasks=8, cpu=1, more={"queue": "line"})
+    small = world.job("small", tasks=1, cpu=1, more={"queue": "line"})
+    world.schedule()
+    found = why(world.policy, small)
+    assert (
+        found.sentence() == 'queue "line" starts its jobs strictly in order, and "default/large" waits before this one'
+    )
