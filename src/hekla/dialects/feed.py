@@ -26,6 +26,7 @@ from hekla.dialects.kubernetes import group_name, node_spec, task_spec, task_sta
 from hekla.dialects.node_terms import selects
 from hekla.dialects.pod_volumes import claim_names
 from hekla.dialects.topology import domain_spec
+from hekla.dialects.traits import node_usage
 from hekla.dialects.volcano import DEFAULT_QUEUE, job_spec, lone_pod, lone_uid, namespace_quota, queue_of
 from hekla.lib.quantity import QuantityError
 from hekla.placement.cluster import Cluster
@@ -78,6 +79,9 @@ class ClusterFeed:
         """A node came, changed or went."""
         if new is not None:
             self.cluster.put_node(node_spec(new))
+            usage = node_usage(new)
+            if usage is not None:
+                self.cluster.put_usage(new.metadata.name, usage)
         elif old is not None:
             self.cluster.remove_node(old.metadata.name)
 

@@ -2,16 +2,23 @@
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 
+from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.api.volcano import scheduling
 from hekla.dialects.pod_requests import amounts
+from hekla.dialects.timestamps import seconds
 from hekla.lib.quantity import QuantityError
 from hekla.placement.model import NodeGroups
+from hekla.placement.usage import NodeUsage
 
 ZONE_KEY, PREEMPTABLE_KEY = "volcano.sh/revocable-zone", "volcano.sh/preemptable"
 ANY_ZONE = "*"
 """The one value of a pod's zone that Volcano takes: every zone."""
+
+USAGE_KEY = "hekla.dev/node-usage"
+"""How busy a node is, in percent, as JSON: `{"cpu": 43.5, "memory": 70, "time": "2026-11-21T12:00:00Z"}`."""
 
 _OF_PODS = ("volcano.sh/resource-strategy-scoring-type", "volcano.sh/resource-strategy-weight")
 _OF_GROUPS = (
@@ -68,3 +75,16 @@ def _zone(annotations: Mapping[str, str]) -> bool:
     if ZONE_KEY in annotations:
         return annotations[ZONE_KEY] == ANY_ZONE
     return annotations.get(PREEMPTABLE_KEY, "").lower() == "true"
+
+
+def node_usage(node: Node) -> NodeUsage | None:
+    """What somebody has measured of a node and written on it; None for nothing, or for what cannot be read."""
+    text = node.metadata.annotations.get(USAGE_KEY)
+    if not text:
+        return None
+    try:
+        told = json.loads(text)
+        usage = NodeUsage(cpu=float(told["cpu"]), memory=float(told["memory"]), at_s=seconds(str(told["time"])))
+    except (ValueError, TypeError, KeyError):
+        return None
+    return usage if isfinite(usage.cpu) and isfinite(usage.memory) and usage.at_s > 0 else None

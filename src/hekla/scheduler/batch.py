@@ -30,6 +30,7 @@ from hekla.placement.model import Job, JobPhase, Task
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
+from hekla.placement.usage import NodeUsage
 from hekla.placement.statement import Bind, Decision, Evict, Nominate
 from hekla.scheduler import sentences
 from hekla.scheduler.binder import Binder
@@ -46,6 +47,7 @@ from hekla.scheduler.settings import SchedulerSettings
 from hekla.scheduler.snapshot import Snapshot, snapshot_of
 from hekla.scheduler.stumbling import job_at_fault
 from hekla.scheduler.timed_session import TimedSession
+from hekla.scheduler.usage_source import UsageSource
 from hekla.scheduler.warmup import WORTH_IT_NODES, warm_up
 from hekla.scheduler.writer import StatusWriter
 
@@ -98,6 +100,7 @@ class BatchScheduler:
             record=self._events.record,
         )  # fmt: skip
         self._extenders = ExtenderCalls()
+        self._usage = UsageSource(self._on_usage, now_s=lambda: self._clock.now().timestamp())
         self._put_to_work(self._live.current)
         self._queues_told = -1
         self._tells_queues = False
@@ -117,6 +120,7 @@ class BatchScheduler:
         async with _registered(self.metrics), asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run(), name="scheduler events")
             tasks.create_task(self._warm_up(), name="kernel warm-up")
+            tasks.create_task(self._usage.run(), name="scheduler usage")
             tasks.create_task(self._writer.run(), name="scheduler writer")
             tasks.create_task(self._follow_network(), name="scheduler network")
             tasks.create_task(self._live.run(self._informers, self.settings.namespace), name="scheduler configuration")
@@ -184,10 +188,18 @@ class BatchScheduler:
     def _put_to_work(self, configuration: Configuration) -> None:
         """Decide by a configuration from the next cycle on."""
         self._extenders.connect(configuration.tiers)
+        self._usage.follow(configuration.metrics)
         self.policy = Policy(self.cluster, configuration.tiers, configuration.arguments)
         self.policy.actions = configuration.actions
         # found once: finding one looks through the plug-in folders, 3 % of a busy scheduler's time
         self._actions = tuple((name, action_named(name)) for name in configuration.actions)
+
+    def _on_usage(self, node: str, usage: NodeUsage) -> None:
+        """A node was measured."""
+        if node in self.cluster.nodes.row_of:
+            self.cluster.put_usage(node, usage)
+            self._idle.clear()
+            self._wake.set()
 
     def _reconfigure(self) -> None:
         self._put_to_work(self._live.current)

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.placement.action import ACTIONS
 from hekla.placement.framework import PLUGINS
 from hekla.placement.registry import ArgumentError, load
 from hekla.scheduler.configuration_plugins import FLAGS, SWITCHED_ON, VOLCANO_PLUGINS, built, hint, switched
+from hekla.scheduler.usage_source import MetricsSettings, metrics_settings
 from hekla.scheduler.yaml_lines import Lines, YamlError, read_mapping
 
 DEFAULT_TEXT = """\
@@ -36,6 +38,11 @@ tiers:
 _SPELLINGS = {"gangPreempt": "gangpreempt", "gangReclaim": "gangreclaim"}
 _SECTIONS = ("actions", "tiers", "configurations", "metrics")
 _ENTRY_KEYS = ("name", "arguments", *FLAGS)
+_METRICS_TYPES = ("prometheus", "prometheus_adaptor", "elasticsearch")
+_METRICS_KEYS = (
+    "type", "address", "interval", "tls.insecureSkipVerify", "elasticsearch.index", "elasticsearch.username",
+    "elasticsearch.password", "elasticsearch.hostnameFieldName",
+)  # fmt: skip
 
 ACTION_ARGUMENTS: Mapping[str, Mapping[str, type]] = {
     "enqueue": {},
@@ -96,6 +103,9 @@ class Configuration:
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Arguments by action."""
 
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    """Where measurements of nodes come from."""
+
     findings: tuple[Finding, ...] = ()
     text: str = ""
     """What it was read from."""
@@ -114,7 +124,7 @@ def parse_configuration(text: str) -> Configuration:
         raise ConfigurationError(str(errors[0]))
     return Configuration(
         actions=tuple(reader.actions), tiers=tuple(reader.tiers), arguments=reader.arguments,
-        findings=tuple(reader.findings), text=text,
+        findings=tuple(reader.findings), text=text, metrics=reader.metrics,
     )  # fmt: skip
 
 
@@ -132,6 +142,7 @@ class _Reader:
         self.actions: list[str] = []
         self.tiers: list[tuple[object, ...]] = []
         self.arguments: dict[str, Mapping[str, Any]] = {}
+        self.metrics = MetricsSettings()
         self._plugin_lines: dict[str, int] = {}
         try:
             self._document = read_mapping(text, "the file has no actions and tiers; it should be a mapping with both")
@@ -154,6 +165,32 @@ class _Reader:
             self._error(
                 self._line("metrics"), "metrics should be a mapping, like {type: prometheus, address: http://...}"
             )
+        elif metrics is not None:
+            self._read_metrics(metrics)
+
+    def _read_metrics(self, section: Lines) -> None:
+        """Where measurements come from: Volcano's three types, of which one is built."""
+        for key in section:
+            if key not in _METRICS_KEYS:
+                self._warn(section.line_of(key), f"metrics has no {key}{hint(key, _METRICS_KEYS)}; it has no effect")
+        kind = str(section.get("type", ""))
+        if kind not in _METRICS_TYPES:
+            known = ", ".join(_METRICS_TYPES)
+            self._error(section.line_of("type"), f"metrics.type is {kind!r}; one of {known} is expected")
+        elif kind != "prometheus":
+            self._note(section.line_of("type"), f"metrics of type {kind} are not built yet; nobody is asked")
+        elif not str(section.get("address", "")).startswith(("http://", "https://")):
+            address = section.get("address", "")
+            self._error(section.line_of("address"), f"metrics.address is {address!r}; a url like http://prometheus:9090 is expected")
+        try:
+            interval_s = parse_duration(str(section.get("interval", "30s"))).total_seconds()
+        except DurationError as error:
+            self._error(section.line_of("interval"), f"metrics.interval: {error}")
+            return
+        if interval_s <= 0:
+            self._error(section.line_of("interval"), "metrics.interval should be above 0")
+        else:
+            self.metrics = metrics_settings(section, interval_s)
 
     def _read_actions(self) -> None:
         line, text = self._line("actions"), self._document.get("actions")
@@ -223,6 +260,8 @@ class _Reader:
 
     def _built(self, name: str, arguments: Any, switches: Mapping[str, bool], line: int) -> Iterator[object]:
         given = {**arguments, "hierarchy": True} if switches.get("Hierarchy") else arguments
+        if getattr(PLUGINS[name], "reads_metrics", False):
+            given = {**given, "metrics.interval": f"{self.metrics.interval_s:g}s"}
         try:
             plugin, read = built(name, given)
         except ArgumentError as error:

@@ -138,7 +138,7 @@ class _Evening:
         """Whether a low node has room for the pod, beside those that go there already; if so, it is kept."""
         shape = task.shape
         fits = np.logical_and.reduce(self._room[shape.resources] >= shape.amounts[:, None], axis=0) & self.low
-        rows = np.flatnonzero(fits & open_rows(self._session.policy, task)) if fits.any() else ()
+        rows = np.flatnonzero(fits & open_rows(self._session.policy, task) if fits.any() else fits)
         if not len(rows):
             return False
         self._room[shape.resources, rows[0]] -= shape.amounts

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from hekla.placement.columns import FloatArray, Nodes
+from hekla.placement.columns import FloatArray, IntArray, Nodes
 from hekla.placement.framework import Key, Reading, plugin
 from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec, TaskStatus
 from hekla.placement.registry import as_float
@@ -150,7 +150,8 @@ class TaskTopology:
             adverse[row] += number if (role, other_role) in plan.wishes.apart else 0
         # Scores begin at 0: what is adverse lifts everybody else, by as much everywhere.
         total = liked - adverse + int(adverse.max(initial=0)) + _would_fit(nodes, bucket, task)
-        return (total * (self.weight / plan.largest)).astype(np.float32)
+        scores: FloatArray = (total * (self.weight / plan.largest)).astype(np.float32)
+        return scores
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
@@ -267,7 +268,7 @@ def _weight(task: Task) -> float:
     )
 
 
-def _would_fit(nodes: Nodes, bucket: Bucket, task: Task) -> Any:
+def _would_fit(nodes: Nodes, bucket: Bucket, task: Task) -> IntArray:
     """How many of the bucket's waiting tasks each node has room for: this one, and the others in order.  # [node]"""
     waiting = [task, *(other for other in bucket.waiting if other is not task and other.row < 0)]
     room, fits, goes_on = nodes.idle + nodes.releasing, np.zeros(nodes.rows, np.int64), np.ones(nodes.rows, np.bool_)
