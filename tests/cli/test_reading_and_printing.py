@@ -165,6 +165,8 @@ def test_what_to_wait_for_is_read():
     assert parse_condition("jsonpath={.status.succeeded}=4")(job)
     assert parse_condition("jsonpath={.status.conditions[0].type}=Ready")(job)
     assert not parse_condition("jsonpath={.status.nothing.here}=4")(job)
+    assert parse_condition("jsonpath={.status.succeeded}")(job)
+    assert not parse_condition("jsonpath='{.status.nothing}'")(job)
     assert parse_condition("delete")(None)
     assert not parse_condition("phase=Completed")(None)
     for wrong in ["condition", "phase=", "ready", "jsonpath=x"]:

@@ -73,7 +73,7 @@ def parse_condition(text: str) -> Wanted:
     if what == "jsonpath" and "}=" in value:
         path, _, expected = value.rpartition("=")
         return lambda document: _lookup(document, path) == expected.strip("'\"")
-    if what == "jsonpath" and value:
+    if what == "jsonpath" and "}" in value:
         return lambda document: bool(_lookup(document, value.strip("'\"")))
     raise CommandError(
         f'--for is "{text}"; use condition=TYPE, phase=PHASE, jsonpath={{PATH}}[=VALUE] or delete', EXIT_USAGE
