@@ -39,6 +39,9 @@ class Report:
 
     directory: Path
     is_quick: bool = False
+    is_full: bool = False
+    """Whether the sizes are measured too that take long."""
+
     figures: list[Figure] = field(default_factory=list)
 
     def add(self, name: str, value: float, unit: str, *, baseline: float | None = None, note: str = "") -> None:
