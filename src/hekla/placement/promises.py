@@ -1,7 +1,8 @@
 """Promised room is kept across cycles: whoever was promised a node gets it as soon as the room is free, before all others.
 
 A promise ends when the task has its room, here or anywhere else; when the node is gone, closed to it, or smaller than
-what it was promised; when its gang is evicted; or when those who were to leave do not: a pod that is still there `PATIENCE_S` after its grace period no longer counts as leaving. A gang keeps all of its promises or none.
+what it was promised; when its gang is evicted; or when those who were to leave do not: a pod that is still there
+`PATIENCE_S` after its grace period no longer counts as leaving. A gang keeps all of its promises or none.
 """
 
 from collections.abc import Iterator
