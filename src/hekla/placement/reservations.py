@@ -320,7 +320,7 @@ class KeepsBook(Protocol):
 
 def book_of(session: Session) -> Book | None:
     """The session's book; None where no plug-in keeps one."""
-    plugin = next((p for p in session.policy.plugins if isinstance(p, KeepsBook)), None)
+    plugin = next(iter(session.policy.asked(KeepsBook)), None)  # type: ignore[type-abstract]
     return session.opened(plugin) if plugin is not None else None
 
 
