@@ -68,8 +68,8 @@ def run(report: Report) -> None:
 
 def _measure(report: Report, case: Case, nodes: int) -> float:
     """Pods decided per second of CPU, compared with the oracle and the twin."""
-    # As many as a small cluster has room for: a sixth of its nodes' GPUs, a pod per node where they repel each other.
-    room = nodes // 3 if case.fill is worlds.apart else nodes * 2 if "gang" in case.name else nodes * 8
+    # As many as a small cluster has room for: a pod on a third of the nodes where they repel each other.
+    room = nodes // 3 if case.fill is worlds.apart else nodes * 2
     number = min(report.scaled(case.count), room)
     fast = rate(nodes, case.fill, number, **case.details)
     sample = min(number, SAMPLE)
