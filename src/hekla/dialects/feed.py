@@ -27,7 +27,7 @@ from hekla.dialects.node_terms import selects
 from hekla.dialects.pod_volumes import claim_names
 from hekla.dialects.topology import domain_spec
 from hekla.dialects.traits import node_usage
-from hekla.dialects.volcano import DEFAULT_QUEUE, job_spec, lone_pod, lone_uid, namespace_quota, queue_of
+from hekla.dialects.volcano import DEFAULT_QUEUE, job_spec, lone_pod, lone_uid, namespace_quota, past_use, queue_of
 from hekla.lib.quantity import QuantityError
 from hekla.placement.cluster import Cluster
 from hekla.placement.model import Job, JobSpec, TaskStatus
@@ -129,6 +129,7 @@ class ClusterFeed:
         self.queue_faults.pop(new.metadata.name, None)
         try:
             self.cluster.put_queue(queue_of(new))
+            self.cluster.ledger.bring_past(new.metadata.name, *past_use(new))
         except QuantityError as error:  # validation keeps such a queue out; its jobs wait, and are told why
             self.cluster.remove_queue(new.metadata.name)
             self.queue_faults[new.metadata.name] = str(error)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from hekla.api.core import ResourceQuota
 from hekla.api.pods import Pod
 from hekla.api.selectors import LabelSelector
@@ -20,6 +22,9 @@ from hekla.placement.constraint import PodSelector
 from hekla.placement.model import JobPhase, JobSpec, NamespaceQuota, Queue, SubGroupPolicy
 
 DEFAULT_QUEUE = "default"
+PAST_USE = "hekla.dev/past-use"
+"""On a queue: what it had over time, where plug-in `fair-share` is at work; written now and then for the next start."""
+
 RUNNING_ESTIMATE = "hekla.dev/running-estimate"
 """How long each pod of a gang, or a lone pod, is expected to run: a duration like `1h30m`."""
 
@@ -119,6 +124,29 @@ def quota_amounts(quantities: Mapping[str, str] | Mapping[str, str | int | float
         return {n: amount(n.removeprefix("requests.").removeprefix("limits."), q) for n, q in quantities.items()}
     except QuantityError:
         return {}
+
+
+def past_use(queue: scheduling.Queue) -> tuple[dict[str, int], int]:
+    """What a queue had until when, as a scheduler before us wrote it down: amount-microseconds, and microseconds.
+
+    Nothing, if it is not written or cannot be read.
+    """
+    try:
+        told = msgspec.json.decode(queue.metadata.annotations.get(PAST_USE, "{}"), type=_PastUse)
+    except msgspec.DecodeError:
+        return {}, 0
+    return {name: max(amount, 0) * 1_000_000 for name, amount in told.amount_seconds.items()}, told.at * 1_000_000
+
+
+def past_use_text(had: Mapping[str, int], at_us: int) -> str:
+    """The same as the annotation says it."""
+    seconds_had = {name: amount // 1_000_000 for name, amount in sorted(had.items()) if amount >= 1_000_000}
+    return msgspec.json.encode(_PastUse(at=at_us // 1_000_000, amount_seconds=seconds_had)).decode()
+
+
+class _PastUse(msgspec.Struct, rename="camel"):
+    at: int = 0
+    amount_seconds: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def _path(annotations: Mapping[str, str]) -> tuple[tuple[str, int], ...]:

@@ -75,11 +75,13 @@ class Account:
 class LedgerClock:
     """The time of day as the ledger was last told it, and how fast it forgets."""
 
-    __slots__ = ("half_life_us", "now_us")
+    __slots__ = ("half_life_us", "now_us", "since_us")
 
     def __init__(self, half_life_us: int) -> None:
         self.half_life_us = half_life_us
         self.now_us = 0
+        self.since_us = 0
+        """When it was first told: what happened before, somebody else has seen."""
 
 
 class Ledger:
@@ -123,11 +125,12 @@ class Ledger:
         """What happens next, happens at this time of day; time never goes back."""
         if self.clock is not None:
             self.clock.now_us = max(self.clock.now_us, round(wall_s * 1e6))
+            self.clock.since_us = self.clock.since_us or self.clock.now_us
 
     def bring_past(self, queue: str, had: Amounts, at_us: int) -> None:
         """What a queue had by a moment, from the time before we were started; known once, it is not taken over again."""
         account = self.of(queue)
-        if self.clock is None or account.known_us or at_us <= 0:
+        if self.clock is None or account.known_us or not 0 < at_us < self.clock.since_us:
             return
         account.note(self.clock)
         before = had_by(had, {}, self.clock.now_us - at_us, self.clock.half_life_us)
@@ -156,7 +159,9 @@ class Ledger:
         self.parents = dict(parents)
         before = dict(self.accounts)
         self.accounts.clear()
-        for name, account in before.items() if self.clock is not None else ():
+        for name, account in before.items():
+            if self.clock is None:
+                break
             account.note(self.clock)
             fresh = self.of(name)
             fresh.had, fresh.noted_us, fresh.known_us = account.had, account.noted_us, account.known_us

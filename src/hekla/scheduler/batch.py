@@ -30,8 +30,8 @@ from hekla.placement.model import Job, JobPhase, Task
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
-from hekla.placement.usage import NodeUsage
 from hekla.placement.statement import Bind, Decision, Evict, Nominate
+from hekla.placement.usage import NodeUsage
 from hekla.scheduler import sentences
 from hekla.scheduler.binder import Binder
 from hekla.scheduler.configuration import Configuration
@@ -40,7 +40,7 @@ from hekla.scheduler.engine_state import saved
 from hekla.scheduler.evictor import Evictor
 from hekla.scheduler.extender_calls import ExtenderCalls
 from hekla.scheduler.metrics import SchedulerMetrics
-from hekla.scheduler.queue_status import PAUSE_S, queue_commands
+from hekla.scheduler.queue_status import PAUSE_S, past_commands, queue_commands
 from hekla.scheduler.reload import LiveConfiguration
 from hekla.scheduler.reports import PATIENCE_S, Reports
 from hekla.scheduler.settings import SchedulerSettings
@@ -394,6 +394,7 @@ class BatchScheduler:
         self._tells_queues = False
         self._queues_told = self.cluster.ledger.changes
         self._writer.tell(queue_commands(self.cluster, self.feed.queues))
+        self._writer.tell(past_commands(self.cluster, self.feed.queues))
 
     def _look_at(self, jobs: set[str]) -> None:
         self.feed.dirty |= jobs
