@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.dialects.kubernetes import node_spec, task_spec
 from hekla.dialects.surroundings import EmptySurroundings
+from hekla.placement import kernels
+from hekla.placement.kernels import twin
 from hekla.scheduler.answers import NothingToExplainError, snapshot_document
 from hekla.scheduler.as_scenario import scenario_text
 from hekla.scheduler.batch import BatchScheduler
@@ -312,3 +315,26 @@ def test_a_story_of_everything_tells_why_others_wait() -> None:
     (outcome,) = run_scenario(document)
     assert outcome["why"] == document["why"] == {"b": "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."}
     assert outcome["expect"] == document["expect"]
+
+
+GOLDEN = Path(__file__).parent / "snapshots" / "a-busy-hour.hekla"
+"""150 nodes in racks and 60 gangs in three queues, thrown by dice; what was decided was recorded by another process.
+
+Where a change of decisions is meant, `packed(replace(taken, decisions=Replay(taken).cycle()))` is the new file.
+"""
+
+
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["plain", "compiled"])
+def test_a_file_of_another_process_is_decided_alike_by_both_forms_of_the_kernels(is_compiled: bool) -> None:
+    if is_compiled and not kernels.use_compiled():
+        pytest.skip("there is no numba here")
+    try:
+        taken = unpacked(GOLDEN.read_bytes())
+        assert taken.decisions is not None
+        found = Replay(taken).cycle()
+        assert [one.sentence() for one in difference(taken.decisions, found)] == []
+        assert found.encoded() == taken.decisions.encoded()
+        assert len(found.started) > 50
+        assert found.waiting
+    finally:
+        kernels.use(twin)
