@@ -151,6 +151,14 @@ def test_every_plugin_and_action_has_a_file_and_a_scenario():
 
 CALLED_BY_OTHERS = {
     # name: who calls it, where nothing in src/hekla does
+    "inflate": "bench/traces.py and tests/simulation, as all of hekla.simulation until there is a command for it",
+    "read_nodes": "bench/traces.py",
+    "read_pods": "bench/traces.py",
+    "mix_of": "bench/traces.py",
+    "Simulation": "bench/traces.py",
+    "equal_nodes": "bench/traces.py",
+    "queues_by_use": "bench/traces.py",
+    "read_philly": "bench/traces.py",
     "LeaderElector": "controllers on a real cluster elect their leader with it; the embedded platform has one of each",
     "client_in_cluster": "controllers that run as pods",
     "EventParser": "the router's side of server-sent events",

@@ -32,14 +32,14 @@ def gradients(
     `left` is [device, node], the rest by node or by kind; nodes without room get 0 and -1.
     """
     kinds = (kind_cpu, kind_gpus, kind_milli, kind_models, kind_share)
-    before = _lost(cpu, left, models, kinds)
+    before = lost(cpu, left, models, kinds)
     growth[:], device[:] = 0, -1
     if 0 < asked_milli < WHOLE:
         best = np.full(len(cpu), _NONE)
         for number in range(left.shape[0]):
             after = left.copy()
             after[number] -= asked_milli
-            grown = _lost(cpu - asked_cpu, after, models, kinds) - before
+            grown = lost(cpu - asked_cpu, after, models, kinds) - before
             is_better = (left[number] >= asked_milli) & (grown < best)
             best[is_better], device[is_better] = grown[is_better], number
         growth[device >= 0] = best[device >= 0]
@@ -49,15 +49,16 @@ def gradients(
             taken = (left[number] == WHOLE) & (wanted > 0)
             after[number, taken] = 0
             wanted -= taken
-        growth[:] = np.where(wanted > 0, 0, _lost(cpu - asked_cpu, after, models, kinds) - before)
+        growth[:] = np.where(wanted > 0, 0, lost(cpu - asked_cpu, after, models, kinds) - before)
 
 
-def _lost(cpu: Array, left: Array, models: Array, kinds: tuple[Array, ...]) -> Array:
+def lost(cpu: Array, left: Array, models: Array, kinds: tuple[Array, ...]) -> Array:
+    """The fragmentation of each node, in millionths of thousandths of a GPU."""
     rest = np.maximum(left, 0)
-    total, lost = rest.sum(axis=0), np.zeros(len(cpu), np.int64)
+    total, amount = rest.sum(axis=0), np.zeros(len(cpu), np.int64)
     for need_cpu, gpus, milli, model_mask, share in zip(*kinds, strict=True):
         has_room = rest >= milli
         can = (gpus > 0) & (cpu >= need_cpu) & ((model_mask == 0) | ((models & model_mask) != 0))
         can = can & (has_room.sum(axis=0) >= gpus)
-        lost += share * np.where(can, np.where(has_room, 0, rest).sum(axis=0), total)
-    return lost
+        amount += share * np.where(can, np.where(has_room, 0, rest).sum(axis=0), total)
+    return amount

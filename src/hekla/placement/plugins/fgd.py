@@ -1,7 +1,7 @@
 """Place pods where they fragment GPUs least, as seen by the pods that usually come (fragmentation gradient descent).
 
     growth(node) = fragmentation with the pod - fragmentation without it     (`kernels/fragmentation.py`)
-    score(node)  = floor(buckets / (1 + e ** (growth in thousandths of a GPU / 1000))) / buckets
+    score(node)  = (ceil(buckets / (1 + e ** (growth in thousandths of a GPU / 1000))) - 1) / buckets
 
 After Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent",
 USENIX ATC 2023. The rounding is part of it: nodes within a bucket are equals, and the first by name wins, which is what
@@ -19,7 +19,7 @@ from hekla.lib.quantity import QuantityError, to_milli
 from hekla.placement.columns import CPU, FloatArray, IdArray, IntArray, Nodes
 from hekla.placement.devices.shares import WHOLE
 from hekla.placement.framework import plugin
-from hekla.placement.kernels import active
+from hekla.placement.kernels import active, fragmentation
 from hekla.placement.registry import ArgumentError, as_float
 from hekla.placement.shape import Shape
 
@@ -106,13 +106,22 @@ class Fgd:
         """The less a node's GPUs would be fragmented, the better."""
         growth, _ = self._gradients(nodes, shape, rows)
         gpus = growth / float(_PARTS_OF_MIX)
-        steps = np.floor(self.buckets / (1.0 + np.exp(np.clip(gpus / _WIDTH, -50, 50))))
+        # Not floor: a node that stays as it is belongs to those that get a little worse. In the paper's floats it mostly
+        # falls there too; the other way costs 0.1 to 0.2 points of allocation on three of its mixes.
+        steps = np.ceil(self.buckets / (1.0 + np.exp(np.clip(gpus / _WIDTH, -50, 50)))) - 1
         return (steps / self.buckets).astype(np.float32)
 
     def choose_device(self, nodes: Nodes, shape: Shape, row: int) -> int:
         """The GPU that leaves the node least fragmented; the first of equals."""
         _, device = self._gradients(nodes, shape, np.array([row], np.int64))
         return int(device[0])
+
+    def lost(self, nodes: Nodes) -> float:
+        """How many thousandths of GPUs are free and, on average over the mix, of no use."""
+        rows, mix = np.flatnonzero(nodes.is_live), self._mix
+        kinds = (mix.cpu, mix.gpus, mix.milli, mix.models(nodes.label_values(self.model_label)), mix.share)
+        lost = fragmentation.lost(nodes.idle[CPU, rows], _left(nodes, rows), self._models(nodes, rows), kinds)
+        return float(lost.sum()) / _PARTS_OF_MIX
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
@@ -133,14 +142,17 @@ class Fgd:
 
     def _gradients(self, nodes: Nodes, shape: Shape, rows: IntArray) -> tuple[IntArray, IdArray]:
         mix, growth, device = self._mix, np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
-        ids = nodes.label(self.model_label)[rows].astype(np.int64)
-        models = np.where(ids < 0, 0, np.int64(1) << (ids % _MOST_MODELS))
         asked = shape.gpu_milli or WHOLE * min(shape.request.get(GPU, 0), _MOST_GPUS + 1)
         active().gradients(
-            nodes.idle[CPU, rows], _left(nodes, rows), models, shape.request.get("cpu", 0), asked,
+            nodes.idle[CPU, rows], _left(nodes, rows), self._models(nodes, rows), shape.request.get("cpu", 0), asked,
             mix.cpu, mix.gpus, mix.milli, mix.models(nodes.label_values(self.model_label)), mix.share, growth, device,
         )  # fmt: skip
         return growth, device
+
+    def _models(self, nodes: Nodes, rows: IntArray) -> IntArray:
+        """A bit for each node's model; 0 where it has none.  # [row]"""
+        ids = nodes.label(self.model_label)[rows].astype(np.int64)
+        return np.where(ids < 0, 0, np.int64(1) << (ids % _MOST_MODELS))
 
 
 def _left(nodes: Nodes, rows: IntArray) -> IntArray:
