@@ -63,7 +63,7 @@ _ASKS = tuple(int(held or status is TaskStatus.PENDING) for status, held in zip(
 SCHEDULED_STATUSES = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TaskSpec:
     """What a dialect knows of one pod."""
 
@@ -217,7 +217,7 @@ class SubGroupPolicy:
         return "-".join([self.name, *(str(value) for value in values)])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobSpec:
     """What a dialect knows of one gang."""
 
