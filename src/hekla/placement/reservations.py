@@ -320,7 +320,7 @@ class KeepsBook(Protocol):
 
 def book_of(session: Session) -> Book | None:
     """The session's book; None where no plug-in keeps one."""
-    plugin = next(iter(session.policy.asked(KeepsBook)), None)  # type: ignore[type-abstract]
+    plugin = next(iter(session.policy.asked(KeepsBook)), None)  # type: ignore[type-abstract]  # it is a Protocol
     return session.opened(plugin) if plugin is not None else None
 
 

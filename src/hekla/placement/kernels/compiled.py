@@ -330,7 +330,7 @@ _STREAM = (
     int64, int32[::1], int64[::1], int32[:, ::1], int64[:, ::1], int64[::1],
     int32[::1], int64, int64[::1], int64[::1], int32[::1], int32[::1],
 )  # fmt: skip
-_TRIPLE = numba.types.UniTuple(int64, 3)  # type: ignore[no-untyped-call]
+_TRIPLE = numba.types.UniTuple(int64, 3)  # type: ignore[no-untyped-call]  # numba has no types
 _ROW_COST = 16
 """Scoring a row by itself costs as much as so many in a pass over all."""
 
