@@ -353,8 +353,9 @@ def draw(comparisons: Sequence[Comparison], told: Mapping[str, Mapping[str, Any]
                     curves["FGD, published"] = [(float(p), float(one.published[p])) for p in range(70, 131)]
         yield f"openb-{mix}.svg", lines(f"openb, {mix}", "% of the GPUs asked for", "% allocated", curves)
     if told:
-        waits = {name: [f["waits"][size]["mean"] / 3600 for size in SIZES] for name, f in told.items()}
-        yield "philly-waits.svg", bars("Philly: mean wait by GPUs of a job", "hours", list(SIZES), waits)
+        sizes = [size for size in SIZES if any(f["waits"][size]["count"] for f in told.values())]
+        waits = {name: [f["waits"][size]["mean"] / 3600 for size in sizes] for name, f in told.items()}
+        yield "philly-waits.svg", bars("Philly: mean wait by GPUs of a job", "hours", sizes, waits)
 
 
 def main() -> int:
