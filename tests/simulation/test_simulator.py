@@ -16,8 +16,7 @@ NO_GANGS = 'actions: "allocate"\ntiers:\n- plugins: [{name: priority}, {name: pr
 RECLAIM = """\
 actions: "allocate, reclaim"
 tiers:
-- plugins: [{name: gang}, {name: conformance}]
-- plugins: [{name: predicates}, {name: capacity}]
+- plugins: [{name: conformance}, {name: predicates}, {name: capacity}]
 """
 
 
