@@ -16,7 +16,8 @@ NO_GANGS = 'actions: "allocate"\ntiers:\n- plugins: [{name: priority}, {name: pr
 RECLAIM = """\
 actions: "allocate, reclaim"
 tiers:
-- plugins: [{name: conformance}, {name: predicates}, {name: capacity}]
+- plugins: [{name: gang, enableReclaimable: false}, {name: conformance}]
+- plugins: [{name: predicates}, {name: capacity}]
 """
 
 
