@@ -133,3 +133,18 @@ def test_a_wall_clock_that_jumps_changes_nothing(jump_s):
 def test_a_lease_that_could_overlap_is_refused():
     with pytest.raises(ValueError, match="retry < renew deadline < duration"):
         LeaseTimes(duration_s=10, renew_deadline_s=10)
+
+
+def test_a_candidate_without_a_server_says_why_it_waits():
+    async def scenario(candidates, tasks):
+        [candidate] = candidates
+        await asyncio.sleep(1)
+        assert candidate.elector.trouble == ""
+        candidate.flaky.is_away = True
+        await asyncio.sleep(60)
+        assert candidate.elector.trouble
+        candidate.flaky.is_away = False
+        await asyncio.sleep(60)
+        assert candidate.elector.trouble == ""
+
+    run_with(1, scenario)

@@ -38,8 +38,10 @@ from hekla.apiserver.protobuf import as_json, is_protobuf
 from hekla.apiserver.registry import PROXIED, STORED_AS, Registry, Served, builtin
 from hekla.apiserver.reviews import Reviews
 from hekla.apiserver.routing import Target, target_of, verb_of
+from hekla.apiserver.selectors import field_selector
 from hekla.apiserver.status import (
     StatusError,
+    bad_request,
     forbidden,
     internal,
     method_not_allowed,
@@ -53,6 +55,8 @@ from hekla.apiserver.subresources import Subresources
 from hekla.wire.messages import Answer, Request, Response
 
 log = structlog.get_logger(__name__)
+
+_OF_MANY = frozenset({"list", "watch", "deletecollection"})
 
 Authenticate = Callable[[Request], "User | Awaitable[User | None] | None"]
 Proxy = Callable[[Call], "Answer | Awaitable[Answer]"]
@@ -188,7 +192,7 @@ class ApiServer:
             # the watch paths of old clients: /api/v1/watch/namespaces/x/pods
             target, served, is_watch = self._old_watch(target, request)
         verb = verb_of(request.method, target, is_watch=is_watch)
-        self._authorize(user, target, verb)
+        self._authorize(user, target, verb, _wanted_name(request) if verb in _OF_MANY else "")
         if served is None or bool(target.namespace or not target.name) < served.kind.is_namespaced:
             return self._unknown(target)
         if target.namespace and not served.kind.is_namespaced:
@@ -217,8 +221,9 @@ class ApiServer:
             return Response(404, b"404 page not found\n", "text/plain; charset=utf-8")
         raise no_such_resource()
 
-    def _authorize(self, user: User, target: Target, verb: str) -> None:
-        name = target.name
+    def _authorize(self, user: User, target: Target, verb: str, wanted: str) -> None:
+        """Ask whether they may; who lists by `fieldSelector=metadata.name=x` asks for that one name, as in Kubernetes."""
+        name = target.name or wanted
         asked = Attributes(
             user=user,
             verb=verb,
@@ -226,7 +231,7 @@ class ApiServer:
             version=target.version,
             resource=target.resource,
             subresource=target.subresource,
-            namespace=target.namespace or (name if target.resource == "namespaces" and not target.group else ""),
+            namespace=target.namespace or (target.name if target.resource == "namespaces" and not target.group else ""),
             name=name,
         )
         if not self.backend.authorizer.decide(asked).is_allowed:
@@ -324,6 +329,14 @@ def _read_as_json(request: Request, served: Served) -> Request:
     return Request(
         request.method, request.target, headers, as_json(request.body) if request.body else b"", request.peer
     )
+
+
+def _wanted_name(request: Request) -> str:
+    """The one name that a list, a watch or a deletion of many is narrowed to; the same selector filters what they see."""
+    if "fieldSelector=" not in request.target:
+        return ""
+    text = request.query().get("fieldSelector", [""])[0]
+    return field_selector(text, lambda _: True, bad_request).exact("metadata.name") or ""
 
 
 def _asks_to_watch(request: Request) -> bool:

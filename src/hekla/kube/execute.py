@@ -66,6 +66,8 @@ class Executor:
         self._component = component
         self._events = events
         self._field_manager = field_manager
+        self._status_at: dict[str, str] = {}
+        """By resource, the subresource that took a status ("" is the object itself), once one was seen to."""
 
     async def run(self, commands: Sequence[Command]) -> list[Done]:
         """All commands in order; like ones in growing batches. The first failure ends it and is raised."""
@@ -87,8 +89,7 @@ class Executor:
             case Apply():
                 return await self._apply(command)
             case SetStatus(target, status):
-                subresource = "status" if target.kind.kind_info.has_status else ""
-                return await self._merge(target, {"status": status}, subresource)
+                return await self._set_status(target, {"status": status})
             case Delete():
                 return await self._delete(command)
             case Evict():
@@ -158,16 +159,37 @@ class Executor:
             patch = {**patch, "metadata": metadata}
         return await self._merge(command.target, patch, command.subresource)
 
+    async def _set_status(self, target: Target, patch: Document) -> Done | None:
+        """Write a status where this server keeps it. Releases of Volcano differ in which of their kinds have /status, and a
+        server drops a status in silence that comes by the other way; so what it answers is looked at until one way works.
+        """
+        kind = target.kind.kind_info
+        known = self._status_at.get(kind.resource)
+        if known is not None:
+            return await self._merge(target, patch, known)
+        declared, other = ("status", "") if kind.has_status else ("", "status")
+        first: Document | None = None
+        for subresource in (declared, other):
+            changed = await self._patched(target, patch, subresource)
+            if changed is not None and _shows(changed.get("status"), patch["status"]):
+                self._status_at[kind.resource] = subresource
+                return _done(target.kind, changed)
+            first = first or changed
+        return _done(target.kind, first) if first is not None else None
+
     async def _merge(self, target: Target, patch: Document, subresource: str) -> Done | None:
+        changed = await self._patched(target, patch, subresource)
+        return _done(target.kind, changed) if changed is not None else None
+
+    async def _patched(self, target: Target, patch: Document, subresource: str) -> Document | None:
         try:
-            changed = await self._client.patch_document(
+            return await self._client.patch_document(
                 target.kind.kind_info, target.name, patch, target.namespace,
                 subresource=subresource, field_manager=self._field_manager,
             )  # fmt: skip
         except NotFoundError:
             # It is gone; its own deletion event will be the next thing the reconciler hears.
             return None
-        return _done(target.kind, changed)
 
     async def _apply(self, command: Apply) -> Done:
         metadata = command.document["metadata"]
@@ -233,6 +255,14 @@ def _batch_key(command: Command) -> tuple[type, Any]:
             return Delete, target.kind
     # Patches may build on one another, so each goes alone.
     return type(command), id(command)
+
+
+def _shows(found: Any, patch: Any) -> bool:
+    """Whether a document looks as a merge patch wants it."""
+    if not isinstance(patch, dict):
+        return bool(found == patch)
+    found = found if isinstance(found, dict) else {}
+    return all(key not in found if value is None else _shows(found.get(key), value) for key, value in patch.items())
 
 
 def _done(kind: type[Resource], document: Document) -> Done:

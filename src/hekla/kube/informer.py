@@ -63,6 +63,9 @@ class Informer(Generic[T]):
         self.resource_version = ""
         """The revision up to which the cache is known to be true; "" makes the next round list."""
 
+        self.trouble = ""
+        """Why the server refuses to tell of this kind; empty while it does not."""
+
         self._client = client
         self._namespace = namespace
         self._selectors: dict[str, Any] = {"label_selector": label_selector, "field_selector": field_selector}
@@ -74,6 +77,11 @@ class Informer(Generic[T]):
         self._seen_waiters: list[tuple[int, int, Callable[[], None]]] = []
         self._gone_waiters: dict[tuple[ObjectKey, str], list[Callable[[], None]]] = {}
         self._waiter_count = 0
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the cache has been filled."""
+        return self._synced.is_set()
 
     async def synced(self) -> None:
         """Wait until the cache has been filled."""
@@ -133,6 +141,7 @@ class Informer(Generic[T]):
             try:
                 if not self.resource_version:
                     await self._fill()
+                    self.trouble = ""
                 await self._watch()
                 # A server that ends every watch at once must not be asked in a tight loop.
                 failures = 0 if self.resource_version != before else min(failures + 1, 4)
@@ -144,6 +153,7 @@ class Informer(Generic[T]):
             except ApiError as error:
                 failures += 1
                 self.resource_version = ""
+                self.trouble = str(error)
                 log.warning("watch refused", kind=self.kind.kind_info.resource, error=str(error), failures=failures)
             if failures:
                 await asyncio.sleep(self._pause_s(failures))
@@ -297,6 +307,10 @@ class Informers:
             task = self._tasks.create_task(informer.run(), name=f"informer {kind.kind_info.resource}")
             self._running.append(task)
         return informer
+
+    def troubles(self) -> dict[type[Resource], str]:
+        """The kinds whose caches have not been filled or are refused now, and why ("" while they are being read)."""
+        return {one.kind: one.trouble for one in self._informers.values() if one.trouble or not one.is_synced}
 
     def stop(self, kind: type[Resource]) -> None:
         """Stop the informers of a kind that is no longer served."""

@@ -62,6 +62,8 @@ class LeaderElector:
         self._observed: Document = {}
         self._observed_at_s = 0.0
         self._leads_until_s = float("-inf")
+        self.trouble = ""
+        """Why the lease could not even be asked for at the last try; empty if it could."""
 
     @property
     def is_leader(self) -> bool:
@@ -71,10 +73,14 @@ class LeaderElector:
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, run `lead` while we hold it, cancel it when we lose it, and wait again."""
         while True:
-            await self._acquire()
-            log.info("leads", lease=self._name, identity=self.identity)
-            await self._lead(lead)
-            log.warning("leads no more", lease=self._name, identity=self.identity)
+            await self.term(lead)
+
+    async def term(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the lease, run `lead` while we hold it, and return once it has ended or the lease was lost."""
+        await self._acquire()
+        log.info("leads", lease=self._name, identity=self.identity)
+        await self._lead(lead)
+        log.warning("leads no more", lease=self._name, identity=self.identity)
 
     async def release(self) -> None:
         """Give the lease back so that the next one need not wait."""
@@ -126,14 +132,21 @@ class LeaderElector:
             async with asyncio.timeout(patience_s):
                 taken = await self._take_or_renew(asked_at_s)
         except (KubeError, TimeoutError) as error:
-            log.debug("lease not taken", lease=self._name, identity=self.identity, why=str(error))
+            self._complain(str(error) or f"no answer within {patience_s:g} s")
             return False
+        self.trouble = ""
         if taken:
             # Counted from before the request: the server may have taken its time.
             self._leads_until_s = asked_at_s + self._times.renew_deadline_s
         elif self.is_leader:
             self._leads_until_s = float("-inf")
         return taken and self.is_leader
+
+    def _complain(self, why: str) -> None:
+        """Say once what stands in the way: a candidate without rights would wait for ever without a word."""
+        if why != self.trouble:
+            self.trouble = why
+            log.warning("lease not taken", lease=f"{self._namespace}/{self._name}", identity=self.identity, why=why)
 
     async def _take_or_renew(self, now_s: float) -> bool:
         await self._observe(now_s)
