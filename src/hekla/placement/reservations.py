@@ -156,7 +156,8 @@ class Book:
         estimate = self._estimate(job) if job is not None else inf
         if estimate == inf or task.status not in _ENDS_IN_DUE_TIME:
             return inf
-        began = task.spec.started or task.spec.scheduled_at or now_s
+        known = (at for at in (task.spec.started, task.spec.scheduled_at) if at is not None)
+        began = next(known, now_s)  # not `or`: 0.0 is a time too
         while began + estimate <= now_s:
             estimate *= 2  # it has been wrong before, so it is believed less
         return began + estimate
