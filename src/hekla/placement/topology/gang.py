@@ -33,8 +33,8 @@ def place_close(statement: Statement, session: Session, job: Job) -> None:
     if not waiting:
         return
     tree = session.cluster.topology.tree()
-    ceiling = _ceiling(tree, job.spec.closeness) if session.cluster.topology.is_known else NOT_KNOWN
-    rows = _rows(job.tasks.values())
+    ceiling = ceiling_of(tree, job.spec.closeness) if session.cluster.topology.is_known else NOT_KNOWN
+    rows = settled_rows(job.tasks.values())
     if isinstance(ceiling, int) and rows and tree.tiers[tree.around(rows)] > ceiling:
         ceiling = too_far_apart(tree, tree.around(rows), len(rows), ceiling)
     if isinstance(ceiling, Refusal):
@@ -44,13 +44,18 @@ def place_close(statement: Statement, session: Session, job: Job) -> None:
 
 
 @dataclass
-class _Group:
-    """A sub-gang, or the pods that are in none."""
+class Group:
+    """A sub-gang, or the pods that are in none; who is promised a node counts as placed."""
 
     policy: SubGroupPolicy | None
     name: str
     waiting: list[Task] = field(default_factory=list)
     placed: list[Task] = field(default_factory=list)
+
+    @property
+    def closeness(self) -> Closeness | None:
+        """How close its pods are to be."""
+        return self.policy.closeness if self.policy is not None else None
 
     @property
     def missing(self) -> int:
@@ -59,6 +64,7 @@ class _Group:
 
     @property
     def can_be_whole(self) -> bool:
+        """Whether it is not whole, and enough of its tasks wait."""
         return 0 < self.missing <= len(self.waiting)
 
 
@@ -96,7 +102,7 @@ class _Attempt:
 
     def _place_groups(self, domain: int) -> None:
         """Sub-gangs whole, those first that the gang cannot do without; then single tasks, until the job is ready."""
-        groups = self._in_order(_groups(self._session, self._job))
+        groups = groups_in_order(self._session, self._job)
         for group in groups:
             if group.can_be_whole and self._place_group(group, group.missing, domain) and self._is_done():
                 return
@@ -113,16 +119,16 @@ class _Attempt:
     def _is_done(self) -> bool:
         return self._session.is_ready(self._job)
 
-    def _place_group(self, group: _Group, count: int, within: int) -> bool:
+    def _place_group(self, group: Group, count: int, within: int) -> bool:
         """Place so many tasks of a sub-gang inside one domain; whether there was one."""
-        tree, wish = self._tree, group.policy.closeness if group.policy is not None else None
-        ceiling = _ceiling(tree, wish)
+        tree, wish = self._tree, group.closeness
+        ceiling = ceiling_of(tree, wish)
         if isinstance(ceiling, Refusal):
             self._session.refusals[self._job.uid] = ceiling
             return False
         demand = Demand(group.waiting, count)
         room = room_for(demand, tree, self._session.policy.placer)
-        rows = _rows(group.placed) + _rows(group.waiting)
+        rows = settled_rows(group.placed) + settled_rows(group.waiting)
         for domain in self._candidates(demand, room, within, ceiling, rows, wish):
             mark = len(self._statement)
             if self._place_tasks(demand, domain, rows, len(group.placed) + len(group.waiting)):
@@ -148,15 +154,6 @@ class _Attempt:
                 return True
         return False
 
-    def _in_order(self, groups: list[_Group]) -> list[_Group]:
-        """Sub-gangs that are needed to have enough of them go first, then by policy and name."""
-        needed: list[_Group] = []
-        for policy in self._job.spec.subgroups:
-            own = [group for group in groups if group.policy is policy]
-            lacking = policy.min_groups - sum(1 for group in own if not group.missing)
-            needed += [group for group in own if group.can_be_whole][: max(lacking, 0)]
-        return needed + [group for group in groups if not any(group is other for other in needed)]
-
     # Domains
 
     def _candidates(
@@ -164,7 +161,7 @@ class _Attempt:
     ) -> Iterator[int]:
         """The domains to try, tightest first."""
         liked: Scores | None = None
-        for level in self._levels(within, ceiling, rows, wish):
+        for level in levels_for(self._tree, within, ceiling, rows, wish):
             fit = [domain for domain in level if room.is_enough[domain]]
             if len(fit) > 1:
                 liked = self._liked(demand) if liked is None else liked
@@ -173,22 +170,8 @@ class _Attempt:
             yield from fit
 
     def _allowed(self, within: int, ceiling: int, rows: Sequence[int], wish: Closeness | None) -> Iterator[int]:
-        for level in self._levels(within, ceiling, rows, wish):
+        for level in levels_for(self._tree, within, ceiling, rows, wish):
             yield from level
-
-    def _levels(
-        self, within: int, ceiling: int, rows: Sequence[int], wish: Closeness | None
-    ) -> Iterator[Sequence[int]]:
-        """Domains by tier: all of them inside one, or, with siblings placed, those around the siblings."""
-        tree = self._tree
-        if wish is None:
-            yield [within]
-        elif rows:
-            for domain in tree.chain(tree.around(rows)):
-                if tree.tiers[domain] <= ceiling and tree.holds(within, domain):
-                    yield [domain]
-        else:
-            yield from tree.levels(within=within, up_to=ceiling)
 
     def _liked(self, demand: Demand) -> Scores:
         """How much the plug-ins like each domain; without any, the one that would be fullest is liked most."""
@@ -215,7 +198,31 @@ class _Attempt:
         self._session.failures.setdefault(self._job.uid, Failure(demand.tasks[0], told))
 
 
-def _ceiling(tree: Tree, wish: Closeness | None) -> int | Refusal:
+def groups_in_order(session: Session, job: Job) -> list[Group]:
+    """A job's sub-gangs: those that are needed to have enough of them go first, then by policy and name."""
+    groups, needed = _groups(session, job), list[Group]()
+    for policy in job.spec.subgroups:
+        own = [group for group in groups if group.policy is policy]
+        lacking = policy.min_groups - sum(1 for group in own if not group.missing)
+        needed += [group for group in own if group.can_be_whole][: max(lacking, 0)]
+    return needed + [group for group in groups if not any(group is other for other in needed)]
+
+
+def levels_for(
+    tree: Tree, within: int, ceiling: int, rows: Sequence[int], wish: Closeness | None
+) -> Iterator[Sequence[int]]:
+    """Domains by tier, the lowest first: all of them inside one, or, with siblings placed, those around the siblings."""
+    if wish is None:
+        yield [within]
+    elif rows:
+        for domain in tree.chain(tree.around(rows)):
+            if tree.tiers[domain] <= ceiling and tree.holds(within, domain):
+                yield [domain]
+    else:
+        yield from tree.levels(within=within, up_to=ceiling)
+
+
+def ceiling_of(tree: Tree, wish: Closeness | None) -> int | Refusal:
     """The highest tier that a wish allows. None named means any, as a soft wish does."""
     if wish is None or not wish.is_hard:
         return tree.tiers[tree.root]
@@ -225,26 +232,27 @@ def _ceiling(tree: Tree, wish: Closeness | None) -> int | Refusal:
     return wish.highest_tier if wish.highest_tier is not None else tree.tiers[tree.root]
 
 
-def _rows(tasks: Iterable[Task]) -> list[int]:
-    """Where these tasks are, those that are ending left out."""
-    return [task.row for task in tasks if task.row >= 0 and task.status in ALLOCATED_STATUSES]
+def settled_rows(tasks: Iterable[Task]) -> list[int]:
+    """Where these tasks are, or are promised to be; those that are ending left out."""
+    return [task.row for task in tasks if task.row >= 0 and (task.is_claim or task.status in ALLOCATED_STATUSES)]
 
 
-def _groups(session: Session, job: Job) -> list[_Group]:
+def _groups(session: Session, job: Job) -> list[Group]:
     """The job's sub-gangs in order of policy and name, then the tasks that are in none."""
-    groups: dict[tuple[int, str], _Group] = {}
+    groups: dict[tuple[int, str], Group] = {}
     for task in session.in_task_order(job.tasks.values()):
-        at, name = _group_of(job, task)
+        at, name = group_of(job, task)
         policy = job.spec.subgroups[at] if at < len(job.spec.subgroups) else None
-        group = groups.setdefault((at, name), _Group(policy, name))
-        if task.status in READY_STATUSES:
+        group = groups.setdefault((at, name), Group(policy, name))
+        if task.status in READY_STATUSES or task.is_claim:
             group.placed.append(task)
         elif task.status is TaskStatus.PENDING and not task.spec.is_gated and not task.is_best_effort:
             group.waiting.append(task)
     return [groups[key] for key in sorted(groups, key=lambda key: (key[0], natural_key(key[1])))]
 
 
-def _group_of(job: Job, task: Task) -> tuple[int, str]:
+def group_of(job: Job, task: Task) -> tuple[int, str]:
+    """The sub-gang of a task: the place of its policy, and its name; after all policies for those that are in none."""
     for at, policy in enumerate(job.spec.subgroups):
         name = policy.group_of(task.spec)
         if name is not None:
