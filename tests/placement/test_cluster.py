@@ -44,7 +44,7 @@ def test_a_node_that_shrinks_keeps_what_runs_there_and_takes_nothing_more() -> N
 
 
 def test_a_pod_that_changes_its_queue_is_charged_to_the_new_one() -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     world = World()
     world.node("n1", cpu=8)

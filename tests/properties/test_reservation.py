@@ -1,9 +1,10 @@
 """While estimates hold, whoever is let in beside a reservation never makes its job start later than it was told first."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hekla.placement.model import TaskStatus
 from hekla.testing.cluster import World, check

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from hekla.placement import kernels
 from hekla.placement.constraint import Operator, Requirement
@@ -154,12 +155,12 @@ def test_a_gang_that_lost_pods_stays_within_its_tier(plan: Plan, data: st.DataOb
         running = [task for task in job.tasks.values() if task.row >= 0]
         for task in running:
             node = world.cluster.nodes.name(task.row)
-            world.cluster.put_task(replace(task.spec, node=node, status=TaskStatus.RUNNING), job)
+            world.cluster.put_task(structs.replace(task.spec, node=node, status=TaskStatus.RUNNING), job)
         if running:
             lost = data.draw(st.sampled_from(running))
             spec = lost.spec
             world.cluster.remove_task(lost.uid)
-            world.cluster.put_task(replace(spec, uid=f"{spec.uid}-new", node="", status=TaskStatus.PENDING), job)
+            world.cluster.put_task(structs.replace(spec, uid=f"{spec.uid}-new", node="", status=TaskStatus.PENDING), job)
     world.schedule()
     for number, (_, _, _, tier, hard) in enumerate(plan.gangs):
         tasks = world.cluster.jobs[f"g{number}"].tasks.values()

@@ -1,6 +1,7 @@
 """`hekla why` about jobs that wait for their turn: behind the head of a strict queue, beside a reservation, or with one."""
 
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hekla.placement.model import TaskStatus
 from hekla.scheduler.explain import why

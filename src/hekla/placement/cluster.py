@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from hekla.placement.columns import Nodes, NodeSpec, facts_of
 from hekla.placement.constraint import Constraints
 from hekla.placement.framework import Reading
@@ -176,7 +178,7 @@ class Cluster:
 
     def put_state(self, task: Task, status: TaskStatus, node: str, **course: Any) -> None:
         """Take over how a pod fares, where nothing else about it has changed: `nominated`, `scheduled_at`, `started`."""
-        task.spec = replace(task.spec, status=status, node=node, **course)
+        task.spec = msgspec.structs.replace(task.spec, status=status, node=node, **course)
         self._follow(task, task.spec)
 
     def remove_task(self, uid: str) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hekla.placement.constraint import NO_CONSTRAINTS, Constraints, PodSelector
 from hekla.placement.ledger import Ledger
 from hekla.placement.topology.wish import Closeness
@@ -63,21 +65,20 @@ _ASKS = tuple(int(held or status is TaskStatus.PENDING) for status, held in zip(
 SCHEDULED_STATUSES = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TaskSpec:
-    """What a dialect knows of one pod."""
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a dialect knows of one pod. A struct, not a dataclass: there is one per pod, made in 0.4 us instead of 5."""
 
     uid: str
     name: str
     namespace: str = ""
-    request: Mapping[str, int] = field(default_factory=dict)
+    request: Mapping[str, int] = {}
     """Amounts by resource, in base units (cpu in milli, memory in bytes); `pods` is added by the engine."""
 
-    limits: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = {}
     """The most it may use of cpu and memory, where it says so; read by the plug-in `usage`."""
 
     constraints: Constraints = NO_CONSTRAINTS
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = {}
     role: str = ""
     """The task of its job that the pod belongs to (`volcano.sh/task-spec`)."""
 
@@ -217,8 +218,7 @@ class SubGroupPolicy:
         return "-".join([self.name, *(str(value) for value in values)])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobSpec:
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a dialect knows of one gang."""
 
     uid: str
@@ -233,11 +233,11 @@ class JobSpec:
     patience_s: float | None = None
     """How long it waits at most to be let in, where sla is at work; None leaves it to the plug-in."""
 
-    quota_asked: Mapping[str, int] = field(default_factory=dict)
+    quota_asked: Mapping[str, int] = {}
     """What its minimum asks of the namespace's quotas, by their names: `requests.cpu`, `count/pods`."""
 
     min_available: int = 1
-    role_minimums: Mapping[str, int] = field(default_factory=dict)
+    role_minimums: Mapping[str, int] = {}
     subgroups: tuple[SubGroupPolicy, ...] = ()
     min_resources: Mapping[str, int] | None = None
     """What must be free before the job may enter; None means it may enter at once."""
@@ -251,7 +251,7 @@ class JobSpec:
     lineage: str = ""
     """What a job is known by when it is made anew after an eviction: a lone pod's owner. Empty: its uid."""
 
-    traits: Mapping[str, str] = field(default_factory=dict)
+    traits: Mapping[str, str] = {}
     """What plug-ins read of the group, by annotation."""
 
     phase: JobPhase = JobPhase.INQUEUE

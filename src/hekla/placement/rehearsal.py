@@ -8,12 +8,12 @@ nodes takes about a millisecond, so one rehearsal serves many questions; each ch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
 from enum import Enum
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
+from msgspec import Struct, structs
 
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec
@@ -60,10 +60,10 @@ class Rehearsal:
         """
         job = self.job(uid)
         spec, tasks = job.spec, [task.spec for task in job.tasks.values() if task.status is TaskStatus.PENDING]
-        self.cluster.put_job(replace(_changed(job, min_available, at_most or {}), **fields))
+        self.cluster.put_job(structs.replace(_changed(job, min_available, at_most or {}), **fields))
         for before in tasks if at_most or relaxed else ():
             constraints = relaxed(before.constraints) if relaxed else before.constraints
-            after = replace(before, request=_capped(before.request, at_most or {}), constraints=constraints)
+            after = structs.replace(before, request=_capped(before.request, at_most or {}), constraints=constraints)
             self.cluster.put_task(after, job)
         try:
             yield job
@@ -147,7 +147,7 @@ def _changed(job: Job, min_available: int | None, at_most: Mapping[str, int]) ->
         before = first.spec.request.get(name, 0) if first is not None else 0
         if before and name in wanted:
             wanted[name] = wanted[name] * amount // before
-    return replace(
+    return structs.replace(
         spec,
         min_available=spec.min_available if min_available is None else min_available,
         min_resources=None if spec.min_resources is None else wanted,
@@ -219,7 +219,7 @@ class _Copies:
     def _is_ours(self, value: Any) -> bool:
         """Whether it is an object of the engine that changes; specs, constraints and statuses do not."""
         kind = type(value)
-        if isinstance(value, (*self._shared, Enum)) or not kind.__module__.startswith("hekla.placement"):
+        if isinstance(value, (*self._shared, Enum, Struct)) or not kind.__module__.startswith("hekla.placement"):
             return False
         parameters = getattr(kind, "__dataclass_params__", None)
         return parameters is None or not parameters.frozen

@@ -6,9 +6,10 @@ that has been asked for.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from hekla.placement.cluster import DEFAULT_QUEUE, Cluster
 from hekla.placement.columns import NodeSpec

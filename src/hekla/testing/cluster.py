@@ -10,10 +10,10 @@ Amounts are in whole cpus and GiB, as people think of them; everything else is c
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec

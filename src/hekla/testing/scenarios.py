@@ -35,6 +35,7 @@ from typing import Any
 
 import msgspec
 import yaml
+from msgspec import structs
 
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
@@ -278,7 +279,7 @@ def _job(world: World, name: str, fields: Mapping[str, Any]) -> None:
     on = fields.get("at", [])
     for number, task in enumerate(tasks):
         node = on if isinstance(on, str) else on[number] if number < len(on) else ""
-        world.cluster.put_task(replace(task, node=node, status=TaskStatus.RUNNING) if node else task, job)
+        world.cluster.put_task(structs.replace(task, node=node, status=TaskStatus.RUNNING) if node else task, job)
 
 
 def _subgroup(policy: Mapping[str, Any]) -> SubGroupPolicy:
@@ -336,7 +337,7 @@ def _task(name: str, role: str, fields: Mapping[str, Any]) -> TaskSpec:
         "annotations": {**({"volcano.sh/task-spec": role} if role else {}), **(fields.get("annotations") or {})},
     }  # fmt: skip
     known = task_spec(msgspec.convert({"metadata": metadata, "spec": spec}, Pod), EmptySurroundings())
-    return replace(known, **{field: fields[key] for key, field in _EVICTION_FIELDS.items() if key in fields})
+    return structs.replace(known, **{field: fields[key] for key, field in _EVICTION_FIELDS.items() if key in fields})
 
 
 _EVICTION_FIELDS = {
@@ -350,13 +351,17 @@ def _run(world: World, name: str, fields: Mapping[str, Any]) -> None:
     asks = {key: value for key, value in fields.items() if key not in {"node", "queue", "started", "estimate"}}
     queue = fields.get("queue", "default")
     spec = JobSpec(
-        uid=f"running-{name}", name=name, namespace="default", queue=queue, has_group=False,
+        uid=f"running-{name}",
+        name=name,
+        namespace="default",
+        queue=queue,
+        has_group=False,
         estimate_s=fields.get("estimate"),
-    )  # fmt: skip
+    )
     job: Job = world.cluster.put_job(spec)
     task = _task(name, "", asks)
     world.cluster.put_task(
-        replace(task, node=fields["node"], status=TaskStatus.RUNNING, started=fields.get("started")), job
+        structs.replace(task, node=fields["node"], status=TaskStatus.RUNNING, started=fields.get("started")), job
     )
 
 

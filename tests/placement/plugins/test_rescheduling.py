@@ -1,8 +1,8 @@
 """The plug-in rescheduling and the action shuffle: gangs stay whole, budgets are kept, bad arguments are told."""
 
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hekla.placement.constraint import PodSelector
 from hekla.placement.model import DisruptionBudget, TaskStatus

@@ -1,8 +1,8 @@
 """The plug-in task-topology: annotations, buckets and scores."""
 
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hekla.placement.kernels import SCALE
 from hekla.placement.model import Job, TaskStatus

@@ -1,10 +1,10 @@
 """The plug-in tdm: budgets, hours across clock changes, and the pace at which pods leave."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.structs import replace
 
 from hekla.placement.model import Job, TaskStatus
 from hekla.placement.plugins.tdm import LABEL, MAX_KEY, MIN_KEY, Hours, Tdm, most_evictions

@@ -1,8 +1,8 @@
 """The plug-in usage: Volcano's arithmetic, in numbers."""
 
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hekla.placement.kernels import SCALE
 from hekla.placement.model import TaskStatus
