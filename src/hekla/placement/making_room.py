@@ -172,7 +172,7 @@ class RoomMaker:
         if claims and self._would_do(job, together):
             claims = []  # what it was promised is enough to start again with
         whole = [*together, *claims]
-        return whole if len(self._rights.evictable(self._manner.right, task, whole)) == len(whole) else []
+        return whole if self._rights.may_go_whole(self._manner.right, task, whole) else []
 
     def _would_do(self, job: Job, gone: Sequence[Task]) -> bool:
         """Whether a job would have enough with its promises alone, if these tasks of it went."""

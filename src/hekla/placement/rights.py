@@ -10,7 +10,7 @@ lets anybody go decides. Three things differ from Volcano, on purpose:
 - A *shield* (conformance, pdb, cdp) is asked before all tiers and holds in all of them. (There, a tier whose shield
   protects everybody lets the next tier decide, which knows nothing of the shield.)
 - What queues deserve (proportion, capacity) binds reclaim in all tiers. (There, gang in the first tier decides alone, and
-  queues lose what they deserve.)
+  queues lose what they deserve.) Only a gang that goes whole may take its queue below that.
 
 Beyond plug-ins: nobody is evicted for a job of a lower priority in the same queue, nor for one that made way for it
 (`precedence.py`), nor before it has run for as long as it asked to, nor more than its disruption budgets allow.
@@ -124,6 +124,33 @@ class Rights:
         allowed = self._unshielded(right, task, victims)
         return self.voted(right, task, allowed) if allowed else ()
 
+    def may_go_whole(self, right: Right, task: Task, gang: Sequence[Task]) -> bool:
+        """Whether a gang may go whole, of which one task may go.
+
+        Where queues take back what they deserve, the part of a gang that its queue has borrowed cannot go without the
+        rest: then its queue may end up below what it deserves, but never below its guarantee.
+        """
+        if right is not Reclaimable:
+            return len(self.evictable(right, task, gang)) == len(gang)
+        return len(self._unshielded(right, task, gang)) == len(gang) and self._keeps_guarantees(gang)
+
+    def _keeps_guarantees(self, gang: Sequence[Task]) -> bool:
+        """Whether the gang's queue, and those above it, hold what they are guaranteed without it."""
+        job, cluster = gang[0].job, self._session.cluster
+        assert job is not None
+        total: Counter[str] = Counter()
+        for one in gang:
+            total.update(one.shape.request)
+        name, seen = job.spec.queue, set[str]()
+        while name in cluster.queues and name not in seen:
+            seen.add(name)
+            held = cluster.ledger.of(name).held
+            kept = cluster.queues[name].guarantee
+            if any(total[resource] and held[resource] - total[resource] < least for resource, least in kept.items()):
+                return False
+            name = cluster.ledger.parents.get(name, "")
+        return True
+
     def voted(self, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
         """The tiers' decision, shields aside; if there are no plug-ins but shields, nobody is against it."""
         victims = self._owed(right, task, victims)
@@ -131,10 +158,11 @@ class Rights:
         for tier in self._asked(right):
             agreed: Sequence[Task] | None = None
             for plugin in tier:
-                if _is_shield(plugin) or _knows_shares(plugin):
+                if _is_shield(plugin):
                     continue
                 is_asked = True
-                answer = getattr(plugin, _METHODS[right])(self._session, task, victims)
+                # who knows shares has been asked, and lets all go that are left
+                answer = victims if _knows_shares(plugin) else self._answer(plugin, right, task, victims)
                 if answer is None:
                     continue
                 named = {one.uid for one in answer}
@@ -143,8 +171,11 @@ class Rights:
                     break
             if agreed:
                 return agreed
-        has_others = any(_is_shield(p) or _knows_shares(p) for p in self._policy.asked(right))
-        return victims if has_others and not is_asked else ()
+        return victims if self._policy.asked(right) and not is_asked else ()
+
+    def _answer(self, plugin: Any, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
+        answer: Sequence[Task] | None = getattr(plugin, _METHODS[right])(self._session, task, victims)
+        return answer
 
     def _owed(self, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
         """Those that queues owe, by all plug-ins that know what queues deserve."""
