@@ -5,9 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hekla.placement.kernels import BLOCK, compiled, twin
+from hekla.placement.kernels import BLOCK, NOT_ASKED, compiled, twin
 
-NAMES = ("take", "score", "best", "place_one", "build", "repair", "place_run")
+NAMES = ("take", "score", "best", "place_one", "build", "repair", "place_run", "place_stream")
 
 
 def cluster(seed: int, height: int, resources: int = 5):
@@ -85,3 +85,69 @@ def test_what_is_given_back_is_back_to_the_bit(seed: int, height: int) -> None:
         for row in rows:
             twin.take(*amounts, need, asked, int(row), sign)
     assert all(np.array_equal(before, after) for before, after in zip(columns, amounts, strict=True))
+
+
+def tables(programs, resources: int):
+    """Programs as the columns of tables, each with a profile of its own."""
+    asked = scored = np.arange(resources)
+    least = np.full((resources, len(programs)), NOT_ASKED, np.int64)
+    weight, adding = np.zeros((2, resources, len(programs)), np.float32)
+    for kind, (_, _, need, amount, likes, much, more, _) in enumerate(programs):
+        least[need, kind], weight[likes, kind], adding[likes, kind] = amount, much, more
+    ok, base = np.stack([p[0] for p in programs]), np.stack([p[1] for p in programs])
+    profile = np.arange(len(programs))
+    balance = np.ascontiguousarray(np.stack([p[7] for p in programs], axis=1))
+    return ok, base, profile, asked, least, scored, weight, adding, balance
+
+
+def one_by_one(amounts, programs, height: int, rank, klass, count) -> list[int]:
+    """Where items go if every pod is placed by a pass over all nodes; up to the first that does not fit."""
+    placed: list[int] = []
+    for kind, number in zip(klass, count, strict=True):
+        scratch = np.zeros(amounts[0].shape[1], np.int32)
+        rows = [twin.place_one(*amounts, *programs[kind], height, scratch, rank) for _ in range(number)]
+        if -1 in rows:
+            for row in [row for row in rows if row >= 0]:
+                twin.take(*amounts, programs[kind][2], programs[kind][3], row, -1)
+            return placed
+        placed += rows
+    return placed
+
+
+@given(seed=st.integers(0, 10_000), height=st.integers(1, 700), kinds=st.integers(1, 6), indexed=st.integers(0, 6))
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_stream_goes_where_each_pod_goes_by_itself(seed: int, height: int, kinds: int, indexed: int) -> None:
+    """Over several calls, between which others take and give: what an index holds is repaired, never trusted."""
+    dice, columns = np.random.default_rng(seed), cluster(seed, height)
+    rows, resources = columns[0].shape[1], len(columns[0])
+    programs = [program(seed + kind, columns) for kind in range(kinds)]
+    rank = np.zeros(rows, np.int32)
+    rank[:height] = 1 + dice.permutation(height)
+    by_rank = np.zeros(height + 1, np.int32)
+    by_rank[rank[:height]] = np.arange(height)
+    slot = np.array([kind if kind < indexed else -1 for kind in range(kinds)])
+    plain, fast, slow = copies(columns), copies(columns), copies(columns)
+    states = [
+        (np.full((kinds, rows), -1, np.int32), np.full((kinds, -(-rows // BLOCK)), -1 << 32), np.full(kinds, -1),
+         np.zeros(4096, np.int32), np.zeros(rows, np.int32)) for _ in range(2)
+    ]  # fmt: skip
+    lengths = [0, 0]
+    for _ in range(3):
+        klass, count = dice.integers(0, kinds, 12), dice.choice([1, 1, 1, 2, 7], 12)
+        expected = one_by_one(plain, programs, height, rank, klass, count)
+        for which, (form, amounts) in enumerate(((twin, slow), (compiled, fast))):
+            quantised, keys, position, log, scratch = states[which]
+            out = np.full(int(count.sum()), -1, np.int32)
+            items, placed, lengths[which] = form.place_stream(
+                *amounts, *tables(programs, resources), height, rank, by_rank, slot, quantised, keys, position,
+                log, lengths[which], klass, count, scratch, out,
+            )  # fmt: skip
+            assert out[:placed].tolist() == expected
+            assert placed == sum(count[:items])
+        row, kind = int(dice.integers(0, height)), int(dice.integers(0, kinds))
+        for which, amounts in enumerate((slow, fast, plain)):
+            twin.take(*amounts, programs[kind][2], programs[kind][3], row, -1)
+            if which < 2:
+                states[which][3][lengths[which]] = row
+                lengths[which] += 1
+    assert all(np.array_equal(*one) for one in zip((*plain, *plain), (*fast, *slow), strict=True))

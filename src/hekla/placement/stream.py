@@ -5,7 +5,7 @@ together. A shape that comes again has a row in the pool of indexes; one that co
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hekla.placement.columns import BoolArray, FloatArray, IdArray, IntArray, Nodes
-from hekla.placement.kernels import BLOCK, active
+from hekla.placement.kernels import BLOCK, NOT_ASKED, active
 from hekla.placement.shape import Shape
 
 T = TypeVar("T", bound=np.generic)
@@ -47,20 +47,18 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The programs of some shapes as the kernel reads them."""
+    """The programs of some shapes as tables with a column for each, as the kernel reads them (see `kernels/twin.py`)."""
 
     version: int  # of the nodes' facts
     ok: BoolArray  # [profile, node]
     base: FloatArray  # [profile, node]
     profile: IntArray  # [class]
-    needs: IntArray  # [class]
-    need: IntArray  # [class, resource]
-    amount: IntArray  # [class, resource]
-    scoreds: IntArray  # [class]
-    scored: IntArray  # [class, resource]
-    weight: FloatArray  # [class, resource]
-    adding: FloatArray  # [class, resource]
-    balance: FloatArray  # [class, 3]
+    asked: IntArray  # resources
+    least: IntArray  # [asked, class]
+    scored: IntArray  # resources
+    weight: FloatArray  # [scored, class]
+    adding: FloatArray  # [scored, class]
+    balance: FloatArray  # [3, class]
 
 
 class Stream:
@@ -77,6 +75,7 @@ class Stream:
         self._known: tuple[tuple[Shape, ...], Classes] | None = None
         self._right_at = (-1, -1)
         self._rank: IdArray | None = None
+        self._by_rank: IdArray = np.zeros(0, np.int32)  # [rank], the row that has it
         self.calls = 0
         """How often the kernel was called, for tests of how work is shared."""
 
@@ -88,19 +87,19 @@ class Stream:
         uses: dict[Shape, int] = {}
         for shape, count in zip(shapes, counts, strict=True):
             uses[shape] = uses.get(shape, 0) + count
-        kinds = tuple(uses)
-        classes, nodes, total = self._classes(kinds), self._nodes, sum(counts)
+        nodes, total = self._nodes, sum(counts)
         self._make_ready(2 * total)
-        slot = self._slots_for(uses)
-        number = {shape: at for at, shape in enumerate(kinds)}
+        slots = self._slots_for(uses)
+        kinds = (*slots, *(shape for shape in uses if shape not in slots))  # those with an index go first
+        classes, number = self._classes(kinds), {shape: at for at, shape in enumerate(kinds)}
         out = np.empty(total, np.int32)
         self.calls += 1
         items, placed, nodes.log_length = active().place_stream(
             *nodes.amounts(),
-            classes.ok, classes.base, classes.profile, classes.needs, classes.need, classes.amount,
-            classes.scoreds, classes.scored, classes.weight, classes.adding, classes.balance,
-            nodes.height, nodes.rank(), slot, self._quantised, self._keys, self._position,
-            nodes.log, nodes.log_length,
+            classes.ok, classes.base, classes.profile, classes.asked, classes.least,
+            classes.scored, classes.weight, classes.adding, classes.balance,
+            nodes.height, nodes.rank(), self._by_rank, np.array([slots.get(shape, -1) for shape in kinds], np.int64),
+            self._quantised, self._keys, self._position, nodes.log, nodes.log_length,
             np.array([number[shape] for shape in shapes], np.int64), np.array(counts, np.int64), self._scratch, out,
         )  # fmt: skip
         for shape, count in uses.items():
@@ -124,23 +123,26 @@ class Stream:
         profiles: dict[int, tuple[int, Profile]] = {}
         for program in programs:
             profiles.setdefault(id(program.profile), (len(profiles), program.profile))
-        amounts = [(shape.resources, shape.amounts) for shape in kinds]
-        needs = [len(resources) for resources, _ in amounts]
-        scoreds = [len(program.adding) for program in programs]
+        asked = sorted({index for shape in kinds for index in shape.by_index})
+        scored = self._in_order({index for program in programs for index in program.profile.scored_list})
+        balance: FloatArray = np.stack([program.balance for program in programs], axis=1)
         return Classes(
             version,
             np.stack([profile.ok for _, profile in profiles.values()]),
             np.stack([profile.base for _, profile in profiles.values()]),
             np.array([profiles[id(program.profile)][0] for program in programs], np.int64),
-            np.array(needs, np.int64),
-            _padded([resources for resources, _ in amounts], needs, np.int64),
-            _padded([asked for _, asked in amounts], needs, np.int64),
-            np.array(scoreds, np.int64),
-            _padded([program.profile.scored for program in programs], scoreds, np.int64),
-            _padded([program.profile.weight for program in programs], scoreds, np.float32),
-            _padded([program.adding for program in programs], scoreds, np.float32),
-            np.stack([program.balance for program in programs]),
+            np.array(asked, np.int64),
+            _table(asked, [shape.by_index for shape in kinds], NOT_ASKED, np.int64),
+            np.array(scored, np.int64),
+            _table(scored, [_by_resource(p.profile, p.profile.weight) for p in programs], 0, np.float32),
+            _table(scored, [_by_resource(p.profile, p.adding) for p in programs], 0, np.float32),
+            np.ascontiguousarray(np.maximum(balance, np.float32(0))),
         )
+
+    def _in_order(self, resources: Iterable[int]) -> list[int]:
+        """In order of name, as floats are added for each class by itself."""
+        names = {index: name for name, index in self._nodes.resources.items()}
+        return sorted(resources, key=names.__getitem__)
 
     def _make_ready(self, changes: int) -> None:
         """Void what is not right any more, and make room in the log."""
@@ -155,10 +157,11 @@ class Stream:
                 self._grow(8)
         if self._right_at != (nodes.version, nodes.log_epoch) or self._rank is not nodes.rank():
             self._position[:] = -1
+            self._by_rank = _inverse(nodes.rank())
         self._right_at, self._rank = (nodes.version, nodes.log_epoch), nodes.rank()
 
-    def _slots_for(self, uses: dict[Shape, int]) -> IntArray:
-        """A row of the pool for each shape that comes again, -1 for the others.  # [class]"""
+    def _slots_for(self, uses: dict[Shape, int]) -> dict[Shape, int]:
+        """A row of the pool for each shape that comes again."""
         known = self._slots
         again = [shape for shape, count in uses.items() if count + shape.uses > 1]
         if len(again) > MOST_INDEXED:
@@ -170,7 +173,7 @@ class Stream:
             if shape not in known:
                 slot = known[shape] = self._free_slot()
                 self._position[slot] = -1
-        return np.array([known.get(shape, -1) for shape in uses], np.int64)
+        return {shape: known[shape] for shape in again}
 
     def _free_slot(self) -> int:
         taken = len(self._slots)
@@ -193,8 +196,16 @@ class Stream:
         self._quantised, self._keys, self._position = quantised, keys, position
 
 
-def _padded(rows: Sequence[NDArray[T]], lengths: Sequence[int], kind: type[T]) -> NDArray[T]:
-    table: NDArray[T] = np.zeros((len(rows), max(1, max(lengths))), kind)
-    for at, row in enumerate(rows):
-        table[at, : len(row)] = row
-    return table
+def _table(rows: Sequence[int], columns: Sequence[Mapping[int, float]], none: int, kind: type[T]) -> NDArray[T]:
+    """A column for each class; `none` where it says nothing of a resource.  # [resource, class]"""
+    return np.array([[column.get(row, none) for column in columns] for row in rows], kind).reshape(-1, len(columns))
+
+
+def _by_resource(profile: Profile, values: FloatArray) -> dict[int, float]:
+    return dict(zip(profile.scored_list, values.tolist(), strict=True))
+
+
+def _inverse(rank: IdArray) -> IdArray:
+    rows = np.zeros(int(rank.max(initial=0)) + 1, np.int32)
+    rows[rank] = np.arange(len(rank), dtype=np.int32)
+    return rows

@@ -12,6 +12,7 @@ from hekla.placement.kernels import twin
 
 BLOCK = twin.BLOCK
 SCALE = twin.SCALE
+NOT_ASKED = twin.NOT_ASKED
 
 
 class Kernels(Protocol):

@@ -13,7 +13,7 @@ import numpy as np
 from numba import boolean, float32, int32, int64
 
 from hekla.placement.kernels.compiled_fragmentation import gradients as gradients
-from hekla.placement.kernels.twin import BLOCK, SCALE
+from hekla.placement.kernels.twin import BLOCK, NOT_ASKED, SCALE
 
 _AMOUNTS = (int64[:, ::1],) * 3 + (float32[:, ::1],) * 2
 _PROGRAM = (
@@ -101,9 +101,13 @@ def _score_row(idle, share, inverse, ok, base, need, amount, scored, weight, add
 
 @numba.njit(inline="always")
 def _index_block(quantised, rank, keys, block, height):
+    scores, ranks = (
+        quantised[block * BLOCK : min(height, (block + 1) * BLOCK)],
+        rank[block * BLOCK : min(height, (block + 1) * BLOCK)],
+    )
     best_key = np.int64(-1) << 32
-    for i in range(block * BLOCK, min(height, (block + 1) * BLOCK)):
-        key = (np.int64(quantised[i]) << 32) | np.int64(rank[i])
+    for i in range(scores.shape[0]):
+        key = (np.int64(scores[i]) << 32) | np.int64(ranks[i])
         best_key = max(best_key, key)
     keys[block] = best_key
 
@@ -291,43 +295,102 @@ def place_run(
 
 
 @numba.njit(inline="always")
-def _rescored(quantised, rank, keys, row, fresh, height):
-    """Give a row another score, and look for its block's best key only if that may have changed.
+def _leader(quantised, by_rank, rank, keys, height):
+    """The row with the best key, or -1, where the keys of blocks are upper bounds.
 
-    A pod that goes where the last one went, the usual case where nodes are packed, costs no pass over the block.
+    A block is looked at only when its bound leads and no row reaches it: most changes of a row are never looked at.
     """
-    block = row // BLOCK
-    before = (np.int64(quantised[row]) << 32) | np.int64(rank[row])
-    after = (np.int64(fresh) << 32) | np.int64(rank[row])
-    quantised[row] = fresh
-    if after >= keys[block]:
-        keys[block] = after
-    elif before == keys[block]:
-        _index_block(quantised, rank, keys, block, height)
+    while True:
+        key = np.int64(-1) << 32
+        for block in range(keys.shape[0]):
+            key = max(key, keys[block])
+        if key < 0:
+            return np.int64(-1)
+        row = np.int64(by_rank[key & 0xFFFFFFFF])  # who had this key once, so it tells the block
+        if quantised[row] == key >> 32:
+            return row
+        _index_block(quantised, rank, keys, row // BLOCK, height)
 
 
 @numba.njit(inline="always")
-def _top(quantised, rank, keys, height):
-    """The row with the best key, or -1."""
-    key, at = np.int64(-1) << 32, 0
-    for block in range((height + BLOCK - 1) // BLOCK):
-        key = max(key, keys[block])
-    row = np.int64(-1)
-    if key >= 0:
-        while keys[at] != key:
-            at += 1
-        row = np.int64(at * BLOCK)
-        while (np.int64(quantised[row]) << 32) | np.int64(rank[row]) != key:
-            row += 1
-    return row
+def _score_classes(
+    idle, share, inverse, ok, base, profile, asked, least, scored, weight, adding, balance, row, total, lacking, fresh
+):
+    """Score one row for many classes at once: one pass per resource, as in `_score_chunk`."""
+    n = fresh.shape[0]
+    for c in range(n):
+        total[c] = base[profile[c], row]
+        lacking[c] = np.int64(ok[profile[c], row]) - 1
+    for k in range(scored.shape[0]):
+        s, v, w, a = share[scored[k], row], inverse[scored[k], row], weight[k], adding[k]
+        for c in range(n):
+            full = s + a[c] * v
+            full = full if full < _ONE else _ONE
+            total[c] += w[c] * full
+    s0, v0, s1, v1 = share[0, row], inverse[0, row], share[1, row], inverse[1, row]
+    b, a0, a1 = balance[0], balance[1], balance[2]
+    for c in range(n):
+        cpu = s0 + a0[c] * v0
+        cpu = cpu if cpu < _ONE else _ONE
+        memory = s1 + a1[c] * v1
+        memory = memory if memory < _ONE else _ONE
+        total[c] += b[c] * (_ONE - abs(cpu - memory) * _HALF)
+    for k in range(asked.shape[0]):
+        free, amounts = idle[asked[k], row], least[k]
+        for c in range(n):
+            lacking[c] |= free - amounts[c]
+    for c in range(n):
+        rounded = np.int32(total[c] * _SCALE + _HALF)
+        rounded = rounded if rounded > 0 else np.int32(0)
+        fresh[c] = rounded if lacking[c] >= 0 else np.int32(-1)
+
+
+@numba.njit(inline="always")
+def _column(table, names, kind, none, found, values):
+    """The part of a class's column that counts, in two buffers; how long it is."""
+    n = 0
+    for k in range(names.shape[0]):
+        if table[k, kind] != none:
+            found[n], values[n] = names[k], table[k, kind]
+            n += 1
+    return n
+
+
+@numba.njit(inline="always")
+def _unpacked(asked, least, scored, weight, adding, balance, kind):
+    """The program of one class as `_score_row` reads it."""
+    need, amount = np.empty(asked.shape[0], np.int64), np.empty(asked.shape[0], np.int64)
+    likes, much = np.empty(scored.shape[0], np.int64), np.empty(scored.shape[0], np.float32)
+    more, even = np.empty(scored.shape[0], np.float32), np.empty(3, np.float32)
+    needs = _column(least, asked, kind, NOT_ASKED, need, amount)
+    n = 0
+    for k in range(scored.shape[0]):
+        if weight[k, kind] != 0:
+            likes[n], much[n], more[n] = scored[k], weight[k, kind], adding[k, kind]
+            n += 1
+    even[0], even[1], even[2] = balance[0, kind], balance[1, kind], balance[2, kind]
+    return need[:needs], amount[:needs], likes[:n], much[:n], more[:n], even
+
+
+@numba.njit(inline="always")
+def _take_one(allocatable, used, idle, share, asked, least, kind, row, sign):
+    for k in range(asked.shape[0]):
+        if least[k, kind] != NOT_ASKED:
+            r = asked[k]
+            used[r, row] += sign * least[k, kind]
+            idle[r, row] = allocatable[r, row] - used[r, row]
+            if allocatable[r, row] > 0:
+                share[r, row] = np.float32(used[r, row] / allocatable[r, row])
+            else:
+                share[r, row] = np.float32(0)
 
 
 _CLASSES = (
-    boolean[:, ::1], float32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1],
-    int64[::1], int64[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],
+    boolean[:, ::1], float32[:, ::1], int64[::1], int64[::1], int64[:, ::1],
+    int64[::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],
 )  # fmt: skip
 _STREAM = (
-    int64, int32[::1], int64[::1], int32[:, ::1], int64[:, ::1], int64[::1],
+    int64, int32[::1], int32[::1], int64[::1], int32[:, ::1], int64[:, ::1], int64[::1],
     int32[::1], int64, int64[::1], int64[::1], int32[::1], int32[::1],
 )  # fmt: skip
 _TRIPLE = numba.types.UniTuple(int64, 3)  # type: ignore[no-untyped-call]  # numba has no types
@@ -345,16 +408,15 @@ def place_stream(
     ok,
     base,
     profile,
-    needs,
-    need,
-    amount,
-    scoreds,
+    asked,
+    least,
     scored,
     weight,
     adding,
     balance,
     height,
     rank,
+    by_rank,
     slot,
     quantised,
     keys,
@@ -367,48 +429,71 @@ def place_stream(
     out,
 ):
     """See `twin.place_stream`."""
-    placed, no_keys = 0, np.empty(0, np.int64)
-    for item in range(klass.shape[0]):
-        kind, wanted, found = klass[item], count[item], 0
-        may, start, even, at = ok[profile[kind]], base[profile[kind]], balance[kind], slot[kind]
-        wants, least = need[kind, : needs[kind]], amount[kind, : needs[kind]]
-        likes, much = scored[kind, : scoreds[kind]], weight[kind, : scoreds[kind]]
-        more = adding[kind, : scoreds[kind]]
-        told, best_keys = (quantised[at], keys[at]) if at >= 0 else (scratch, no_keys)
-        if at >= 0 and position[at] >= 0 and (length - position[at]) * _ROW_COST < height:
+    n = 0
+    while n < slot.shape[0] and slot[n] >= 0:
+        n += 1
+    for kind in range(n):
+        at = slot[kind]
+        may, start, told, best_keys = ok[profile[kind]], base[profile[kind]], quantised[at], keys[at]
+        wants, amount, likes, much, more, even = _unpacked(asked, least, scored, weight, adding, balance, kind)
+        if position[at] >= 0 and (length - position[at]) * _ROW_COST < height:
             for change in range(position[at], length):
                 row = np.int64(log[change])
-                if change + 1 < length and log[change + 1] == row:
-                    continue  # scored when its last change comes up
-                fresh = _score_row(idle, share, inverse, may, start, wants, least, likes, much, more, even, row)
-                if fresh != told[row]:
-                    _rescored(told, rank, best_keys, row, fresh, height)
+                if change + 1 == length or log[change + 1] != row:  # else scored when its last change comes up
+                    told[row] = _score_row(
+                        idle, share, inverse, may, start, wants, amount, likes, much, more, even, row
+                    )  # fmt: skip
+                    key = (np.int64(told[row]) << 32) | np.int64(rank[row])
+                    best_keys[row // BLOCK] = max(best_keys[row // BLOCK], key)
         else:
-            _score_all(idle, share, inverse, may, start, wants, least, likes, much, more, even, height, told)
-            for block in range((height + BLOCK - 1) // BLOCK if at >= 0 else 0):
+            _score_all(idle, share, inverse, may, start, wants, amount, likes, much, more, even, height, told)
+            best_keys[:] = np.int64(-1) << 32
+            for block in range((height + BLOCK - 1) // BLOCK):
                 _index_block(told, rank, best_keys, block, height)
-        while found < wanted:
-            row = _top(told, rank, best_keys, height) if at >= 0 else _best(told, rank, height)
+    total, lacking, fresh = np.empty(n, np.float32), np.empty(n, np.int64), np.empty(n, np.int32)
+    placed, done = 0, 0
+    for item in range(klass.shape[0]):
+        kind, found = klass[item], 0
+        if kind >= n:
+            may, start = ok[profile[kind]], base[profile[kind]]
+            wants, amount, likes, much, more, even = _unpacked(asked, least, scored, weight, adding, balance, kind)
+            _score_all(idle, share, inverse, may, start, wants, amount, likes, much, more, even, height, scratch)
+        while found < count[item]:
+            if kind < n:
+                row = _leader(quantised[slot[kind]], by_rank, rank, keys[slot[kind]], height)
+            else:
+                row = _best(scratch, rank, height)
             if row < 0:
                 break
-            _take(allocatable, used, idle, share, wants, least, row, 1)
-            fresh = _score_row(idle, share, inverse, may, start, wants, least, likes, much, more, even, row)
-            if at >= 0:
-                _rescored(told, rank, best_keys, row, fresh, height)
-            else:
-                told[row] = fresh
+            _take_one(allocatable, used, idle, share, asked, least, kind, row, 1)
+            if kind >= n and found + 1 < count[item]:
+                scratch[row] = _score_row(
+                    idle, share, inverse, ok[profile[kind]], base[profile[kind]], wants, amount, likes, much, more, even, row
+                )  # fmt: skip
+            if n:
+                _score_classes(
+                    idle, share, inverse, ok, base, profile, asked, least, scored, weight, adding, balance, row,
+                    total, lacking, fresh,
+                )  # fmt: skip
+                block, mine = row // BLOCK, np.int64(rank[row])
+                for c in range(n):
+                    at = slot[c]
+                    quantised[at, row] = fresh[c]
+                    keys[at, block] = max(keys[at, block], (np.int64(fresh[c]) << 32) | mine)
             log[length + found] = row
             out[placed + found] = row
             found += 1
         length += found
-        if at >= 0:
-            position[at] = length
-        if found < wanted:
-            for last in range(found - 1, -1, -1):
-                row = np.int64(out[placed + last])
-                _take(allocatable, used, idle, share, wants, least, row, -1)
-                log[length] = row
-                length += 1
-            return item, placed, length
+        if found < count[item]:
+            break
         placed += found
-    return klass.shape[0], placed, length
+        done += 1
+    for c in range(n):
+        position[slot[c]] = length
+    if done < klass.shape[0]:  # what the last one found is given back, which the log tells to all
+        for last in range(found - 1, -1, -1):
+            row = np.int64(out[placed + last])
+            _take_one(allocatable, used, idle, share, asked, least, klass[done], row, -1)
+            log[length] = row
+            length += 1
+    return done, placed, length

@@ -30,6 +30,9 @@ BLOCK = 128
 
 SCALE = 1 << 20
 
+NOT_ASKED = -(1 << 62)
+"""The amount of a resource that a class does not ask for, in a table of classes: any node has more."""
+
 Array = NDArray[Any]
 
 
@@ -123,26 +126,30 @@ def place_run(
 
 def place_stream(
     allocatable: Array, used: Array, idle: Array, share: Array, inverse: Array,
-    ok: Array, base: Array, profile: Array, needs: Array, need: Array, amount: Array,
-    scoreds: Array, scored: Array, weight: Array, adding: Array, balance: Array,
-    height: int, rank: Array, slot: Array, quantised: Array, keys: Array, position: Array,
+    ok: Array, base: Array, profile: Array, asked: Array, least: Array,
+    scored: Array, weight: Array, adding: Array, balance: Array,
+    height: int, rank: Array, by_rank: Array, slot: Array, quantised: Array, keys: Array, position: Array,
     log: Array, length: int, klass: Array, count: Array, scratch: Array, out: Array,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Place items one after the other, each a number of equal pods of one class, all of them or none.
 
-    Programs are by class: `ok` and `base` are [profile, node] and `profile` names the row of a class; the rest is
-    [class, k], of which the first `needs` and `scoreds` count. A class whose `slot` is not -1 has an index: row `slot`
-    of the pools `quantised` [slot, node] and `keys` [slot, block], right up to `position` [slot] of the log, -1 for
-    not at all. Item i asks for `count[i]` pods of class `klass[i]`; rows go to `out` in order and to the log.
+    Programs are tables with a column for each class: `ok` and `base` are [profile, node] and `profile` names the row of
+    a class; `least` [k, class] is how much it asks of the resources in `asked` [k], NOT_ASKED for nothing; `weight`
+    and `adding` [c, class] belong to the resources in `scored` [c]; `balance` is [3, class].
+
+    The first classes have an index: row `slot` of the pools `quantised` [slot, node] and `keys` [slot, block], right up
+    to `position` [slot] of the log, -1 for not at all; the others have slot -1. Keys are upper bounds: no row of a
+    block is better, and the row with its rank (`by_rank`) is in it. Item i asks for `count[i]` pods of class
+    `klass[i]`; rows go to `out` in order and to the log.
 
     Stops before the first item that does not fit. (items placed, pods placed, length of the log)
     """
     amounts, done, placed = (allocatable, used, idle, share, inverse), 0, 0
     for kind, wanted in zip(klass.tolist(), count.tolist(), strict=True):
-        k, c, at = int(needs[kind]), int(scoreds[kind]), int(slot[kind])
+        needs, likes, at = least[:, kind] != NOT_ASKED, weight[:, kind] != 0, int(slot[kind])
         program: tuple[Any, ...] = (
-            ok[profile[kind]], base[profile[kind]], need[kind, :k], amount[kind, :k],
-            scored[kind, :c], weight[kind, :c], adding[kind, :c], balance[kind],
+            ok[profile[kind]], base[profile[kind]], asked[needs], least[needs, kind],
+            scored[likes], weight[likes, kind], adding[likes, kind], balance[:, kind],
         )  # fmt: skip
         index: tuple[Any, ...] = (quantised[at], rank, keys[at])
         if at < 0:
