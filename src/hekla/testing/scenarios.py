@@ -47,7 +47,7 @@ from hekla.dialects.topology import closeness, domain_spec
 from hekla.dialects.traits import PREEMPTABLE_KEY, group_traits
 from hekla.dialects.volcano import quota_amounts
 from hekla.placement.columns import NodeSpec
-from hekla.placement.constraint import Operator, PodSelector, Requirement
+from hekla.placement.constraint import NodeTerm, Operator, PodSelector, Requirement
 from hekla.placement.model import (
     DisruptionBudget,
     Job,
@@ -322,9 +322,11 @@ _POD_FIELDS = {
 
 
 def _task(name: str, role: str, fields: Mapping[str, Any]) -> TaskSpec:
-    """Amounts by name; `labels`, `ports` (host ports) and the fields of a pod's spec as in Kubernetes."""
+    """Amounts by name; `labels`, `namespace`, `ports` (host ports) and the fields of a pod's spec as in Kubernetes; `claims`
+    (`namespace/name`) are those of access mode ReadWriteOncePod.
+    """  # fmt: skip
     spec: dict[str, Any] = {key: value for key, value in fields.items() if key in _POD_FIELDS}
-    not_amounts = _POD_FIELDS | {"labels", "ports", "image", "annotations"} | _EVICTION_FIELDS.keys()
+    not_amounts = _POD_FIELDS | _TASK_FIELDS | _EVICTION_FIELDS.keys()
     asked = amounts(**{k: v for k, v in fields.items() if k not in not_amounts})
     requests = {key: f"{value}m" if key == "cpu" else str(value) for key, value in asked.items()}
     container = {
@@ -333,13 +335,24 @@ def _task(name: str, role: str, fields: Mapping[str, Any]) -> TaskSpec:
     }  # fmt: skip
     spec.setdefault("containers", [container])
     metadata = {
-        "name": name, "namespace": "default", "uid": name, "labels": fields.get("labels") or {},
+        "name": name, "namespace": fields.get("namespace", "default"), "uid": name, "labels": fields.get("labels") or {},
         "annotations": {**({"volcano.sh/task-spec": role} if role else {}), **(fields.get("annotations") or {})},
     }  # fmt: skip
     known = task_spec(msgspec.convert({"metadata": metadata, "spec": spec}, Pod), EmptySurroundings())
-    return structs.replace(known, **{field: fields[key] for key, field in _EVICTION_FIELDS.items() if key in fields})
+    constraints = replace(
+        known.constraints, volume_terms=_volumes(fields), exclusive_claims=tuple(fields.get("claims", ()))
+    )
+    told = {field: fields[key] for key, field in _EVICTION_FIELDS.items() if key in fields}
+    return structs.replace(known, constraints=constraints, **told)
 
 
+def _volumes(fields: Mapping[str, Any]) -> tuple[tuple[NodeTerm, ...], ...]:
+    """`volumesOn: {zone: a}`: each volume is reached from nodes with that label alone."""
+    reached = (fields.get("volumesOn") or {}).items()
+    return tuple((NodeTerm(labels=(Requirement(key, Operator.IN, (value,)),)),) for key, value in reached)
+
+
+_TASK_FIELDS = {"labels", "ports", "image", "annotations", "namespace", "volumesOn", "claims"}
 _EVICTION_FIELDS = {
     "startedAt": "started", "checkpointedAt": "checkpointed", "scheduledAt": "scheduled_at", "cooldown": "cooldown_s",
     "minRun": "min_run_s", "grace": "grace_s", "nominated": "nominated",
