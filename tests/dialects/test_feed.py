@@ -194,3 +194,40 @@ def test_nothing_is_left_when_everything_has_gone() -> None:
         assert not left
     assert not any(cluster.lines.by_phase.values())
     assert not cluster.nodes.used.any()
+
+
+QUEUE = {"scheduling.volcano.sh/queue-name": "ml"}
+
+
+def named(name: str, kind: type[Any] = Namespace, annotations: Any = None) -> Any:
+    return msgspec.convert({"metadata": {"name": name, "annotations": annotations or {}}}, kind)
+
+
+def test_a_pod_without_a_group_queues_where_it_says_else_where_its_namespace_says() -> None:
+    feed = new_feed()
+    feed.on_queue(None, named("ml", scheduling.Queue))
+    own = pod("own")
+    feed.on_pod(None, msgspec.structs.replace(own, metadata=msgspec.structs.replace(own.metadata, annotations=QUEUE)))
+    feed.on_pod(None, pod("plain"))
+    queues = {task.uid: task.job.spec.queue for task in feed.cluster.tasks.values() if task.job}
+    assert queues == {"own": "ml", "plain": "default"}
+    feed.on_namespace(None, named("default", annotations=QUEUE))
+    assert {task.job.spec.queue for task in feed.cluster.tasks.values() if task.job} == {"ml"}
+    feed.on_namespace(named("default", annotations=QUEUE), named("default"))
+    assert {task.uid: task.job.spec.queue for task in feed.cluster.tasks.values() if task.job} == queues
+    check(feed.cluster)
+
+
+def test_a_scheduler_that_waits_for_groups_leaves_plain_pods_alone_until_they_are_given_one() -> None:
+    feed = ClusterFeed(Cluster(), scheduler_names=("volcano", "default-scheduler"), waits_for_groups=True)
+    feed.on_queue(None, named("default", scheduling.Queue))
+    feed.on_node(None, node("n1"))
+    waiting = pod("waiting")
+    feed.on_pod(None, waiting)
+    feed.on_pod(None, pod("bound", on="n1", phase="Running"))
+    feed.on_pod(None, pod("other", schedulerName="default-scheduler"))
+    assert set(feed.cluster.tasks) == {"bound", "other"}
+    feed.on_pod_group(None, group("g"))
+    feed.on_pod(waiting, pod("waiting", group="g"))
+    assert set(feed.cluster.jobs["uid-g"].tasks) == {"waiting"}
+    check(feed.cluster)

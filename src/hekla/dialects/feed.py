@@ -26,7 +26,17 @@ from hekla.dialects.node_terms import selects
 from hekla.dialects.pod_volumes import claim_names
 from hekla.dialects.topology import domain_spec
 from hekla.dialects.traits import node_usage
-from hekla.dialects.volcano import DEFAULT_QUEUE, job_spec, lone_pod, lone_uid, namespace_quota, past_use, queue_of
+from hekla.dialects.volcano import (
+    DEFAULT_QUEUE,
+    QUEUE_KEY,
+    VOLCANO,
+    job_spec,
+    lone_pod,
+    lone_uid,
+    namespace_quota,
+    past_use,
+    queue_of,
+)
 from hekla.lib.quantity import QuantityError
 from hekla.placement.cluster import Cluster
 from hekla.placement.model import Job, JobSpec, TaskStatus
@@ -37,9 +47,13 @@ Key = tuple[str, str]
 class ClusterFeed:
     """Translates changes of objects into changes of a cluster."""
 
-    def __init__(self, cluster: Cluster, *, scheduler_names: Iterable[str], default_queue: str = DEFAULT_QUEUE) -> None:
+    def __init__(
+        self, cluster: Cluster, *, scheduler_names: Iterable[str], default_queue: str = DEFAULT_QUEUE,
+        waits_for_groups: bool = False,
+    ) -> None:  # fmt: skip
         self.cluster = cluster
         self.default_queue = default_queue
+        self._waits_for_groups = waits_for_groups
         self.pods: dict[str, Pod] = {}
         self.groups: dict[Key, PodGroup] = {}
         self.queues: dict[str, scheduling.Queue] = {}
@@ -194,6 +208,9 @@ class ClusterFeed:
         after = new.metadata.labels if new else None
         if self._selects_namespaces and before != after:
             self._reread(list(self.pods))
+        elif _queue_in(old) != _queue_in(new):
+            name = (new or old).metadata.name  # type: ignore[union-attr]  # one of them is there
+            self._reread([uid for uid, pod in self.pods.items() if pod.metadata.namespace == name])
 
     # What pods are surrounded by (see `surroundings.py`)
 
@@ -266,7 +283,16 @@ class ClusterFeed:
             self._waiting_for_group.setdefault(key, set()).add(pod.metadata.uid)
         if name or not self.is_ours(pod):
             return self._others if pod.spec.node_name else None
-        return self.cluster.put_job(lone_pod(pod, queue=self.default_queue))
+        if self._waits_for_groups and pod.spec.scheduler_name == VOLCANO and not pod.spec.node_name:
+            return None
+        return self.cluster.put_job(lone_pod(pod, queue=self._queue_of(pod)))
+
+    def _queue_of(self, pod: Pod) -> str:
+        """The queue of a pod without a group: its own, its namespace's, or that of all who name none."""
+        named = pod.metadata.annotations.get(QUEUE_KEY)
+        if not named and (namespace := self._namespaces.get(pod.metadata.namespace)) is not None:
+            named = _queue_in(namespace)
+        return named or self.default_queue
 
     def _update_state(self, pod: Pod) -> None:
         """The short way for the many changes that only say how a pod fares."""
@@ -322,6 +348,11 @@ class ClusterFeed:
             pod = self.pods.get(uid)
             if pod is not None and task_status(pod) is TaskStatus.PENDING:
                 self._put_pod(pod)
+
+
+def _queue_in(namespace: Namespace | None) -> str:
+    """The queue of the pods in a namespace that name none."""
+    return namespace.metadata.annotations.get(QUEUE_KEY, "") if namespace is not None else ""
 
 
 def _put(store: dict, old, new) -> None:  # type: ignore[type-arg, no-untyped-def]  # any kind by name

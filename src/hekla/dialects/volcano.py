@@ -22,6 +22,12 @@ from hekla.placement.constraint import PodSelector
 from hekla.placement.model import JobPhase, JobSpec, NamespaceQuota, Queue, SubGroupPolicy
 
 DEFAULT_QUEUE = "default"
+VOLCANO = "volcano"
+"""The name of Volcano's scheduler."""
+
+QUEUE_KEY = "scheduling.volcano.sh/queue-name"
+"""On a pod, or a namespace: the queue of pods that are in no PodGroup."""
+
 PAST_USE = "hekla.dev/past-use"
 """On a queue: what it had over time, where plug-in `fair-share` is at work; written now and then for the next start."""
 

@@ -11,6 +11,7 @@ from hekla.api.explanation import EXPLANATION, SCHEDULER, SNAPSHOT, SUBJECTS
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup
+from hekla.dialects.kubernetes import group_name
 from hekla.placement.model import Job
 from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.explain import why_in
@@ -117,7 +118,12 @@ def _job_of_pod(scheduler: "BatchScheduler", pod: Pod) -> Job:
         raise NothingToExplainError(
             f'pod "{name}" asks for the scheduler "{pod.spec.scheduler_name}", which is not this one'
         )
-    raise NothingToExplainError(f'pod "{name}" belongs to a PodGroup that does not exist yet')
+    if group := group_name(pod):
+        raise NothingToExplainError(
+            f'pod "{name}" waits for its PodGroup "{group}", which does not exist (yet); events of what it was made for say '
+            "why, if it does not come"
+        )
+    raise NothingToExplainError(f'pod "{name}" waits until the controllers give it a PodGroup')
 
 
 def _group(scheduler: "BatchScheduler", namespace: str, name: str, *, is_vcjob: bool) -> PodGroup:

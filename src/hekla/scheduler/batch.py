@@ -73,8 +73,9 @@ class BatchScheduler:
         self._faults_told: frozenset[str] = frozenset()
         self._has_new_network = False
         self.feed = ClusterFeed(
-            self.cluster, scheduler_names=self.settings.scheduler_names, default_queue=self.settings.default_queue
-        )
+            self.cluster, scheduler_names=self.settings.scheduler_names, default_queue=self.settings.default_queue,
+            waits_for_groups=self.settings.waits_for_groups,
+        )  # fmt: skip
         self._informers = informers
         self._client = informers.client
         self._clock = clock or SystemClock()

@@ -181,7 +181,10 @@ class _Reader:
             self._note(section.line_of("type"), f"metrics of type {kind} are not built yet; nobody is asked")
         elif not str(section.get("address", "")).startswith(("http://", "https://")):
             address = section.get("address", "")
-            self._error(section.line_of("address"), f"metrics.address is {address!r}; a url like http://prometheus:9090 is expected")
+            self._error(
+                section.line_of("address"),
+                f"metrics.address is {address!r}; a url like http://prometheus:9090 is expected",
+            )
         try:
             interval_s = parse_duration(str(section.get("interval", "30s"))).total_seconds()
         except DurationError as error:

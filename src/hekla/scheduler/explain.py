@@ -119,7 +119,9 @@ class Why:
             return self.refusal.sentence
         reason = self.explanation.sentence() if self.explanation is not None else "it is not its turn yet"
         tail = f"; {self.reserved}" if self.reserved else ""
-        return f"{self.placeable} of the {self.wanted} pods that {self.job} needs find a node; {self.task}: {reason}{tail}"
+        return (
+            f"{self.placeable} of the {self.wanted} pods that {self.job} needs find a node; {self.task}: {reason}{tail}"
+        )
 
 
 def why(policy: Policy, job: Job, *, now: float = 0.0) -> Why:

@@ -71,7 +71,10 @@ def fed(cluster: Cluster, snapshot: Snapshot, objects: Iterable[Resource]) -> Cl
 
     The policy should be at work on the cluster already: plug-ins have it note what they look at.
     """
-    feed = ClusterFeed(cluster, scheduler_names=snapshot.scheduler_names, default_queue=snapshot.default_queue)
+    feed = ClusterFeed(
+        cluster, scheduler_names=snapshot.scheduler_names, default_queue=snapshot.default_queue,
+        waits_for_groups=snapshot.waits_for_groups,
+    )  # fmt: skip
     cluster.nodes.wall_s = snapshot.wall_s
     cluster.ledger.tell_time(snapshot.wall_s)
     handlers = feed.followed

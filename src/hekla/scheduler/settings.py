@@ -16,6 +16,11 @@ class SchedulerSettings:
     default_queue: str = "default"
     """Queue of gangs that name none; made at start if it is missing."""
 
+    waits_for_groups: bool = False
+    """Whether pods of scheduler `volcano` wait until controllers give them a PodGroup, as Volcano's do. Needed where pods
+    are not marked as they are made: on a cluster without the webhook, beside controllers that give every pod a group.
+    """
+
     configuration: str = DEFAULT_TEXT
     """Text of the configuration: actions, and plug-ins in tiers."""
 

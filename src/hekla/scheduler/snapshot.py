@@ -62,6 +62,7 @@ class Snapshot:
 
     scheduler_names: tuple[str, ...] = ("volcano",)
     default_queue: str = DEFAULT_QUEUE
+    waits_for_groups: bool = False
     seed: int = 0
     now: float = 0.0
     """The scheduler's own time, which begins when it starts."""
@@ -88,7 +89,8 @@ def snapshot_of(scheduler: "BatchScheduler", objects: Iterable[Resource], state:
     settings = scheduler.settings
     return Snapshot(
         objects=tuple(objects), configuration=scheduler.configuration.text, source=scheduler.configuration_source,
-        scheduler_names=settings.scheduler_names, default_queue=settings.default_queue, seed=settings.seed,
+        scheduler_names=settings.scheduler_names, default_queue=settings.default_queue,
+        waits_for_groups=settings.waits_for_groups, seed=settings.seed,
         state=state, made_by=__version__,
     )  # fmt: skip
 
@@ -144,6 +146,7 @@ def _head(snapshot: Snapshot, count: int) -> Document:
         "format": FORMAT, "version": VERSION, "objects": count, "madeBy": snapshot.made_by,
         "anonymous": snapshot.is_anonymous, "now": snapshot.now, "wallSeconds": snapshot.wall_s, "seed": snapshot.seed,
         "schedulerNames": list(snapshot.scheduler_names), "defaultQueue": snapshot.default_queue,
+        **({"waitsForGroups": True} if snapshot.waits_for_groups else {}),
         "source": snapshot.source, "configuration": snapshot.configuration, "state": dict(snapshot.state),
         "decisions": None if snapshot.decisions is None else msgspec.to_builtins(snapshot.decisions),
     }  # fmt: skip
@@ -163,6 +166,7 @@ def _from_head(head: Document) -> Snapshot:
         return Snapshot(
             objects=(), configuration=head["configuration"], source=head["source"],
             scheduler_names=tuple(head["schedulerNames"]), default_queue=head["defaultQueue"], seed=head["seed"],
+            waits_for_groups=bool(head.get("waitsForGroups")),
             now=head["now"], wall_s=head["wallSeconds"], state=head["state"], made_by=head["madeBy"],
             is_anonymous=head["anonymous"],
             decisions=None if decisions is None else msgspec.convert(decisions, Decisions),

@@ -9,6 +9,7 @@ from hekla.workloads.admission_flow import refuse_job_flow
 from hekla.workloads.admission_hypernode import refuse_hyper_node
 from hekla.workloads.admission_job import refuse_job
 from hekla.workloads.admission_job_defaults import default_job
+from hekla.workloads.admission_plain_pod import group_plain_pod
 from hekla.workloads.admission_pod import gate_pod, refuse_pod
 from hekla.workloads.admission_pod_group import default_pod_group, refuse_pod_group
 from hekla.workloads.admission_queue import default_queue, refuse_queue
@@ -25,6 +26,7 @@ ADMISSION_RULES: tuple[AdmissionRule, ...] = (
         operations=CREATE,
         change=default_pod_group,
     ),
+    WebhookRule(name="mutatepod.hekla.dev", resource="pods", operations=CREATE, change=group_plain_pod),
     WebhookRule(name="validatejob.volcano.sh", resource="jobs.batch.volcano.sh", operations=WRITE, refusal=refuse_job),
     WebhookRule(
         name="validatecronjob.volcano.sh",

@@ -95,7 +95,7 @@ def min_resources(spec: JobSpec, priorities: Sequence[int]) -> dict[str, str]:
         chosen = _minimums_first(by_priority, spec.min_available)
     total: dict[str, Quantity] = {}
     for task, count in chosen:
-        for name, amount in _request(task).items():
+        for name, amount in request_of(task.template.get("spec", {})).items():
             before = total.get(name, Quantity(Fraction(0), amount.form))
             total[name] = Quantity(before.value + amount.value * count, before.form)
     return {name: str(total[name]) for name in sorted(total)}
@@ -118,9 +118,8 @@ def _minimums_first(tasks: Sequence[TaskSpec], count: int) -> Iterator[tuple[Tas
         count -= taken
 
 
-def _request(task: TaskSpec) -> dict[str, Quantity]:
-    """What one pod of a task asks for: its containers together or its largest init container, and the overhead."""
-    spec = task.template.get("spec", {})
+def request_of(spec: Document) -> dict[str, Quantity]:
+    """What a pod asks for: its containers together or its largest init container, and the overhead."""
     total: dict[str, Quantity] = {}
     for container in spec.get("containers", ()):
         _add(total, _asked(container))

@@ -25,6 +25,11 @@ HIERARCHY = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
+GROUP_NAME_ALIAS = "scheduling.volcano.sh/group-name"
+GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
+GROUP_MIN_RESOURCES = "scheduling.volcano.sh/group-min-resources"
+TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
+TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
 QUEUE_OF_POD = "scheduling.volcano.sh/queue-name"
 QUEUE_ALLOCATION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 

@@ -6,6 +6,7 @@ from hekla.workloads.cron_job import reconcile_cron_job
 from hekla.workloads.job import reconcile_job
 from hekla.workloads.job_flow import reconcile_job_flow
 from hekla.workloads.job_template import reconcile_job_template
+from hekla.workloads.plain_groups import PLAIN_GROUPS
 from hekla.workloads.queue import reconcile_queue
 from hekla.workloads.queue_counters import reconcile_queue_counters
 
@@ -17,4 +18,5 @@ RECONCILERS: tuple[Reconciler, ...] = (
     reconcile_cron_job,
     reconcile_job_flow,
     reconcile_job_template,
+    *PLAIN_GROUPS,
 )
