@@ -51,8 +51,7 @@ def terms(pod: Pod, around: Surroundings) -> dict[str, Any]:
     """What a pod says about evictions, as the fields of a task: what is as usual is left out, for most say nothing."""
     found: dict[str, Any] = {}
     spec, annotations, labels = pod.spec, pod.metadata.annotations, pod.metadata.labels
-    # By its own word, else by that of its priority class: admission copies it, where there is admission.
-    if (spec.preemption_policy or around.preemption_policy(spec.priority_class_name)) == "Never":
+    if never_preempts(pod, around):
         found["preemption_never"] = True
     if spec.termination_grace_period_seconds is not None:
         found["grace_s"] = float(spec.termination_grace_period_seconds)
@@ -65,6 +64,12 @@ def terms(pod: Pod, around: Surroundings) -> dict[str, Any]:
     if said := annotations.get(CHECKPOINT_KEY):
         found["checkpointed"] = seconds(said) or None
     return found
+
+
+def never_preempts(pod: Pod, around: Surroundings) -> bool:
+    """Whether nobody is evicted for its sake, by its own word, else by that of its priority class."""
+    # Admission copies the word of the class, where there is admission.
+    return (pod.spec.preemption_policy or around.preemption_policy(pod.spec.priority_class_name)) == "Never"
 
 
 def group_is_preemptable(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool | None:

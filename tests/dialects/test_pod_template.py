@@ -1,0 +1,64 @@
+"""Pods of one template are read once, and each is still what it says itself."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hekla.api.pods import Pod
+from hekla.dialects.kubernetes import task_spec
+from hekla.dialects.surroundings import EmptySurroundings
+from hekla.kube.sharing import decode_pod
+
+maps = st.fixed_dictionaries(
+    {},
+    optional={
+        "volcano.sh/task-spec": st.sampled_from(["worker", "ps"]),
+        "volcano.sh/task-priority": st.sampled_from(["7", "seven"]),
+        "volcano.sh/preemptable": st.sampled_from(["true", "false"]),
+        "volcano.sh/cooldown-time": st.sampled_from(["30s", "1m"]),
+        "hekla.dev/minimum-run-time": st.just("1h"),
+        "app": st.sampled_from(["a", "b"]),
+    },
+)
+specs = st.fixed_dictionaries(
+    {"nodeName": st.sampled_from(["", "n1", "n2"])},
+    optional={
+        "priority": st.integers(0, 2),
+        "preemptionPolicy": st.sampled_from(["Never", "PreemptLowerPriority"]),
+        "schedulingGates": st.just([{"name": "wait"}]),
+        "terminationGracePeriodSeconds": st.integers(0, 2),
+        "nodeSelector": st.fixed_dictionaries({"zone": st.sampled_from(["a", "b"])}),
+        "hostNetwork": st.booleans(),
+    },
+)
+containers = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.just("main"), "image": st.sampled_from(["one", "two"])},
+        optional={
+            "resources": st.fixed_dictionaries(
+                {"requests": st.fixed_dictionaries({"cpu": st.sampled_from(["1", "nonsense"])})}
+            ),
+            "ports": st.just([{"containerPort": 80}]),
+        },
+    ),
+    max_size=2,
+)
+pods = st.builds(
+    lambda spec, inner, labels, notes, phase: {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u", "labels": labels, "annotations": notes},
+        "spec": {**spec, "containers": inner},
+        "status": {"phase": phase},
+    },
+    specs, containers, maps, maps, st.sampled_from(["Pending", "Running", "Failed"]),
+)  # fmt: skip
+
+
+@given(st.lists(pods, min_size=1, max_size=8))
+def test_a_pod_of_a_known_template_is_read_as_if_it_were_alone(documents: list[dict[str, Any]]) -> None:
+    around = EmptySurroundings()
+    for document in documents:
+        raw = msgspec.json.encode(document)
+        shared, alone = decode_pod(raw), msgspec.json.decode(raw, type=Pod)
+        assert task_spec(shared, around) == task_spec(alone, around)
