@@ -96,6 +96,7 @@ def test_a_job_that_is_not_let_in_hears_whose_end_would_help() -> None:
     assert offered(world, job) == {
         "SmallerMinimum": "lower minAvailable from 2 to 1",
         "EndOf": "wait for default/old to end, which holds 4 nvidia.com/gpu",
+        "MoreNodes": "add one more node like n1 (4 nvidia.com/gpu)",
     }
 
 
@@ -168,3 +169,19 @@ def test_a_demand_for_closeness_is_widened_by_as_few_tiers_as_do() -> None:
     near = {"closeness": Closeness(is_hard=True, highest_tier=1)}
     offer = offered(world, world.job("wide", tasks=3, cpu=4, more=near))
     assert offer["WiderTopology"] == "raise networkTopology.highestTierAllowed from 1 to 2"
+
+
+def test_a_job_that_waits_to_be_let_in_hears_how_many_nodes_would_do() -> None:
+    world = small_world()
+    world.running("old", "n1", gpu=4)
+    world.running("more", "n2", gpu=4)
+    wanted = {"min_resources": {"cpu": 1000, "nvidia.com/gpu": 8}}
+    job = world.job("late", tasks=0, min_available=4, phase=JobPhase.PENDING, more=wanted)
+    assert offered(world, job)["MoreNodes"] == "add 2 more nodes like n1 (4 nvidia.com/gpu each)"
+
+
+def test_a_gang_of_a_volcano_job_is_told_by_the_jobs_name() -> None:
+    world = small_world()
+    world.running("old-022c1e84-9fe5-4f64-a35e-fa3e7d0b2bec", "n1", gpu=4)
+    job = world.job("train", tasks=2, cpu=1, gpu=4)
+    assert offered(world, job)["EndOf"] == "wait for default/old to end, which holds 4 nvidia.com/gpu"

@@ -16,6 +16,7 @@ from hekla.placement.explain import open_rows
 from hekla.placement.model import Job, Queue
 from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.explain import Why, would_start
+from hekla.scheduler.sentences import job_told
 
 MOST_ENDS = 16
 """Running jobs whose end is tried."""
@@ -106,7 +107,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _name(job: Job, may_see: Callable[[str], bool]) -> str:
-    return job.key if may_see(job.spec.namespace) else "a job of another namespace"
+    return job_told(job) if may_see(job.spec.namespace) else "a job of another namespace"
 
 
 def _holders(rehearsal: Rehearsal, job: Job, found: Why) -> list[Job]:
@@ -125,30 +126,45 @@ def _holders(rehearsal: Rehearsal, job: Job, found: Why) -> list[Job]:
 
 def _more_nodes(rehearsal: Rehearsal, job: Job, found: Why) -> Iterator[Remedy]:
     """As many more as it takes of the node that has most of what is lacking."""
-    task = next(job.pending(), None)
-    if not found.lacks or task is None:
+    name, missing = _most_lacking(rehearsal, job, found)
+    nodes, task = rehearsal.cluster.nodes, next(job.pending(), None)
+    if name not in nodes.resources:
         return
-    lack, nodes = found.lacks[0], rehearsal.cluster.nodes
-    has = np.where(open_rows(rehearsal.policy, task), nodes.allocatable[nodes.resources[lack.resource]], 0)
-    model = nodes.specs[int(has.argmax())] if has.any() else None
+    rows = np.ones(nodes.rows, np.bool_) if task is None else open_rows(rehearsal.policy, task)
+    has = np.where(rows, nodes.allocatable[nodes.resources[name]], 0)
+    largest_node = int(has.max(initial=0))
+    model = nodes.specs[int(has.argmax())] if largest_node else None
     if model is None:
         return
     for count in range(1, MOST_NODES + 1):
-        if count * lack.largest < lack.needed - lack.free:
+        if count * largest_node < missing:
             continue
         specs = [_another(model, number) for number in range(count)]
         with rehearsal.with_nodes(specs):
             helps = would_start(rehearsal, job)
         if helps:
             noun = "one more node" if count == 1 else f"{count} more nodes"
-            amount = f"{told(lack.resource, lack.largest)} {lack.resource}"
+            amount = f"{told(name, largest_node)} {name}"
             yield Remedy(
                 change="MoreNodes", sentence=f"add {noun} like {model.name} ({amount}{' each' if count > 1 else ''})",
                 details={"like": model.name, "count": count},
             )  # fmt: skip
             return
-        if count * lack.largest >= 2 * lack.needed:
+        if count * largest_node >= 2 * max(missing, largest_node):
             return
+
+
+def _most_lacking(rehearsal: Rehearsal, job: Job, found: Why) -> tuple[str, int]:
+    """The resource of which most is missing, and how much at least: of one that waits to be let in, by its minimum."""
+    if found.lacks:
+        lack = found.lacks[0]
+        return lack.resource, lack.needed - lack.free
+    minimum, nodes = job.spec.min_resources or {}, rehearsal.cluster.nodes
+    if job.tasks or not minimum:
+        return "", 0
+    total = nodes.totals()
+    short = {name: (amount + nodes.total_used(name)) / max(total.get(name, 0), 1) for name, amount in minimum.items()}
+    return max(sorted(short), key=short.__getitem__), 1
 
 
 def _another(model: NodeSpec, number: int) -> NodeSpec:

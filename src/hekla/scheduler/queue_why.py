@@ -14,6 +14,7 @@ from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.cluster_remedies import Remedy
 from hekla.scheduler.explain import Why, why_in
 from hekla.scheduler.remedies import remedies
+from hekla.scheduler.sentences import job_told
 
 MOST_EXPLAINED = 5
 """Waiting jobs of which it is said why."""
@@ -49,7 +50,7 @@ class QueueWhy:
             return f"{holds}; nobody waits"
         job, found = self.first[0]
         waits = "1 job waits" if self.waiting == 1 else f"{self.waiting} jobs wait, first {name_of(job)}"
-        return f"{holds}; {waits}: {found.sentence()}" if name_of(job) == job.key else f"{holds}; {waits}"
+        return f"{holds}; {waits}: {found.sentence()}" if name_of(job) == job_told(job) else f"{holds}; {waits}"
 
     def _main_held(self) -> list[tuple[str, str]]:
         return [(name, amount) for name, amount in all_told(self.held).items() if name != "pods"]
@@ -73,7 +74,7 @@ def queue_document(name: str, namespace: str, found: QueueWhy, may_see: Callable
     """The explanation called `name`; jobs of namespaces that may not be seen are not named."""
 
     def name_of(job: Job) -> str:
-        return job.key if may_see(job.spec.namespace) else "a job of another namespace"
+        return job_told(job) if may_see(job.spec.namespace) else "a job of another namespace"
 
     queue = found.queue
     return {

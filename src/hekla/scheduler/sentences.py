@@ -8,6 +8,7 @@ from hekla.placement.session import Failure
 from hekla.placement.statement import Evict
 
 _IN_QUOTES = re.compile(r'(?:hypernode|and of|member) "([^"]+)"')
+_UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 GANG_READY = "tasks in gang are ready to be scheduled"
 
 _NAMES = {
@@ -49,6 +50,11 @@ def fits_but_waits(task: Task, node: str) -> str:
 def waits_for_room(task: Task, node: str) -> str:
     """Volcano's message on a pod that was promised room which others are leaving."""
     return f"Pod {task.key} can possibly be assigned to {node}, once resource is released and minAvailable is satisfied"
+
+
+def job_told(job: Job) -> str:
+    """A job as its user knows it: `ns/train`, though its gang is called after a Volcano Job's name and uid."""
+    return _UID.sub("", job.key)
 
 
 def queue_missing(queue: str) -> str:
