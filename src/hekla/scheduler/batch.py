@@ -21,7 +21,7 @@ from hekla.dialects.feed import ClusterFeed
 from hekla.kube.clock import Clock, SystemClock, rfc3339
 from hekla.kube.collecting import freeze, without_collecting
 from hekla.kube.commands import Event, Target, target_of
-from hekla.kube.errors import AlreadyExistsError, ApiError, TransportError
+from hekla.kube.errors import AlreadyExistsError, ApiError, NotFoundError, TransportError
 from hekla.kube.events import EventRecorder
 from hekla.kube.execute import Executor
 from hekla.kube.informer import Informers
@@ -428,6 +428,8 @@ class BatchScheduler:
     async def _make_queue(self, document: dict[str, Any]) -> None:
         while True:
             try:
+                if await self._has_queue(document["metadata"]["name"]):
+                    return
                 await self._client.create(Queue, document)
                 return
             except AlreadyExistsError:
@@ -436,6 +438,14 @@ class BatchScheduler:
                 # Volcano's kinds may be installed a moment after us.
                 log.warning("queue not made", queue=document["metadata"]["name"], error=str(error))
                 await asyncio.sleep(1.0)
+
+    async def _has_queue(self, name: str) -> bool:
+        """Asked first: a creation goes through webhooks, and a scheduler that starts must not wait for them in vain."""
+        try:
+            await self._client.get(Queue, name)
+        except NotFoundError:
+            return False
+        return True
 
 
 @contextlib.asynccontextmanager
