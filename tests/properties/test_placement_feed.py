@@ -125,6 +125,7 @@ def facts_of(feed: ClusterFeed) -> dict[str, Any]:
             name: {resource: int(columns.used[index, row]) for resource, index in columns.resources.items() if columns.used[index, row]}
             for name, row in columns.row_of.items()
         },
+        "shares": {name: columns.share[:, row].tobytes() for name, row in columns.row_of.items()},
         "tasks": {uid: (task.status, columns.name(task.row) if task.row >= 0 else "") for uid, task in cluster.tasks.items()},
         "jobs": {uid: (tuple(job.statuses), job.ready_count, sorted(job.tasks)) for uid, job in cluster.jobs.items()},
         "held": {name: dict(+held) for name, held in cluster.held.items() if +held},
@@ -151,3 +152,11 @@ def test_a_cluster_kept_by_events_is_the_one_that_would_be_read_anew(history: li
     assert facts_of(story.feed) == facts_of(anew)
     questions = list(anew.cluster.tallies._ids)
     assert tallies_of(story.feed, questions) == tallies_of(anew, questions)
+    at_once = new_feed()
+    for obj in story.objects.values():
+        if not isinstance(obj, Pod):
+            tell(at_once, None, obj)
+    at_once.on_pods([obj for obj in story.objects.values() if isinstance(obj, Pod)])
+    check(at_once.cluster)
+    assert facts_of(at_once) == facts_of(anew)
+    assert tallies_of(at_once, questions) == tallies_of(anew, questions)

@@ -39,7 +39,8 @@ from hekla.dialects.volcano import (
 )
 from hekla.lib.quantity import QuantityError
 from hekla.placement.cluster import Cluster
-from hekla.placement.model import Job, JobSpec, TaskStatus
+from hekla.placement.loading import Loading
+from hekla.placement.model import Job, JobSpec, TaskSpec, TaskStatus
 
 Key = tuple[str, str]
 
@@ -104,13 +105,21 @@ class ClusterFeed:
             if old is not None:
                 self._forget_pod(old)
             return
-        self.pods[new.metadata.uid] = new
-        for name in claim_names(new):
-            self._uses_claim.setdefault((new.metadata.namespace, name), set()).add(new.metadata.uid)
+        self._know_pod(new)
         if old is not None and self._differs_in_state_only(old, new):
             self._update_state(new)
         else:
             self._put_pod(new)
+
+    def on_pods(self, pods: Iterable[Pod]) -> None:
+        """Pods came that nobody has heard of, very many at once."""
+        load = Loading(self.cluster)
+        try:
+            for pod in pods:
+                self._know_pod(pod)
+                self._put_pod(pod, load.put)
+        finally:
+            load.finish()
 
     def on_pod_group(self, old: PodGroup | None, new: PodGroup | None) -> None:
         """A gang came, changed or went."""
@@ -261,12 +270,17 @@ class ClusterFeed:
         group = self.groups.get((job.spec.namespace, job.spec.name)) if job.spec.has_group else None
         return group if group is not None and group.metadata.uid == job.uid else None
 
-    def _put_pod(self, pod: Pod) -> None:
+    def _know_pod(self, pod: Pod) -> None:
+        self.pods[pod.metadata.uid] = pod
+        for name in claim_names(pod):
+            self._uses_claim.setdefault((pod.metadata.namespace, name), set()).add(pod.metadata.uid)
+
+    def _put_pod(self, pod: Pod, put: Callable[[TaskSpec, Job], object] | None = None) -> None:
         job = self._job_of(pod)
         if job is None:
             self.cluster.remove_task(pod.metadata.uid)
         else:
-            self.cluster.put_task(task_spec(pod, self), job)
+            (put or self.cluster.put_task)(task_spec(pod, self), job)
             self.dirty.add(job.uid)
         lone = self.cluster.jobs.get(lone_uid(pod))
         if lone is not None and not lone.tasks:

@@ -8,7 +8,7 @@ stands on this; `cache.py` holds the objects.
 import asyncio
 import heapq
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from itertools import islice
 from types import TracebackType
@@ -93,8 +93,11 @@ class Informer(Generic[T]):
             _tell(handler, None, obj)
         self._handlers.append(handler)
 
-    async def follow(self, handler: Handler[T]) -> None:
-        """The same for many objects: other tasks have their turns meanwhile, and no handler hears of an object twice."""
+    async def follow(self, handler: Handler[T], of_many: Callable[[Sequence[T]], None] | None = None) -> None:
+        """The same for many objects: other tasks have their turns meanwhile, and no handler hears of an object twice.
+
+        `of_many`, if there is one, is told of those that are there already, some hundred at a time.
+        """
         untold = dict.fromkeys(map(key_of, self.cache))
 
         def told_in_time(old: T | None, new: T | None) -> None:
@@ -107,9 +110,10 @@ class Informer(Generic[T]):
 
         self._handlers.append(told_in_time)
         while untold:
-            for key in list(islice(untold, TOLD_IN_A_ROW)):
+            keys = list(islice(untold, TOLD_IN_A_ROW))
+            for key in keys:
                 del untold[key]
-                _tell(handler, None, cast(T, self.cache.get(*key)))
+            _tell_of_many(handler, of_many, [cast(T, self.cache.get(*key)) for key in keys])
             await asyncio.sleep(0)
         self._handlers[self._handlers.index(told_in_time)] = handler
 
@@ -341,6 +345,18 @@ def _is_newer(new: Resource, old: Resource) -> bool:
 
 def _differs(new: Resource, old: Resource) -> bool:
     return new.metadata.resource_version != old.metadata.resource_version
+
+
+def _tell_of_many(handler: Handler[T], of_many: Callable[[Sequence[T]], None] | None, new: Sequence[T]) -> None:
+    if of_many is not None:
+        try:
+            of_many(new)
+        except Exception:  # told one by one, all but the one that breaks it are heard
+            log.exception("handler of many failed", handler=repr(of_many))
+        else:
+            return
+    for obj in new:
+        _tell(handler, None, obj)
 
 
 def _tell(handler: Handler[T], old: T | None, new: T | None) -> None:

@@ -510,11 +510,18 @@ class Cluster:
             nodes.arrivals.came(task, task.row, at_s)
 
     def _new_task(self, spec: TaskSpec, job: Job) -> Task:
+        task = self.take_in(spec, job, TaskStatus.PENDING)
+        job.post(task)
+        return task
+
+    def take_in(self, spec: TaskSpec, job: Job, status: TaskStatus | None = None) -> Task:
+        """A new task in the status that its pod says, or another; its row, and the job's accounts, are the caller's."""
         task = self.tasks[spec.uid] = Task(spec, self.shape_of(spec, job))
+        task.status = spec.status if status is None else status
         for question in asked_by(spec.constraints):
             self.tallies.ask(question, self.placed(), (t for t in self.tasks.values() if t is not task))
         self.tallies.introduce(task)
-        job.add(task)
+        job.take_in(task)
         if spec.nominated:
             self.nominated[spec.uid] = task
         if len(self.tallies) > self._most_tallies:

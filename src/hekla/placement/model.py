@@ -363,11 +363,19 @@ class Job:
 
     def add(self, task: Task) -> None:
         """Take a task in."""
+        self.take_in(task)
+        self.post(task)
+
+    def post(self, task: Task) -> None:
+        """Tell the queue's accounts of a task that was taken in."""
+        self._post(task, _ASKS[task.status], _HOLDS[task.status])
+
+    def take_in(self, task: Task) -> None:
+        """Take a task in; the accounts are the caller's."""
         task.job = self
         task.role_counts = self.roles.setdefault(task.spec.role, [0] * len(TaskStatus))
         self.tasks[task.uid] = task
         self._count(task, task.status, 1)
-        self._post(task, _ASKS[task.status], _HOLDS[task.status])
         self.failed_at = -1
 
     def remove(self, task: Task) -> None:

@@ -214,9 +214,15 @@ class BatchScheduler:
         informers = [self._informers.of(kind) for kind, _ in kinds]
         for informer, (_, handle) in zip(informers, kinds, strict=True):
             await informer.synced()
-            await informer.follow(self._waking(handle))
+            await informer.follow(self._waking(handle), self._on_pods if handle == self.feed.on_pod else None)
         self._informers.of(PersistentVolumeClaim).add_handler(self._binder.on_claim)
         self.is_following = True
+        self._wake.set()
+
+    def _on_pods(self, pods: Sequence[Any]) -> None:
+        self.cluster.ledger.tell_time(self._clock.now().timestamp())
+        self.feed.on_pods(pods)
+        self._idle.clear()
         self._wake.set()
 
     async def _follow_network(self) -> None:
