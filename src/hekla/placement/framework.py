@@ -65,7 +65,12 @@ class QueueOrder(Protocol):
 
 @runtime_checkable
 class JobOrder(Protocol):
-    """Which job of a queue goes next."""
+    """Which job of a queue goes next.
+
+    A plug-in may say in `orders_waiting_by` which fields of its spec decide the key of a job of one pod that waits, holds
+    nothing and has neither roles' minimums nor sub-gangs. If all say so, such jobs keep their places in line from cycle
+    to cycle (`standing.py`); if one does not, all are sorted in every cycle.
+    """
 
     def job_key(self, session: "Session", job: Job) -> Key:
         """The sort key of a job."""
@@ -73,7 +78,11 @@ class JobOrder(Protocol):
 
 @runtime_checkable
 class TaskOrder(Protocol):
-    """Which task of a job goes next."""
+    """Which task of a job goes next.
+
+    A plug-in that says `keeps_task_order` has keys that change with the tasks' specs alone: then the order of many tasks
+    is kept while the job grows (`filling.py`).
+    """
 
     def task_key(self, session: "Session", task: Task) -> Key:
         """The sort key of a task."""
@@ -89,7 +98,11 @@ class Enqueueable(Protocol):
 
 @runtime_checkable
 class Valid(Protocol):
-    """Has a job enough tasks to be worth a try?"""
+    """Has a job enough tasks to be worth a try?
+
+    A plug-in that says `starts_whole_jobs` finds a lone pod that waits, without roles' minimums and sub-gangs, worth a
+    try at any time, if its job's minimum is at most one (`standing.py`).
+    """
 
     def why_invalid(self, session: "Session", job: Job) -> Refusal | None:
         """The reason why not; None if it has."""
@@ -97,7 +110,12 @@ class Valid(Protocol):
 
 @runtime_checkable
 class Ready(Protocol):
-    """May what was placed for a job be bound?"""
+    """May what was placed for a job be bound?
+
+    A plug-in that says `starts_whole_jobs` finds a job ready that may be tried, has no sub-gangs, and has a node for each
+    of its tasks: then whose turn it is can be told before anybody is placed (`lookahead.py`). If one does not say so, jobs
+    are placed one at a time.
+    """
 
     def is_ready(self, session: "Session", job: Job) -> bool:
         """Whether it may; all plug-ins must agree."""
@@ -116,7 +134,11 @@ class GoesOn(Protocol):
 
 @runtime_checkable
 class Overused(Protocol):
-    """Has a queue had its share, so that it places nothing more in this session?"""
+    """Has a queue had its share, so that it places nothing more in this session?
+
+    Monotone, for `lookahead.py` relies on it: within a session, a queue that has had its share still has when it holds
+    more, and one that has not, has not when it holds less.
+    """
 
     def is_overused(self, session: "Session", queue: Queue) -> bool:
         """Whether it has."""
@@ -124,7 +146,11 @@ class Overused(Protocol):
 
 @runtime_checkable
 class Allocatable(Protocol):
-    """How much may a queue take?"""
+    """How much may a queue take?
+
+    Monotone, for `lookahead.py` relies on it: within a session, a queue that holds more may not take more, who may take
+    so much may take any part of it, one task at a time or all at once, and how jobs are called makes no difference.
+    """
 
     def allowance(self, session: "Session", queue: Queue, task: Task, wanted: int) -> int:
         """How many of `wanted` tasks like this one the queue may take; at most `wanted`."""
@@ -155,6 +181,16 @@ class Preemptable(Protocol):
 
     def preemptable(self, session: "Session", task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
         """Those of `victims`, which are in the order of eviction, that may go; None to abstain."""
+
+
+@runtime_checkable
+class UnifiedEvictable(Protocol):
+    """Which tasks may be evicted together for a gang? Asked by gangpreempt and gangreclaim, instead of the two above."""
+
+    def evictable_together(
+        self, session: "Session", task: Task, victims: Sequence[Task], *, takes_back: bool
+    ) -> Sequence[Task] | None:
+        """Those of `victims` that may go for a task of the gang; None to abstain. `takes_back` tells who asks."""
 
 
 @runtime_checkable

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hekla.placement.cluster import Cluster
 from hekla.placement.columns import BoolArray
 from hekla.placement.framework import Preemptable
-from hekla.placement.model import Job, Queue, Task, TaskStatus
+from hekla.placement.model import Job, Queue, Task
 from hekla.placement.rights import Right
 from hekla.placement.session import Session
 from hekla.placement.statement import Statement
@@ -83,7 +84,7 @@ class RoomMaker:
             return False
         likes = self._placer.likes(shape)
         for row in rows[np.lexsort((-nodes.rank()[rows], -likes[rows]))].tolist():
-            if self._has_devices(task, row):
+            if has_devices(self._cluster, task, row):
                 statement.pipeline(task, row)
                 return True
         return False
@@ -169,20 +170,10 @@ class RoomMaker:
             return []
         together = [victim, *sorted(running, key=lambda one: rank[one.uid])]
         claims = [one for one in others if one.is_claim]
-        if claims and self._would_do(job, together):
+        if claims and self._rights.would_do(job, together):
             claims = []  # what it was promised is enough to start again with
         whole = [*together, *claims]
         return whole if self._rights.may_go_whole(self._manner.right, task, whole) else []
-
-    def _would_do(self, job: Job, gone: Sequence[Task]) -> bool:
-        """Whether a job would have enough with its promises alone, if these tasks of it went."""
-        before = [(one, one.status) for one in gone]
-        for one in gone:
-            job.move(one, TaskStatus.RELEASING)
-        is_enough = self._rights.is_pipelined(job)
-        for one, status in before:
-            job.move(one, status)
-        return is_enough
 
     def _spared(self, statement: Statement, start: int, task: Task, row: int, gone: list[Unit]) -> list[Unit]:
         """Let those stay who are not needed after all, the most valuable first; the last one is needed, or it would not fit."""
@@ -226,24 +217,11 @@ class RoomMaker:
         if (future < shape.amounts).any() or self._why_not(task):
             return False
         is_local = not task.carriers and shape.constraints.is_local
-        return (is_local or bool(self._placer.lets_in(task)[row])) and self._has_devices(task, row)
+        return (is_local or bool(self._placer.lets_in(task)[row])) and has_devices(self._cluster, task, row)
 
     def _why_not(self, task: Task) -> object:
         assert task.job is not None
         return self._session.why_not_allocatable(task.job, task)
-
-    def _has_devices(self, task: Task, row: int) -> bool:
-        """Whether the parts of GPUs that a task asks for will be free, where those of leaving pods are."""
-        milli, devices = task.shape.gpu_milli, self._cluster.nodes.devices
-        if not milli:
-            return True
-        coming = [one for one in self._cluster.leaving.values() if one.row == row and one.devices]
-        for one in coming:
-            devices.give(row, one.devices, one.shape.gpu_milli)
-        fits = bool(devices.fits(milli, self._cluster.nodes.rows)[row])
-        for one in coming:
-            devices.take(row, one.devices, one.shape.gpu_milli)
-        return fits
 
     def _which(self, task: Task, within: Job | None) -> BoolArray:
         """Which groups of the pool may go for a task, as far as one task of each can tell.  # [group]"""
@@ -293,6 +271,20 @@ class RoomMaker:
         if self._manner.right is Preemptable:
             return f'makes room for job "{job.key}" of priority {job.spec.priority} in queue "{job.spec.queue}"'
         return f'makes room for job "{job.key}": queue "{job.spec.queue}" takes back what queue "{other.spec.queue}" borrowed'
+
+
+def has_devices(cluster: Cluster, task: Task, row: int) -> bool:
+    """Whether the parts of GPUs that a task asks for will be free, where those of leaving pods are."""
+    milli, devices = task.shape.gpu_milli, cluster.nodes.devices
+    if not milli:
+        return True
+    coming = [one for one in cluster.leaving.values() if one.row == row and one.devices]
+    for one in coming:
+        devices.give(row, one.devices, one.shape.gpu_milli)
+    fits = bool(devices.fits(milli, cluster.nodes.rows)[row])
+    for one in coming:
+        devices.take(row, one.devices, one.shape.gpu_milli)
+    return fits
 
 
 def _harm(units: Sequence[Unit], number: int) -> tuple[Any, ...]:

@@ -1,7 +1,8 @@
 """Promised room is kept across cycles: whoever was promised a node gets it as soon as the room is free, before all others.
 
 A promise ends when the task has its room, here or anywhere else; when the node is gone, closed to it, or smaller than
-what it was promised; when its gang is evicted; or when those who were to leave do not: a pod that is still there
+what it was promised; when the domains of the network have changed so that its gang would not be as close as it wishes;
+when its gang is evicted; or when those who were to leave do not: a pod that is still there
 `PATIENCE_S` after its grace period no longer counts as leaving. A gang keeps all of its promises or none.
 """
 
@@ -13,6 +14,8 @@ from hekla.placement.constraint import Refusal
 from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Nominate, Statement
+from hekla.placement.topology.kept import is_close_enough, venue_near
+from hekla.placement.topology.venue import Venue
 
 PATIENCE_S = 60.0
 """How long after its grace period a pod that was told to go still counts as leaving."""
@@ -119,7 +122,9 @@ def _end_void(session: Session) -> None:
             if is_short or not _may_still(session, task, task.row):
                 _break(session, job, task, "is no longer being freed" if is_short else "may no longer be used by it")
     for job in jobs:
-        if _promised(job) and not session.rights.is_pipelined(job):
+        if (promised := _promised(job)) and not is_close_enough(session, job):
+            _break(session, job, promised[0], "is too far from the others of its gang by now")
+        if _promised(job) and not (session.rights.is_pipelined(job) and is_close_enough(session, job)):
             for task in _promised(job):
                 cluster.forsake(task)
 
@@ -137,13 +142,21 @@ def _redeem(session: Session, statement: Statement, job: Job) -> bool:
     nodes, placer = session.cluster.nodes, session.policy.placer
     for task in session.in_task_order(_promised(job)):
         start, row, shape = statement.savepoint, task.row, task.shape
+        is_bound, near = _elsewhere(session, job, task)
         statement.forsake(task)
         has_room = (nodes.idle[shape.resources, row] >= shape.amounts).all() and placer.lets_in(task)[row]
         if has_room and not (shape.gpu_milli and not nodes.devices.fits(shape.gpu_milli, nodes.rows)[row]):
             statement.allocate_at(task, row)
-        elif not statement.allocate(task):
+        elif is_bound or not statement.allocate(task, near):
             statement.back_to_savepoint(start)
     return bool(statement) and session.is_ready(job)
+
+
+def _elsewhere(session: Session, job: Job, task: Task) -> tuple[bool, Venue | None]:
+    """Whether a task is bound to the row that it was promised, and else where it may go; a gang stays together."""
+    if not job.spec.wants_closeness:
+        return False, None
+    return not session.cluster.topology.is_known, venue_near(session, job, task)
 
 
 def _promised(job: Job) -> list[Task]:

@@ -30,10 +30,11 @@ from hekla.placement.framework import (
     Preemptive,
     Reclaimable,
     Starving,
+    UnifiedEvictable,
     VictimQueueOrder,
     Vote,
 )
-from hekla.placement.model import Job, Queue, Task
+from hekla.placement.model import Job, Queue, Task, TaskStatus
 
 if TYPE_CHECKING:
     from hekla.placement.cluster import Cluster
@@ -150,6 +151,44 @@ class Rights:
                 return False
             name = cluster.ledger.parents.get(name, "")
         return True
+
+    def may_go_together(self, right: Right, task: Task, victims: Sequence[Task], *, is_whole: bool) -> bool:
+        """Whether tasks of one job may all go for a task of a gang; `is_whole` says that nothing of the job is left then.
+
+        What protects tasks from being evicted one by one protects them here too, which it does not in Volcano; the tiers
+        are asked by `UnifiedEvictable`.
+        """
+        if len(self._unshielded(right, task, victims)) < len(victims):
+            return False
+        if right is Reclaimable:
+            owed = len(self._owed(right, task, victims))
+            if owed < len(victims) and not (is_whole and owed and self._keeps_guarantees(victims)):
+                return False
+        return self._agree(right, task, victims)
+
+    def _agree(self, right: Right, task: Task, victims: Sequence[Task]) -> bool:
+        """Whether the first tier that lets anybody go lets all go; yes, if nobody has an opinion."""
+        is_asked = False
+        for tier in self._asked(UnifiedEvictable):
+            going: set[str] | None = None
+            for plugin in tier:
+                answer = plugin.evictable_together(self._session, task, victims, takes_back=right is Reclaimable)
+                if answer is not None:
+                    named = {one.uid for one in answer}
+                    is_asked, going = True, named if going is None else going & named
+            if going:
+                return len(going) == len(victims)
+        return not is_asked
+
+    def would_do(self, job: Job, gone: Sequence[Task]) -> bool:
+        """Whether a job would have enough with its promises alone, if these tasks of it went."""
+        before = [(one, one.status) for one in gone]
+        for one in gone:
+            job.move(one, TaskStatus.RELEASING)
+        is_enough = self.is_pipelined(job)
+        for one, status in before:
+            job.move(one, status)
+        return is_enough
 
     def voted(self, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
         """The tiers' decision, shields aside; if there are no plug-ins but shields, nobody is against it."""

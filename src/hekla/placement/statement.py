@@ -11,7 +11,7 @@ them is computed from them. Who may be evicted for whom is decided elsewhere (`e
 
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeGuard
 
 from hekla.placement.cluster import Cluster
 from hekla.placement.model import Job, Task, TaskStatus
@@ -69,10 +69,17 @@ class _Forsaken(NamedTuple):
     task: Task
     row: int
     promised_at: float
+    preemptor: Job | None
+    """Who takes the promise over, if anybody does."""
 
 
 _Change = list[Task] | Sequence[Task] | _Eviction | _Promise | _Forsaken
 """One thing done: a run of tasks placed, or one of the others."""
+
+
+def _is_taken_over(change: _Change) -> TypeGuard[_Forsaken]:
+    """Whether a promise was given up for another job, and not given back since."""
+    return isinstance(change, _Forsaken) and change.preemptor is not None and not change.task.is_claim
 
 
 class Statement:
@@ -125,10 +132,10 @@ class Statement:
         self._placed.append(task)
         self._changes.append(_Promise(task, evicted))
 
-    def forsake(self, task: Task) -> None:
-        """Give up the row that a task was promised: it waits again."""
+    def forsake(self, task: Task, preemptor: Job | None = None) -> None:
+        """Give up the row that a task was promised: it waits again. A job that takes the promise over goes before it."""
         assert task.job is not None
-        self._changes.append(_Forsaken(task, task.row, task.promised_at))
+        self._changes.append(_Forsaken(task, task.row, task.promised_at, preemptor))
         self._cluster.displace(task)
         task.job.move(task, TaskStatus.PENDING)
 
@@ -169,7 +176,8 @@ class Statement:
         self._note_precedence()
         names, decisions = self._cluster.nodes.names, list[Decision](self.evictions)
         promises = [change for change in self._changes if isinstance(change, _Promise)]
-        decisions += [Nominate(p.task, p.task.row, names[p.task.row]) for p in promises if p.evicted or self.evictions]
+        is_owed = bool(self.evictions) or any(_is_taken_over(change) for change in self._changes)
+        decisions += [Nominate(p.task, p.task.row, names[p.task.row]) for p in promises if p.evicted or is_owed]
         for change in self._changes:
             if isinstance(change, _Forsaken) and not change.task.is_claim:
                 self._cluster.forsaken[change.task.uid] = change.task
@@ -181,10 +189,12 @@ class Statement:
 
     def _note_precedence(self) -> None:
         """Keep in mind who makes way for whom, and assert the measure of `precedence.py`: each eviction lowers it."""
-        for eviction in self.evictions:
-            preemptor, victim = eviction.preemptor, eviction.task.job
+        losers = [(eviction.task, eviction.preemptor) for eviction in self.evictions]
+        losers += [(change.task, change.preemptor) for change in self._changes if _is_taken_over(change)]
+        for loser, preemptor in losers:
+            victim = loser.job
             if preemptor is not None and victim is not None:
-                assert any(task.job is preemptor for task in self._placed), f"{eviction.task} would leave for nobody"
+                assert any(task.job is preemptor for task in self._placed), f"{loser} would leave for nobody"
                 self._cluster.precedence.note(preemptor.party, victim.party, self._now)
 
     def promise_all(self) -> None:

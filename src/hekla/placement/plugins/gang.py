@@ -24,6 +24,9 @@ class Gang:
     starts_whole_jobs = True
     """Asked by `lookahead.py`: a job that may be tried, and has a node for each of its tasks, is ready."""
 
+    orders_waiting_by = ("min_available",)
+    """Asked by `standing.py`: this field decides the key of a lone job that waits."""
+
     def job_key(self, session: Session, job: Job) -> Key:
         """Jobs that are not ready yet go before those that only grow."""
         return (self.is_ready(session, job),)
@@ -93,6 +96,21 @@ class Gang:
     def reclaimable(self, session: Session, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
         """The same for those who take back."""
         return self.preemptable(session, task, victims)
+
+    def evictable_together(
+        self, session: Session, task: Task, victims: Sequence[Task], *, takes_back: bool
+    ) -> Sequence[Task]:
+        """Tasks that their gangs can spare, and those that go with all of their gang."""
+        numbers = Counter(victim.job.uid for victim in victims if victim.job is not None)
+        chosen = []
+        for victim in victims:
+            job = victim.job
+            assert job is not None
+            if numbers[job.uid] >= job.ready_count or job.ready_count < job.spec.min_available:
+                chosen.append(victim)  # all of it, or it is no gang any more
+        rest = [victim for victim in victims if not any(victim is one for one in chosen)]
+        spared = {victim.uid for victim in (*chosen, *self.preemptable(session, task, rest))}
+        return [victim for victim in victims if victim.uid in spared]
 
     def goes_on(self, session: Session, job: Job, failed: frozenset[str]) -> bool:
         """Whether the roles that did not fail can still make the gang (Volcano's NeedContinueAllocating)."""

@@ -13,6 +13,9 @@ from hekla.placement.session import Session
 class Priority:
     """Orders by priority."""
 
+    orders_waiting_by = ("priority",)
+    """Asked by `standing.py`: these fields decide the key of a lone job that waits."""
+
     def job_key(self, session: Session, job: Job) -> Key:
         """The job's priority, from its PodGroup."""
         return (-job.spec.priority,)
@@ -31,6 +34,12 @@ class Priority:
     def preemptable(self, session: Session, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
         """Tasks of jobs of a lower priority; within a job, tasks of a lower priority."""
         return [victim for victim in victims if _is_lower(victim, task)]
+
+    def evictable_together(
+        self, session: Session, task: Task, victims: Sequence[Task], *, takes_back: bool
+    ) -> Sequence[Task]:
+        """The same for gangs; between queues, what they deserve says who goes, and not priority."""
+        return victims if takes_back else self.preemptable(session, task, victims)
 
 
 def _is_lower(victim: Task, task: Task) -> bool:
