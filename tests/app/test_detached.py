@@ -1,6 +1,7 @@
 import os
 import select
 
+from hekla.app.child import pack_settings, unpack_settings
 from hekla.app.data_directory import DataDirectory
 from hekla.app.detached import start_detached, stop
 from hekla.app.settings import COMPONENTS, Settings
@@ -39,3 +40,13 @@ def test_a_platform_that_is_not_tied_stays_until_it_is_stopped(tmp_path):
     assert running.is_alive
     assert stop(running, timeout_s=PATIENCE_S)
     assert not running.is_alive
+
+
+def test_settings_reach_the_detached_platform_as_they_are(tmp_path):
+    plain = Settings(data_dir=tmp_path)
+    told = Settings(
+        data_dir=tmp_path, port=1, nodes=2, gpus_per_node=3, cpu_per_node="4", memory_per_node="5Gi", simulated_nodes=6,
+        without=frozenset({"node", "workloads"}), scheduler_conf=tmp_path / "volcano.conf", log_level="debug",
+    )  # fmt: skip
+    assert unpack_settings(pack_settings(plain)) == plain
+    assert unpack_settings(pack_settings(told)) == told

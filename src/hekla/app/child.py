@@ -14,13 +14,24 @@ from hekla.app.settings import Settings
 
 def pack_settings(settings: Settings) -> str:
     """Settings as one argument of a command line."""
-    return json.dumps({**asdict(settings), "data_dir": str(settings.data_dir), "without": sorted(settings.without)})
+    return json.dumps(asdict(settings), default=_plain)
 
 
 def unpack_settings(text: str) -> Settings:
     """The same settings again."""
     said = json.loads(text)
-    return Settings(**{**said, "data_dir": Path(said["data_dir"]), "without": frozenset(said["without"])})
+    conf = said["scheduler_conf"]
+    read = {
+        "data_dir": Path(said["data_dir"]),
+        "without": frozenset(said["without"]),
+        "scheduler_conf": None if conf is None else Path(conf),
+    }
+    return Settings(**{**said, **read})
+
+
+def _plain(value: object) -> object:
+    """What JSON has no word for: paths as text, sets as sorted lists."""
+    return sorted(value) if isinstance(value, frozenset) else str(value)
 
 
 def main(settings: str, ready_fd: str, lives_while: str) -> int:
