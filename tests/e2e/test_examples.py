@@ -39,5 +39,5 @@ def test_an_example_does_what_its_head_shows(path: Path, hekla: Hekla, kubectl: 
     hekla("apply", "-f", str(path), *namespace)
     for command in commands:
         hekla(*shlex.split(command), *namespace)
-    hekla("delete", "-f", str(path), *namespace)
+    hekla("delete", "-f", str(path), "--ignore-not-found", *namespace)
     kubectl("delete", "namespace", namespace[1])

@@ -229,6 +229,7 @@ def test_a_task_waits_for_those_it_depends_on() -> None:
     tasks = [task("db", 1), task("app", 2, dependsOn={"name": ["db"]})]
     world = JobWorld(job(task_list=tasks)).admit().settle()
     assert set(world.pods) == {"train-db-0"}
+    assert world.job.status.state.message == "task 'app' waits for 'db' (0 of 1 pods are ready)"
     world.run("train-db-0").settle()
     assert set(world.pods) == {"train-db-0", "train-app-0", "train-app-1"}
 

@@ -30,7 +30,7 @@ from hekla.workloads.job_outcome import outcome
 from hekla.workloads.job_plugins.plugin import JobPlugin
 from hekla.workloads.job_plugins.registry import plugins_of
 from hekla.workloads.job_pod_group import ensure_group
-from hekla.workloads.job_pods import missing_pods, surplus_pods
+from hekla.workloads.job_pods import missing_pods, surplus_pods, what_tasks_wait_for
 from hekla.workloads.job_status import counted, duration, in_phase, parsed_time, set_status
 from hekla.workloads.job_ttl import expire
 from hekla.workloads.job_view import JobView, view_of
@@ -137,7 +137,8 @@ def _why_it_waits(view: JobView) -> tuple[str, str]:
     told = [one for one in view.group.status.conditions if one.status == "True"] if view.group else []
     latest = max(told, key=lambda one: one.last_transition_time or "", default=None)
     if latest is None or latest.type == "Scheduled":
-        return "", ""
+        waits = what_tasks_wait_for(view)
+        return ("TasksWaiting", waits) if waits else ("", "")
     return latest.reason or latest.type, latest.message
 
 

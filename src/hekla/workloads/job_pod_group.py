@@ -56,9 +56,10 @@ _NOT_INHERITED = (keys.DELAYED_ACTIONS, "kubectl.kubernetes.io/last-applied-conf
 def group_spec(view: JobView) -> Document:
     """What the gang asks for."""
     spec = view.job.spec
+    first = [task for task in spec.tasks if not waits_for_others(task)]
     wanted: Document = {
-        "minMember": spec.min_available,
-        "minTaskMember": {task.name: least(task) for task in spec.tasks},
+        "minMember": min_member(spec),
+        "minTaskMember": {task.name: least(task) for task in first},
         "queue": spec.queue,
         "minResources": min_resources(spec, _priorities(view)),
     }
@@ -69,6 +70,23 @@ def group_spec(view: JobView) -> Document:
     if policies := [_sub_group(task) for task in spec.tasks if task.partition_policy is not None]:
         wanted["subGroupPolicy"] = policies
     return wanted
+
+
+def min_member(spec: JobSpec) -> int:
+    """How many pods must start together: `minAvailable`, but no more than tasks that wait for no others make.
+
+    A task that depends on others has no pods until these run; Volcano counts them all the same, so that a job whose every
+    task counts waits for itself for ever. Its room is part of `minResources`.
+    """
+    if not any(waits_for_others(task) for task in spec.tasks):
+        return spec.min_available
+    at_first = sum(least(task) for task in spec.tasks if not waits_for_others(task))
+    return min(spec.min_available, max(1, at_first))
+
+
+def waits_for_others(task: TaskSpec) -> bool:
+    """Whether pods of the task are made only when others are up."""
+    return task.depends_on is not None and bool(task.depends_on.name)
 
 
 def least(task: TaskSpec) -> int:
@@ -166,7 +184,7 @@ def _sub_group(task: TaskSpec) -> Document:
         "labelSelector": {"matchLabels": {keys.TASK_SPEC: task.name}},
         "matchLabelKeys": [keys.PARTITION_ID],
         "subGroupSize": policy.partition_size,
-        "minSubGroups": policy.min_partitions,
+        "minSubGroups": 0 if waits_for_others(task) else policy.min_partitions,
     }
     if policy.network_topology is not None:
         wanted["networkTopology"] = _topology(policy.network_topology)

@@ -48,12 +48,34 @@ def has_what_it_depends_on(view: JobView, task: TaskSpec) -> bool:
     return any(up) if wish.iteration == ANY else all(up)
 
 
+def what_tasks_wait_for(view: JobView) -> str:
+    """A sentence about the tasks that wait for others, and how far these are; empty if none waits."""
+    told = []
+    for task in view.job.spec.tasks:
+        if task.replicas and task.depends_on is not None and not has_what_it_depends_on(view, task):
+            missing = [_how_far(view, name) for name in task.depends_on.name if not _is_up(view, name)]
+            one = "one of " if task.depends_on.iteration == ANY and len(missing) > 1 else ""
+            told.append(f"task {task.name!r} waits for {one}{', '.join(missing)}")
+    return "; ".join(told)
+
+
+def _how_far(view: JobView, name: str) -> str:
+    up, needed = _ups(view, name)
+    return f"{name!r} ({up} of {needed} pods are ready)"
+
+
 def _is_up(view: JobView, name: str) -> bool:
-    needed = next((one for one in view.job.spec.tasks if one.name == name), None)
-    if needed is None:
-        return True
+    up, needed = _ups(view, name)
+    return up >= needed
+
+
+def _ups(view: JobView, name: str) -> tuple[int, int]:
+    """How many pods of a task run and are ready, or have succeeded, and how many must."""
+    task = next((one for one in view.job.spec.tasks if one.name == name), None)
+    if task is None:
+        return 0, 0
     up = sum(1 for pod in view.by_task[name] if not view.is_leaving(pod) and _is_ready(pod))
-    return up >= (needed.replicas if needed.min_available is None else needed.min_available)
+    return up, task.replicas if task.min_available is None else task.min_available
 
 
 def _is_ready(pod: Pod) -> bool:
