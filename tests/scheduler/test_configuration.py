@@ -77,8 +77,42 @@ tiers:
 def test_both_spellings_of_the_gang_actions_are_known() -> None:
     text = 'actions: "allocate, gangPreempt, gangreclaim"\ntiers:\n- plugins:\n  - name: gang\n'
     configuration = parse_configuration(text)
-    assert configuration.actions == ("allocate",)
-    assert len(configuration.warnings) == 2
+    assert configuration.actions == ("allocate", "gangpreempt", "gangreclaim")
+    assert not configuration.warnings
+
+
+GANG = "tiers:\n- plugins:\n  - name: gang\n"
+HARDLY_MEANT = {
+    "both kinds of preemption": (
+        f"actions: preempt, gangPreempt\n{GANG}",
+        "line 1: gangpreempt and preempt both evict for gangs that have no wish to be close; keep one of them",
+    ),
+    "both kinds of reclaim": (
+        f"actions: gangReclaim, reclaim\n{GANG}",
+        "line 1: gangreclaim and reclaim both evict for gangs that have no wish to be close; keep one of them",
+    ),
+    "no domains": (
+        f"actions: gangpreempt\n{GANG}configurations:\n- name: gangPreempt\n  arguments: {{maxDomains: 0}}\n",
+        "line 7: action gangpreempt: argument maxDomains is 0; 8 domains are tried, as if it was left out",
+    ),
+    "arguments of an action that is not there": (
+        f"actions: allocate\n{GANG}configurations:\n- name: gangreclaim\n  arguments: {{allowWholeBundle: false}}\n",
+        "line 6: action gangreclaim is not among the actions; its arguments have no effect",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HARDLY_MEANT, ids=str)
+def test_what_is_hardly_meant_is_told_with_its_line(case: str) -> None:
+    text, sentence = HARDLY_MEANT[case]
+    assert sentence in parse_configuration(text).warnings
+
+
+def test_the_gang_actions_take_their_arguments() -> None:
+    arguments = "{maxDomains: '3', allowWholeBundle: 'false', heedDisruptionBudgets: false}"
+    text = f"actions: gangPreempt\n{GANG}configurations:\n- name: gangPreempt\n  arguments: {arguments}\n"
+    told = {"maxDomains": 3, "allowWholeBundle": False, "heedDisruptionBudgets": False}
+    assert parse_configuration(text).arguments == {"gangpreempt": told}
 
 
 WRONG = {
@@ -167,6 +201,7 @@ def test_what_has_no_effect_is_told_with_its_line_and_the_nearest_name() -> None
         "line 8: plug-in overcommit has no argument overcommit-faktor; did you mean overcommit-factor?; it has no effect",
         "line 12: action allocate has no argument predicateErrorCacheEnabled; did you mean predicateErrorCacheEnable?; "
         "it has no effect",
+        "line 13: action preempt is not among the actions; its arguments have no effect",
     ]
     assert parse_configuration(NOTES).arguments["preempt"] == {"topologyAwarePreemptWorkerNum": 8}
 

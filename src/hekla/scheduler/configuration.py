@@ -54,8 +54,12 @@ ACTION_ARGUMENTS: Mapping[str, Mapping[str, type]] = {
         "keepGangsWhole": bool, "heedDisruptionBudgets": bool,
     },
     "reclaim": {"predicateErrorCacheEnable": bool, "keepGangsWhole": bool, "heedDisruptionBudgets": bool},
-    "gangpreempt": {"predicateErrorCacheEnable": bool, "maxDomains": int, "allowWholeBundle": bool},
-    "gangreclaim": {"predicateErrorCacheEnable": bool, "maxDomains": int, "allowWholeBundle": bool},
+    "gangpreempt": {
+        "predicateErrorCacheEnable": bool, "maxDomains": int, "allowWholeBundle": bool, "heedDisruptionBudgets": bool,
+    },
+    "gangreclaim": {
+        "predicateErrorCacheEnable": bool, "maxDomains": int, "allowWholeBundle": bool, "heedDisruptionBudgets": bool,
+    },
     "shuffle": {},
 }  # fmt: skip
 """Volcano's actions, with the arguments that each takes under `configurations`, and ours (`keepGangsWhole`...)."""
@@ -202,6 +206,11 @@ class _Reader:
             self._error(line, 'actions should be names with commas between, like "enqueue, allocate"')
         for name in names:
             self._read_action(name, line)
+        for gang, single in (("gangpreempt", "preempt"), ("gangreclaim", "reclaim")):
+            if gang in self.actions and single in self.actions:
+                self._warn(
+                    line, f"{gang} and {single} both evict for gangs that have no wish to be close; keep one of them"
+                )
 
     def _read_action(self, name: str, line: int) -> None:
         known = _SPELLINGS.get(name, name)
@@ -309,6 +318,10 @@ class _Reader:
                 self._warn(entry.line_of("name"), f"there is no action {name}{hint(name, ACTION_ARGUMENTS)}")
             else:
                 self.arguments[name] = self._action_arguments(name, arguments)
+                if self.actions and name in ACTIONS and name not in self.actions:
+                    self._warn(
+                        entry.line_of("name"), f"action {name} is not among the actions; its arguments have no effect"
+                    )
 
     def _action_arguments(self, name: str, arguments: Lines) -> Mapping[str, Any]:
         kinds, values = ACTION_ARGUMENTS[name], dict[str, Any]()
@@ -319,6 +332,8 @@ class _Reader:
             elif (number := _as_kind(kinds[key], value)) is None:
                 expected = "true or false" if kinds[key] is bool else "a whole number from 0 up"
                 self._error(line, f"action {name}: argument {key} is {value!r}; {expected} is expected")
+            elif key == "maxDomains" and not number:
+                self._warn(line, f"action {name}: argument maxDomains is 0; 8 domains are tried, as if it was left out")
             else:
                 values[key] = number
         return values
