@@ -144,16 +144,18 @@ def _next_page(backend: Backend, call: Call, selection: Selection, limit: int, t
             "The provided continue parameter is too old to display a consistent list result. "
             "You can start a new list without the continue parameter."
         ) from None
-    rest = items[bisect_right(items, start, key=_place) :]
-    return _cut(_filtered(rest, selection), revision, selection, limit)
+    first = bisect_right(items, start, key=_place)
+    if selection.is_everything:
+        return _cut(items, revision, selection, limit, first)
+    return _cut(_filtered(items[first:], selection), revision, selection, limit)
 
 
-def _cut(items: Sequence[Stored], revision: int, selection: Selection, limit: int) -> Page:
-    if not limit or len(items) <= limit:
-        return Page(items, revision)
-    shown = items[:limit]
+def _cut(items: Sequence[Stored], revision: int, selection: Selection, limit: int, first: int = 0) -> Page:
+    if not limit or len(items) - first <= limit:
+        return Page(items[first:], revision)
+    shown = items[first : first + limit]
     # Kubernetes cannot count what a selector has yet to drop, and neither says so
-    remaining = len(items) - limit if selection.is_everything else None
+    remaining = len(items) - first - limit if selection.is_everything else None
     return Page(shown, revision, _sealed(revision, shown[-1]), remaining)
 
 

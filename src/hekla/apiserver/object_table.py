@@ -42,6 +42,8 @@ class ObjectTable:
 
     def __init__(self) -> None:
         self._shelves: dict[str, dict[str, _Shelf]] = {}
+        self._listed: dict[str, tuple[Stored, ...]] = {}
+        """All objects of a resource, from when somebody asked to the next write."""
 
     def get(self, key: Key) -> Stored | None:
         """One object."""
@@ -50,6 +52,7 @@ class ObjectTable:
 
     def set(self, key: Key, stored: Stored | None) -> None:
         """Put one object, or (None) take it away."""
+        self._listed.pop(key.resource, None)
         shelves = self._shelves.setdefault(key.resource, {})
         shelf = shelves.get(key.namespace)
         if shelf is None:
@@ -66,7 +69,11 @@ class ObjectTable:
         if namespace or len(shelves) <= 1:
             only = shelves.get(namespace) if namespace else next(iter(shelves.values()), None)
             return only.listed() if only else ()
-        return [stored for name in sorted(shelves) for stored in shelves[name].listed()]
+        whole = self._listed.get(resource)
+        if whole is None:  # kept, because 150,000 pods are asked for in hundreds of pages
+            whole = tuple(stored for name in sorted(shelves) for stored in shelves[name].listed())
+            self._listed[resource] = whole
+        return whole
 
     def count(self, resource: str) -> int:
         """How many objects a resource has."""

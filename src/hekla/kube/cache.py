@@ -76,6 +76,8 @@ class Cache(Generic[T]):
         for label, value in (labels or {}).items():
             selected = self._label_index(label).get(value, set())
             candidates = selected.intersection(candidates)
+        if not candidates:  # asked for the services of each of 150,000 pods, where there is none
+            return ()
         return [self._objects[key] for key in sorted(candidates)]
 
     def owned(self, uid: str) -> Sequence[T]:
