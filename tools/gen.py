@@ -100,11 +100,12 @@ def commands() -> Iterator[tuple[str, str]]:
         "",
         (main_module.__doc__ or "").partition("\n\n")[2],
     ]
-    for name in ("", *main_module.command_names()):
+    for words in ((), *main_module.command_paths()):
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown):
-            main_module.main([name, "--help"] if name else ["--help"])
-        parts += [f"## hekla {name}".rstrip(), "", "```text", shown.getvalue().strip(), "```", ""]
+            main_module.main([*words, "--help"])
+        title = f"{'#' * min(4, max(2, len(words) + 1))} {' '.join(['hekla', *words])}"
+        parts += [title, "", "```text", shown.getvalue().strip(), "```", ""]
     yield "docs/reference/cli.md", "\n".join(parts)
 
 

@@ -151,6 +151,8 @@ def test_every_plugin_and_action_has_a_file_and_a_scenario():
 
 CALLED_BY_OTHERS = {
     # name: who calls it, where nothing in src/hekla does
+    "command_paths": "tools/gen.py",
+    "run_by_name": "pyproject.toml: vcctl, vsub and the other programs",
     "inflate": "bench/traces.py and tests/simulation, as all of hekla.simulation until there is a command for it",
     "read_nodes": "bench/traces.py",
     "read_pods": "bench/traces.py",

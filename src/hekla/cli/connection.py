@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hekla.kube.api_client import ApiClient
     from hekla.kube.errors import ApiError
     from hekla.kube.https import HttpsTransport
+    from hekla.kube.kubeconfig import Connection as Reach
 
 Result = TypeVar("Result")
 
@@ -48,12 +49,12 @@ class Connection:
         return document
 
 
-def run_connected(kubeconfig: str, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+def run_connected(kubeconfig: str, work: Callable[[Connection], Awaitable[Result]], master: str = "") -> Result:
     """Run `work` against the server; what it says no to becomes a sentence and an exit code."""
     from hekla.kube.errors import KubeError
 
     async def whole() -> Result:
-        async with connected(kubeconfig) as connection:
+        async with connected(kubeconfig, master) as connection:
             return await work(connection)
 
     try:
@@ -101,19 +102,37 @@ def refusal_text(error: "ApiError", what: str = "") -> str:
 
 
 @asynccontextmanager
-async def connected(kubeconfig: str) -> AsyncIterator[Connection]:
-    """A connection for the length of a block."""
+async def connected(kubeconfig: str, master: str = "") -> AsyncIterator[Connection]:
+    """A connection for the length of a block; `master` is the address of a server in place of the kubeconfig's."""
     from hekla.kube.api_client import ApiClient
-    from hekla.kube.kubeconfig import in_cluster_connection, load_kubeconfig
 
-    path = find_kubeconfig(kubeconfig)
-    found = load_kubeconfig(*path.split(os.pathsep)).connection() if path else in_cluster_connection()
+    found = _how_to_reach(kubeconfig, master)
     transport = found.transport()
     client = ApiClient(transport)
     try:
         yield Connection(transport, client, found.namespace or "default")
     finally:
         await client.close()
+
+
+def _how_to_reach(kubeconfig: str, master: str) -> "Reach":
+    from hekla.kube.credentials import FixedCredentials
+    from hekla.kube.kubeconfig import Connection as Reach
+    from hekla.kube.kubeconfig import in_cluster_connection, load_kubeconfig
+
+    try:
+        path = find_kubeconfig(kubeconfig)
+    except CommandError:
+        if kubeconfig or not master:
+            raise
+        return Reach(server=_with_scheme(master, "http"), credentials=FixedCredentials())
+    found = load_kubeconfig(*path.split(os.pathsep)).connection() if path else in_cluster_connection()
+    scheme = found.server.partition("://")[0]
+    return replace(found, server=_with_scheme(master, scheme)) if master else found
+
+
+def _with_scheme(address: str, scheme: str) -> str:
+    return address if "://" in address else f"{scheme}://{address}"
 
 
 def find_kubeconfig(given: str) -> str:

@@ -7,11 +7,20 @@ Exit codes: 0 done · 1 the request was understood and refused · 2 wrong usage 
 """
 
 import importlib
+import inspect
+import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+from hekla.cli.groups import Commands, Group
+
+if TYPE_CHECKING:
+    from typer import Typer
+
+OWN_NAME = "hekla"
+PURPOSE = "One scheduling platform for training jobs, LLM serving and AI-agent sandboxes."
 EXIT_REFUSED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMEOUT, EXIT_INTERRUPTED = 1, 2, 3, 124, 130
 
 
@@ -23,13 +32,13 @@ class CommandError(Exception):
         self.exit_code = exit_code
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+def main(arguments: Sequence[str] | None = None, *, program: str = OWN_NAME) -> int:
+    """Run one command and return its exit code; `program` is the name that the user called."""
     given = list(_without_values(sys.argv[1:] if arguments is None else arguments))
     try:
-        return _invoke(given)
+        return _invoke(given, program)
     except CommandError as error:
-        print(f"hekla: {error}", file=sys.stderr)  # noqa: T201  # the command line's own voice
+        print(f"{program}: {error}", file=sys.stderr)  # noqa: T201  # the command line's own voice
         return error.exit_code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -52,13 +61,50 @@ def _without_values(words: Sequence[str]) -> Iterator[str]:
     yield from words[own:]
 
 
-def _invoke(given: list[str]) -> int:
-    import typer
+def _invoke(given: list[str], program: str) -> int:
+    app = _own_app(given) if program == OWN_NAME else _app_of(program)
+    try:
+        app(args=given, prog_name=program)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(bool(end.code))
+    return 0
+
+
+def _own_app(given: list[str]) -> "Typer":
+    """`hekla` itself: the command that is asked for, or all of them where it cannot be told which."""
+    app = _empty_app()
+
+    @app.callback(help=PURPOSE)
+    def root() -> None:
+        """Do nothing before a command."""
 
     names = command_names()
-    asked = next((word for word in given if not word.startswith("-")), "")
-    program = typer.Typer(
-        help="One scheduling platform for training jobs, LLM serving and AI-agent sandboxes.",
+    asked = next((word for word in given or _words_to_complete() if not word.startswith("-")), "")
+    for name in [asked] if asked in names else names:
+        _register(app, name)
+    return app
+
+
+def _app_of(name: str) -> "Typer":
+    """A command as a program of its own, such as `vcctl`."""
+    app, module = _empty_app(), _module_of(name)
+    if not hasattr(module, "COMMANDS"):
+        _register(app, name)
+        return app
+
+    @app.callback(help=_as_written(module.__doc__ or ""))
+    def root() -> None:
+        """Do nothing before a command."""
+
+    _register_group(app, module.COMMANDS)
+    return app
+
+
+def _empty_app(help_text: str = "") -> "Typer":
+    import typer
+
+    return typer.Typer(
+        help=help_text,
         no_args_is_help=True,
         add_completion=True,
         rich_markup_mode=None,
@@ -66,17 +112,14 @@ def _invoke(given: list[str]) -> int:
         pretty_exceptions_enable=False,
     )
 
-    @program.callback()
-    def root() -> None:
-        """One scheduling platform for training jobs, LLM serving and AI-agent sandboxes."""
 
-    for name in [asked] if asked in names else names:
-        _register(program, name)
-    try:
-        program(args=given, prog_name="hekla")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(bool(end.code))
-    return 0
+def _words_to_complete() -> list[str]:
+    """The finished words of the line that a shell asks to complete; a shell's Tab key should not import everything."""
+    if "COMP_CWORD" in os.environ:
+        return os.environ.get("COMP_WORDS", "").split()[1 : int(os.environ["COMP_CWORD"])]
+    line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    words = line.split()[1:]
+    return words if line.endswith(" ") else words[:-1]
 
 
 def command_names() -> list[str]:
@@ -85,10 +128,45 @@ def command_names() -> list[str]:
     return sorted(module.name.strip("_").replace("_", "-") for module in pkgutil.iter_modules(package.__path__))
 
 
-def _register(program: Any, name: str) -> None:
-    module = importlib.import_module(f"hekla.cli.commands.{_module_name(name)}")
-    run: Callable[..., Any] = module.run
-    program.command(name, help=_as_written(module.__doc__ or ""), **getattr(module, "OPTIONS", {}))(run)
+def command_paths() -> Iterator[tuple[str, ...]]:
+    """Every command with those below it: `("job",)`, `("job", "run")`."""
+    for name in command_names():
+        yield (name,)
+        yield from ((name, *below) for below in _below(getattr(_module_of(name), "COMMANDS", {})))
+
+
+def _below(commands: Commands) -> Iterator[tuple[str, ...]]:
+    for name, one in commands.items():
+        yield (name,)
+        if isinstance(one, Group):
+            yield from ((name, *below) for below in _below(one.commands))
+
+
+def _register(app: "Typer", name: str) -> None:
+    module = _module_of(name)
+    help_text = _as_written(module.__doc__ or "")
+    if hasattr(module, "COMMANDS"):
+        app.add_typer(_group_app(help_text, module.COMMANDS), name=name)
+    else:
+        app.command(name, help=help_text, **getattr(module, "OPTIONS", {}))(module.run)
+
+
+def _group_app(help_text: str, commands: Commands) -> "Typer":
+    app = _empty_app(help_text)
+    _register_group(app, commands)
+    return app
+
+
+def _register_group(app: "Typer", commands: Commands) -> None:
+    for name, one in commands.items():
+        if isinstance(one, Group):
+            app.add_typer(_group_app(one.help, one.commands), name=name)
+        else:
+            app.command(name, help=_as_written(inspect.cleandoc(one.__doc__ or "")))(one)
+
+
+def _module_of(name: str) -> Any:
+    return importlib.import_module(f"hekla.cli.commands.{_module_name(name)}")
 
 
 def _as_written(text: str) -> str:

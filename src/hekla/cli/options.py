@@ -4,13 +4,19 @@ from typing import Annotated
 
 import typer
 
+from hekla.cli import completion
+
 Kubeconfig = Annotated[
     str,
     typer.Option("--kubeconfig", help="Path of a kubeconfig; the running platform's by default.", show_default=False),
 ]
 Namespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="The namespace; the kubeconfig's, else `default`.", show_default=False)
-]
+    str,
+    typer.Option(
+        "-n", "--namespace", help="The namespace; the kubeconfig's, else `default`.", show_default=False,
+        autocompletion=completion.namespaces,
+    ),
+]  # fmt: skip
 AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Look in every namespace.")]
 Selector = Annotated[
     str, typer.Option("-l", "--selector", help="Labels to select by: app=web,tier!=back.", show_default=False)
@@ -23,3 +29,4 @@ Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Look into su
 Output = Annotated[str, typer.Option("-o", "--output", help="json, yaml, name or wide.", show_default=False)]
 AllObjects = Annotated[bool, typer.Option("--all", help="Every object of the type in the namespace.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace values that are there already.")]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and print every change.")]

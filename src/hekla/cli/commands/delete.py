@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hekla.cli import completion
 from hekla.cli.options import Files, Kubeconfig, Namespace, Recursive, Selector
 
 if TYPE_CHECKING:
@@ -24,7 +25,12 @@ CASCADE = {"background": "Background", "foreground": "Foreground", "orphan": "Or
 
 
 def run(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[TYPE[/NAME] [NAME...]]", show_default=False)] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TYPE[/NAME] [NAME...]]", show_default=False, autocompletion=completion.types_and_names
+        ),
+    ] = None,
     filename: Files = [],  # noqa: B006 - typer copies it
     namespace: Namespace = "",
     selector: Selector = "",

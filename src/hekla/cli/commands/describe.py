@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hekla.cli import completion
 from hekla.cli.options import Kubeconfig, Namespace, Selector
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def run(
-    words: Annotated[list[str], typer.Argument(metavar="TYPE[/NAME] [NAME...]", show_default=False)],
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="TYPE[/NAME] [NAME...]", show_default=False, autocompletion=completion.types_and_names),
+    ],
     namespace: Namespace = "",
     selector: Selector = "",
     kubeconfig: Kubeconfig = "",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hekla.cli import completion
 from hekla.cli.options import Kubeconfig, Namespace
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    pod: Annotated[str, typer.Argument(metavar="POD | TYPE/NAME", show_default=False)],
+    pod: Annotated[
+        str, typer.Argument(metavar="POD | TYPE/NAME", show_default=False, autocompletion=completion.pods_or_types)
+    ],
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARG...]", show_default=False)],
     container: Annotated[str, typer.Option("-c", "--container", help="Which container; the first by default.")] = "",
     stdin: Annotated[bool, typer.Option("-i", "--stdin", help="Pass standard input on.")] = False,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hekla.cli import completion
 from hekla.cli.options import AllNamespaces, Kubeconfig, Namespace, Output, Selector
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def run(
-    words: Annotated[list[str], typer.Argument(metavar="TYPE[/NAME] [NAME...]", show_default=False)],
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="TYPE[/NAME] [NAME...]", show_default=False, autocompletion=completion.types_and_names),
+    ],
     namespace: Namespace = "",
     all_namespaces: AllNamespaces = False,
     selector: Selector = "",

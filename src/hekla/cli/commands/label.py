@@ -13,11 +13,19 @@ from typing import Annotated
 
 import typer
 
+from hekla.cli import completion
 from hekla.cli.options import AllObjects, Kubeconfig, Namespace, Overwrite, Selector
 
 
 def run(
-    words: Annotated[list[str], typer.Argument(metavar="TYPE[/NAME] [NAME...] KEY=VALUE|KEY-...", show_default=False)],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TYPE[/NAME] [NAME...] KEY=VALUE|KEY-...",
+            show_default=False,
+            autocompletion=completion.types_and_names,
+        ),
+    ],
     namespace: Namespace = "",
     selector: Selector = "",
     every: AllObjects = False,

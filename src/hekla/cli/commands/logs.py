@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hekla.cli import completion
 from hekla.cli.options import Kubeconfig, Namespace
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    target: Annotated[str, typer.Argument(metavar="POD | TYPE/NAME", show_default=False)],
+    target: Annotated[
+        str, typer.Argument(metavar="POD | TYPE/NAME", show_default=False, autocompletion=completion.pods_or_types)
+    ],
     container: Annotated[str, typer.Option("-c", "--container", help="Which container; the first by default.")] = "",
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the container ends.")] = False,
     previous: Annotated[bool, typer.Option("-p", "--previous", help="The container before its last restart.")] = False,
@@ -43,23 +46,31 @@ def run(
 
 
 async def _print(connection: "Connection", target: str, namespace: str, query: dict[str, str]) -> None:
+    namespace = namespace or connection.default_namespace
+    await print_logs(connection, await pods_of(connection, target, namespace), namespace, query, target)
+
+
+async def print_logs(
+    connection: "Connection", pods: list[str], namespace: str, query: dict[str, str], target: str
+) -> None:
+    """The logs of pods, each line with its pod's name if there are several."""
     import asyncio
 
     from hekla.cli.main import CommandError
 
-    namespace = namespace or connection.default_namespace
-    pods = await pods_of(connection, target, namespace)
     width = max(len(name) for name in pods) if len(pods) > 1 else 0
     if not width:
         await _one(connection, namespace, pods[0], query, "")
         return
     async with asyncio.TaskGroup() as group:
-        told = [group.create_task(_one_of(connection, namespace, name, query, width)) for name in pods]
+        told = [group.create_task(print_log_of_one(connection, namespace, name, query, width)) for name in pods]
     if not any(one.result() for one in told):
         raise CommandError(f"{target}: none of its {len(pods)} pods has a log; the reasons are above")
 
 
-async def _one_of(connection: "Connection", namespace: str, name: str, query: dict[str, str], width: int) -> bool:
+async def print_log_of_one(
+    connection: "Connection", namespace: str, name: str, query: dict[str, str], width: int
+) -> bool:
     """One pod among others: what cannot be had of it is told, and the others go on. Returns whether it could."""
     from hekla.kube.errors import ApiError
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hekla.cli import completion
 from hekla.cli.options import Kubeconfig, Namespace, Output
 
 if TYPE_CHECKING:
@@ -28,7 +29,12 @@ MEDIA_TYPES = {
 
 
 def run(
-    words: Annotated[list[str], typer.Argument(metavar="TYPE/NAME | TYPE NAME...", show_default=False)],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TYPE/NAME | TYPE NAME...", show_default=False, autocompletion=completion.types_and_names
+        ),
+    ],
     patch: Annotated[str, typer.Option("-p", "--patch", help="The patch itself.", show_default=False)] = "",
     patch_file: Annotated[
         Path | None, typer.Option("--patch-file", help="A file that has the patch.", show_default=False)

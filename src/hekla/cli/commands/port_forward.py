@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hekla.cli import completion
 from hekla.cli.options import Kubeconfig, Namespace
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ READ_BYTES = 64 * 1024
 
 
 def run(
-    pod: Annotated[str, typer.Argument(metavar="POD | TYPE/NAME", show_default=False)],
+    pod: Annotated[
+        str, typer.Argument(metavar="POD | TYPE/NAME", show_default=False, autocompletion=completion.pods_or_types)
+    ],
     ports: Annotated[list[str], typer.Argument(metavar="[LOCAL:]REMOTE...", show_default=False)],
     address: Annotated[str, typer.Option("--address", help="The local address to listen on.")] = "127.0.0.1",
     namespace: Namespace = "",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hekla.cli import completion
 from hekla.cli.options import Kubeconfig, Namespace, Selector
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def run(
-    words: Annotated[list[str], typer.Argument(metavar="TYPE[/NAME] [NAME...]", show_default=False)],
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="TYPE[/NAME] [NAME...]", show_default=False, autocompletion=completion.types_and_names),
+    ],
     replicas: Annotated[int, typer.Option("--replicas", min=0, help="How many there are to be.", show_default=False)],
     current: Annotated[int, typer.Option("--current-replicas", help="Only if there are so many now; -1: always.")] = -1,
     namespace: Namespace = "",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hekla.cli import completion
 from hekla.cli.options import Kubeconfig, Namespace, Selector
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    words: Annotated[list[str], typer.Argument(metavar="TYPE/NAME...", show_default=False)],
+    words: Annotated[
+        list[str], typer.Argument(metavar="TYPE/NAME...", show_default=False, autocompletion=completion.types_and_names)
+    ],
     condition: Annotated[
         str, typer.Option("--for", help="condition=TYPE[=STATUS], phase=PHASE, jsonpath={PATH}[=VALUE], delete.")
     ],

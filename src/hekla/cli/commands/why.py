@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hekla.cli import completion
 from hekla.cli.options import Kubeconfig, Namespace, Output
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ _WORDS = {
 
 
 def run(
-    words: Annotated[list[str], typer.Argument(metavar="TYPE/NAME", show_default=False)],
+    words: Annotated[
+        list[str], typer.Argument(metavar="TYPE/NAME", show_default=False, autocompletion=completion.types_and_names)
+    ],
     namespace: Namespace = "",
     output: Output = "",
     kubeconfig: Kubeconfig = "",
