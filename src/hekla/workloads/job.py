@@ -77,7 +77,7 @@ def _carry_out(view: JobView, order: Ordered) -> Iterator[Command]:
     doomed = order.targets(view) if order.is_partial else kill.victims(view, retained)
 
     yield from announce(view, order)
-    yield from kill.mark(doomed, moment)
+    yield from kill.mark([*doomed, *order.fallen(view)], moment)
     status = replace(counted(view, doomed), version=moment[0], retry_count=moment[1])
     yield from set_status(view, in_phase(status, following, view.now, order.action, order.why))
     yield from (Delete(target_of(pod), reason=f"{order.action}: {order.why}") for pod in doomed)

@@ -52,6 +52,14 @@ class Ordered:
             pod for pod in view.pods if not view.is_leaving(pod) and any(self._hits(pod, one) for one in self.causes)
         ]
 
+    def fallen(self, view: JobView) -> list[Pod]:
+        """Pods that called for a partial restart and are on their way out by somebody else's hand.
+
+        Unless their deaths are told to belong to this restart, they call for another one until their nodes let them go.
+        """
+        named = {cause.pod for cause in self.causes} if self.is_partial else set()
+        return [pod for pod in view.pods if pod.metadata.name in named and view.is_leaving(pod)]
+
     def _hits(self, pod: Pod, cause: Happening) -> bool:
         if self.action is Action.RESTART_POD:
             return pod.metadata.name == cause.pod
@@ -81,7 +89,7 @@ def _by_command(view: JobView, order: Order) -> Ordered:
 def _by_policy(view: JobView) -> Ordered:
     now, later = _answers(view)
     waiting = delays(view, later)
-    moving = [(cause, answer) for cause, answer in (*waiting.due, *now) if _moves(view, answer.action)]
+    moving = [(cause, answer) for cause, answer in (*waiting.due, *now) if _moves(view, cause, answer.action)]
     chores = tuple(remember(view, waiting.waiting if not moving else _unaffected(waiting.waiting, moving[0][1].action)))
     if not moving:
         look_again = () if waiting.next_in is None else (RequeueAfter(max(0.1, waiting.next_in.total_seconds())),)
@@ -108,7 +116,10 @@ def _unaffected(waiting: Notes, action: Action) -> Notes:
     return {key: note for key, note in waiting.items() if action in PARTIAL and note.action is not action}
 
 
-def _moves(view: JobView, action: Action) -> bool:
+def _moves(view: JobView, cause: Happening, action: Action) -> bool:
+    """Whether an action means anything now. What befell the gang as a whole names no task that could be restarted alone."""
+    if action in PARTIAL and not cause.task:
+        return False
     trigger = TRIGGER_OF.get(action)
     return trigger is not None and expects(view.phase, trigger)
 
