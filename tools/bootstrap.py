@@ -57,6 +57,8 @@ def prepare(*, dev: bool) -> None:
     stamp = ENVIRONMENT / f".installed-{'dev' if dev else 'run'}"
     wanted = fingerprint(lock)
     if is_current(stamp, wanted) or (not dev and is_current(ENVIRONMENT / ".installed-dev", None)):
+        if not all((ENVIRONMENT / "bin" / name).exists() for name in programs()):
+            link_ourselves()  # a later commit brought a program; the wheels are still right
         return
     print(f"preparing {ENVIRONMENT} from {lock.name} (wheels only; the first time takes a minute or two)", flush=True)
     make_environment()
@@ -175,15 +177,24 @@ def run_pip(*arguments: str) -> None:
 
 
 def link_ourselves() -> None:
-    """Puts src on the environment's path and the command at .venv/bin/hekla, without building anything."""
+    """Puts src on the environment's path and our programs into .venv/bin, without building anything."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     (ENVIRONMENT / "lib" / version / "site-packages" / "hekla.pth").write_text(f"{ROOT / 'src'}\n")
-    command = ENVIRONMENT / "bin" / "hekla"
-    # sh finds python beside itself, so that neither a space nor a long path breaks the first line
-    lines = ["#!/bin/sh", '\'\'\'exec\' "$(dirname -- "$(readlink -f -- "$0")")/python" "$0" "$@"', "' '''"]
-    lines += ["import sys", "from hekla.cli.main import main", "sys.exit(main())", ""]
-    command.write_text("\n".join(lines))
-    command.chmod(0o755)
+    for name, entry in programs().items():
+        module, _, function = entry.partition(":")
+        command = ENVIRONMENT / "bin" / name
+        # sh finds python beside itself, so that neither a space nor a long path breaks the first line
+        lines = ["#!/bin/sh", '\'\'\'exec\' "$(dirname -- "$(readlink -f -- "$0")")/python" "$0" "$@"', "' '''"]
+        lines += ["import sys", f"from {module} import {function}", f"sys.exit({function}())", ""]
+        command.write_text("\n".join(lines))
+        command.chmod(0o755)
+
+
+def programs() -> dict[str, str]:
+    """What pyproject.toml lists under [project.scripts], as pip would install it."""
+    import tomllib  # Python 3.10 lacks it, and shall read above which one is needed
+
+    return dict(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"])
 
 
 if __name__ == "__main__":

@@ -72,7 +72,8 @@ class Volcano:
         """A gang in a queue."""
         kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
         self.ask("POST", GROUPS, kind | {"metadata": {"name": name}, "spec": {"queue": queue, "minMember": 1}})
-        self.status(f"{GROUPS}/{name}", {"phase": phase}, "")
+        if phase:
+            self.status(f"{GROUPS}/{name}", {"phase": phase}, "")
 
     def orders(self) -> list[dict[str, Any]]:
         """The Commands that wait to be carried out."""

@@ -43,6 +43,8 @@ def job_document(wish: JobWish, name_option: str = "--name") -> "Document":
     demand_name(wish.name, "job", name_option)
     _check_counts(wish)
     requests, limits = parse_amounts(wish.requests, "--requests"), parse_amounts(wish.limits, "--limits")
+    # devices cannot be promised beyond what there is: Kubernetes refuses a request for one without the same limit
+    limits = {name: amount for name, amount in requests.items() if "/" in name} | limits
     container: Document = {
         "name": wish.name,
         "image": wish.image,

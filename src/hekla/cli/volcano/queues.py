@@ -180,11 +180,12 @@ async def delete_queue(connection: "Connection", name: str, *, is_forced: bool =
     children = [one for one in (await listed(connection, Queue.kind_info)).items if spec_text("parent")(one) == name]
     if children and name != ROOT:
         told = _told([name_of(one) for one in children])
-        raise CommandError(f'queue "{name}" cannot be deleted: it has child queues {told}; delete or move them first')
+        raise CommandError(f'queue "{name}" cannot be deleted: it is the parent of {told}; delete or move those first')
     if not is_forced and (left := await _unfinished(connection, name)):
+        jobs = "1 job in it has" if len(left) == 1 else f"{len(left)} jobs in it have"
         raise CommandError(
-            f'queue "{name}" cannot be deleted: {len(left)} jobs in it have not ended, {_told(left)}; close it and '
-            "wait until they have, delete them, or use `hekla queue delete --force`"
+            f'queue "{name}" cannot be deleted: {jobs} not ended, {_told(left)}; close it and wait, delete what is in '
+            "it, or use `hekla queue delete --force`"
         )
     await connection.client.delete_document(Queue.kind_info, name)
 

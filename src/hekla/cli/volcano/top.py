@@ -135,7 +135,8 @@ def written(name: str, amount: int) -> str:
 def summary(picture: Picture) -> str:
     """One line: how many pods run and wait, and how much of the cluster these jobs hold."""
     pods, held = _sum(one.pods for one in picture.uses), _sum(one.held for one in picture.uses)
-    parts = [f"{len(picture.uses)} jobs", f"pods: {pods_text(pods)}"]
+    count = len(picture.uses)
+    parts = [f"{count} job{'' if count == 1 else 's'}", f"pods: {pods_text(pods)}"]
     return "; ".join([*parts, *_holdings(held, picture.capacity)])
 
 
