@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from hekla.placement.columns import Nodes, NodeSpec, facts_of
+from hekla.placement.columns import PODS, Nodes, NodeSpec, facts_of
 from hekla.placement.constraint import Constraints
 from hekla.placement.framework import Reading
 from hekla.placement.model import (
@@ -136,7 +136,8 @@ class Cluster:
         row = self.nodes.row_of.get(name)
         if row is None:
             return
-        for task in [task for task in self.placed() if task.row == row]:
+        is_empty = not self.nodes.used[PODS, row] and not self.nodes.pipelined[PODS, row]
+        for task in [] if is_empty else [task for task in self.placed() if task.row == row]:
             if task.is_claim:
                 self.forsake(task)
                 continue
