@@ -94,6 +94,7 @@ def test_a_job_that_is_not_let_in_hears_whose_end_would_help() -> None:
         "wide", tasks=0, min_available=2, phase=JobPhase.PENDING, more={"min_resources": {"nvidia.com/gpu": 8}}
     )
     assert offered(world, job) == {
+        "FewerPerPod": "ask for 2 nvidia.com/gpu per pod instead of 4",
         "SmallerMinimum": "lower minAvailable from 2 to 1",
         "EndOf": "wait for default/old to end, which holds 4 nvidia.com/gpu",
         "MoreNodes": "add one more node like n1 (4 nvidia.com/gpu)",
@@ -185,3 +186,27 @@ def test_a_gang_of_a_volcano_job_is_told_by_the_jobs_name() -> None:
     world.running("old-022c1e84-9fe5-4f64-a35e-fa3e7d0b2bec", "n1", gpu=4)
     job = world.job("train", tasks=2, cpu=1, gpu=4)
     assert offered(world, job)["EndOf"] == "wait for default/old to end, which holds 4 nvidia.com/gpu"
+
+
+def test_what_is_offered_to_a_job_without_pods_lets_them_start_and_not_only_in() -> None:
+    world = small_world()
+    world.running("old", "n1", gpu=3)  # 4 and 1 are left: a gang of pods of 2 that is let in would find room for two
+    wanted = {"min_resources": {"nvidia.com/gpu": 8}, "role_minimums": {"w": 4}}
+    job = world.job("late", tasks=0, min_available=4, phase=JobPhase.PENDING, more=wanted)
+    assert offered(world, job) == {
+        "FewerPerPod": "ask for 1 nvidia.com/gpu per pod instead of 2",
+        "SmallerMinimum": "lower minAvailable from 4 to 2",
+        "EndOf": "wait for default/old to end, which holds 3 nvidia.com/gpu",
+        "MoreNodes": "add one more node like n1 (4 nvidia.com/gpu)",
+    }
+    assert not job.tasks
+
+
+def test_another_queue_with_quota_but_without_nodes_is_not_offered() -> None:
+    world = small_world()
+    world.queue("small", capability={"nvidia.com/gpu": 4})
+    world.queue("wide")
+    world.running("old", "n1", more={"queue": "small"}, gpu=3)
+    wanted = {"min_resources": {"nvidia.com/gpu": 6}, "queue": "small"}
+    job = world.job("late", tasks=0, min_available=2, phase=JobPhase.PENDING, more=wanted)
+    assert "AnotherQueue" not in offered(world, job)

@@ -13,7 +13,7 @@ import numpy as np
 from hekla.placement.amounts import told
 from hekla.placement.columns import NodeSpec
 from hekla.placement.explain import open_rows
-from hekla.placement.model import Job, Queue
+from hekla.placement.model import Job, JobPhase, Queue
 from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.explain import Why, would_start
 from hekla.scheduler.sentences import job_told
@@ -160,7 +160,7 @@ def _most_lacking(rehearsal: Rehearsal, job: Job, found: Why) -> tuple[str, int]
         lack = found.lacks[0]
         return lack.resource, lack.needed - lack.free
     minimum, nodes = job.spec.min_resources or {}, rehearsal.cluster.nodes
-    if job.tasks or not minimum:
+    if job.phase is not JobPhase.PENDING or not minimum:
         return "", 0
     total = nodes.totals()
     short = {name: (amount + nodes.total_used(name)) / max(total.get(name, 0), 1) for name, amount in minimum.items()}

@@ -18,6 +18,7 @@ from hekla.placement.plugins.gang import NOT_ENOUGH_OF_ROLE
 from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.cluster_remedies import Remedy, cluster_remedies, largest
 from hekla.scheduler.explain import Why, would_start
+from hekla.scheduler.imagined import with_imagined_pods
 
 MOST_QUEUES = 16
 """Other queues that are tried."""
@@ -34,11 +35,12 @@ def remedies(rehearsal: Rehearsal, uid: str, found: Why, *, may_see: Callable[[s
     if found.fits or not found.is_waiting or (found.refusal is not None and found.refusal.code in _NO_REMEDY):
         return ()
     job = rehearsal.job(uid)
-    return (
-        *_fewer_per_pod(rehearsal, job, found), *_smaller_minimum(rehearsal, job), *_no_demands(rehearsal, job),
-        *_wider_topology(rehearsal, job), *_another_queue(rehearsal, job),
-        *cluster_remedies(rehearsal, job, found, may_see),
-    )  # fmt: skip
+    with with_imagined_pods(rehearsal, job):
+        return (
+            *_fewer_per_pod(rehearsal, job, found), *_smaller_minimum(rehearsal, job), *_no_demands(rehearsal, job),
+            *_wider_topology(rehearsal, job), *_another_queue(rehearsal, job),
+            *cluster_remedies(rehearsal, job, found, may_see),
+        )  # fmt: skip
 
 
 def _fewer_per_pod(rehearsal: Rehearsal, job: Job, found: Why) -> Iterator[Remedy]:
@@ -59,7 +61,12 @@ def _fewer_per_pod(rehearsal: Rehearsal, job: Job, found: Why) -> Iterator[Remed
 
 
 def _largest_requests(job: Job, found: Why) -> dict[str, int]:
-    """What the largest pod asks for of each resource that is lacking; of all, where it is quota that is lacking."""
+    """What the largest pod asks for of each resource that is lacking; of all, where it is quota that is lacking.
+
+    Pods of several roles that are not made yet are only guessed to be alike, so nothing is said of one of them.
+    """
+    if len(job.spec.role_minimums) > 1 and found.refusal is not None and not found.statuses:
+        return {}
     if found.lacks or found.refusal is None:
         return {lack.resource: lack.each for lack in found.lacks}
     requests = [task.spec.request for task in job.pending()]
