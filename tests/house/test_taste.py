@@ -152,6 +152,7 @@ def test_every_plugin_and_action_has_a_file_and_a_scenario():
 CALLED_BY_OTHERS = {
     # name: who calls it, where nothing in src/hekla does
     "command_paths": "tools/gen.py",
+    "kustomization": "tools/gen.py",
     "run_by_name": "pyproject.toml: vcctl, vsub and the other programs",
     "inflate": "bench/traces.py and tests/simulation, as all of hekla.simulation until there is a command for it",
     "read_nodes": "bench/traces.py",
@@ -161,7 +162,6 @@ CALLED_BY_OTHERS = {
     "equal_nodes": "bench/traces.py",
     "queues_by_use": "bench/traces.py",
     "read_philly": "bench/traces.py",
-    "LeaderElector": "controllers on a real cluster elect their leader with it; the embedded platform has one of each",
     "client_in_cluster": "controllers that run as pods",
     "EventParser": "the router's side of server-sent events",
     "comment": "the router's side of server-sent events",
@@ -172,7 +172,6 @@ CALLED_BY_OTHERS = {
     "from_int": "the inverse of to_int, by which the property tests judge it",
     "FAMILIES": "keeps the imports that declare the kinds",
     "DEFAULT_QUEUES": "tests of the queues that are always there",
-    "CUSTOM_KINDS": "tools/gen.py",
     "LADDER": "tests that climb down the rungs",
     "MemoryStore": "the fake of the store, for tests and for servers whose data may go with the process",
     "Admission": "bench/quota.py, and the dialects that bring trees of lenders (issue 3: one quota engine, dialects to come)",

@@ -27,6 +27,21 @@ def default_data_dir() -> Path:
     return Path(home) / "hekla"
 
 
+def docstrings_of(cls: type) -> dict[str, str]:
+    """The docstring of each field of a class: read from the source, so that a flag's help is written once."""
+    import ast
+    import inspect
+    import textwrap
+
+    [declaration] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(declaration, ast.ClassDef)
+    found: dict[str, str] = {}
+    for field_, text in itertools.pairwise(declaration.body):
+        if isinstance(field_, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            found[ast.unparse(field_.target)] = str(text.value.value)
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The embedded platform's settings."""
@@ -60,22 +75,8 @@ class Settings:
 
     @classmethod
     def field_help(cls) -> dict[str, str]:
-        """Each field's docstring, by its name: read from the source, so that the help is written once."""
-        import ast
-        import inspect
-        import textwrap
-
-        [declaration] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-        assert isinstance(declaration, ast.ClassDef)
-        found: dict[str, str] = {}
-        for field_, text in itertools.pairwise(declaration.body):
-            if (
-                isinstance(field_, ast.AnnAssign)
-                and isinstance(text, ast.Expr)
-                and isinstance(text.value, ast.Constant)
-            ):
-                found[ast.unparse(field_.target)] = str(text.value.value)
-        return found
+        """Each field's docstring, by its name."""
+        return docstrings_of(cls)
 
     log_level: str = "info"
     """What is logged: debug, info, warning or error."""

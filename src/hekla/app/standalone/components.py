@@ -1,0 +1,87 @@
+"""The components by name: which kinds each follows, which of them a cluster may lack, and how it works."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from hekla.api.meta import Resource
+from hekla.app.standalone.office import Office
+from hekla.app.standalone.settings import CONTROLLERS, CONTROLLERS_LEASE, SCHEDULER, WEBHOOKS
+from hekla.kube.informer import Informers
+
+REQUIRED_KINDS = frozenset({"jobs.batch.volcano.sh", "podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh"})
+"""Custom kinds without which nothing works; a component is ready though it misses any other."""
+
+CONTROLLERS_COMPONENT = "vc-controller-manager"
+"""Who events of the controllers are from."""
+
+
+def controller_kinds() -> tuple[type[Resource], ...]:
+    """Every kind that a reconciler declares."""
+    from hekla.workloads.reconcilers import RECONCILERS
+
+    kinds = (
+        kind for one in RECONCILERS for kind in (one.kind, *one.owns, *one.reads, *one.wakes, *one.finds)
+    )  # fmt: skip
+    return tuple(dict.fromkeys(kinds))
+
+
+def scheduler_kinds() -> tuple[type[Resource], ...]:
+    """Every kind that placement depends on."""
+    from hekla.dialects.feed import ClusterFeed
+    from hekla.placement.cluster import Cluster
+
+    return tuple(ClusterFeed(Cluster(), scheduler_names=()).followed)
+
+
+def is_optional(kind: type[Resource]) -> bool:
+    """Whether a cluster may lack this kind: it comes with a CustomResourceDefinition, and the rest works without."""
+    group = kind.kind_info.group
+    return "." in group and not group.endswith(".k8s.io") and kind.kind_info.resource not in REQUIRED_KINDS
+
+
+async def run_controllers(office: Office) -> None:
+    """The reconcilers of the workloads."""
+    from hekla.kube.runtime import Runtime
+    from hekla.workloads.reconcilers import RECONCILERS
+
+    async def work(informers: Informers) -> None:
+        runtime = Runtime(informers, RECONCILERS, component=CONTROLLERS_COMPONENT)
+        told = asyncio.create_task(office.stopping.wait())
+        told.add_done_callback(lambda _: runtime.stop())
+        try:
+            await runtime.run()
+        finally:
+            told.cancel()
+
+    await office.serve_terms(CONTROLLERS, CONTROLLERS_LEASE, controller_kinds(), is_optional, work)
+
+
+async def run_scheduler(office: Office) -> None:
+    """The batch scheduler."""
+    from hekla.scheduler.batch import BatchScheduler
+    from hekla.scheduler.settings import SchedulerSettings
+
+    told = office.settings
+    settings = SchedulerSettings(
+        scheduler_names=told.scheduler_names, configuration_file=told.scheduler_conf, namespace=told.namespace
+    )
+
+    async def work(informers: Informers) -> None:
+        await office.until_stopped(BatchScheduler(informers, settings).run())
+
+    await office.serve_terms(SCHEDULER, told.scheduler_lease, scheduler_kinds(), is_optional, work)
+
+
+async def run_webhooks(office: Office) -> None:
+    """The admission webhooks; every replica answers."""
+    from hekla.app.standalone.webhooks import serve_webhooks
+
+    await serve_webhooks(office)
+
+
+RUNNING: Mapping[str, Callable[[Office], Awaitable[None]]] = {
+    CONTROLLERS: run_controllers,
+    SCHEDULER: run_scheduler,
+    WEBHOOKS: run_webhooks,
+}
+"""What each component's name stands for."""

@@ -1,0 +1,318 @@
+"""What `hekla install --render` prints and `make gen` writes to deploy/: everything that a cluster needs to run Hekla.
+
+The rights are derived (`rights.py`), the webhooks' rules are those of the embedded server (`reviews.py`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from hekla import __version__
+from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.meta import KINDS, Document
+from hekla.app.standalone.certificate_keeper import CONFIGURATION, SECRET, SERVICE
+from hekla.app.standalone.reviews import path_of, rules_by_path
+from hekla.app.standalone.rights import rights_of
+from hekla.app.standalone.settings import COMPONENTS, CONTROLLERS, DEFAULT_NAMESPACE, SCHEDULER, WEBHOOKS
+from hekla.scheduler.configuration import DEFAULT_TEXT
+from hekla.scheduler.reload import CONFIG_MAP, KEY
+from hekla.workloads.webhook_rule import WebhookRule
+
+METRICS_PORT, WEBHOOK_PORT = 8080, 8443
+NOBODY = 65532
+TIMEOUT_S = 10
+LEFT_OUT_BY_DEFAULT = frozenset({"/pods/mutate", "/pods/validate", "/podgroups/mutate"})
+"""Asked for every pod or group of a cluster, so off unless wanted, as in Volcano's chart."""
+
+PARTS = (*COMPONENTS, "crds")
+"""What `--without` can leave out."""
+
+FAILURE_POLICIES = ("Fail", "Ignore")
+
+
+class InstallError(Exception):
+    """An option that cannot be; the sentence names it, its value and what would do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """What is to be installed, and how."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    """Namespace to install into."""
+
+    image: str = f"hekla:{__version__}"
+    """Container image; deploy/Containerfile makes it."""
+
+    replicas: int = 2
+    """Replicas of each component; one leads, the others take over."""
+
+    without: frozenset[str] = frozenset()
+    """What to leave out: controllers, scheduler, webhooks, crds; repeatable."""
+
+    failure_policy: str = "Fail"
+    """What an API server does when no webhook answers: Fail or Ignore."""
+
+    also_ask: frozenset[str] = frozenset()
+    """Webhooks to register that are off by default, by path: /pods/validate, /pods/mutate, /podgroups/mutate."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if unknown := sorted(self.without - set(PARTS)):
+            raise InstallError(f'--without names "{unknown[0]}"; choose from {", ".join(PARTS)}')
+        if self.failure_policy not in FAILURE_POLICIES:
+            raise InstallError(f'--failure-policy is "{self.failure_policy}"; use Fail or Ignore')
+        if unknown := sorted(self.also_ask - LEFT_OUT_BY_DEFAULT):
+            raise InstallError(f'--also-ask names "{unknown[0]}"; choose from {", ".join(sorted(LEFT_OUT_BY_DEFAULT))}')
+        if not 1 <= self.replicas <= 100:
+            raise InstallError(f"--replicas is {self.replicas}; it must lie between 1 and 100")
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The components that are not left out."""
+        return tuple(name for name in COMPONENTS if name not in self.without)
+
+
+def rendered(installation: Installation) -> str:
+    """All manifests as one stream of YAML."""
+    groups = [crds()] if "crds" not in installation.without else []
+    groups += files(installation).values()
+    return "---\n".join(as_yaml(document) for group in groups for document in group)
+
+
+def crds() -> list[Document]:
+    """The kinds."""
+    return [crd_document(kind) for kind in CUSTOM_KINDS]
+
+
+def files(installation: Installation) -> Mapping[str, list[Document]]:
+    """Manifests by the file of deploy/ that holds them."""
+    found = {"namespace.yaml": [namespace(installation)]}
+    for component in installation.components:
+        found[f"{component}.yaml"] = list(_component(installation, component))
+    return found
+
+
+def kustomization(installation: Installation) -> Document:
+    """The list of all files for `kubectl apply -k`."""
+    kinds = [f"crds/{kind.kind_info.group}_{kind.kind_info.plural}.yaml" for kind in CUSTOM_KINDS]
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [*sorted(kinds), *files(installation)],
+    }
+
+
+class _Plain(yaml.CSafeDumper):
+    """YAML without anchors, texts of several lines as such."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+_Plain.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
+def as_yaml(document: Document) -> str:
+    """One document."""
+    return yaml.dump(document, Dumper=_Plain, sort_keys=False, width=120)
+
+
+def namespace(installation: Installation) -> Document:
+    """The namespace, in which nothing may run as root."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    metadata = {"name": installation.namespace, "labels": {**_labels(""), **labels}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def _component(installation: Installation, name: str) -> Iterator[Document]:
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(installation, name)}
+    yield from _roles(installation, name)
+    if name == SCHEDULER:
+        metadata = {**_metadata(installation, name), "name": CONFIG_MAP}
+        yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: DEFAULT_TEXT}}
+    if name == WEBHOOKS:
+        metadata = {**_metadata(installation, name), "name": SECRET}
+        yield {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
+    yield _service(installation, name)
+    yield _deployment(installation, name)
+    yield _budget(installation, name)
+    if name == WEBHOOKS:
+        yield from _registrations(installation)
+
+
+def _roles(installation: Installation, name: str) -> Iterator[Document]:
+    group = "rbac.authorization.k8s.io"
+    rights = rights_of(name)
+    metadata = _metadata(installation, name)
+    everywhere = {"name": metadata["name"], "labels": metadata["labels"]}
+    subject = {"kind": "ServiceAccount", "name": metadata["name"], "namespace": installation.namespace}
+    for scope, place, rules in (("Cluster", everywhere, rights.everywhere), ("", metadata, rights.at_home)):
+        role = f"{scope}Role"
+        yield {"apiVersion": f"{group}/v1", "kind": role, "metadata": place, "rules": rules}
+        reference = {"apiGroup": group, "kind": role, "name": metadata["name"]}
+        binding = {"apiVersion": f"{group}/v1", "kind": f"{role}Binding", "metadata": place}
+        yield {**binding, "roleRef": reference, "subjects": [subject]}
+
+
+def _service(installation: Installation, name: str) -> Document:
+    ports = [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}]
+    if name == WEBHOOKS:
+        ports.insert(0, {"name": "webhooks", "port": 443, "targetPort": "webhooks"})
+    metadata = {**_metadata(installation, name), "name": SERVICE if name == WEBHOOKS else f"hekla-{name}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {"selector": _selector(name), "ports": ports},
+    }
+
+
+def _deployment(installation: Installation, name: str) -> Document:
+    template = {"metadata": {"labels": _labels(name)}, "spec": _pod_spec(installation, name)}
+    spec = {
+        "replicas": installation.replicas,
+        "selector": {"matchLabels": _selector(name)},
+        # the new replica waits for the lease beside the old one: nobody is without a scheduler meanwhile
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "template": template,
+    }
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": _metadata(installation, name), "spec": spec}
+
+
+def _pod_spec(installation: Installation, name: str) -> Document:
+    apart = {"labelSelector": {"matchLabels": _selector(name)}, "topologyKey": "kubernetes.io/hostname"}
+    return {
+        "serviceAccountName": f"hekla-{name}",
+        "priorityClassName": "system-cluster-critical",
+        # Kubernetes' own scheduler places us: ours cannot place itself
+        "schedulerName": "default-scheduler",
+        "terminationGracePeriodSeconds": 30,
+        "affinity": {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]
+            }
+        },
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": NOBODY, "runAsGroup": NOBODY, "fsGroup": NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(installation, name)],
+        "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "256Mi"}}],
+    }  # fmt: skip
+
+
+def _container(installation: Installation, name: str) -> Document:
+    arguments = ["run", name, f"--namespace={installation.namespace}", f"--metrics-address=0.0.0.0:{METRICS_PORT}"]
+    ports = [{"name": "metrics", "containerPort": METRICS_PORT}]
+    if name == WEBHOOKS:
+        arguments.append(f"--webhook-address=0.0.0.0:{WEBHOOK_PORT}")
+        ports.append({"name": "webhooks", "containerPort": WEBHOOK_PORT})
+    return {
+        "name": name,
+        "image": installation.image,
+        "command": ["hekla"],
+        "args": arguments,
+        # numba's cache and the moments when OpenSSL wants a file
+        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "NUMBA_CACHE_DIR", "value": "/tmp/numba"}],
+        "ports": ports,
+        "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=6, timeoutSeconds=5),
+        "readinessProbe": _probe("/readyz", periodSeconds=5, failureThreshold=2, timeoutSeconds=5),
+        "startupProbe": _probe("/healthz", periodSeconds=2, failureThreshold=30),
+        "resources": _resources(name),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}],
+    }
+
+
+def _probe(path: str, **times: int) -> Document:
+    return {"httpGet": {"path": path, "port": "metrics"}, **times}
+
+
+def _resources(name: str) -> Document:
+    """No limit on CPU: a scheduler that is throttled decides late for everybody."""
+    asked = {
+        CONTROLLERS: ("200m", "256Mi", "4Gi"),
+        SCHEDULER: ("500m", "512Mi", "8Gi"),
+        WEBHOOKS: ("100m", "128Mi", "1Gi"),
+    }
+    cpu, memory, most = asked[name]
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": most}}
+
+
+def _budget(installation: Installation, name: str) -> Document:
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": _selector(name)}}
+    return {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": _metadata(installation, name), "spec": spec
+    }  # fmt: skip
+
+
+def _registrations(installation: Installation) -> Iterator[Document]:
+    """Whom API servers ask. Their caBundle is filled in by the webhooks themselves."""
+    rules = {path: rule for path, rule in rules_by_path().items() if _is_registered(installation, path)}
+    for kind in ("Mutating", "Validating"):
+        webhooks = [
+            _webhook(installation, rule, kind)
+            for rule in rules.values()
+            if (rule.change is not None) == (kind == "Mutating")
+        ]
+        yield {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": f"{kind}WebhookConfiguration",
+            "metadata": {"name": CONFIGURATION, "labels": _labels(WEBHOOKS)},
+            "webhooks": webhooks,
+        }
+
+
+def _is_registered(installation: Installation, path: str) -> bool:
+    return path not in LEFT_OUT_BY_DEFAULT or path in installation.also_ask
+
+
+def _webhook(installation: Installation, rule: WebhookRule, kind: str) -> Document:
+    plural, _, group = rule.resource.partition(".")
+    version = next(one.kind_info.version for one in KINDS.values() if one.kind_info.resource == rule.resource)
+    service = {"name": SERVICE, "namespace": installation.namespace, "path": path_of(rule), "port": 443}
+    # as in Volcano: what keeps the cluster alive must not wait for us
+    spared = {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": sorted({installation.namespace, "kube-system"}),
+    }
+    webhook: Document = {
+        "name": rule.name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"service": service},
+        "rules": [
+            {
+                "apiGroups": [group], "apiVersions": [version], "resources": [plural],
+                "operations": sorted(str(one) for one in rule.operations), "scope": "*",
+            }
+        ],
+        "namespaceSelector": {"matchExpressions": [spared]},
+        "failurePolicy": installation.failure_policy,
+        "matchPolicy": "Equivalent",
+        "sideEffects": "None",
+        "timeoutSeconds": TIMEOUT_S,
+    }  # fmt: skip
+    return {**webhook, "reinvocationPolicy": "Never"} if kind == "Mutating" else webhook
+
+
+def _metadata(installation: Installation, component: str) -> Document:
+    return {"name": f"hekla-{component}", "namespace": installation.namespace, "labels": _labels(component)}
+
+
+def _labels(component: str) -> dict[str, str]:
+    shared = {"app.kubernetes.io/name": "hekla", "app.kubernetes.io/version": __version__}
+    return {**shared, "app.kubernetes.io/component": component} if component else shared
+
+
+def _selector(component: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "hekla", "app.kubernetes.io/component": component}

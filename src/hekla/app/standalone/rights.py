@@ -1,0 +1,148 @@
+"""The least rights of each component, derived from what it declares: reconcilers their kinds, the scheduler what it follows.
+
+    whatever is followed                  list, watch
+    Volcano's kinds with a reconciler     patch, and patch of /status
+    kinds whose objects own others        update of /finalizers
+    kinds that are owned                  create, get, patch, delete
+
+What cannot be derived stands in the tables below, each with its reason. `tests/e2e/test_standalone.py` runs every
+component with exactly these rights.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from hekla.api.core import ConfigMap
+from hekla.api.meta import Document, Resource
+from hekla.app.standalone.certificate_keeper import CONFIGURATION, CONFIGURATIONS, SECRET
+from hekla.app.standalone.components import scheduler_kinds
+from hekla.app.standalone.settings import (
+    CONTROLLERS,
+    CONTROLLERS_LEASE,
+    DEFAULT_SCHEDULER_NAME,
+    SCHEDULER,
+    WEBHOOKS,
+)
+from hekla.app.standalone.webhooks import READ_KINDS
+from hekla.kube.reconcile import Reconciler
+from hekla.scheduler.reload import CONFIG_MAP
+from hekla.workloads.reconcilers import RECONCILERS
+
+FOLLOW = ("list", "watch")
+OWN_GROUPS = ".volcano.sh"
+"""Only objects of these groups are written by a reconciler for being what they are; a ReplicaSet is only looked at."""
+
+CONTROLLERS_ALSO = {
+    "jobs.batch.volcano.sh": ("delete",),  # ttlSecondsAfterFinished
+    "commands.bus.volcano.sh": ("delete",),  # a Command is taken by deleting it, before it is carried out
+}
+SCHEDULER_ALSO = {
+    "pods": ("get", "delete"),  # get: did a bind without an answer arrive? delete: evictions by preempt and reclaim
+    "pods/binding": ("create",),
+    "pods/status": ("patch",),  # why it waits; nominated nodes; DisruptionTarget before an eviction
+    "persistentvolumeclaims": ("patch",),  # the node that was chosen for a claim that waits for its consumer
+    "podgroups.scheduling.volcano.sh": ("patch",),
+    "podgroups/status.scheduling.volcano.sh": ("patch",),
+    "queues.scheduling.volcano.sh": (
+        "create",
+        "get",
+        "patch",
+    ),  # the queues root and default; past use as an annotation
+    "queues/status.scheduling.volcano.sh": ("patch",),
+}
+EVENTS = {"events": ("create", "get", "patch")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rights:
+    """What one component may do."""
+
+    everywhere: list[Document]
+    """Rules of its ClusterRole."""
+
+    at_home: list[Document]
+    """Rules of its Role in its own namespace."""
+
+
+@dataclass
+class _Verbs:
+    by_resource: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def allow(self, kind: type[Resource], *verbs: str, below: str = "") -> None:
+        info = kind.kind_info
+        self.by_resource[info.group, f"{info.plural}/{below}" if below else info.plural] |= set(verbs)
+
+    def allow_named(self, table: Mapping[str, tuple[str, ...]]) -> None:
+        for resource, verbs in table.items():
+            plural, _, group = resource.partition(".")
+            self.by_resource[group, plural] |= set(verbs)
+
+    def rules(self) -> list[Document]:
+        """Resources of one group with the same verbs stand in one rule."""
+        together: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+        for (group, resource), verbs in self.by_resource.items():
+            together[group, tuple(sorted(verbs))].append(resource)
+        return [
+            {"apiGroups": [group], "resources": sorted(resources), "verbs": list(verbs)}
+            for (group, verbs), resources in sorted(together.items())
+        ]
+
+
+def rights_of(component: str) -> Rights:
+    """The rights of a component."""
+    return {CONTROLLERS: controllers_rights, SCHEDULER: scheduler_rights, WEBHOOKS: webhooks_rights}[component]()
+
+
+def controllers_rights(reconcilers: Iterable[Reconciler] = RECONCILERS) -> Rights:
+    """What the reconcilers declare."""
+    verbs = _Verbs()
+    for one in reconcilers:
+        verbs.allow(one.kind, *FOLLOW)
+        if one.kind.kind_info.group.endswith(OWN_GROUPS):
+            verbs.allow(one.kind, "patch")
+            verbs.allow(one.kind, "patch", below="status")
+        if one.owns:
+            # asked for where OwnerReferencesPermissionEnforcement is on, by owners that block the deletion
+            verbs.allow(one.kind, "update", below="finalizers")
+        for kind in one.owns:
+            verbs.allow(kind, *FOLLOW, "create", "delete", "get", "patch")
+        for kind in (*one.reads, *one.wakes, *one.finds):
+            verbs.allow(kind, *FOLLOW)
+    verbs.allow_named(CONTROLLERS_ALSO)
+    verbs.allow_named(EVENTS)
+    return Rights(everywhere=verbs.rules(), at_home=[*lease_rules(CONTROLLERS_LEASE)])
+
+
+def scheduler_rights() -> Rights:
+    """What the scheduler follows, and the little that it writes."""
+    verbs = _Verbs()
+    for kind in scheduler_kinds():
+        verbs.allow(kind, *FOLLOW)
+    verbs.allow_named(SCHEDULER_ALSO)
+    verbs.allow_named(EVENTS)
+    configuration = _named(ConfigMap.kind_info.group, ConfigMap.kind_info.plural, CONFIG_MAP, "list", "watch")
+    return Rights(everywhere=verbs.rules(), at_home=[*lease_rules(DEFAULT_SCHEDULER_NAME), configuration])
+
+
+def webhooks_rights() -> Rights:
+    """What rules look at, and what certificates need."""
+    verbs = _Verbs()
+    for kind in READ_KINDS:
+        verbs.allow(kind, *FOLLOW)
+    registrations = {
+        "apiGroups": ["admissionregistration.k8s.io"], "resources": list(CONFIGURATIONS),
+        "resourceNames": [CONFIGURATION], "verbs": ["get", "patch"],
+    }  # fmt: skip
+    return Rights(everywhere=[*verbs.rules(), registrations], at_home=[_named("", "secrets", SECRET, "get", "patch")])
+
+
+def lease_rules(name: str) -> Iterator[Document]:
+    """To create is to name nobody yet, so only the rest can be bound to a name."""
+    group = "coordination.k8s.io"
+    yield {"apiGroups": [group], "resources": ["leases"], "verbs": ["create"]}
+    yield _named(group, "leases", name, "get", "patch")
+
+
+def _named(group: str, resource: str, name: str, *verbs: str) -> Document:
+    return {"apiGroups": [group], "resources": [resource], "resourceNames": [name], "verbs": list(verbs)}

@@ -1,0 +1,71 @@
+"""What `hekla run` can be told. A field is a flag, and its docstring the flag's help."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+CONTROLLERS, SCHEDULER, WEBHOOKS = "controllers", "scheduler", "webhooks"
+COMPONENTS = (CONTROLLERS, SCHEDULER, WEBHOOKS)
+"""What can run by itself; `hekla run all` runs the three in one process."""
+
+DEFAULT_NAMESPACE = "hekla-system"
+DEFAULT_SCHEDULER_NAME = "volcano"
+CONTROLLERS_LEASE = "vc-controller-manager"
+"""Volcano's name, too: two of either kind in one namespace never act at the same time, so one can take over from the
+other. The scheduler's lease is called like the scheduler, as Volcano's is (docs/adr/0016)."""
+
+
+class StandaloneSettingsError(Exception):
+    """A setting that cannot be; the sentence names it, its value and what would do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandaloneSettings:
+    """Settings of one process."""
+
+    components: tuple[str, ...]
+
+    kubeconfig: str = ""
+    """Path of a kubeconfig; in a pod its service account, else $KUBECONFIG or ~/.kube/config."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    """Namespace of the leases, the scheduler's ConfigMap and the webhooks' Secret."""
+
+    leader_elect: bool = True
+    """Wait for a Lease before acting, so that several replicas may run."""
+
+    metrics_address: str = "127.0.0.1:8080"
+    """Where /metrics, /healthz and /readyz are answered; port 0 picks one."""
+
+    webhook_address: str = "127.0.0.1:8443"
+    """Where the webhooks are answered, over TLS."""
+
+    scheduler_conf: Path | None = None
+    """Volcano's scheduler configuration file to decide by; the ConfigMap of the namespace goes before it."""
+
+    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
+    """Pods that name this scheduler are placed; repeatable, `volcano` by default."""
+
+    log_level: str = "info"
+    """What is logged: debug, info, warning or error."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        for flag, text in (("--metrics-address", self.metrics_address), ("--webhook-address", self.webhook_address)):
+            host_and_port(flag, text)
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            raise StandaloneSettingsError(f'--log-level is "{self.log_level}"; use debug, info, warning or error')
+        if not self.namespace or not all(self.scheduler_names) or not self.scheduler_names:
+            raise StandaloneSettingsError("--namespace and --scheduler-name must not be empty")
+
+    @property
+    def scheduler_lease(self) -> str:
+        """The scheduler's lease; two with other names for pods do not exclude each other."""
+        return self.scheduler_names[0] if len(self.scheduler_names) == 1 else DEFAULT_SCHEDULER_NAME
+
+
+def host_and_port(flag: str, text: str) -> tuple[str, int]:
+    """`127.0.0.1:8080`, `[::1]:8080` or `:8080` (every address) in two parts."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise StandaloneSettingsError(f'{flag} is "{text}"; write HOST:PORT, such as 127.0.0.1:8080 or 0.0.0.0:8080')
+    return host.strip("[]") or "0.0.0.0", int(port)

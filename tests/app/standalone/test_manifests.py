@@ -1,0 +1,172 @@
+import json
+
+import pytest
+import yaml
+
+from hekla.app.standalone.components import controller_kinds, is_optional, scheduler_kinds
+from hekla.app.standalone.manifests import Installation, InstallError, crds, files, rendered
+from hekla.app.standalone.rights import rights_of
+from hekla.app.standalone.settings import COMPONENTS, StandaloneSettings, StandaloneSettingsError, host_and_port
+from hekla.workloads.reconcilers import RECONCILERS
+
+LAST_APPLIED_LIMIT = 262_144
+"""Bytes of all annotations of an object; kubectl keeps what it applied in one."""
+
+
+def documents(**options):
+    return [one for group in files(Installation(**options)).values() for one in group]
+
+
+def of_kind(found, kind):
+    return [one for one in found if one["kind"] == kind]
+
+
+def allowed(component, verb, group, resource):
+    rules = rights_of(component).everywhere
+    return any(verb in r["verbs"] and group in r["apiGroups"] and resource in r["resources"] for r in rules)
+
+
+def test_nobody_is_given_everything():
+    for component in COMPONENTS:
+        rights = rights_of(component)
+        for rule in (*rights.everywhere, *rights.at_home):
+            assert "*" not in (*rule["verbs"], *rule["apiGroups"], *rule["resources"])
+            assert not set(rule["verbs"]) & {"escalate", "bind", "impersonate", "deletecollection"}
+
+
+def test_whatever_a_component_follows_it_may_read():
+    for component, kinds in (("controllers", controller_kinds()), ("scheduler", scheduler_kinds())):
+        for kind in kinds:
+            info = kind.kind_info
+            for verb in ("list", "watch"):
+                assert allowed(component, verb, info.group, info.plural), f"{component} may not {verb} {info.resource}"
+
+
+def test_reconcilers_may_write_what_they_own_and_only_look_at_what_they_read():
+    owned = {kind.kind_info.resource for one in RECONCILERS for kind in one.owns}
+    for kind in controller_kinds():
+        info = kind.kind_info
+        assert allowed("controllers", "create", info.group, info.plural) == (info.resource in owned)
+
+
+def test_only_the_scheduler_binds_and_only_webhooks_touch_their_configuration():
+    assert [name for name in COMPONENTS if allowed(name, "create", "", "pods/binding")] == ["scheduler"]
+    group, resource = "admissionregistration.k8s.io", "validatingwebhookconfigurations"
+    assert [name for name in COMPONENTS if allowed(name, "patch", group, resource)] == ["webhooks"]
+
+
+def test_secrets_are_out_of_reach_of_scheduler_and_webhooks_but_for_one():
+    assert not allowed("scheduler", "get", "", "secrets")
+    assert not allowed("scheduler", "list", "", "secrets")
+    [rule] = [rule for rule in rights_of("webhooks").at_home if "secrets" in rule["resources"]]
+    assert rule["resourceNames"] == ["hekla-webhooks"]
+
+
+def test_kinds_of_volcano_that_a_cluster_may_lack_are_optional_and_the_three_that_matter_are_not():
+    optional = {kind.kind_info.resource for kind in (*controller_kinds(), *scheduler_kinds()) if is_optional(kind)}
+    assert {"hypernodes.topology.volcano.sh", "jobflows.flow.volcano.sh", "commands.bus.volcano.sh"} <= optional
+    assert not optional & {"jobs.batch.volcano.sh", "podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh"}
+    assert not optional & {"pods", "nodes", "storageclasses.storage.k8s.io", "replicasets.apps"}
+
+
+def test_every_deployment_is_held_by_what_a_restricted_namespace_asks_for():
+    for deployment in of_kind(documents(), "Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        [container] = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert not container["securityContext"]["allowPrivilegeEscalation"]
+        assert {"livenessProbe", "readinessProbe", "startupProbe", "resources"} <= set(container)
+
+
+def test_namespace_image_and_replicas_are_everywhere_where_they_belong():
+    found = documents(namespace="batch", image="registry.example/h:1", replicas=3)
+    assert "hekla-system" not in rendered(Installation(namespace="batch", without=frozenset({"crds"})))
+    for deployment in of_kind(found, "Deployment"):
+        assert deployment["metadata"]["namespace"] == "batch"
+        assert deployment["spec"]["replicas"] == 3
+        assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/h:1"
+    for binding in (*of_kind(found, "ClusterRoleBinding"), *of_kind(found, "RoleBinding")):
+        assert [subject["namespace"] for subject in binding["subjects"]] == ["batch"]
+
+
+def test_what_is_left_out_leaves_nothing_behind():
+    found = list(yaml.safe_load_all(rendered(Installation(without=frozenset({"webhooks", "crds"})))))
+    assert not [one for one in found if "webhooks" in one["metadata"]["name"] or one["kind"].endswith("Definition")]
+    assert len(of_kind(found, "Deployment")) == 2
+
+
+def test_webhooks_are_registered_as_volcanos_chart_does_unless_more_is_asked_for():
+    def paths(**options):
+        found = documents(**options)
+        configurations = (
+            *of_kind(found, "MutatingWebhookConfiguration"),
+            *of_kind(found, "ValidatingWebhookConfiguration"),
+        )
+        return {one["clientConfig"]["service"]["path"] for each in configurations for one in each["webhooks"]}
+
+    default = {
+        "/jobs/mutate", "/jobs/validate", "/podgroups/validate", "/queues/mutate", "/queues/validate",
+        "/hypernodes/validate", "/cronjobs/validate", "/jobflows/validate",
+    }  # fmt: skip
+    assert paths() == default
+    assert paths(also_ask=frozenset({"/pods/validate"})) == {*default, "/pods/validate"}
+
+
+def test_the_failure_policy_is_chosen_and_the_cluster_never_waits_for_us_to_start():
+    for policy in ("Fail", "Ignore"):
+        for one in documents(failure_policy=policy):
+            for webhook in one.get("webhooks", ()):
+                assert (webhook["failurePolicy"], webhook["timeoutSeconds"], webhook["sideEffects"]) == (
+                    policy,
+                    10,
+                    "None",
+                )
+                [spared] = webhook["namespaceSelector"]["matchExpressions"]
+                assert spared["values"] == ["hekla-system", "kube-system"]
+
+
+def test_what_is_printed_is_what_was_made():
+    installation = Installation()
+    printed = list(yaml.load_all(rendered(installation), Loader=yaml.CSafeLoader))
+    assert printed == [*crds(), *documents()]
+
+
+def test_kubectl_can_keep_what_it_applied():
+    for document in (*crds(), *(one for group in files(Installation()).values() for one in group)):
+        size = len(json.dumps(document, separators=(",", ":")))
+        assert size < LAST_APPLIED_LIMIT, f"{document['metadata']['name']} has {size} bytes; use server-side apply"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"without": frozenset({"scheduler", "node"})}, '--without names "node"; choose from'),
+        ({"failure_policy": "Maybe"}, '--failure-policy is "Maybe"; use Fail or Ignore'),
+        ({"replicas": 0}, "--replicas is 0; it must lie between 1 and 100"),
+        ({"also_ask": frozenset({"/x"})}, '--also-ask names "/x"; choose from'),
+    ],
+)
+def test_an_installation_that_cannot_be_is_refused(options, sentence):
+    with pytest.raises(InstallError, match=sentence):
+        Installation(**options)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("127.0.0.1:80", ("127.0.0.1", 80)), ("[::1]:0", ("::1", 0)), (":8080", ("0.0.0.0", 8080))],
+)
+def test_an_address_is_read(text, found):
+    assert host_and_port("--metrics-address", text) == found
+
+
+@pytest.mark.parametrize("text", ["", "8080", "host", "host:", "host:http", "host:65536", "host:-1", "host:٣"])
+def test_an_address_that_cannot_be_is_refused(text):
+    with pytest.raises(StandaloneSettingsError, match="write HOST:PORT"):
+        StandaloneSettings(components=("scheduler",), metrics_address=text)
+
+
+def test_a_scheduler_of_another_name_has_another_lease():
+    assert StandaloneSettings(components=("scheduler",)).scheduler_lease == "volcano"
+    assert StandaloneSettings(components=("scheduler",), scheduler_names=("mine",)).scheduler_lease == "mine"

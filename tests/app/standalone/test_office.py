@@ -1,0 +1,194 @@
+import asyncio
+
+import pytest
+
+from hekla.api.core import ConfigMap
+from hekla.api.volcano import HyperNode
+from hekla.app.standalone.components import is_optional
+from hekla.app.standalone.health import Health
+from hekla.app.standalone.office import FencedTransport, Office
+from hekla.app.standalone.settings import StandaloneSettings
+from hekla.kube.api_client import ApiClient
+from hekla.kube.clock import LoopClock
+from hekla.kube.errors import TransportError
+from hekla.kube.in_process import InProcessTransport
+from hekla.testing import virtual_time
+from hekla.testing.flaky import FlakyTransport
+from hekla.testing.server import api_server
+from hekla.wire.messages import Request
+
+
+class Elector:
+    is_leader = True
+
+
+class LocalConnection:
+    """A connection to a server in this process, whose transports can be cut."""
+
+    server = "local"
+
+    def __init__(self, server):
+        self._server = server
+        self.transports = []
+
+    def transport(self):
+        self.transports.append(FlakyTransport(InProcessTransport(self._server.handle)))
+        return self.transports[-1]
+
+
+def office_of(server, **settings):
+    connection = LocalConnection(server)
+    said = StandaloneSettings(components=("scheduler",), namespace="default", **settings)
+    return Office(said, connection, Health(), clock=LoopClock()), connection
+
+
+def readiness(office):
+    return office.health.answer(Request("GET", "/readyz"))
+
+
+def test_who_leads_no_more_reads_but_does_not_write():
+    async def main():
+        async with api_server() as server:
+            elector = Elector()
+            client = ApiClient(FencedTransport(InProcessTransport(server.handle), elector))
+            await client.create(ConfigMap, {"metadata": {"name": "a"}}, "default")
+            elector.is_leader = False
+            for write in (
+                client.create(ConfigMap, {"metadata": {"name": "b"}}, "default"),
+                client.patch(ConfigMap, "a", {"data": {"k": "v"}}, "default"),
+                client.delete(ConfigMap, "a", "default"),
+                client.bind("default", "pod", "node"),
+            ):
+                with pytest.raises(TransportError, match="leads no more"):
+                    await write
+            assert [one.metadata.name for one in (await client.list(ConfigMap, "default")).items if one.data == {}] == [
+                "a"
+            ]
+
+    asyncio.run(main())
+
+
+def test_two_offices_never_work_at_once_and_the_second_takes_over_with_fresh_caches():
+    async def main():
+        async with api_server() as server:
+            offices, working, terms = [office_of(server) for _ in range(2)], [], []
+
+            def work_of(number):
+                async def work(informers):
+                    assert not working, "two work at once"
+                    assert informers.of(ConfigMap).is_synced, "caches were to be warm"
+                    working.append(number)
+                    terms.append(number)
+                    try:
+                        await offices[number][0].stopping.wait()
+                    finally:
+                        working.remove(number)
+
+                return work
+
+            tasks = [
+                asyncio.create_task(office.serve_terms("scheduler", "boss", (ConfigMap,), is_optional, work_of(number)))
+                for number, (office, _) in enumerate(offices)
+            ]
+            await asyncio.sleep(30)
+            [leader] = working
+            other = 1 - leader
+            for transport in offices[leader][1].transports:
+                transport.is_away = True
+                transport.cut()
+            await asyncio.sleep(60)
+            assert working == [other]
+            for transport in offices[leader][1].transports:
+                transport.is_away = False
+            await asyncio.sleep(60)  # the informers had backed off
+            offices[other][0].stopping.set()
+            await tasks[other]
+            await asyncio.sleep(30)
+            assert terms == [leader, other, leader], "who lost it waits for it again"
+            offices[leader][0].stopping.set()
+            await tasks[leader]
+
+    virtual_time.run(main())
+
+
+def test_a_standby_that_is_told_to_stop_ends_though_it_never_led():
+    async def main():
+        async with api_server() as server:
+
+            async def work(informers):
+                await asyncio.Event().wait()
+
+            (first, _), (second, _) = office_of(server), office_of(server)
+            leading = asyncio.create_task(first.serve_terms("a", "boss", (), is_optional, work))
+            await asyncio.sleep(5)
+            waiting = asyncio.create_task(second.serve_terms("a", "boss", (), is_optional, work))
+            await asyncio.sleep(5)
+            second.stopping.set()
+            await waiting
+            first.stopping.set()
+            await leading
+
+    virtual_time.run(main())
+
+
+def test_a_component_that_dies_says_so():
+    async def main():
+        async with api_server() as server:
+            office, _ = office_of(server, leader_elect=False)
+
+            async def work(informers):
+                raise ValueError("broken")
+
+            with pytest.raises(ExceptionGroup):
+                await office.serve_terms("scheduler", "boss", (), is_optional, work)
+
+    virtual_time.run(main())
+
+
+def test_an_optional_kind_that_is_missing_keeps_nobody_from_being_ready():
+    async def main():
+        async with api_server() as server:
+            office, _ = office_of(server, leader_elect=False)
+
+            async def work(informers):
+                await office.stopping.wait()
+
+            task = asyncio.create_task(
+                office.serve_terms("scheduler", "boss", (ConfigMap, HyperNode), is_optional, work)
+            )
+            await asyncio.sleep(5)
+            assert readiness(office).status == 200
+            office.stopping.set()
+            await task
+            strict, _ = office_of(server, leader_elect=False)
+            task = asyncio.create_task(
+                strict.serve_terms("scheduler", "boss", (HyperNode,), lambda _: False, lambda _: strict.stopping.wait())
+            )
+            await asyncio.sleep(5)
+            answer = readiness(strict)
+            assert answer.status == 503
+            assert b"hypernodes.topology.volcano.sh" in answer.body
+            strict.stopping.set()
+            await task
+
+    virtual_time.run(main())
+
+
+def test_health_answers_what_the_kubelet_and_prometheus_ask():
+    health = Health()
+    said = {"scheduler": ""}
+    health.checks["scheduler"] = lambda: said["scheduler"]
+    for path, status, body in (
+        ("/healthz", 200, b"ok"),
+        ("/livez", 200, b"ok"),
+        ("/readyz", 200, b"ok"),
+        ("/x", 404, None),
+    ):
+        answer = health.answer(Request("GET", path))
+        assert answer.status == status
+        assert body is None or answer.body == body
+    said["scheduler"] = "pods: being read"
+    answer = health.answer(Request("GET", "/readyz"))
+    assert (answer.status, answer.body) == (503, b"[-]scheduler: pods: being read\nreadyz check failed\n")
+    assert b"python_info" in health.answer(Request("GET", "/metrics")).body
+    assert health.answer(Request("POST", "/healthz")).status == 405
