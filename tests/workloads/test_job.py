@@ -371,7 +371,22 @@ LIVES = {
     "new": lambda: JobWorld(job(tasks={"worker": 2}, plugins={"svc": [], "env": []})),
     "admitted": lambda: JobWorld(job(tasks={"worker": 2}, plugins={"svc": [], "env": []})).admit(),
     "done": lambda: running().end("train-worker-0").end("train-worker-1"),
+    "failed, to be restarted": lambda: running(policies=RESTART_ON_FAILURE).end("train-worker-0", 1),
+    "failed, one pod to be restarted": lambda: running(policies=RESTART_THE_POD).end("train-worker-0", 1),
+    "evicted, one pod to be restarted": lambda: running(policies=RESTART_THE_POD).evict("train-worker-0"),
+    "scaled down": lambda: scaled_down(),
+    "waiting for others": lambda: JobWorld(
+        job(task_list=[task("db", 1), task("app", 2, dependsOn={"name": ["db"]})])
+    ).admit(),
 }
+RESTART_THE_POD = [{"event": "*", "action": "RestartPod"}]
+
+
+def scaled_down() -> JobWorld:
+    world = running(tasks={"worker": 3})
+    smaller = job(tasks={"worker": 1})["spec"]["tasks"]
+    world.world.change(Job, NAMESPACE, "train", {"spec": {"tasks": smaller, "minAvailable": 1}})
+    return world
 
 
 @pytest.mark.parametrize("life", LIVES)
@@ -379,6 +394,12 @@ def test_a_job_comes_to_rest_and_heals_whichever_command_failed(life: str) -> No
     now = LIVES[life]().now
     assert_converges(reconcile_job, LIVES[life]().world, NAMESPACE, "train", now=now)
     assert_heals(reconcile_job, lambda: LIVES[life]().world, NAMESPACE, "train", now=now)
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_a_job_in_any_life_touches_only_what_is_its_own(life: str) -> None:
+    world = LIVES[life]()
+    assert_touches_only_its_own(reconcile_job, world.world, NAMESPACE, "train", now=world.now)
 
 
 def test_a_job_touches_only_what_is_its_own() -> None:

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -6,9 +7,16 @@ from hekla.api.meta import Document
 from hekla.api.volcano import PodGroup, Queue
 from hekla.api.volcano.bus import Command as Order
 from hekla.api.volcano.scheduling import QueueState
-from hekla.kube.commands import RequeueAfter
+from hekla.kube.commands import Command, Delete, Patch, RequeueAfter, SetStatus
 from hekla.testing.job_world import NOW
-from hekla.testing.reconcilers import assert_converges, converge, decide, writes
+from hekla.testing.reconcilers import (
+    assert_converges,
+    assert_heals,
+    assert_touches_only_its_own,
+    converge,
+    decide,
+    writes,
+)
 from hekla.testing.world import FakeWorld
 from hekla.workloads.queue import DEFAULT_QUEUES, reconcile_queue
 from hekla.workloads.queue_counters import reconcile_queue_counters
@@ -155,3 +163,63 @@ def test_a_settled_tree_needs_nothing() -> None:
     world = FakeWorld(queue("root", ""), queue("org"), queue("a", "org"))
     settled(world)
     assert not any(writes(decide(reconcile_queue, world, "", name, now=NOW)) for name in ("root", "org", "a"))
+
+
+# ---- the three properties
+
+PROPERTY_WORLDS: dict[str, Callable[[], FakeWorld]] = {
+    "new": lambda: FakeWorld(queue("root", ""), queue("ml", parent="", state="")),
+    "closed by order": lambda: FakeWorld(queue("root", ""), queue("ml"), group("g", "ml"), order("CloseQueue", "ml")),
+    "opened by order": lambda: FakeWorld(
+        queue("root", ""), queue("ml", state="Closed", mark="true"), order("OpenQueue", "ml")
+    ),
+    "closed with children": lambda: FakeWorld(
+        queue("root", ""),
+        queue("ml"),
+        queue("a", "ml"),
+        queue("b", "ml", "Closed"),
+        queue("z"),
+        order("CloseQueue", "ml"),
+    ),
+    "opened with children": lambda: FakeWorld(
+        queue("root", ""),
+        queue("ml", state="Closed"),
+        queue("a", "ml", "Closed", mark="true"),
+        order("OpenQueue", "ml"),
+    ),
+    "emptied": lambda: FakeWorld(queue("root", ""), queue("ml", state="Closing")),
+}
+
+
+@pytest.mark.parametrize("case", PROPERTY_WORLDS)
+def test_a_queue_comes_to_rest_heals_and_touches_only_itself_its_children_and_its_orders(case: str) -> None:
+    make = PROPERTY_WORLDS[case]
+    world = make()
+
+    def may_touch(command: Command) -> bool:
+        assert isinstance(command, Patch | SetStatus | Delete)
+        target = command.target
+        if target.kind is Order:
+            return isinstance(command, Delete)
+        child = world.get(Queue, "", target.name)
+        return target.kind is Queue and child is not None and child.spec.parent == "ml"
+
+    assert_converges(reconcile_queue, make(), "", "ml", now=NOW)
+    assert_heals(reconcile_queue, make, "", "ml", now=NOW)
+    assert_touches_only_its_own(reconcile_queue, world, "", "ml", now=NOW, may_touch=may_touch)
+
+
+def test_counters_come_to_rest_heal_and_touch_nothing_but_counts() -> None:
+    def make() -> FakeWorld:
+        return FakeWorld(
+            queue("root", ""), queue("a"), queue("b"), group("g", "a"), group("h", "b", "Inqueue"), group("i", "a", "")
+        )
+
+    def is_count(command: Command) -> bool:
+        counts = {"pending", "inqueue", "running", "unknown", "completed"}
+        return isinstance(command, SetStatus) and command.target.kind is Queue and command.status.keys() <= counts
+
+    assert_converges(reconcile_queue_counters, make(), "", "root", now=NOW)
+    assert_heals(reconcile_queue_counters, make, "", "root", now=NOW)
+    assert_touches_only_its_own(reconcile_queue_counters, make(), "", "root", now=NOW, may_touch=is_count)
+    assert decide(reconcile_queue_counters, make(), "", "a", now=NOW) == []

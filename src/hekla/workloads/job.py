@@ -93,6 +93,8 @@ def _keep_going(view: JobView) -> Iterator[Command]:
         yield from (Event(target_of(view.job), "PluginError", problem, "Warning") for problem in problems)
     if view.phase is not Phase.RESTARTING:
         yield from _provide(view, plugins)
+    elif not view.has_current_group:
+        yield from kill.delete_group(view, "it belongs to an earlier version of the job")
     status = _progressed(view, counted(view))
     if status.state.phase in FINISHED:
         status = _with_duration(view, status)  # with the phase, or it would be another write

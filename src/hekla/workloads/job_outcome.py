@@ -87,7 +87,8 @@ def _lost(spec: JobSpec, status: JobStatus) -> Outcome | None:
 
 
 def _restarted(spec: JobSpec, status: JobStatus) -> Outcome | None:
-    if status.retry_count >= spec.max_retry:
+    # A job that is resumed has restarted no more often than before: one that may never be restarted may be resumed.
+    if status.retry_count and status.retry_count >= spec.max_retry:
         told = f"restarted {status.retry_count} times; maxRetry is {spec.max_retry}"
         return Outcome(Trigger.RETRIES_EXHAUSTED, "RetriesExhausted", told)
     if _replicas(spec) - status.terminating >= status.min_available:

@@ -50,8 +50,6 @@ def reconcile_queue(queue: Queue, world: World, now: datetime) -> Iterator[Comma
     if queue.metadata.name != ROOT and not queue.spec.parent:
         yield Patch(target_of(queue), {"spec": {"parent": ROOT}})
     order = next((one for one in world.list(Order) if _is_for(one, queue)), None)
-    if order is not None:
-        yield Delete(target_of(order), reason="taken")
     action = order.action if order is not None else ""
     state = _next_state(queue, world, action)
     if state != queue.status.state:
@@ -59,6 +57,9 @@ def reconcile_queue(queue: Queue, world: World, now: datetime) -> Iterator[Comma
     yield from _tell(queue, world, action)
     yield from _own_mark(queue, world, action)
     yield from _children(queue, state, world)
+    if order is not None:
+        # Last, unlike a job's: to open or close a queue twice is to do it once, and an order that fails midway is not lost.
+        yield Delete(target_of(order), reason="taken")
     if state is State.CLOSING:
         yield RequeueAfter(LOOK_AGAIN_S)
 
@@ -108,15 +109,18 @@ def _children(queue: Queue, state: State, world: World) -> Iterator[Command]:
         is_marked = child.metadata.annotations.get(keys.CLOSED_BY_PARENT) == "true"
         if state in SHUT and theirs not in SHUT:
             trigger = Trigger.CLOSE_EMPTY if _is_empty(child, world) else Trigger.CLOSE_BUSY
-            yield from _move(child, after(theirs, trigger), "true")
-        elif state is State.OPEN and theirs in SHUT and is_marked:
-            yield from _move(child, after(theirs, Trigger.OPEN), "false")
+            # The mark goes first: a child that is shut without it would stay shut.
+            yield _marked(child, "true")
+            yield SetStatus(target_of(child), {"state": after(theirs, trigger)})
+        elif state is State.OPEN and is_marked:
+            # The mark goes last: a child that lost it and is still shut would stay shut.
+            if theirs in SHUT:
+                yield SetStatus(target_of(child), {"state": after(theirs, Trigger.OPEN)})
+            yield _marked(child, "false")
 
 
-def _move(child: Queue, state: State, mark: str) -> Iterator[Command]:
-    # The mark goes first: a child that is shut without it would stay shut.
-    yield Patch(target_of(child), {"metadata": {"annotations": {keys.CLOSED_BY_PARENT: mark}}})
-    yield SetStatus(target_of(child), {"state": state})
+def _marked(child: Queue, mark: str) -> Patch:
+    return Patch(target_of(child), {"metadata": {"annotations": {keys.CLOSED_BY_PARENT: mark}}})
 
 
 def _is_for(order: Order, queue: Queue) -> bool:
