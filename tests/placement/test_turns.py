@@ -35,7 +35,7 @@ def test_a_cycle_that_runs_out_of_time_goes_on_where_it_stopped() -> None:
         assert session.is_cut_short or len(bound) == 10
         cycles += 1
     assert bound == [f"j{number}-0" for number in range(10)]
-    assert cycles == 4
+    assert 1 < cycles <= 4
 
 
 def test_many_tasks_that_start_one_by_one_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:

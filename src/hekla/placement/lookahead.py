@@ -10,11 +10,12 @@ out is what placing them one by one gives, at a fraction of its cost (`tests/pro
 Whatever else waits, `actions/allocate.py` places one job at a time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from hekla.placement.constraint import NO_CONSTRAINTS
 from hekla.placement.framework import Ready
-from hekla.placement.model import Job, Task, TaskSpec, TaskStatus
+from hekla.placement.model import Job, Task, TaskSpec, TaskStatus, bind_whole
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
 from hekla.placement.statement import Bind
@@ -93,23 +94,35 @@ class Lookahead:
         """A job and those that follow it, as far as their turns can be told; none if it may not take what it asks for."""
         if not self._is_free and not self._posted(first):
             return []
-        items, pods, unseen = [first], len(first[1]), set[Shape]()
-        most_unseen, turns = max(1, MOST_ROWS // max(self._cluster.nodes.height, 1)), self._turns
-        following = turns.rest_of_queue() if self._is_free else iter(turns.next_ahead, None)
-        for job in following if self._most > 1 else ():
-            tasks = self._whole(job)
-            if tasks is None or not (self._is_free or self._posted((job, tasks))):
-                turns.give_back(1)
+        line = _Gathered(first, max(1, MOST_ROWS // max(self._cluster.nodes.height, 1)), self._most)
+        while not line.is_full:
+            run = self._turns.run_ahead(line.lacking) if self._is_free else self._one_ahead()
+            used = self._joined(line, run)
+            self._turns.give_back(len(run) - used)
+            if used < len(run) or not run:
                 break
-            items.append((job, tasks))
-            pods += len(tasks)
-            if not tasks[0].shape.uses:
-                unseen.add(tasks[0].shape)
-                if len(unseen) >= most_unseen:
-                    break
-            if len(items) >= self._most or pods >= MOST_PODS:
-                break
-        return items
+        return line.items
+
+    def _one_ahead(self) -> Sequence[Job]:
+        job = self._turns.next_ahead()
+        return () if job is None else (job,)
+
+    def _joined(self, line: "_Gathered", run: Sequence[Job]) -> int:
+        """How many of the jobs whose turns come next can be placed with those before."""
+        is_plain, is_free = self._plain.get, self._is_free
+        for used, job in enumerate(run):
+            tasks: Sequence[Task] | None = None
+            if job.ticket:  # a lone job: of what `_whole` asks, only this is left
+                (task,) = job.tasks.values()
+                if is_plain(task.shape) and not task.carriers and not task.spec.is_gated:
+                    tasks = (task,)
+            if tasks is None:
+                tasks = self._whole(job)
+            if tasks is None or not (is_free or self._posted((job, tasks))):
+                return used
+            if line.join(job, tasks):
+                return used + 1
+        return len(run)
 
     def _whole(self, job: Job) -> Sequence[Task] | None:
         """The tasks of a job that starts whole: all wait, are equal, and are as many as it needs to start."""
@@ -144,7 +157,9 @@ class Lookahead:
         job, tasks = item
         if self._session.allowance(job, tasks[0], len(tasks)) < len(tasks):
             return False
+        ticket = job.ticket
         job.move_run(tasks, TaskStatus.BINDING)
+        job.ticket = ticket  # its place is still its own, if it has to be taken back
         return True
 
     def _posted_all(self, items: Sequence[Item]) -> bool:
@@ -184,19 +199,48 @@ class Lookahead:
 
     def _settled(self, items: Sequence[Item], rows: Sequence[int]) -> list[Bind]:
         if self._is_free:
-            for job, tasks in items:
-                job.bind_all(tasks)
+            bind_whole(items)
+        else:
+            for job, _ in items:
+                job.ticket = 0
         names, placed = self._cluster.nodes.names, [task for _, tasks in items for task in tasks]
         self._cluster.settle_run(placed, rows)
-        return [Bind(task, row, names[row]) for task, row in zip(placed, rows, strict=True)]
+        return list(map(Bind._make, zip(placed, rows, [names[row] for row in rows], strict=True)))
 
 
-def _sum(items: Iterable[Item]) -> dict[str, int]:
+class _Gathered:
+    """Jobs that are to be placed together, up to the bounds."""
+
+    __slots__ = ("_most", "_most_unseen", "_pods", "_unseen", "is_full", "items")
+
+    def __init__(self, first: Item, most_unseen: int, most: int) -> None:
+        self.items = [first]
+        self.is_full = most <= 1
+        self._most, self._most_unseen = most, most_unseen
+        self._pods, self._unseen = len(first[1]), set[Shape]()
+
+    @property
+    def lacking(self) -> int:
+        """How many more may join."""
+        return self._most - len(self.items)
+
+    def join(self, job: Job, tasks: Sequence[Task]) -> bool:
+        """Take one more; whether that was the last."""
+        items, shape = self.items, tasks[0].shape
+        items.append((job, tasks))
+        self._pods += len(tasks)
+        if not shape.uses:
+            self._unseen.add(shape)
+        self.is_full = len(items) >= self._most or self._pods >= MOST_PODS or len(self._unseen) >= self._most_unseen
+        return self.is_full
+
+
+def _sum(items: Sequence[Item]) -> dict[str, int]:
     """What jobs ask for together."""
-    numbers: dict[Shape, int] = {}
+    numbers = Counter(tasks[0].shape for _, tasks in items)
     for _, tasks in items:
-        shape = tasks[0].shape
-        numbers[shape] = numbers.get(shape, 0) + len(tasks)
+        if len(tasks) > 1:
+            numbers[tasks[0].shape] += len(tasks) - 1
     sums: dict[str, int] = {}
     for shape, number in numbers.items():
         for name, amount in shape.request.items():

@@ -267,7 +267,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Lines:
     """Which jobs wait for what, so that a cycle looks at those alone and not at every pod that runs."""
 
-    __slots__ = ("by_phase", "for_nodes", "ledger", "promised")
+    __slots__ = ("by_phase", "epoch", "for_nodes", "ledger", "loose", "promised")
 
     def __init__(self) -> None:
         self.ledger = Ledger()
@@ -275,6 +275,12 @@ class Lines:
 
         self.for_nodes: dict[str, Job] = {}
         """Jobs with a pending task, by uid."""
+
+        self.loose: dict[str, Job] = {}
+        """Those of them that stand in no kept line (see `standing.py`)."""
+
+        self.epoch = 0
+        """Grows when somebody else keeps the lines: tickets that were drawn before are void."""
 
         self.promised: dict[str, Job] = {}
         """Jobs with a pipelined task, by uid."""
@@ -292,7 +298,7 @@ class Job:
     __slots__ = (
         "_accounts", "_phase", "barred_at", "failed_at", "held", "in_order", "is_held", "key", "lines", "minds_others",
         "minds_queue",
-        "pending_best_effort", "ready_count", "roles", "spec", "statuses", "tasks", "uid",
+        "pending_best_effort", "ready_count", "roles", "spec", "statuses", "tasks", "ticket", "uid",
     )  # fmt: skip
 
     def __init__(self, spec: JobSpec, lines: Lines | None = None) -> None:
@@ -322,6 +328,9 @@ class Job:
 
         self.is_held = False
         """Sits out for a while: a bind of it was refused."""
+
+        self.ticket = 0
+        """With which it stands in a kept line (see `standing.py`); 0 if it does not."""
 
         self.failed_at = -1
         """The count of news when the job last did not fit; until it grows, trying again is idle."""
@@ -359,7 +368,16 @@ class Job:
         """Leave all lines: the job is no more."""
         self.lines.by_phase[self._phase].pop(self.uid, None)
         self.lines.for_nodes.pop(self.uid, None)
+        self.lines.loose.pop(self.uid, None)
         self.lines.promised.pop(self.uid, None)
+        self.ticket = 0
+
+    def step_out(self) -> None:
+        """Leave a kept line: something has happened that may change its place."""
+        if self.ticket:
+            self.ticket = 0
+            if self.statuses[_PENDING]:
+                self.lines.loose[self.uid] = self
 
     def add(self, task: Task) -> None:
         """Take a task in."""
@@ -377,6 +395,7 @@ class Job:
         self.tasks[task.uid] = task
         self._count(task, task.status, 1)
         self.failed_at = -1
+        self.step_out()
 
     def remove(self, task: Task) -> None:
         """Let a task go."""
@@ -406,21 +425,6 @@ class Job:
             self._post(first, 0, number * (_HOLDS[status] - _HOLDS[before]))
         assert spread is tasks[-1].role_counts, "a run is of one role"
 
-    def bind_all(self, tasks: Sequence[Task]) -> None:
-        """All tasks, which are equal and wait, are being bound; what they hold the caller posts for many jobs at once."""
-        first, number, counts, status = tasks[0], len(tasks), self.statuses, TaskStatus.BINDING
-        for task in tasks:
-            task.status = status
-        assert counts[_PENDING] == number, "a job of equal tasks is bound whole"
-        spread = first.role_counts
-        counts[_PENDING], spread[_PENDING] = 0, spread[_PENDING] - number
-        counts[_BINDING] += number
-        spread[_BINDING] += number
-        self.ready_count += number
-        del self.lines.for_nodes[self.uid]
-        if self.spec.has_group:
-            self._hold(first.shape.request, number)
-
     def credit(self, task: Task, since_s: float) -> None:
         """Tell the queue's past that a task which holds its node has held it since then, by the wall clock."""
         if _HOLDS[task.status]:
@@ -437,6 +441,7 @@ class Job:
 
     def respec(self, spec: JobSpec) -> None:
         """Change what is known of the job; what it holds goes with it into the accounts of its queue."""
+        self.step_out()
         self._post_all(-1)
         self.spec = spec
         self.reopen_accounts()
@@ -502,9 +507,10 @@ class Job:
         if held:
             ledger.changes += 1
             if self.spec.has_group:
-                self._hold(request, held)
+                self.hold(request, held)
 
-    def _hold(self, request: Mapping[str, int], number: int) -> None:
+    def hold(self, request: Mapping[str, int], number: int) -> None:
+        """So many more tasks with this request hold a node, of a job that has a group."""
         mine, minimum = self.held, self.spec.min_resources or _NOTHING
         if not mine and not minimum:  # the usual case by far
             self.held = dict(request) if number == 1 else {name: a * number for name, a in request.items()}
@@ -527,8 +533,12 @@ class Job:
                 self.pending_best_effort += change
             if 0 < self.statuses[status] == change:  # the first to come
                 self.lines.for_nodes[self.uid] = self
+                if not self.ticket:
+                    self.lines.loose[self.uid] = self
             elif not self.statuses[status]:
                 self.lines.for_nodes.pop(self.uid, None)
+                self.lines.loose.pop(self.uid, None)
+                self.ticket = 0
         elif status is TaskStatus.PIPELINED:
             if self.statuses[status]:
                 self.lines.promised[self.uid] = self
@@ -540,6 +550,32 @@ class Job:
     def __repr__(self) -> str:
         counts = {status.name: self.statuses[status] for status in TaskStatus if self.statuses[status]}
         return f"Job({self.key}, {self.phase}, {counts})"
+
+
+def bind_whole(items: Iterable[tuple[Job, Sequence[Task]]]) -> None:
+    """Jobs with all their tasks, which are equal and wait, are being bound; what queues hold of it is the caller's to post."""
+    status = TaskStatus.BINDING
+    for job, tasks in items:
+        number, counts, spread = len(tasks), job.statuses, tasks[0].role_counts
+        for task in tasks:
+            task.status = status
+        assert counts[_PENDING] == number, "a job of equal tasks is bound whole"
+        counts[_PENDING] = 0
+        counts[_BINDING] += number
+        spread[_PENDING] -= number
+        spread[_BINDING] += number
+        job.ready_count += number
+        lines, uid, spec = job.lines, job.uid, job.spec
+        del lines.for_nodes[uid]
+        if job.ticket:
+            job.ticket = 0
+        else:
+            lines.loose.pop(uid, None)
+        if spec.has_group:
+            if job.held or spec.min_resources or number > 1:
+                job.hold(tasks[0].shape.request, number)
+            else:
+                job.held = dict(tasks[0].shape.request)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hekla.placement.cluster import Cluster
 from hekla.placement.framework import Outlook, Reader
 from hekla.placement.placer import Placer
+from hekla.placement.standing import Standing
 
 if TYPE_CHECKING:
     from hekla.placement.session import Session
@@ -37,6 +38,9 @@ class Policy:
         self._asked: dict[type, list[Any]] = {}
         self._asked_by_tier: dict[type, list[list[Any]]] = {}
         self.placer = Placer(cluster, self.plugins)
+        self.standing = Standing(self.asked)
+        """The lines in which lone jobs wait."""
+
         self._outlook: tuple[Hashable, ...] = ()
         cluster.keep_arrivals(max((getattr(plugin, "arrivals_s", 0.0) for plugin in self.plugins), default=0.0))
         cluster.let_read(tuple(plugin.read for plugin in self.asked(Reader)))

@@ -122,7 +122,7 @@ class Rehearsal:
         twin = self._copies.of_job(job)
         cluster, lines = self.cluster, self.cluster.lines
         cluster.jobs[job.uid] = twin
-        for line in (lines.for_nodes, lines.promised, *lines.by_phase.values()):
+        for line in (lines.for_nodes, lines.loose, lines.promised, *lines.by_phase.values()):
             if job.uid in line:
                 line[job.uid] = twin
         for task in twin.tasks.values():

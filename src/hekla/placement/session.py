@@ -80,7 +80,9 @@ class Session:
         """When, by `wall_s`, a decision will change though nothing happens; None if none will."""
 
         self.has_time = has_time
-        """Asked before every turn; when it says no, the cycle ends early and the rest goes to the next one."""
+        """Asked before every turn, or once before turns that are decided together; when it says no, the cycle ends early
+        and the rest goes to the next one.
+        """
 
         self.is_cut_short = False
         self.refusals: dict[str, Refusal] = {}
@@ -326,6 +328,7 @@ class Session:
         """Note that jobs are not tried because their queue has had its share; they are asked again when that may change."""
         refusal = Refusal("overShare", f'queue "{queue.name}" holds all that it deserves at present')
         for job in jobs:
+            job.step_out()
             self.refusals[job.uid] = refusal
             job.minds_queue = True
             job.failed_at = self._news_for(job)

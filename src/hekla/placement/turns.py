@@ -4,51 +4,15 @@ Keys are computed when a queue or a job joins the line, which is after each of i
 with every placement are heeded at once, and nothing is sorted anew.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
 
 from hekla.placement.framework import Key
+from hekla.placement.line import Line, Pair, Place
 from hekla.placement.model import Job
 from hekla.placement.session import Session
 
-
-class Turn(NamedTuple):
-    """A turn that was given out."""
-
-    queue_key: Key
-    queue: str
-    job_key: Key
-    job: Job
-
-
-class Line:
-    """The jobs of one queue in order: those that came at first sorted once, those that come back in a heap."""
-
-    __slots__ = ("_at", "_back", "_first")
-
-    def __init__(self, entries: list[tuple[Key, Job]]) -> None:
-        entries.sort()
-        self._first, self._at = entries, 0
-        self._back: list[tuple[Key, Job]] = []
-
-    def __len__(self) -> int:
-        return len(self._first) - self._at + len(self._back)
-
-    def __iter__(self) -> Iterator[Job]:
-        return (job for _, job in (*self._first[self._at :], *self._back))
-
-    def pop(self) -> tuple[Key, Job]:
-        """The next one, out of the line."""
-        at = self._at
-        if at < len(self._first) and not (self._back and self._back[0] < self._first[at]):
-            self._at = at + 1
-            return self._first[at]
-        return heappop(self._back)
-
-    def push(self, key: Key, job: Job) -> None:
-        """Let one join."""
-        heappush(self._back, (key, job))
+_NO_LINES: Mapping[str, Line] = {}
 
 
 class Turns:
@@ -58,21 +22,25 @@ class Turns:
     `give_back` takes the last ones back.
     """
 
-    def __init__(self, session: Session, jobs: Iterable[Job], *, heeds_shares: bool = False) -> None:
+    def __init__(
+        self, session: Session, jobs: Iterable[Job], *, heeds_shares: bool = False, kept: Mapping[str, Line] = _NO_LINES
+    ) -> None:
+        """`kept` are lines that stand already, by queue: who is popped there is pushed back, placed, or steps out."""
         self._session = session
         self._heeds_shares = heeds_shares
         """Whether a queue that has had its share gets no more turns."""
 
-        waiting: dict[str, list[tuple[Key, Job]]] = {}
-        key = session.job_key
+        waiting: dict[str, list[Place]] = {}
         for job in jobs:
-            waiting.setdefault(job.spec.queue, []).append((key(job), job))
-        self._lines = {name: Line(entries) for name, entries in waiting.items()}
+            waiting.setdefault(job.spec.queue, []).append(self._place(job))
+        self._lines: dict[str, Line | Pair] = {**kept}
+        for name, places in waiting.items():
+            self._lines[name] = Pair(kept[name], Line(places)) if name in kept else Line(places)
         self._queues: list[tuple[Key, str]] = []
         self._last: str | None = None
         """The queue that had the last turn; it lines up when the next one is asked for."""
 
-        self._ahead: list[tuple[Key, str, tuple[Key, Job]]] = []
+        self._ahead: list[tuple[Key, str, Place]] = []
         """The turns that were given out: queue and job, with the keys by which they had been in line."""
 
         for name in self._lines:
@@ -96,26 +64,27 @@ class Turns:
         """The job that would be next if the turns given out were used as expected; None if that is not to be told."""
         return self._next(is_ahead=True)
 
-    def rest_of_queue(self) -> Iterator[Job]:
-        """The same where there is one queue, if it does not get its share by what is placed."""
-        session, given, name = self._session, self._ahead.append, self._last
+    def run_ahead(self, most: int) -> list[Job]:
+        """The next ones of the queue that had the last turn, at most so many, perhaps fewer; none if there are none.
+
+        As `next_ahead` where there is one queue that does not get its share by what is placed; time is asked for once.
+        """
+        session, name = self._session, self._last
         assert name is not None, "a turn comes before those that follow it"
-        line = self._lines[name]
-        while line:
-            if not session.has_time():
-                session.is_cut_short = True
-                return
-            entry = line.pop()
-            given(((), name, entry))
-            yield entry[1]
+        if most <= 0 or not session.has_time():
+            session.is_cut_short = session.is_cut_short or most > 0
+            return []
+        run = self._lines[name].pop_run(most)
+        self._ahead += [((), name, place) for place in run]
+        return [place[4] for place in run]
 
     def give_back(self, count: int) -> None:
         """Take back the last turns that were given out; the queue of the one before lines up anew, by what is held then."""
         for _ in range(count):
-            key, name, (job_key, job) = self._ahead.pop()
+            key, name, place = self._ahead.pop()
+            self._lines[name].push(place)
             self._leave(name)
             self._queues.append((key, name))
-            self._lines[name].push(job_key, job)
         if self._ahead:
             self._last = self._ahead[-1][1]
             self._leave(self._last)
@@ -124,7 +93,7 @@ class Turns:
     def again(self, job: Job) -> None:
         """Let a job that has tasks left join its line again."""
         if job.wants_more:
-            self._lines[job.spec.queue].push(self._session.job_key(job), job)
+            self._lines[job.spec.queue].push(self._place(job))
 
     def _next(self, *, is_ahead: bool) -> Job | None:
         session, queues = self._session, self._queues
@@ -137,20 +106,25 @@ class Turns:
                 return None
             queue_key, name = queues[0]
             line = self._lines[name]
-            if line and self._heeds_shares and session.is_overused(queue := session.cluster.queues[name]):
+            if line.head() is None:
+                heappop(queues)
+            elif self._heeds_shares and session.is_overused(queue := session.cluster.queues[name]):
                 if is_ahead:
                     return None
                 session.turn_away(queue, line)
                 heappop(queues)
-            elif line:
-                heappop(queues)
-                entry = line.pop()
-                self._ahead.append((queue_key, name, entry))
-                self._last = name
-                return entry[1]
             else:
                 heappop(queues)
+                place = line.pop()
+                self._ahead.append((queue_key, name, place))
+                self._last = name
+                return place[4]
         return None
+
+    def _place(self, job: Job) -> Place:
+        """Where a job stands that is here for this cycle."""
+        *order, age, tie = self._session.job_key(job)
+        return tuple(order), age, tie, 0, job
 
     def _leave(self, name: str) -> None:
         self._queues = [entry for entry in self._queues if entry[1] != name]

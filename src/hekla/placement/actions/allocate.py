@@ -22,15 +22,19 @@ def allocate(session: Session) -> Iterator[Decision]:
     """Place jobs in turn and yield the binds of those that became ready; promised room is given out before."""
     yield from keep_promises(session)
     order = StrictOrder(session)
-    worth_it = order.admitted(job for job in session.jobs_waiting() if session.is_worth_a_try(job))
-    turns = Turns(session, worth_it, heeds_shares=True)
+    standing = session.policy.standing
+    loose, kept = standing.open(session)
+    worth_it = order.admitted(job for job in loose if session.is_worth_a_try(job))
+    turns = Turns(session, worth_it, heeds_shares=True, kept=kept)
     ahead, book = Lookahead(session, turns), book_of(session)
     for job in turns:
         if order.holds_back(job):
+            job.step_out()
             continue
         if book is None and (binds := ahead.place(job)):
             yield from binds
             continue
+        job.step_out()
         with session.statement() as statement:
             place_tasks(statement, session, job)
             if statement and session.is_ready(job):
@@ -47,6 +51,7 @@ def allocate(session: Session) -> Iterator[Decision]:
                 order.block(job)
                 if book is not None:
                     book.wish(job)
+    standing.close()
 
 
 def place_tasks(statement: Statement, session: Session, job: Job) -> None:

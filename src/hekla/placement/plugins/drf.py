@@ -52,6 +52,9 @@ class Drf:
         """The path's shares from the top down."""
         return (session.opened(self).key(queue),) if self.hierarchy else ()
 
+    orders_waiting_by = ()
+    """Asked by `standing.py`: no field decides the key of a lone job that waits, which holds nothing."""
+
     def job_key(self, session: Session, job: Job) -> Key:
         """The smaller share first."""
         held = job.holding

@@ -26,6 +26,9 @@ class Sla:
     waiting_s: float = inf
     """How long a job without a waiting time of its own waits at most."""
 
+    orders_waiting_by = ("created", "patience_s")
+    """Asked by `standing.py`: these fields decide the key of a lone job that waits."""
+
     def job_key(self, session: Session, job: Job) -> Key:
         """When the job should be in."""
         return (self._due(job),)
