@@ -109,7 +109,7 @@ class Lookahead:
 
     def _joined(self, line: "_Gathered", run: Sequence[Job]) -> int:
         """How many of the jobs whose turns come next can be placed with those before."""
-        is_plain, is_free = self._plain.get, self._is_free
+        is_plain, is_free, items = self._plain.get, self._is_free, line.items
         for used, job in enumerate(run):
             tasks: Sequence[Task] | None = None
             if job.ticket:  # a lone job: of what `_whole` asks, only this is left
@@ -120,7 +120,10 @@ class Lookahead:
                 tasks = self._whole(job)
             if tasks is None or not (is_free or self._posted((job, tasks))):
                 return used
-            if line.join(job, tasks):
+            items.append((job, tasks))
+            if len(tasks) == 1 and tasks[0].shape.uses:  # no bound but that of jobs, which `lacking` heeds
+                continue
+            if line.is_filled_by(tasks):
                 return used + 1
         return len(run)
 
@@ -211,28 +214,31 @@ class Lookahead:
 class _Gathered:
     """Jobs that are to be placed together, up to the bounds."""
 
-    __slots__ = ("_most", "_most_unseen", "_pods", "_unseen", "is_full", "items")
+    __slots__ = ("_is_filled", "_most", "_most_unseen", "_pods", "_unseen", "items")
 
     def __init__(self, first: Item, most_unseen: int, most: int) -> None:
         self.items = [first]
-        self.is_full = most <= 1
         self._most, self._most_unseen = most, most_unseen
-        self._pods, self._unseen = len(first[1]), set[Shape]()
+        self._pods, self._unseen, self._is_filled = len(first[1]), set[Shape](), False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more may join."""
+        return self._is_filled or len(self.items) >= self._most
 
     @property
     def lacking(self) -> int:
         """How many more may join."""
         return self._most - len(self.items)
 
-    def join(self, job: Job, tasks: Sequence[Task]) -> bool:
-        """Take one more; whether that was the last."""
-        items, shape = self.items, tasks[0].shape
-        items.append((job, tasks))
+    def is_filled_by(self, tasks: Sequence[Task]) -> bool:
+        """Count the last that joined; whether there are now as many pods, or shapes not seen before, as may be."""
+        shape = tasks[0].shape
         self._pods += len(tasks)
         if not shape.uses:
             self._unseen.add(shape)
-        self.is_full = len(items) >= self._most or self._pods >= MOST_PODS or len(self._unseen) >= self._most_unseen
-        return self.is_full
+        self._is_filled = self._pods + self.lacking > MOST_PODS or len(self._unseen) >= self._most_unseen
+        return self._is_filled
 
 
 def _sum(items: Sequence[Item]) -> dict[str, int]:

@@ -75,18 +75,25 @@ class Standing:
         cluster, rest, fresh = session.cluster, list[Job](), dict[str, list[Place]]()
         nodes, tickets, outside, strict = cluster.nodes, self._tickets, JobPhase.PENDING, session.strict_queues
         queues = {name for name, queue in cluster.queues.items() if queue.is_open}
-        for uid, job in list(cluster.lines.loose.items()):
+        orders, fields_of, loose = self._orders, self._fields, cluster.lines.loose
+        for uid, job in list(loose.items()):
             spec = job.spec
             queue = spec.queue
             if queue not in queues or job.phase is outside or job.is_held:
                 continue
-            if not _is_lone(job) or queue in strict:
+            if not _is_lone(job, spec) or queue in strict:
                 rest.append(job)
             elif job.failed_at < 0 or session.is_worth_a_try(job):
-                job.ticket = next(tickets)
-                place = (self._order(session, job), spec.created, nodes.tie(uid), job.ticket, job)
-                fresh.setdefault(queue, []).append(place)
-                del cluster.lines.loose[uid]
+                order = orders.get(fields_of(spec))
+                if order is None:
+                    order = self._order(session, job)
+                job.ticket = ticket = next(tickets)
+                place = (order, spec.created, nodes.tie(uid), ticket, job)
+                if queue in fresh:
+                    fresh[queue].append(place)
+                else:
+                    fresh[queue] = [place]
+                del loose[uid]
         for queue, places in fresh.items():
             self.taken_in += len(places)
             self._lines.setdefault(queue, Line([], is_kept=True)).feed(places)
@@ -94,22 +101,14 @@ class Standing:
 
     def _order(self, session: "Session", job: Job) -> Key:
         """What plug-ins say, which is the same for all lone jobs whose specs have these fields in common."""
-        fields = self._fields(job.spec)
-        order = self._orders.get(fields)
-        if order is None:
-            if len(self._orders) >= MOST_ORDERS:
-                self._orders.clear()
-            order = self._orders[fields] = session.job_key(job)[:-2]
+        if len(self._orders) >= MOST_ORDERS:
+            self._orders.clear()
+        order = self._orders[self._fields(job.spec)] = session.job_key(job)[:-2]
         return order
 
 
-def _is_lone(job: Job) -> bool:
+def _is_lone(job: Job, spec: JobSpec) -> bool:
     """Whether it is one pod that waits, and may start with it."""
-    spec = job.spec
-    return (
-        len(job.tasks) == 1
-        and job.statuses[0] == 1
-        and (spec.min_available or 1) == 1
-        and not (spec.role_minimums or spec.subgroups or job.pending_best_effort)
-        and spec.closeness is None
-    )
+    if len(job.tasks) != 1 or job.statuses[0] != 1 or spec.min_available > 1 or job.pending_best_effort:
+        return False
+    return spec.closeness is None and not spec.role_minimums and not spec.subgroups
