@@ -7,15 +7,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec, TaskStatus
+from hekla.placement.model import Job, JobSpec, Queue, SubGroupPolicy, Task, TaskSpec, TaskStatus
 from hekla.placement.plugins.capacity import Capacity
 from hekla.placement.plugins.proportion import Proportion
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind, Evict
+from hekla.placement.topology.topology import DomainSpec, Members
+from hekla.placement.topology.wish import Closeness
 from hekla.testing.cluster import World, amounts, check
 
-ACTIONS = ("enqueue", "allocate", "preempt", "reclaim")
+ACTIONS = {
+    "one by one": ("enqueue", "allocate", "preempt", "reclaim"),
+    "whole gangs": ("enqueue", "allocate", "gangpreempt", "gangreclaim"),
+    "both": ("enqueue", "allocate", "gangpreempt", "preempt", "reclaim", "gangreclaim"),
+}
+WISHES = {
+    "none": None,
+    "rack": Closeness(highest_tier=1),
+    "row": Closeness(highest_tier=2),
+    "soft": Closeness(is_hard=False),
+}
+PAIRS = SubGroupPolicy(name="pair", match_label_keys=("pair",), size=2, closeness=Closeness(highest_tier=1))
 MOST_CYCLES = 120
 PLUGINS = {
     "proportion": (("priority", "gang", "conformance"), ("drf", "predicates", "proportion", "nodeorder")),
@@ -34,6 +47,9 @@ class Drawn:
     pods: tuple[tuple[int, int, int], ...]
     least: int
     at_first: bool
+    wish: str = "none"
+    pairs: bool = False
+    """Whether its pods form sub-gangs of two, each of which wants a rack."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +61,13 @@ class Plan:
     deserved: tuple[tuple[int, int], ...]
     guaranteed: tuple[int, ...]
     jobs: tuple[Drawn, ...]
+    actions: str = "one by one"
+    racks: tuple[int, ...] = ()
+    """The rack of each node, if they stand in any; all racks are in one row."""
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
+def plans(draw: st.DrawFn, *, gangs: bool = False) -> Plan:
     small = st.integers(0, 6)
     queues = draw(st.integers(1, 3))
     jobs = []
@@ -62,14 +81,21 @@ def plans(draw: st.DrawFn) -> Plan:
                 pods,
                 draw(st.integers(0, len(pods))),
                 draw(st.booleans()),
+                draw(st.sampled_from(sorted(WISHES))) if gangs else "none",
+                draw(st.integers(0, 3)) == 0 if gangs else False,
             )
         )
+    nodes = tuple(
+        draw(st.lists(st.tuples(st.integers(2, 6), st.integers(2, 6)), min_size=1, max_size=4 if gangs else 3))
+    )
     return Plan(
         draw(st.sampled_from(sorted(PLUGINS))),
-        tuple(draw(st.lists(st.tuples(st.integers(2, 6), st.integers(2, 6)), min_size=1, max_size=3))),
+        nodes,
         tuple((draw(small), draw(small)) for _ in range(queues)),
         tuple(draw(st.integers(0, 1)) for _ in range(queues)),
         tuple(jobs),
+        draw(st.sampled_from(["whole gangs", "both"])) if gangs else "one by one",
+        tuple(draw(st.integers(0, 1)) for _ in nodes) if gangs else (),
     )
 
 
@@ -84,6 +110,12 @@ class Life:
         self.log: list[tuple[str, ...]] = []
         for number, (cpu, memory) in enumerate(plan.nodes):
             self.world.node(f"n{number}", cpu=cpu, memory=memory)
+        for rack in sorted(set(plan.racks)):
+            there = tuple(Members(name=f"n{number}") for number, one in enumerate(plan.racks) if one == rack)
+            self.cluster.put_domain(DomainSpec(name=f"rack{rack}", tier=1, members=there))
+        if plan.racks:
+            racks = tuple(Members(name=f"rack{rack}", are_domains=True) for rack in sorted(set(plan.racks)))
+            self.cluster.put_domain(DomainSpec(name="row", tier=2, members=racks))
         for number, (cpu, memory) in enumerate(plan.deserved):
             guarantee = amounts(cpu=plan.guaranteed[number]) if plan.guaranteed[number] else {}
             self.cluster.put_queue(
@@ -106,15 +138,19 @@ class Life:
                 priority=drawn.priority,
                 created=float(number),
                 min_available=drawn.least,
+                closeness=WISHES[drawn.wish],
+                subgroups=(PAIRS,) if drawn.pairs else (),
             )
         )
         for index, (cpu, memory, priority) in enumerate(drawn.pods):
             name = f"j{number}-{index}"
             request = amounts(cpu=cpu, memory=memory)
-            self.cluster.put_task(TaskSpec(uid=name, name=name, request=request, priority=priority), job)
+            labels = {"pair": str(index // 2)}
+            self.cluster.put_task(TaskSpec(uid=name, name=name, request=request, priority=priority, labels=labels), job)
 
-    def cycle(self, actions: tuple[str, ...] = ACTIONS) -> int:
+    def cycle(self, actions: tuple[str, ...] = ()) -> int:
         """One cycle and what follows from it; how much was decided."""
+        actions = actions or ACTIONS[self.plan.actions]
         world, begun = self.world, len(self.log)
         world.policy.actions = actions
         self.session = Session(world.policy, now=float(self.generation))
@@ -156,7 +192,10 @@ class Life:
             assert job is not None
             assert preemptor is not None
             assert any(task.is_claim for task in preemptor.tasks.values()), "somebody gets the room"
-            if eviction.action == "preempt":
+            if eviction.action == "gangpreempt":
+                assert job.spec.queue == preemptor.spec.queue
+                assert job.spec.priority < preemptor.spec.priority, "only a lower priority makes way for a gang"
+            elif eviction.action == "preempt":
                 assert job.spec.queue == preemptor.spec.queue
                 assert job.spec.priority <= preemptor.spec.priority, "no victim of a higher priority"
                 if job is preemptor:
@@ -208,6 +247,16 @@ class Life:
         if "gang" in str(PLUGINS[self.plan.plugins]):
             assert not job.ready_count or job.ready_count >= least, f"{job} is a part of a gang"
             assert not claims or job.ready_count + claims >= least, f"{job} is promised a part of what it needs"
+        if job.spec.closeness == WISHES["rack"]:
+            self._check_close(job, list(job.tasks.values()))
+        for pair in {task.spec.labels["pair"] for task in job.tasks.values()} if job.spec.subgroups else ():
+            self._check_close(job, [task for task in job.tasks.values() if task.spec.labels["pair"] == pair])
+
+    def _check_close(self, job: Job, tasks: list[Task]) -> None:
+        """Who wants one rack has it, or is promised it."""
+        there = [task for task in tasks if task.row >= 0 and not task.is_leaving]
+        racks = {self.plan.racks[int(self.cluster.nodes.name(task.row)[1:])] for task in there}
+        assert len(racks) <= 1, f"{job} is scattered over racks"
 
 
 @given(plans())
@@ -216,8 +265,14 @@ def test_evictions_end_and_nothing_flaps(plan: Plan) -> None:
     Life(plan).run()
 
 
-@given(plans())
-@settings(max_examples=50, deadline=None)
+@given(plans(gangs=True))
+@settings(max_examples=150, deadline=None)
+def test_evictions_for_gangs_end_and_leave_all_gangs_whole_and_together(plan: Plan) -> None:
+    Life(plan).run()
+
+
+@given(plans() | plans(gangs=True))
+@settings(max_examples=80, deadline=None)
 def test_the_same_world_decides_the_same_twice(plan: Plan) -> None:
     one, other = Life(plan), Life(plan)
     for _ in range(8):
@@ -226,8 +281,8 @@ def test_the_same_world_decides_the_same_twice(plan: Plan) -> None:
     assert one.log == other.log
 
 
-@given(plans(), st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
+@given(plans() | plans(gangs=True), st.randoms(use_true_random=False))
+@settings(max_examples=80, deadline=None)
 def test_the_order_in_which_objects_came_is_irrelevant(plan: Plan, random) -> None:
     order = list(range(len(plan.jobs)))
     random.shuffle(order)

@@ -161,6 +161,8 @@ class Rights:
         if len(self._unshielded(right, task, victims)) < len(victims):
             return False
         if right is Reclaimable:
+            if not any(_knows_shares(plugin) for plugin in self._policy.asked(Reclaimable)):
+                return False  # nobody knows what queues deserve; in Volcano priority would then permit all
             owed = len(self._owed(right, task, victims))
             if owed < len(victims) and not (is_whole and owed and self._keeps_guarantees(victims)):
                 return False
