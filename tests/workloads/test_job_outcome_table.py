@@ -187,7 +187,7 @@ def test_only_what_has_finished_is_deleted_and_only_when_its_time_is_over(phase:
         if world.phase == "Running":
             ENDS[phase](world)
         world.step()
-        world._let_go()
+        world.let_go()
     assert world.phase == phase
 
     def deletions() -> list[Delete]:

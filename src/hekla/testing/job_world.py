@@ -130,7 +130,7 @@ class JobWorld:
     def settle(self, rounds: int = 16) -> "JobWorld":
         """Rounds, with nodes letting go of pods that are deleted and the scheduler admitting gangs, until all is quiet."""
         for _ in range(rounds):
-            if not writes(self.step()) and not self._let_go():
+            if not writes(self.step()) and not self.let_go():
                 return self
         raise AssertionError(f"job {self.name} is not at rest after {rounds} rounds; it still wants {self.decide()}")
 
@@ -195,7 +195,8 @@ class JobWorld:
         self.now += timedelta(seconds=seconds)
         return self
 
-    def _let_go(self) -> bool:
+    def let_go(self) -> bool:
+        """Nodes let go of the pods that are deleted; whether there were any."""
         gone = [name for name, pod in self.pods.items() if pod.metadata.deletion_timestamp]
         for name in gone:
             self.world.remove(Pod, NAMESPACE, name)
