@@ -1,8 +1,12 @@
 """`hekla job`, `hekla queue`, `hekla jobflow` and Volcano's own programs against a server: what they ask for and print."""
 
+import contextlib
 import json
+import os
+import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -511,6 +515,35 @@ def test_top_shows_who_holds_what_the_largest_first(volcano: Volcano) -> None:
     assert len(rows) == 2
     assert "over" in volcano.out("job", "top", "--ended")
     assert volcano.out("job", "top", "-n", "kube-public").startswith("0 jobs; pods: none")
+
+
+def test_top_is_live_in_a_terminal_until_the_user_has_seen_enough(volcano: Volcano) -> None:
+    volcano.out("job", "run", "train")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "hekla.cli.main", "job", "top", "--interval", "0.1"]
+    with subprocess.Popen(
+        [*command, "--kubeconfig", str(volcano.kubeconfig)], stdout=theirs, stderr=subprocess.PIPE,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
+    ) as watching:  # fmt: skip
+        os.close(theirs)
+        seen, is_told = b"", False
+        while b"Completed" not in seen:
+            assert select.select([ours], [], [], 30)[0], seen
+            assert len(seen) < 2_000_000, seen[-4000:]
+            seen += os.read(ours, 65536)
+            if b"1 job; pods: none" in seen and not is_told:
+                pod(volcano, "train-0", "train", node="n", phase="Running")
+                phase(volcano, "train", "Completed")
+                is_told = True
+        watching.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # a terminal whose last program has gone cannot be read
+            while select.select([ours], [], [], 30)[0]:
+                os.read(ours, 65536)
+        os.close(ours)
+        assert watching.wait(30) == 0
+        assert watching.stderr is not None
+        assert watching.stderr.read() == b""
+    assert b"1 running" in seen
 
 
 # ---- the programs

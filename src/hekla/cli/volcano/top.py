@@ -177,6 +177,7 @@ async def live(connection: "Connection", namespace: str, *, with_ended: bool, in
     from rich.console import Group
     from rich.live import Live
     from rich.table import Table
+    from rich.text import Text
 
     with Live(screen=True, auto_refresh=False) as screen:
         while True:
@@ -184,5 +185,5 @@ async def live(connection: "Connection", namespace: str, *, with_ended: bool, in
             table = Table(*TITLES, box=None, header_style="bold", pad_edge=False)
             for row in _rows(picture):
                 table.add_row(*row)
-            screen.update(Group(summary(picture), "", table), refresh=True)
+            screen.update(Group(Text(summary(picture)), "", table), refresh=True)
             await asyncio.sleep(interval_s)
