@@ -7,8 +7,9 @@ typed calls there are `*document_of` calls for code that works with any kind (ap
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
@@ -31,7 +32,7 @@ from hekla.kube.decoding import (
     decoder,
     document_of,
     frame_of,
-    list_meta,
+    page_of_documents,
     typed_event,
 )
 from hekla.kube.errors import ApiError, error_from_status
@@ -39,6 +40,7 @@ from hekla.kube.rate_limit import TokenBucket
 from hekla.wire.messages import Request, Response
 
 T = TypeVar("T", bound=Resource)
+Item = TypeVar("Item")
 log = structlog.get_logger()
 
 USER_AGENT = f"hekla/{__version__}"
@@ -83,8 +85,7 @@ class ApiClient:
         query = _selectors(label_selector, field_selector)
         items: list[T] = []
         revision = ""
-        async for body in self._pages(kind.kind_info, namespace, query):
-            page = decode_page(kind, body)
+        async for page in self._pages(kind.kind_info, namespace, query, partial(decode_page, kind)):
             items += page.items
             revision = revision or page.resource_version
             await asyncio.sleep(0)  # a server in this process answers at once, page after page
@@ -217,10 +218,10 @@ class ApiClient:
         """All objects as they are on the wire, each with its apiVersion and kind."""
         items: list[Document] = []
         revision = ""
-        async for body in self._pages(kind, namespace, _selectors(label_selector, field_selector)):
-            page = document_of(body)
-            revision = revision or page["metadata"].get("resourceVersion", "")
-            items += ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"] or ())
+        query = _selectors(label_selector, field_selector)
+        async for page in self._pages(kind, namespace, query, partial(page_of_documents, kind)):
+            items += page.items
+            revision = revision or page.resource_version
         return Page(items, revision)
 
     async def watch_documents(
@@ -318,13 +319,15 @@ class ApiClient:
         path = f"{_path(kind, namespace, name, subresource)}?{urlencode(query)}"
         return await self._send("PATCH", path, _encode(patch), content_type=patch_type)
 
-    async def _pages(self, kind: Kind, namespace: str, query: dict[str, str]) -> AsyncIterator[bytes]:
+    async def _pages(
+        self, kind: Kind, namespace: str, query: dict[str, str], read: Callable[[bytes], Page[Item]]
+    ) -> AsyncIterator[Page[Item]]:
         token = ""
         while True:
             paging = {"limit": str(self._page_limit)} | ({"continue": token} if token else {})
-            body = await self._send("GET", f"{_path(kind, namespace)}?{urlencode(query | paging)}")
-            yield body
-            token = list_meta(body).continue_token
+            page = read(await self._send("GET", f"{_path(kind, namespace)}?{urlencode(query | paging)}"))
+            yield page
+            token = page.continue_token
             if not token:
                 return
 

@@ -64,7 +64,7 @@ def decode_page(kind: type[T], body: bytes) -> Page[T]:
         return _one_by_one(kind, body)
     try:
         page = _page_decoder(kind)(body)
-        return Page(page.items or [], page.metadata.resource_version)
+        return Page(page.items or [], page.metadata.resource_version, page.metadata.continue_token)
     except msgspec.ValidationError:
         return _one_by_one(kind, body)
 
@@ -72,7 +72,8 @@ def decode_page(kind: type[T], body: bytes) -> Page[T]:
 def _one_by_one(kind: type[T], body: bytes) -> Page[T]:
     raw = decode_raw_list(body)
     decoded = (_decode_or_log(kind, item) for item in raw.items or ())
-    return Page([item for item in decoded if item is not None], raw.metadata.resource_version)
+    items = [item for item in decoded if item is not None]
+    return Page(items, raw.metadata.resource_version, raw.metadata.continue_token)
 
 
 def _decode_or_log(kind: type[T], raw: msgspec.Raw) -> T | None:
@@ -108,16 +109,12 @@ def frame_of(line: bytes) -> Frame:
         raise TransportError(f"a watch sent a line that is no event: {error}") from error
 
 
-def list_meta(body: bytes) -> ListMeta:
-    """What a list says about itself."""
-    return _LIST_META(body).metadata
-
-
-class _MetaOnly(msgspec.Struct):
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-
-
-_LIST_META = msgspec.json.Decoder(_MetaOnly).decode
+def page_of_documents(kind: Kind, body: bytes) -> Page[Document]:
+    """A page of documents, each with its apiVersion and kind."""
+    page = document_of(body)
+    said = page.get("metadata") or {}
+    items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"] or ()]
+    return Page(items, said.get("resourceVersion", ""), said.get("continue", ""))
 
 
 def document_of(body: bytes) -> Document:
