@@ -176,6 +176,14 @@ class Reclaimable(Protocol):
 
 
 @runtime_checkable
+class TellsApart(Protocol):
+    """Does a plug-in say of a victim what it does not say of an equal task of the same job?"""
+
+    def apart(self, session: "Session", victim: Task) -> Hashable:
+        """What makes the difference: equal tasks with equal answers may go, or may not, alike."""
+
+
+@runtime_checkable
 class Preemptable(Protocol):
     """Which tasks of the same queue may be evicted for a task? Asked by preempt."""
 

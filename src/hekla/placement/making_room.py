@@ -12,7 +12,7 @@ import numpy as np
 
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import BoolArray
-from hekla.placement.framework import Preemptable
+from hekla.placement.framework import Preemptable, TellsApart
 from hekla.placement.model import Job, Queue, Task
 from hekla.placement.rights import Right
 from hekla.placement.session import Session
@@ -259,7 +259,12 @@ class RoomMaker:
                 if one.spec.queue != self._queue.name and (q := queues.get(one.spec.queue)) is not None and q.is_reclaimable
             ]  # fmt: skip
         tasks = (task for one in jobs if one.may_lose for task in one.tasks.values() if is_candidate(task))
-        return VictimPool(self._cluster.nodes, in_order_of_eviction(self._session, job, tasks))
+        told = self._session.policy.asked(TellsApart)  # type: ignore[type-abstract]  # a Protocol is what is asked for
+        return VictimPool(
+            self._cluster.nodes,
+            in_order_of_eviction(self._session, job, tasks),
+            lambda victim: tuple(plugin.apart(self._session, victim) for plugin in told),
+        )
 
     def _reason(self, task: Task, victim: Task) -> str:
         """In the words of the event that the victim's owner reads."""

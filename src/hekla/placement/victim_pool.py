@@ -4,7 +4,7 @@ Candidates lie row by row in the order in which they would go, so that one runni
 after how many there is room. Asking plug-ins is left to those who then look at one node (`making_room.py`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,13 @@ Group = tuple[Job, Task]
 class VictimPool:
     """The candidates of one kind of eviction for one queue, in one cycle."""
 
-    def __init__(self, nodes: Nodes, candidates: Sequence[tuple[Task, int, int]]) -> None:
-        """Candidates with the class of their order (equal ones cost alike) and the minutes of work lost, in order."""
+    def __init__(
+        self, nodes: Nodes, candidates: Sequence[tuple[Task, int, int]], apart: Callable[[Task], Hashable] = lambda _: None
+    ) -> None:  # fmt: skip
+        """Candidates with the class of their order (equal ones cost alike) and the minutes of work lost, in order.
+
+        `apart` says what parts equal tasks of a job into groups.
+        """
         self._nodes = nodes
         by_row = sorted(range(len(candidates)), key=lambda i: candidates[i][0].row)
         self.tasks = [candidates[i][0] for i in by_row]
@@ -30,11 +35,11 @@ class VictimPool:
 
         self._at = {task.uid: position for position, task in enumerate(self.tasks)}
         self.groups: list[Group] = []
-        numbers: dict[tuple[str, int, int], int] = {}
+        numbers: dict[tuple[str, int, int, Hashable], int] = {}
         group = np.zeros(len(by_row), np.int64)
         for position, task in enumerate(self.tasks):
             assert task.job is not None
-            key = (task.job.uid, id(task.shape), task.spec.priority)
+            key = (task.job.uid, id(task.shape), task.spec.priority, apart(task))
             if key not in numbers:
                 numbers[key] = len(self.groups)
                 self.groups.append((task.job, task))

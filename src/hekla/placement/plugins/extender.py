@@ -164,6 +164,10 @@ class Extender:
             scores[row] = value / 100 if isinstance(value, int | float) else 0
         return scores - min(float(scores.min(initial=0)), 0.0)
 
+    def apart(self, session: Session, victim: Task) -> Hashable:
+        """Victims are named one by one."""
+        return victim.uid if self.verbs.preemptable or self.verbs.reclaimable else None
+
     def preemptable(self, session: Session, task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
         """Those the service lets go."""
         return self._victims(session, self.verbs.preemptable, task, victims)

@@ -117,6 +117,10 @@ class Tdm:
         """A job that may not be evicted may always have others evicted for what it still waits for."""
         return not is_evictable(job) and job.statuses[TaskStatus.PENDING] > 0
 
+    def apart(self, session: Session, victim: Task) -> Hashable:
+        """Where a victim runs makes the difference, and whether it does."""
+        return bool(zone_of(session.cluster.nodes, victim.row)), victim.status is TaskStatus.RUNNING
+
     def preemptable(self, session: Session, task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
         """Running pods on nodes that are always ours, as many of each job as its budget allows."""
         if task.spec.is_preemptable or task.shape.constraints.trait(LABEL) is not None:
