@@ -42,6 +42,8 @@ class Manner(NamedTuple):
     right: Right
     most_domains: int
     allows_whole: bool
+    promises_only: bool = False
+    """Whether nobody is evicted: promises of lower priorities are taken over, that is all."""
 
 
 class Plan(NamedTuple):
@@ -348,10 +350,11 @@ class GangRoom:
         need: Counter[str] = Counter()
         for task in section.waiting[: section.count]:
             need.update(task.shape.request)
-        return units_in_order(
+        units = units_in_order(
             self._session, self._manner.right, self._job, self._victims, mask & self._useful, +need,
             allows_whole=self._manner.allows_whole,
         )  # fmt: skip
+        return [unit for unit in units if unit.kind is Kind.PROMISE] if self._manner.promises_only else units
 
     def _let_go(self, trial: _Trial, section: _Section, unit: Unit) -> bool:
         """Send a bundle away if it may go for one of those who wait; whether it went."""

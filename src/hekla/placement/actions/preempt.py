@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from hekla.placement.action import action
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Preemptable
+from hekla.placement.gang_room import GangRoom
+from hekla.placement.gang_room import Manner as GangManner
 from hekla.placement.making_room import Manner, RoomMaker, manner_of
 from hekla.placement.model import Job, JobPhase, Queue, Task
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
 from hekla.placement.turns import Turns
+
 
 
 @action
@@ -52,6 +55,12 @@ def _maker(session: Session, makers: dict[str, RoomMaker], job: Job, manner: Man
 
 
 def _between_jobs(session: Session, maker: RoomMaker, job: Job) -> Iterator[Decision]:
+    if _has_lesser_promises(session, job):
+        with session.statement() as statement:
+            room = GangRoom(session, job, GangManner("preempt", Preemptable, 1, allows_whole=False, promises_only=True))
+            if room.make(statement):
+                yield from conclude(session, statement, job, "preempt")
+                return
     maker.begin(job)
     with session.statement() as statement:
         for task in _askers(session, job):
@@ -59,6 +68,14 @@ def _between_jobs(session: Session, maker: RoomMaker, job: Job) -> Iterator[Deci
                 break
             maker.make_room(statement, task)
         yield from conclude(session, statement, job, "preempt")
+
+
+def _has_lesser_promises(session: Session, job: Job) -> bool:
+    """Whether room was promised to a job of a lower priority in the same queue: to take that over harms no pod."""
+    return any(
+        other.spec.queue == job.spec.queue and other.spec.priority < job.spec.priority
+        for other in session.cluster.lines.promised.values()
+    )
 
 
 def conclude(session: Session, statement: Statement, job: Job, action: str) -> Iterator[Decision]:

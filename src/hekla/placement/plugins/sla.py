@@ -1,6 +1,7 @@
 """Nobody waits for ever: a job that has waited as long as it was promised to wait at most is let in.
 
     goes first       the smaller  created + waiting time;  jobs without one come last
+    may be promised  room that is being freed, once it has waited so long
     may enter        once it has waited so long, whatever plug-ins of later tiers say; until then sla has no opinion
 
 The waiting time is the job's own (annotation `sla-waiting-time`), else the plug-in's.
@@ -40,6 +41,10 @@ class Sla:
             return Opinion(Vote.PERMIT)
         session.look_again(due)
         return Opinion(Vote.ABSTAIN)
+
+    def is_pipelined(self, session: Session, job: Job) -> Opinion:
+        """Permits promises once the job has waited long enough, whatever plug-ins of later tiers say."""
+        return Opinion(Vote.PERMIT if session.wall_s >= self._due(job) else Vote.ABSTAIN)
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
