@@ -506,7 +506,8 @@ class Cluster:
 
     def _note_arrival(self, task: Task) -> None:
         nodes, spec = self.nodes, task.spec
-        at_s = nodes.wall_s if not spec.node else spec.started or spec.scheduled_at or nodes.wall_s
+        times = (spec.started, spec.scheduled_at) if spec.node else ()
+        at_s = next((at for at in times if at is not None), nodes.wall_s)  # not `or`: 0.0 is a time too
         if at_s + nodes.arrivals.window_s > nodes.wall_s:
             nodes.arrivals.came(task, task.row, at_s)
 
