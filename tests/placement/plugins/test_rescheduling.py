@@ -1,6 +1,5 @@
 """The plug-in rescheduling and the action shuffle: gangs stay whole, budgets are kept, bad arguments are told."""
 
-
 import pytest
 from msgspec.structs import replace
 
