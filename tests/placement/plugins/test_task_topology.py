@@ -1,6 +1,5 @@
 """The plug-in task-topology: annotations, buckets and scores."""
 
-
 import pytest
 from msgspec.structs import replace
 
