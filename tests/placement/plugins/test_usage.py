@@ -1,6 +1,5 @@
 """The plug-in usage: Volcano's arithmetic, in numbers."""
 
-
 import pytest
 from msgspec.structs import replace
 
