@@ -160,7 +160,9 @@ def test_a_gang_that_lost_pods_stays_within_its_tier(plan: Plan, data: st.DataOb
             lost = data.draw(st.sampled_from(running))
             spec = lost.spec
             world.cluster.remove_task(lost.uid)
-            world.cluster.put_task(structs.replace(spec, uid=f"{spec.uid}-new", node="", status=TaskStatus.PENDING), job)
+            world.cluster.put_task(
+                structs.replace(spec, uid=f"{spec.uid}-new", node="", status=TaskStatus.PENDING), job
+            )
     world.schedule()
     for number, (_, _, _, tier, hard) in enumerate(plan.gangs):
         tasks = world.cluster.jobs[f"g{number}"].tasks.values()
