@@ -1,6 +1,5 @@
 """`hekla why` about jobs that wait for their turn: behind the head of a strict queue, beside a reservation, or with one."""
 
-
 from msgspec.structs import replace
 
 from hekla.placement.model import TaskStatus
