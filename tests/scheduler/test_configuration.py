@@ -1,6 +1,10 @@
 import pytest
 
+from hekla.placement.actions.allocate import allocate
+from hekla.placement.cluster import Cluster
 from hekla.placement.framework import Filter, JobOrder, LiveFilter, Ready, Scorer
+from hekla.placement.policy import Policy
+from hekla.placement.session import Session
 from hekla.scheduler.configuration import (
     DEFAULT_TEXT,
     ConfigurationError,
@@ -53,6 +57,11 @@ tiers:
     ((binpack,),) = parse_configuration(text).tiers
     assert binpack.weight == 10.0
     assert binpack.weights == {"cpu": 2.0, "memory": 1.0, "nvidia.com/gpu": 1.0, "foo": 8.0}
+
+
+def test_a_cycle_runs_with_points_switched_off() -> None:
+    policy = Policy(Cluster(), parse_configuration(HELM_DEFAULT).tiers)
+    assert list(allocate(Session(policy))) == []
 
 
 def test_switched_off_points_do_not_answer() -> None:

@@ -29,7 +29,7 @@ class Standing:
 
     def __init__(self, asked: Callable[[type], Sequence[Any]]) -> None:
         orders = [getattr(plugin, "orders_waiting_by", None) for plugin in asked(JobOrder)]
-        judges = {*asked(Valid), *asked(Ready)}
+        judges = [*asked(Valid), *asked(Ready)]  # not a set: a plug-in need not be hashable
         self._is_on = None not in orders and all(getattr(plugin, "starts_whole_jobs", False) for plugin in judges)
         names = sorted({name for fields in orders for name in fields or ()} | {"queue"})
         self._fields: Callable[[JobSpec], Any] = attrgetter(*names)
