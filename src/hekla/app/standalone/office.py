@@ -25,13 +25,17 @@ from hekla.kube.clock import Clock, SystemClock
 from hekla.kube.errors import TransportError
 from hekla.kube.informer import Informers
 from hekla.kube.kubeconfig import Connection
-from hekla.kube.leases import LeaderElector
+from hekla.kube.leases import LeaderElector, LeaseTimes
 from hekla.wire.messages import Request, Response
 
 log = structlog.get_logger(__name__)
 
 STOP_GRACE_S = 12.0
 """How long a component may take to end its work when it is time to go; then it is cut off."""
+
+LEASE_TIMES = LeaseTimes(duration_s=12.0, renew_deadline_s=8.0, retry_s=2.0)
+"""client-go's 15, 10 and 2 s let 20 s pass until another replica binds: a candidate sees the last renewal up to 2.4 s late
+and its end as late again."""
 
 LOOK_S = 2.0
 """How often what is missing is looked at, to say it once."""

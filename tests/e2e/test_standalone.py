@@ -1,0 +1,264 @@
+"""Hekla's features as processes of their own, over HTTPS, against a server that has neither scheduler nor controllers of
+ours, and with exactly the rights that the manifests grant.
+"""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hekla.testing.kubectl import Kubectl, RunningCommand
+from hekla.testing.platform import PlatformProcess, running_platform
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).resolve().parents[2]
+REFUSED = re.compile(r"cannot (get|list|watch|create|patch|update|delete|deletecollection) resource[^\n]*")
+
+ENDPOINTS = """
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: hekla-webhooks-here, namespace: hekla-system, labels: {kubernetes.io/service-name: hekla-webhooks}}
+addressType: IPv4
+endpoints: [{addresses: [127.0.0.1], conditions: {ready: true}}]
+ports: [{name: webhooks, port: PORT, protocol: TCP}]
+"""
+
+GANG = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: NAME}
+spec:
+  minAvailable: 2
+  schedulerName: volcano
+  plugins: {svc: [], ssh: [], env: []}
+  tasks:
+  - name: w
+    replicas: 2
+    template:
+      spec:
+        restartPolicy: Never
+        terminationGracePeriodSeconds: 0
+        containers: [{name: c, image: any, command: [sh, -c, 'sleep SECONDS'], resources: {requests: {cpu: "CPU"}}}]
+"""
+
+
+def gang(name: str, *, cpu: str = "1", seconds: float = 0.2, **spec: object) -> str:
+    text = GANG.replace("NAME", name).replace("CPU", cpu).replace("SECONDS", str(seconds))
+    document = yaml.safe_load(text)
+    document["spec"].update(spec)
+    return json.dumps(document)
+
+
+class Component(RunningCommand):
+    """One `hekla run`, with the token of its service account."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        super().__init__(process)
+        self.process = process
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.end()
+
+    @property
+    def refusals(self) -> list[str]:
+        """Every right that it lacked."""
+        return sorted({found.group() for found in REFUSED.finditer(self.printed)})
+
+
+class Cluster:
+    """The server, with Hekla's manifests applied to it."""
+
+    def __init__(self, platform: PlatformProcess, home: Path) -> None:
+        self.platform, self.home = platform, home
+        self.kubectl = Kubectl(platform.kubeconfig, home=home)
+        self.ours = self.kubectl.within("hekla-system")
+
+    def install(self) -> None:
+        """Apply deploy/ as users do, without its deployments' pods: their image is not here."""
+        self.ours("apply", "-k", str(ROOT / "deploy"))
+        self.ours("scale", "deployment", "--all", "--replicas=0")
+
+    def kubeconfig_of(self, account: str) -> Path:
+        """A kubeconfig that knows nothing but a service account's token."""
+        token = self.ours("create", "token", account, "--duration=1h").out.strip()
+        document = yaml.safe_load(self.platform.kubeconfig.read_text())
+        document["users"][0]["user"] = {"token": token}
+        path = self.home / f"{account}.kubeconfig"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    @contextmanager
+    def running(self, component: str, *flags: str, account: str = "") -> Iterator[Component]:
+        """Run a component for the length of a block."""
+        kubeconfig = self.kubeconfig_of(account or f"hekla-{component}")
+        command = [sys.executable, "-m", "hekla.cli.main", "run", component, "--kubeconfig", str(kubeconfig)]
+        command += ["--metrics-address=127.0.0.1:0", "--webhook-address=127.0.0.1:0", "--log-level=debug", *flags]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        found = Component(process)
+        try:
+            found.wait_for("health and metrics at", timeout_s=60)
+            yield found
+        finally:
+            if process.poll() is None:
+                process.kill()
+            found.end()
+
+    def wait(self, what: str, until: str, *, timeout_s: int = 90) -> None:
+        """Wait as kubectl does."""
+        self.kubectl("wait", *what.split(), f"--for={until}", f"--timeout={timeout_s}s")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    flags = ("--nodes", "2", "--cpu-per-node", "4", "--memory-per-node", "16Gi")
+    with running_platform(without=("scheduler", "workloads"), flags=flags) as platform:
+        cluster = Cluster(platform, tmp_path)
+        cluster.install()
+        yield cluster
+
+
+COMPLETED = "jsonpath={.status.state.phase}=Completed"
+
+
+def test_every_component_works_with_exactly_the_rights_of_the_manifests(cluster: Cluster):
+    kubectl = cluster.kubectl
+    with cluster.running("webhooks") as webhooks:
+        port = webhooks.wait_for(r'event="webhooks answer" address=https://127.0.0.1:(\d+)', timeout_s=60)
+        cluster.ours("apply", "-f", "-", stdin=ENDPOINTS.replace("PORT", port))
+        with cluster.running("controllers") as controllers, cluster.running("scheduler") as scheduler:
+            scheduler.wait_for("event=leads", timeout_s=60)
+            kubectl("wait", "queue/default", "--for=jsonpath={.status.state}=Open", "--timeout=60s")
+
+            # webhooks that API servers reach by the Service, with the authority that was published
+            said = kubectl("apply", "-f", "-", stdin=gang("bad", queue="nope"), code=1).err
+            assert 'admission webhook "validatejob.volcano.sh" denied the request: unable to find job queue' in said
+            kubectl("create", "-f", "-", stdin=json.dumps({
+                "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "fresh"},
+                "spec": {"weight": 1},
+            }))  # fmt: skip
+            kubectl("apply", "-f", "-", stdin=gang("fresh", queue="fresh"))  # no cache need have seen it yet
+            cluster.wait("vcjob/fresh", COMPLETED)
+            for example in ("flow", "ttl", "deployment-gang", "cron", "suspend"):
+                kubectl("apply", "-f", str(ROOT / "examples" / f"{example}.yaml"))
+            cluster.wait("jobflow --all", "jsonpath={.status.state.phase}=Succeed")
+            cluster.wait("deployment --all", "condition=Available")
+
+            # a gang that waits is told why; one of higher rank evicts for room
+            kubectl("delete", "deployment,cronvcjob,vcjob", "--all", "--cascade=foreground")
+            kubectl("apply", "-f", "-", stdin=gang("wide", cpu="100"))
+            cluster.wait("podgroup --all", "jsonpath={.status.conditions[0].type}=Unschedulable")
+            kubectl("delete", "vcjob", "wide")
+            preempting = (
+                'actions: "enqueue, allocate, preempt, backfill"\n'
+                "tiers:\n- plugins: [{name: priority}, {name: gang}]\n- plugins: [{name: predicates}, {name: proportion}]\n"
+            )
+            patch = {"data": {"volcano-scheduler.conf": preempting}}
+            cluster.ours(
+                "patch",
+                "configmap",
+                "volcano-scheduler-configmap",
+                "--type=merge",
+                "-p",
+                json.dumps(patch),
+            )
+            scheduler.wait_for("scheduler configuration taken.*preempt")
+            kubectl("create", "priorityclass", "urgent", "--value=1000")
+            kubectl("apply", "-f", "-", stdin=gang("low", cpu="3", seconds=300, minAvailable=1))
+            cluster.wait("vcjob/low", "jsonpath={.status.running}=2")
+            kubectl("apply", "-f", "-", stdin=gang("high", cpu="3", minAvailable=1, priorityClassName="urgent"))
+            cluster.wait("vcjob/high", COMPLETED)
+            assert kubectl("get", "events", "--field-selector=reason=Evict", "-o", "name").out
+
+            refusals = {
+                one: each.refusals
+                for one, each in (("scheduler", scheduler), ("controllers", controllers), ("webhooks", webhooks))
+            }
+            assert not any(refusals.values()), refusals
+            assert (scheduler.stop(), controllers.stop()) == (0, 0)
+            leases = cluster.ours("get", "leases", "-o", "json").json["items"]
+            assert {one["metadata"]["name"]: one["spec"]["holderIdentity"] for one in leases} == {
+                "vc-controller-manager": "", "volcano": "",
+            }  # fmt: skip
+        assert webhooks.stop() == 0
+
+
+def test_kinds_that_are_missing_hold_up_nobody_else_and_are_followed_once_they_come(cluster: Cluster):
+    kubectl = cluster.kubectl
+    kubectl("delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "hekla-webhooks")
+    kubectl(
+        "delete", "crd", "jobflows.flow.volcano.sh", "jobtemplates.flow.volcano.sh", "hypernodes.topology.volcano.sh"
+    )
+    with cluster.running("controllers") as controllers, cluster.running("scheduler") as scheduler:
+        controllers.wait_for(r'event="cannot follow a kind".*kind=jobflows.flow.volcano.sh', timeout_s=60)
+        scheduler.wait_for(r'event="cannot follow a kind".*kind=hypernodes.topology.volcano.sh', timeout_s=60)
+        assert "hekla install --render" in controllers.printed
+        kubectl("apply", "-f", "-", stdin=gang("plain"))
+        cluster.wait("vcjob/plain", COMPLETED)
+        cluster.install()
+        kubectl("delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "hekla-webhooks")
+        controllers.wait_for(r'event="follows the kind now".*kind=jobflows.flow.volcano.sh', timeout_s=60)
+        kubectl("apply", "-f", str(ROOT / "examples" / "flow.yaml"))
+        cluster.wait("jobflow --all", "jsonpath={.status.state.phase}=Succeed")
+
+
+def test_a_component_without_rights_says_so_and_goes_on_trying(cluster: Cluster):
+    kubectl = cluster.kubectl
+    cluster.ours("create", "serviceaccount", "nobody")
+    with cluster.running("scheduler", "--no-leader-elect", account="nobody") as scheduler:
+        told = scheduler.wait_for(r'event="cannot follow a kind"[^\n]*kind=pods [^\n]*', timeout_s=60)
+        assert "is forbidden" in told
+        assert "the account lacks the right" in told
+        with cluster.running("scheduler", account="nobody") as candidate:
+            assert "is forbidden" in candidate.wait_for(r'event="lease not taken"[^\n]*', timeout_s=60)
+            assert candidate.process.poll() is None
+            assert candidate.stop() == 0
+        binding = (
+            "clusterrolebinding",
+            "nobody",
+            "--clusterrole=cluster-admin",
+            "--serviceaccount=hekla-system:nobody",
+        )
+        kubectl("create", *binding)
+        scheduler.wait_for(r'event="follows the kind now"[^\n]*kind=pods', timeout_s=60)
+        assert scheduler.stop() == 0
+
+
+def test_another_replica_takes_over_when_the_leader_is_killed_and_no_pod_is_bound_twice(cluster: Cluster):
+    kubectl = cluster.kubectl
+    kubectl("delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "hekla-webhooks")
+    jobs = 30
+    with (
+        cluster.running("controllers") as controllers,
+        cluster.running("scheduler") as first,
+    ):
+        first.wait_for("event=leads", timeout_s=60)
+        with cluster.running("scheduler") as second:
+            items = [json.loads(gang(f"g{number}", seconds=0.5)) for number in range(jobs)]
+            kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+            cluster.wait("vcjob/g0", COMPLETED)
+            first.process.kill()
+            second.wait_for("event=leads", timeout_s=60)
+            cluster.wait("vcjob --all", COMPLETED, timeout_s=120)
+            assert not second.refusals
+            assert not controllers.refusals
+            events = kubectl("get", "events", "--field-selector=reason=Scheduled", "-o", "json").json["items"]
+            pods = [one for one in events if one["involvedObject"]["kind"] == "Pod"]
+            told = [one["involvedObject"]["uid"] for one in pods]
+            assert len(told) == len(set(told)), "a pod was bound twice"
+            assert all(one["count"] == 1 for one in pods)
+            assert second.stop() == 0
