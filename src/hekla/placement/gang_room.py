@@ -120,7 +120,7 @@ class GangRoom:
             if plan is not None:
                 self._carry_out(statement, plan)
         if plan is None and self._refusal is not None:
-            self._session.refusals.setdefault(self._job.uid, self._refusal)
+            self._session.note_no_room(self._job, self._refusal)
         return plan is not None
 
     # Domains

@@ -359,6 +359,11 @@ class Session:
         """Note that an action can evict nobody for a job as things are; another may."""
         job.barred_at = {**job.barred_at, action: self._eviction_news}
 
+    def note_no_room(self, job: Job, refusal: Refusal) -> None:
+        """Note why no room could be made for a job, unless allocate rests it: then what it found before still says more."""
+        if job.uid in self.failures or job.failed_at < 0:
+            self.refusals.setdefault(job.uid, refusal)
+
     @property
     def _eviction_news(self) -> int:
         ledger = self.cluster.ledger

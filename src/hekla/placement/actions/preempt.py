@@ -20,6 +20,7 @@ from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
 from hekla.placement.turns import Turns
 
+NO_VICTIMS = Refusal("noVictims", "evicting the pods that may be evicted for it would not make room")
 
 
 @action
@@ -86,9 +87,7 @@ def conclude(session: Session, statement: Statement, job: Job, action: str) -> I
         return
     statement.discard()
     session.bar(job, action)
-    session.refusals.setdefault(
-        job.uid, Refusal("noVictims", "evicting the pods that may be evicted for it would not make room")
-    )
+    session.note_no_room(job, NO_VICTIMS)
 
 
 def _within_job(session: Session, maker: RoomMaker, job: Job) -> Iterator[Decision]:

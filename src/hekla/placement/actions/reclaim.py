@@ -41,5 +41,5 @@ def _take_back(session: Session, maker: RoomMaker, job: Job) -> Iterator[Decisio
             if refusal is None:
                 maker.make_room(statement, task)
             else:
-                session.refusals.setdefault(job.uid, refusal)
+                session.note_no_room(job, refusal)
         yield from conclude(session, statement, job, "reclaim")
