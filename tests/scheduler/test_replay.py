@@ -17,7 +17,7 @@ from hekla.dialects.surroundings import EmptySurroundings
 from hekla.placement import kernels
 from hekla.placement.kernels import twin
 from hekla.scheduler.answers import NothingToExplainError, snapshot_document
-from hekla.scheduler.as_scenario import scenario_text
+from hekla.scheduler.as_scenario import UnknownJobError, scenario_text
 from hekla.scheduler.batch import BatchScheduler
 from hekla.scheduler.configuration import DEFAULT_TEXT, parse_configuration
 from hekla.scheduler.decisions import difference, summary
@@ -308,6 +308,19 @@ def test_a_story_leaves_out_what_makes_no_difference_and_passes_as_a_test() -> N
     (expected,) = expectations(document)
     assert expected["expect"] == {"a-0": "n1", "a-1": "n1"}
     assert {key: outcome[key] for key in expected} == expected
+
+
+def test_a_story_about_a_job_that_is_not_there_names_one_that_is() -> None:
+    with pytest.raises(UnknownJobError, match='job "default/aa" is not in the snapshot; there is "default/a"'):
+        scenario_text(small(), ["default/aa"])
+
+
+def test_a_story_is_about_a_volcano_job_by_the_name_that_its_user_gave() -> None:
+    uid = "-022c1e84-9fe5-4f64-a35e-fa3e7d0b2bec"
+    objects = [msgspec.json.encode(one).replace(b'"b"', b'"b%s"' % uid.encode()) for one in small().objects]
+    read = [msgspec.json.decode(text, type=type(one)) for text, one in zip(objects, small().objects, strict=True)]
+    document = yaml.safe_load(scenario_text(replace(small(), objects=tuple(read)), ["default/b"]))
+    assert set(document["jobs"]) >= {f"b{uid}"}
 
 
 def test_a_story_of_everything_tells_why_others_wait() -> None:

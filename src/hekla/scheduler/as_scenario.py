@@ -5,6 +5,7 @@ about fare the same. A scenario has one namespace, no volumes and no times of cr
 that needs more than that says so in its comments.
 """
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
 from hekla.placement.session import Session
 from hekla.scheduler.decisions import Decisions
 from hekla.scheduler.replay import Replay
+from hekla.scheduler.sentences import job_told
 from hekla.scheduler.snapshot import Snapshot
 from hekla.scheduler.trimming import trimmed
 
@@ -36,6 +38,10 @@ _POD_FIELDS = (
 )  # fmt: skip
 _USUAL_PODS = 110
 _DIGITS = re.compile(r"\d+")
+
+
+class UnknownJobError(Exception):
+    """A job that a scenario is to be about is not there; the sentence names one that is."""
 
 
 def scenario_text(snapshot: Snapshot, about: Sequence[str] = (), *, source: str = "a snapshot") -> str:
@@ -59,7 +65,9 @@ def scenario_text(snapshot: Snapshot, about: Sequence[str] = (), *, source: str 
 
 def shrunk(snapshot: Snapshot, about: Sequence[str] = ()) -> Snapshot:
     """The snapshot without what makes no difference to these jobs, as far as leaving out part after part shows."""
-    wanted = _fates(Replay(snapshot).cycle(), frozenset(about))
+    replay = Replay(snapshot)
+    chosen = _chosen(replay, about)
+    wanted = _fates(replay.cycle(), chosen)
     parts = list(_parts(snapshot, {job for job, _ in wanted}))
     tries = MOST_TRIES
     size = max(len(parts) // 2, 1)
@@ -70,7 +78,7 @@ def shrunk(snapshot: Snapshot, about: Sequence[str] = ()) -> Snapshot:
             without = {id(obj) for part in parts[start : start + size] for obj in part}
             fewer = replace(snapshot, objects=tuple(obj for obj in snapshot.objects if id(obj) not in without))
             tries -= 1
-            if _fates(Replay(fewer).cycle(), frozenset(about)) == wanted:
+            if _fates(Replay(fewer).cycle(), chosen) == wanted:
                 snapshot, parts = fewer, rest
             else:
                 start += size
@@ -78,6 +86,18 @@ def shrunk(snapshot: Snapshot, about: Sequence[str] = ()) -> Snapshot:
             break
         size //= 2
     return replace(snapshot, decisions=None)
+
+
+def _chosen(replay: Replay, about: Sequence[str]) -> frozenset[str]:
+    """The jobs that are asked about, by their keys; raises UnknownJobError for one that is not in the snapshot."""
+    jobs = replay.cluster.jobs.values()
+    known = {job_told(job): job.key for job in jobs} | {job.key: job.key for job in jobs}
+    for name in about:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1) or sorted(known)[:1]
+            hint = f'; there is "{near[0]}"' if near else "; it has none"
+            raise UnknownJobError(f'job "{name}" is not in the snapshot{hint}')
+    return frozenset(known[name] for name in about)
 
 
 def _fates(decisions: Decisions, about: frozenset[str]) -> Sequence[tuple[str, Any]]:

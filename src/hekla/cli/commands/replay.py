@@ -55,9 +55,7 @@ def run(
         raise CommandError(f'-o "{output}" is not known; use json, yaml or wide', EXIT_USAGE)
     snapshot = _read(file)
     if as_scenario:
-        from hekla.scheduler.as_scenario import scenario_text
-
-        typer.echo(scenario_text(snapshot, about, source=Path(file).name), nl=False)
+        typer.echo(_scenario(file, snapshot, about), nl=False)
         return
     decided = _decided(file, snapshot, cycles)
     other = _decided(with_, snapshot, cycles, _configuration(with_)) if with_ else None
@@ -81,6 +79,16 @@ def _read(file: str) -> "Snapshot":
         raise CommandError(f"{file} cannot be read: {error.strerror}") from None
     except SnapshotError as error:
         raise CommandError(f"{file}: {error}") from None
+
+
+def _scenario(file: str, snapshot: "Snapshot", about: list[str]) -> str:
+    from hekla.cli.main import EXIT_USAGE, CommandError
+    from hekla.scheduler.as_scenario import UnknownJobError, scenario_text
+
+    try:
+        return scenario_text(snapshot, about, source=Path(file).name)
+    except UnknownJobError as error:
+        raise CommandError(f"--about: {error}", EXIT_USAGE) from None
 
 
 def _configuration(file: str) -> "Configuration":
