@@ -15,7 +15,7 @@ from hekla.testing.job_world import NOW
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, converge, decide
 from hekla.testing.world import FakeWorld
 from hekla.workloads.admission import ADMISSION_RULES
-from hekla.workloads.plain_groups import PLAIN_GROUPS, plain_groups
+from hekla.workloads.plain_groups import plain_groups
 
 MIN = "scheduling.volcano.sh/group-min-member"
 ROOM = "scheduling.volcano.sh/group-min-resources"
@@ -23,7 +23,7 @@ QUEUE = "scheduling.volcano.sh/queue-name"
 NAME = "scheduling.k8s.io/group-name"
 MODE, TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"
 LWS = "leaderworkerset.sigs.k8s.io"
-BY_NAME: dict[str, Reconciler] = {one.name: one for one in PLAIN_GROUPS}
+BY_NAME: dict[str, Reconciler] = {one.name: one for one in plain_groups()}
 EVERY: dict[str, Reconciler] = {one.name: one for one in plain_groups(every_pod=True)}
 VERSIONS = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1"}
 

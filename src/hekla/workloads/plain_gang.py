@@ -32,6 +32,9 @@ SPARK_ROLE, SPARK_APP = "spark-role", "spark-app-selector"
 FLINK_COMPONENT, FLINK_APP, FLINK_LEADER, FLINK_WORKER = "component", "app", "jobmanager", "taskmanager"
 FLINK_NATIVE = "flink-native-kubernetes"
 
+_ASKING = frozenset({keys.GROUP_MIN_MEMBER, keys.GROUP_MIN_RESOURCES})
+_ASKING_OF_PODS = _ASKING | {keys.TOPOLOGY_MODE, keys.TOPOLOGY_TIER}
+_OF_VOLCANO = "volcano.sh/"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,180}[a-z0-9])?")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -83,14 +86,14 @@ def asks_for_gang(owner: Mapping[str, str], pod: Mapping[str, str]) -> bool:
 
     A queue is not among it: a pod without a group has one, too.
     """
-    if any(key in notes for notes in (owner, pod) for key in (keys.GROUP_MIN_MEMBER, keys.GROUP_MIN_RESOURCES)):
+    if not _ASKING.isdisjoint(owner) or not _ASKING_OF_PODS.isdisjoint(pod):
         return True
-    return any(key in pod for key in (keys.TOPOLOGY_MODE, keys.TOPOLOGY_TIER)) or bool(inherited(owner))
+    return any(key.startswith(_OF_VOLCANO) for key in owner)
 
 
 def inherited(owner: Mapping[str, str]) -> dict[str, str]:
     """What a PodGroup takes over from what owns its pods: `volcano.sh/*`."""
-    return {key: value for key, value in owner.items() if key.startswith("volcano.sh/")}
+    return {key: value for key, value in owner.items() if key.startswith(_OF_VOLCANO)}
 
 
 def controller_of(metadata: Document) -> Document | None:

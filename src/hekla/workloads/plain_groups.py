@@ -191,7 +191,8 @@ def _reconcile_other(pod: Pod, world: World, now: datetime) -> Iterator[Command]
 
 def _controller(pod: Pod) -> Document | None:
     owner = next((one for one in pod.metadata.owner_references if one.controller), None)
-    return None if owner is None else dict(msgspec.to_builtins(owner))
+    # A group that blocked the deletion of a foreign owner would need rights to its kind's finalizers.
+    return None if owner is None else {**msgspec.to_builtins(owner), "blockOwnerDeletion": False}
 
 
 def _ensure_for_pod(pod: Pod, world: World, name: str, owner: Document, wish: Wish) -> Iterator[Command]:
@@ -219,7 +220,3 @@ def _may_be_marked(pod: Pod) -> bool:
 
 def _mark(pod: Pod, group: str) -> Patch:
     return Patch(target_of(pod), {"metadata": {"annotations": {keys.GROUP_NAME: group}}})
-
-
-PLAIN_GROUPS: tuple[Reconciler, ...] = plain_groups()
-"""The reconcilers where only gangs get a group."""

@@ -6,11 +6,11 @@ from hekla.workloads.cron_job import reconcile_cron_job
 from hekla.workloads.job import reconcile_job
 from hekla.workloads.job_flow import reconcile_job_flow
 from hekla.workloads.job_template import reconcile_job_template
-from hekla.workloads.plain_groups import PLAIN_GROUPS
+from hekla.workloads.plain_groups import plain_groups
 from hekla.workloads.queue import reconcile_queue
 from hekla.workloads.queue_counters import reconcile_queue_counters
 
-RECONCILERS: tuple[Reconciler, ...] = (
+_ALWAYS: tuple[Reconciler, ...] = (
     reconcile_job,
     reconcile_queue,
     reconcile_queue_counters,
@@ -18,5 +18,13 @@ RECONCILERS: tuple[Reconciler, ...] = (
     reconcile_cron_job,
     reconcile_job_flow,
     reconcile_job_template,
-    *PLAIN_GROUPS,
 )
+
+
+def reconcilers(*, every_pod: bool = False) -> tuple[Reconciler, ...]:
+    """All of them; `every_pod` gives each plain pod a PodGroup, not only gangs (ADR 0015)."""
+    return (*_ALWAYS, *plain_groups(every_pod=every_pod))
+
+
+RECONCILERS: tuple[Reconciler, ...] = reconcilers()
+"""Those of the embedded platform. They declare every kind that the others need."""

@@ -42,10 +42,12 @@ def is_optional(kind: type[Resource]) -> bool:
 async def run_controllers(office: Office) -> None:
     """The reconcilers of the workloads."""
     from hekla.kube.runtime import Runtime
-    from hekla.workloads.reconcilers import RECONCILERS
+    from hekla.workloads.reconcilers import RECONCILERS, reconcilers
+
+    chosen = reconcilers(every_pod=True) if office.settings.every_pod_has_a_group else RECONCILERS
 
     async def work(informers: Informers) -> None:
-        runtime = Runtime(informers, RECONCILERS, component=CONTROLLERS_COMPONENT)
+        runtime = Runtime(informers, chosen, component=CONTROLLERS_COMPONENT)
         told = asyncio.create_task(office.stopping.wait())
         told.add_done_callback(lambda _: runtime.stop())
         try:
@@ -63,7 +65,10 @@ async def run_scheduler(office: Office) -> None:
 
     told = office.settings
     settings = SchedulerSettings(
-        scheduler_names=told.scheduler_names, configuration_file=told.scheduler_conf, namespace=told.namespace
+        scheduler_names=told.scheduler_names,
+        configuration_file=told.scheduler_conf,
+        namespace=told.namespace,
+        waits_for_groups=told.every_pod_has_a_group,
     )
 
     async def work(informers: Informers) -> None:

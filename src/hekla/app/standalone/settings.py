@@ -45,6 +45,11 @@ class StandaloneSettings:
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
     """Pods that name this scheduler are placed; repeatable, `volcano` by default."""
 
+    every_pod_has_a_group: bool = True
+    """Controllers give each plain pod of scheduler `volcano` a PodGroup, and schedulers wait for it, as Volcano's do (its
+    controllers and schedulers may be the other half). Without it only gangs get one, and of a gang that no webhook marked
+    as its pods were made, pods may start before the rest."""
+
     log_level: str = "info"
     """What is logged: debug, info, warning or error."""
 

@@ -42,6 +42,9 @@ def run(
     scheduler_name: Annotated[
         list[str] | None, typer.Option("--scheduler-name", help=HELP["scheduler_names"], show_default=False)
     ] = None,
+    every_pod_has_a_group: Annotated[
+        bool, typer.Option("--groups-for-every-pod/--groups-for-gangs-only", help=HELP["every_pod_has_a_group"])
+    ] = StandaloneSettings.every_pod_has_a_group,
     log_level: Annotated[str, typer.Option("--log-level", help=HELP["log_level"])] = StandaloneSettings.log_level,
 ) -> None:
     """Run components."""
@@ -60,6 +63,7 @@ def run(
             webhook_address=webhook_address,
             scheduler_conf=checked_configuration(scheduler_conf) if scheduler_conf else None,
             scheduler_names=tuple(scheduler_name or StandaloneSettings.scheduler_names),
+            every_pod_has_a_group=every_pod_has_a_group,
             log_level=log_level,
         )
     except StandaloneSettingsError as error:
