@@ -26,7 +26,7 @@ def ask(shell: str, line: str, **environment: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", run, program],
         capture_output=True, text=True, timeout=60, check=False,
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **asking, **environment},
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "HEKLA_COMPLETION_PATIENCE_S": "50", **asking, **environment},
     )  # fmt: skip
     assert done.stderr == "", done
     return [word.split(":")[0].strip('"').split("\t")[0] for word in _answers(shell, done.stdout)]

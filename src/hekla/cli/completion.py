@@ -1,11 +1,12 @@
 """What a shell's Tab key offers: names of pods, jobs and queues from the server, and of types where a command takes any.
 
 A Tab key must answer at once and may say nothing: whatever goes wrong, and whatever takes longer than `PATIENCE_S`, is no
-names. `hekla --install-completion` puts it to use.
+names; $HEKLA_COMPLETION_PATIENCE_S is for far servers. `hekla --install-completion` puts it to use.
 """
 
 import contextlib
 import io
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,7 @@ def _offered(ctx: typer.Context, incomplete: str, ask: Ask) -> list[str]:
     from hekla.cli.connection import connected
 
     async def whole() -> list[str]:
-        async with asyncio.timeout(PATIENCE_S), connected(_given(ctx, "kubeconfig"), _given(ctx, "master")) as link:
+        async with asyncio.timeout(_patience_s()), connected(_given(ctx, "kubeconfig"), _given(ctx, "master")) as link:
             return await ask(link)
 
     try:
@@ -112,6 +113,10 @@ def _offered(ctx: typer.Context, incomplete: str, ask: Ask) -> list[str]:
     except Exception:  # noqa: BLE001  # somebody types: no sentence about a server may appear in the middle of the line
         return []
     return [name for name in found if name.startswith(incomplete)]
+
+
+def _patience_s() -> float:
+    return float(os.environ.get("HEKLA_COMPLETION_PATIENCE_S") or PATIENCE_S)
 
 
 def _given(ctx: typer.Context, option: str) -> str:
