@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hekla.placement.columns import BoolArray, FloatArray, Nodes
+from hekla.placement.columns import BoolArray, FloatArray, IdArray, Nodes
 from hekla.placement.constraint import PodTerm, Refusal
 from hekla.placement.framework import Refused
 from hekla.placement.model import Task
@@ -57,10 +57,14 @@ def _near(nodes: Nodes, tallies: Tallies, task: Task) -> BoolArray:
 
 def _any_occupied(nodes: Nodes, tallies: Tallies, counted: list[int]) -> BoolArray:
     """Nodes with at least one counted pod in their domain; a node without the key is in no domain.  # [node]"""
-    occupied = np.zeros(nodes.rows, np.bool_)
+    by_key: dict[tuple[int, int], tuple[IdArray, BoolArray]] = {}
     for tally in counted:
         domains, counts = tallies.counts(tally)
-        occupied |= counts[domains] > 0
+        known = by_key.get((id(domains), len(counts)))  # what is asked of the same domains is looked up for nodes once
+        by_key[id(domains), len(counts)] = domains, counts > 0 if known is None else known[1] | (counts > 0)
+    occupied = np.zeros(nodes.rows, np.bool_)
+    for domains, has_some in by_key.values():
+        occupied |= np.take(has_some, domains)  # of bytes and by `take`: a third of the time of `counts[domains] > 0`
     return occupied
 
 

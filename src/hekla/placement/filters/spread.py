@@ -26,7 +26,9 @@ def refuse_live(nodes: Nodes, tallies: Tallies, task: Task) -> Iterator[Refused]
         yield Refused(NO_DOMAIN, domains < 0)
         joins = spread.selector.matches(task.spec.namespace, task.spec.labels)
         limit = _least(nodes, spread, task, domains, counts) + spread.max_skew - int(joins)
-        yield Refused(TOO_FULL, (domains >= 0) & (counts[domains] > limit))
+        is_full = counts > limit
+        is_full[-1] = False  # where nodes without a domain look
+        yield Refused(TOO_FULL, np.take(is_full, domains))
 
 
 def score_live(nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
@@ -50,10 +52,19 @@ def _counts(tallies: Tallies, spread: Spread) -> tuple[IdArray, IntArray]:
 
 def _least(nodes: Nodes, spread: Spread, task: Task, domains: IdArray, counts: IntArray) -> int:
     """The count of the emptiest domain that the pod could use; 0 while there are fewer domains than it wants."""
-    present = np.unique(domains[_eligible(nodes, spread, task) & (domains >= 0)])
+    present = _present(nodes, spread, task, domains)
     if len(present) < spread.min_domains or not len(present):
         return 0
     return int(counts[present].min())
+
+
+def _present(nodes: Nodes, spread: Spread, task: Task, domains: IdArray) -> IdArray:
+    """The domains with a node that the pod could use; found once per cycle while nodes stay what they are."""
+    key = ("spread", nodes.version, spread, task.shape.constraints)
+    known: IdArray | None = nodes.notes.get(key)
+    if known is None:
+        known = nodes.notes[key] = np.unique(domains[_eligible(nodes, spread, task) & (domains >= 0)])
+    return known
 
 
 def _eligible(nodes: Nodes, spread: Spread, task: Task) -> BoolArray:
