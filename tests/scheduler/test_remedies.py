@@ -210,3 +210,12 @@ def test_another_queue_with_quota_but_without_nodes_is_not_offered() -> None:
     wanted = {"min_resources": {"nvidia.com/gpu": 6}, "queue": "small"}
     job = world.job("late", tasks=0, min_available=2, phase=JobPhase.PENDING, more=wanted)
     assert "AnotherQueue" not in offered(world, job)
+
+
+def test_who_is_ahead_and_who_waits_are_told_by_the_names_that_users_gave() -> None:
+    world = small_world()
+    uids = "022c1e84-9fe5-4f64-a35e-fa3e7d0b2bec", "122c1e84-9fe5-4f64-a35e-fa3e7d0b2bec"
+    world.job(f"first-{uids[0]}", gpu=5)
+    job = world.job(f"second-{uids[1]}", gpu=5)
+    found = why_in(Rehearsal(world.policy), job.uid)
+    assert (found.job, found.ahead) == ("default/second", ("default/first",))

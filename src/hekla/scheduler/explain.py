@@ -135,8 +135,8 @@ def why_in(rehearsal: Rehearsal, uid: str) -> Why:
     line = waiting_line(session, job)
     before = line.index(job)
     whole = Why(
-        job=job.key, queue=job.spec.queue, place=1 + before, fits=False, wanted=session.shortfall(job),
-        ahead=tuple(other.key for other in line[:before][:MOST_AHEAD]), waiting=len(line), statuses=_statuses(job),
+        job=sentences.job_told(job), queue=job.spec.queue, place=1 + before, fits=False, wanted=session.shortfall(job),
+        ahead=tuple(sentences.job_told(other) for other in line[:before][:MOST_AHEAD]), waiting=len(line), statuses=_statuses(job),
     )  # fmt: skip
     refusal = refusal_of(session, job)
     if refusal is not None:
