@@ -16,6 +16,7 @@ from hekla.testing.reconcilers import assert_converges, assert_heals, assert_tou
 from hekla.testing.world import FakeWorld
 from hekla.workloads.admission import ADMISSION_RULES
 from hekla.workloads.plain_groups import plain_groups
+from hekla.workloads.reconcilers import RECONCILERS, reconcilers
 
 MIN = "scheduling.volcano.sh/group-min-member"
 ROOM = "scheduling.volcano.sh/group-min-resources"
@@ -415,3 +416,16 @@ def test_a_group_that_is_refused_is_told_of_on_the_workload() -> None:
     ]
     assert [command.is_announced for command in created] == [True]
     assert not any(isinstance(c, Event) for c in created)
+
+
+def test_groups_for_every_pod_need_no_kind_that_groups_for_gangs_do_not() -> None:
+    """The rights of the controllers are derived from the latter."""
+
+    def written(those: tuple[Reconciler, ...]) -> set[tuple[type, type]]:
+        return {(one.kind, kind) for one in those for kind in (one.kind, *one.owns)}
+
+    def read(those: tuple[Reconciler, ...]) -> set[type]:
+        return {kind for one in those for kind in (one.kind, *one.owns, *one.reads, *one.wakes, *one.finds)}
+
+    assert written(reconcilers(every_pod=True)) == written(RECONCILERS)
+    assert read(reconcilers(every_pod=True)) == read(RECONCILERS)
