@@ -202,6 +202,13 @@ metrics: {type: prometheus, address: "http://prometheus:9090"}
 """
 
 
+def test_an_argument_of_volcanos_that_we_have_no_use_for_is_a_note_and_no_misspelling() -> None:
+    text = "actions: allocate\ntiers: [{plugins: [{name: predicates, arguments: {predicate.CacheEnable: true}}]}]\n"
+    (finding,) = check_text(text)
+    assert finding.severity is Severity.NOTE
+    assert finding.sentence == "plug-in predicates has no use for predicate.CacheEnable yet; it has no effect"
+
+
 def test_what_has_no_effect_is_told_with_its_line_and_the_nearest_name() -> None:
     assert [str(finding) for finding in check_text(NOTES) if "not built yet" not in finding.sentence] == [
         "line 1: action allocate stands here a second time; it runs twice in each cycle",

@@ -14,7 +14,15 @@ from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.placement.action import ACTIONS
 from hekla.placement.framework import PLUGINS
 from hekla.placement.registry import ArgumentError, load
-from hekla.scheduler.configuration_plugins import FLAGS, SWITCHED_ON, VOLCANO_PLUGINS, built, hint, switched
+from hekla.scheduler.configuration_plugins import (
+    FLAGS,
+    SWITCHED_ON,
+    VOLCANO_ARGUMENTS,
+    VOLCANO_PLUGINS,
+    built,
+    hint,
+    switched,
+)
 from hekla.scheduler.usage_source import MetricsSettings, metrics_settings
 from hekla.scheduler.yaml_lines import Lines, YamlError, read_mapping
 
@@ -282,6 +290,9 @@ class _Reader:
         for key in arguments:
             if read is not None and key not in read:
                 at = arguments.line_of(key) if isinstance(arguments, Lines) else line
+                if key in VOLCANO_ARGUMENTS.get(name, ()):
+                    self._note(at, f"plug-in {name} has no use for {key} yet; it has no effect")
+                    continue
                 self._warn(at, f"plug-in {name} has no argument {key}{hint(key, sorted(read))}; it has no effect")
         yield switched(plugin, switches)
 

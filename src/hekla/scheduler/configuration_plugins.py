@@ -16,6 +16,16 @@ VOLCANO_PLUGINS = frozenset({
 })  # fmt: skip
 """What Volcano knows: a name of these that nobody has built here is no mistake."""
 
+VOLCANO_ARGUMENTS = {
+    "capacity": frozenset({"capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable"}),
+    "predicates": frozenset({
+        "predicate.CacheEnable", "predicate.DynamicResourceAllocationEnable", "predicate.NodeVolumeLimitsEnable",
+        "predicate.VolumeZoneEnable", "volumebinding.weight", "volumebinding.bindTimeoutSeconds",
+        "dynamicresources.filterTimeoutSeconds",
+    }),
+}  # fmt: skip
+"""What Volcano's plug-ins can be told and ours have no use for (yet): such a line is no mistake either."""
+
 FLAGS = (
     "enableJobOrder", "enableHierarchy", "enableJobReady", "enableJobPipelined", "enableTaskOrder", "enablePreemptable",
     "enableReclaimable", "enablePreemptive", "enableQueueOrder", "enabledClusterOrder", "enablePredicate",
