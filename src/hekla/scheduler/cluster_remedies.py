@@ -3,6 +3,7 @@
 `remedies.py` asks, and has what could change in the job itself.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -202,12 +203,10 @@ def _queues_up(rehearsal: Rehearsal, job: Job) -> Iterator[Queue]:
 
 
 def _asked_by(job: Job) -> Mapping[str, int]:
-    waiting = [task.shape.request for task in job.pending()]
-    return (
-        {name: sum(one.get(name, 0) for one in waiting) for one in waiting for name in one}
-        or job.spec.min_resources
-        or {}
-    )
+    total: Counter[str] = Counter()
+    for task in job.pending():
+        total.update(task.shape.request)
+    return total or job.spec.min_resources or {}
 
 
 def _smallest_limit(rehearsal: Rehearsal, job: Job, queue: Queue, name: str) -> int:

@@ -76,6 +76,8 @@ def _largest_requests(job: Job, found: Why) -> dict[str, int]:
 
 def _smaller_minimum(rehearsal: Rehearsal, job: Job) -> Iterator[Remedy]:
     least = job.spec.min_available
+    if job.ready_count >= least:
+        return  # it has its minimum and would grow
 
     def fits(count: int) -> bool:
         with rehearsal.changed(job.uid, min_available=count) as changed:
