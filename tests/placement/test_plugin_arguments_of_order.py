@@ -1,4 +1,4 @@
-"""What the configuration's lint says of the arguments of `reservation` and `fair-share`."""
+"""What the configuration's lint says of arguments of plug-ins: what cannot be meant is told in a sentence, whatever its type."""
 
 import pytest
 
@@ -26,6 +26,18 @@ CASES = {
     ("fair-share", "ahead", "0s"): "",
     ("fair-share", "halfLife", "-1h"): "argument halfLife is '-1h'",
     ("fair-share", "halflife", "1h"): "has no argument halflife; did you mean halfLife?",
+    ("sla", "sla-waiting-time", "0s"): "argument sla-waiting-time is '0s'; a duration above 0 is expected",
+    ("cdp", "cooldown-time", "long"): "argument cooldown-time is 'long'",
+    (
+        "resource-strategy-fit",
+        "resources",
+        "{cpu: {type: [MostAllocated]}}",
+    ): "argument resources.cpu.type is ['MostAllocated']",
+    ("resource-strategy-fit", "sra", "{enable: true, resources: gpu, resourceWeight: [1]}"): (
+        "argument sra.resourceWeight is [1]; a mapping is expected"
+    ),
+    ("resource-strategy-fit", "proportional", "4"): "argument proportional is 4; a mapping is expected",
+    ("fgd", "fgd.workload", "[{share: 1, models: 3}]"): "models 3; a name, or a list of them, is expected",
 }
 
 

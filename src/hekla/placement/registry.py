@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.placement import actions, plugins
 from hekla.placement.action import ACTIONS, Action
 from hekla.placement.framework import PLUGINS
@@ -68,3 +69,34 @@ def as_bool(key: str, value: Any) -> bool:
     if text not in {"true", "false"}:
         raise ArgumentError(f"argument {key} is {value!r}; true or false is expected")
     return text == "true"
+
+
+def as_seconds(key: str, value: Any) -> float:
+    """A duration like `1h30m`; negative ones are left to the caller."""
+    try:
+        return parse_duration(str(value)).total_seconds()
+    except DurationError as error:
+        raise ArgumentError(f"argument {key} is {value!r}: {error}") from error
+
+
+def as_seconds_from_0(key: str, value: Any) -> float:
+    """A duration that is not negative."""
+    seconds = as_seconds(key, value)
+    if seconds < 0:
+        raise ArgumentError(f"argument {key} is {value!r}; a duration from 0 up is expected")
+    return seconds
+
+
+def as_seconds_above_0(key: str, value: Any) -> float:
+    """A duration that takes time."""
+    seconds = as_seconds(key, value)
+    if seconds <= 0:
+        raise ArgumentError(f"argument {key} is {value!r}; a duration above 0 is expected")
+    return seconds
+
+
+def as_mapping(key: str, value: Any) -> Mapping[str, Any]:
+    """Arguments below an argument; none if nothing is said."""
+    if value and not isinstance(value, Mapping):
+        raise ArgumentError(f"argument {key} is {value!r}; a mapping is expected")
+    return value or {}

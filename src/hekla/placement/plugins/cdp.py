@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.placement.framework import plugin
 from hekla.placement.model import Task
-from hekla.placement.registry import ArgumentError
+from hekla.placement.registry import as_seconds
 from hekla.placement.session import Session
 
 
@@ -36,12 +35,7 @@ class Cdp:
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
         """From `cooldown-time`, a duration like `10m`."""
         text = arguments.get("cooldown-time")
-        if text is None:
-            return cls()
-        try:
-            return cls(cooldown_s=parse_duration(str(text)).total_seconds())
-        except DurationError as error:
-            raise ArgumentError(f"argument cooldown-time is {text!r}: {error}") from error
+        return cls() if text is None else cls(cooldown_s=as_seconds("cooldown-time", text))
 
     def _has_settled(self, session: Session, victim: Task) -> bool:
         spec = victim.spec

@@ -19,12 +19,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.placement.columns import BoolArray, FloatArray, Nodes
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Opinion, Reading, Refused, Vote, plugin
 from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec
-from hekla.placement.registry import ArgumentError, as_bool
+from hekla.placement.registry import ArgumentError, as_bool, as_seconds_above_0
 from hekla.placement.score import NEUTRAL, Score
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
@@ -228,7 +227,9 @@ class Extender:
         managed = arguments.get("extender.managedResources") or []
         resources = managed if isinstance(managed, list) else str(managed).split(",")
         return cls(
-            address=Address(url, _timeout_s(arguments.get("extender.httpTimeout", "1s"))),
+            address=Address(
+                url, as_seconds_above_0("extender.httpTimeout", arguments.get("extender.httpTimeout", "1s"))
+            ),
             verbs=Verbs(**verbs),
             ignorable=as_bool("extender.ignorable", arguments.get("extender.ignorable", False)),
             managed=frozenset(str(name).strip() for name in resources if str(name).strip()),
@@ -352,13 +353,3 @@ def _resource(amounts: Mapping[str, int]) -> dict[str, Any]:
 def _camel(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(part.capitalize() for part in others)
-
-
-def _timeout_s(value: Any) -> float:
-    try:
-        timeout_s = parse_duration(str(value)).total_seconds()
-    except DurationError as error:
-        raise ArgumentError(f"argument extender.httpTimeout is {value!r}: {error}") from error
-    if timeout_s <= 0:
-        raise ArgumentError(f"argument extender.httpTimeout is {value!r}; a duration above 0 is expected")
-    return timeout_s

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.placement.framework import Key, plugin
 from hekla.placement.model import Queue
-from hekla.placement.registry import ArgumentError
+from hekla.placement.registry import as_seconds_from_0
 from hekla.placement.session import Session
 from hekla.quota.amounts import PODS
 from hekla.quota.fairness import quotient
@@ -54,19 +53,6 @@ class FairShare:
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
         """From `halfLife` and `ahead`, durations like `168h` and `5m`."""
-        return cls(
-            half_life_s=_seconds("halfLife", arguments.get("halfLife"), WEEK_S),
-            ahead_s=_seconds("ahead", arguments.get("ahead"), FIVE_MINUTES_S),
-        )
-
-
-def _seconds(key: str, text: Any, default: float) -> float:
-    if text is None:
-        return default
-    try:
-        seconds = parse_duration(str(text)).total_seconds()
-    except DurationError as error:
-        raise ArgumentError(f"argument {key} is {text!r}: {error}") from error
-    if seconds < 0:
-        raise ArgumentError(f"argument {key} is {text!r}; a duration from 0 up is expected")
-    return seconds
+        keys = {"half_life_s": "halfLife", "ahead_s": "ahead"}
+        told = {name: value for name, key in keys.items() if (value := arguments.get(key)) is not None}
+        return cls(**{name: as_seconds_from_0(keys[name], value) for name, value in told.items()})

@@ -195,9 +195,11 @@ def _kind(entry: Any) -> Kind:
         cpu_milli = to_milli(str(entry.get("cpu", 0)))
     except QuantityError:
         raise ArgumentError(f"argument fgd.workload has cpu {entry['cpu']!r}; a quantity is expected") from None
-    models = entry.get("models") or ()
-    names = (models,) if isinstance(models, str) else tuple(str(name) for name in models)
+    models = entry.get("models") or []
+    names = [models] if isinstance(models, str) else models
+    if not isinstance(names, list):
+        raise ArgumentError(f"argument fgd.workload has models {models!r}; a name, or a list of them, is expected")
     return Kind(
         share=as_float("fgd.workload.share", entry["share"]), cpu_milli=cpu_milli, gpus=gpus, gpu_milli=milli,
-        models=names,
+        models=tuple(str(name) for name in names),
     )  # fmt: skip

@@ -18,12 +18,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.placement.columns import CPU, MEMORY, PODS, BoolArray, FloatArray, Nodes
 from hekla.placement.explain import open_rows
 from hekla.placement.framework import Departure, plugin
 from hekla.placement.model import Task
-from hekla.placement.registry import ArgumentError, as_float
+from hekla.placement.registry import ArgumentError, as_float, as_mapping, as_seconds_above_0
 from hekla.placement.session import Session
 
 NAME, STRATEGY = "rescheduling", "lowNodeUtilization"
@@ -67,12 +66,10 @@ class Rescheduling:
         for entry in chosen:
             if entry.get("name") != STRATEGY:
                 raise ArgumentError(f"argument strategies has {entry.get('name')!r}; {STRATEGY} is what there is")
-        params = chosen[0].get("params") or {} if chosen else {}
-        if not isinstance(params, Mapping):
-            raise ArgumentError(f"argument strategies.params is {params!r}; a mapping is expected")
+        params = as_mapping("strategies.params", chosen[0].get("params") if chosen else None)
         return cls(
-            interval_s=_seconds("interval", arguments.get("interval", "5m")),
-            metrics_period_s=_seconds("metricsPeriod", arguments.get("metricsPeriod", "5m")),
+            interval_s=as_seconds_above_0("interval", arguments.get("interval", "5m")),
+            metrics_period_s=as_seconds_above_0("metricsPeriod", arguments.get("metricsPeriod", "5m")),
             thresholds=_percents("thresholds", params),
             targets=_percents("targetThresholds", params),
             is_on=bool(chosen),
@@ -174,22 +171,9 @@ def _value(task: Task) -> tuple[Any, ...]:
     return task.spec.priority, not task.is_best_effort, cores, task.order
 
 
-def _seconds(key: str, value: Any) -> float:
-    try:
-        seconds = parse_duration(str(value)).total_seconds()
-    except DurationError as error:
-        raise ArgumentError(f"argument {key} is {value!r}: {error}") from error
-    if seconds <= 0:
-        raise ArgumentError(f"argument {key} is {value!r}; a duration above 0 is expected")
-    return seconds
-
-
 def _percents(key: str, params: Mapping[str, Any]) -> Mapping[str, float]:
-    told = params.get(key) or {}
-    if not isinstance(told, Mapping):
-        raise ArgumentError(f"argument strategies.params.{key} is {told!r}; a mapping is expected")
     values = dict(_HIGHEST)
-    for name, value in told.items():
+    for name, value in as_mapping(f"strategies.params.{key}", params.get(key)).items():
         known = "pods" if name == "pod" else name  # the peer reads the one and documents the other
         if known not in values:
             raise ArgumentError(f"argument strategies.params.{key} has {name!r}; cpu, memory and pods are expected")

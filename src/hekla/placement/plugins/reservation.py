@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.placement.framework import plugin
-from hekla.placement.registry import ArgumentError, as_float
+from hekla.placement.registry import ArgumentError, as_float, as_seconds_from_0
 from hekla.placement.reservations import Book, Terms
 from hekla.placement.session import Session
 
@@ -51,20 +50,9 @@ class Reservation:
                 f"argument depth is {arguments['depth']!r}; a whole number from 1 to {MOST_RESERVATIONS} is expected"
             )
             raise ArgumentError(sentence)
+        after, estimate = arguments.get("after"), arguments.get("defaultEstimate")
         return cls(
             depth=int(depth),
-            after_s=_seconds("after", arguments.get("after")) or 0.0,
-            estimate_s=_seconds("defaultEstimate", arguments.get("defaultEstimate")),
+            after_s=0.0 if after is None else as_seconds_from_0("after", after),
+            estimate_s=None if estimate is None else as_seconds_from_0("defaultEstimate", estimate),
         )
-
-
-def _seconds(key: str, text: Any) -> float | None:
-    if text is None:
-        return None
-    try:
-        seconds = parse_duration(str(text)).total_seconds()
-    except DurationError as error:
-        raise ArgumentError(f"argument {key} is {text!r}: {error}") from error
-    if seconds < 0:
-        raise ArgumentError(f"argument {key} is {text!r}; a duration from 0 up is expected")
-    return seconds

@@ -25,7 +25,7 @@ from hekla.placement.columns import CPU, MEMORY, BoolArray, FloatArray, Nodes
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Reading, Refused, plugin
 from hekla.placement.model import JobSpec, Queue, Task, TaskSpec
-from hekla.placement.registry import ArgumentError, as_bool, as_float
+from hekla.placement.registry import ArgumentError, as_bool, as_float, as_mapping
 from hekla.placement.score import NEUTRAL, Score, by_node, mean
 from hekla.placement.shape import Shape
 from hekla.placement.tallies import Tallies
@@ -116,8 +116,9 @@ class ResourceStrategyFit:
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
         """From Volcano's `resourceStrategyFitWeight`, `resources`, `sra` and `proportional`."""
         weight = as_float("resourceStrategyFitWeight", arguments.get("resourceStrategyFitWeight", DEFAULT_WEIGHT))
-        tastes = _section(arguments, "resources")
-        sra, proportional = _section(arguments, "sra"), _section(arguments, "proportional")
+        tastes, sra, proportional = (
+            as_mapping(key, arguments.get(key)) for key in ("resources", "sra", "proportional")
+        )
         has_sra = as_bool("sra.enable", sra.get("enable", False))
         has_ratios = as_bool("proportional.enable", proportional.get("enable", False))
         return cls(
@@ -184,20 +185,13 @@ def pods_own(strategy: str, weights: str) -> tuple[Strategy | None, tuple[tuple[
     return (Strategy(strategy) if strategy in set(Strategy) else None), own
 
 
-def _section(arguments: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = arguments.get(key) or {}
-    if not isinstance(value, Mapping):
-        raise ArgumentError(f"argument {key} is {value!r}; a mapping is expected")
-    return value
-
-
 def _taste(name: str, value: Any) -> Taste:
     if "*" in name[:-1] or name == "*":
         raise ArgumentError(f"argument resources has {name!r}; a name, or a prefix with * at its end, is expected")
     if not isinstance(value, Mapping):
         raise ArgumentError(f"argument resources.{name} is {value!r}; a mapping with type and weight is expected")
     text = value.get("type", Strategy.LEAST)
-    if text not in set(Strategy):
+    if text not in list(Strategy):  # not a set: a list has no hash
         raise ArgumentError(f"argument resources.{name}.type is {text!r}; MostAllocated or LeastAllocated is expected")
     return Taste(Strategy(text), as_float(f"resources.{name}.weight", value.get("weight", 1)) or 1.0)
 
@@ -212,15 +206,13 @@ def _names(section: str, value: Any) -> list[str]:
 
 
 def _scarce(sra: Mapping[str, Any]) -> Mapping[str, float]:
-    weights = sra.get("resourceWeight") or {}
+    weights = as_mapping("sra.resourceWeight", sra.get("resourceWeight"))
     names = _names("sra", sra.get("resources"))
     return {name: as_float(f"sra.resourceWeight.{name}", weights.get(name, 1)) for name in names}
 
 
 def _ratios(proportional: Mapping[str, Any]) -> Mapping[str, Ratio]:
-    told = proportional.get("resourceProportion") or {}
-    if not isinstance(told, Mapping):
-        raise ArgumentError(f"argument proportional.resourceProportion is {told!r}; a mapping is expected")
+    told = as_mapping("proportional.resourceProportion", proportional.get("resourceProportion"))
 
     def ratio(name: str, part: str) -> float:
         own = told.get(name)  # both spellings: {gpu: {cpu: 4}} and {gpu.cpu: 4}

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Self
 
-from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.placement.framework import Key, Opinion, Vote, plugin
 from hekla.placement.model import Job
-from hekla.placement.registry import ArgumentError
+from hekla.placement.registry import as_seconds_above_0
 from hekla.placement.session import Session
 
 
@@ -50,15 +49,7 @@ class Sla:
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
         """From Volcano's `sla-waiting-time`, a duration like `1h30m`."""
         text = arguments.get("sla-waiting-time")
-        if text is None:
-            return cls()
-        try:
-            waiting_s = parse_duration(str(text)).total_seconds()
-        except DurationError as error:
-            raise ArgumentError(f"argument sla-waiting-time is {text!r}: {error}") from error
-        if waiting_s <= 0:
-            raise ArgumentError(f"argument sla-waiting-time is {text!r}; a duration above 0 is expected")
-        return cls(waiting_s=waiting_s)
+        return cls() if text is None else cls(waiting_s=as_seconds_above_0("sla-waiting-time", text))
 
     def _due(self, job: Job) -> float:
         patience = job.spec.patience_s

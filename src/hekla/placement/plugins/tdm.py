@@ -22,12 +22,11 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.placement.columns import FloatArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
 from hekla.placement.framework import Departure, Key, Opinion, Refused, Vote, plugin
 from hekla.placement.model import Job, Task, TaskStatus
-from hekla.placement.registry import ArgumentError
+from hekla.placement.registry import ArgumentError, as_seconds_above_0
 from hekla.placement.score import NEUTRAL, Score, by_node
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
@@ -149,7 +148,7 @@ class Tdm:
         keys = [key for key in arguments if key.startswith(PREFIX)]
         return cls(
             zones={key.removeprefix(PREFIX): _hours(key, arguments[key]) for key in keys},
-            period_s=_period_s(arguments.get("tdm.evict.period", "1m")),
+            period_s=as_seconds_above_0("tdm.evict.period", arguments.get("tdm.evict.period", "1m")),
             time_zone=_time_zone(arguments.get("tdm.time-zone", "UTC")),
         )
 
@@ -242,16 +241,6 @@ def _hours(key: str, value: Any) -> Hours:
         raise ArgumentError(f"argument {key} is {value!r}; hours like 10:00-21:00 are expected")
     first, second, third, fourth = (int(part) for part in match.groups())
     return Hours(first * 60 + second, third * 60 + fourth, str(value).strip())
-
-
-def _period_s(value: Any) -> float:
-    try:
-        period_s = parse_duration(str(value)).total_seconds()
-    except DurationError as error:
-        raise ArgumentError(f"argument tdm.evict.period is {value!r}: {error}") from error
-    if period_s <= 0:
-        raise ArgumentError(f"argument tdm.evict.period is {value!r}; a duration above 0 is expected")
-    return period_s
 
 
 def _time_zone(value: Any) -> tzinfo:

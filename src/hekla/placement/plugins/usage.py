@@ -18,13 +18,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.lib.quantity import QuantityError, to_int, to_milli
 from hekla.placement.columns import CPU, MEMORY, BoolArray, FloatArray, IntArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
 from hekla.placement.framework import Refused, plugin
 from hekla.placement.model import Task
-from hekla.placement.registry import ArgumentError, as_float
+from hekla.placement.registry import ArgumentError, as_float, as_mapping, as_seconds
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
 
@@ -158,14 +157,14 @@ class Usage:
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
         """From Volcano's `usage.weight`, `cpu.weight`, `memory.weight`, `thresholds` and `estimator`."""
-        thresholds, estimator = _section(arguments, "thresholds"), _section(arguments, "estimator")
+        thresholds = as_mapping("thresholds", arguments.get("thresholds"))
         return cls(
             weight=as_float("usage.weight", arguments.get("usage.weight", 5)),
             cpu_weight=as_float("cpu.weight", arguments.get("cpu.weight", 1)),
             memory_weight=as_float("memory.weight", arguments.get("memory.weight", 1)),
             cpu_threshold=as_float("thresholds.cpu", thresholds.get("cpu", 80)),
             memory_threshold=as_float("thresholds.mem", thresholds.get("mem", 80)),
-            estimator=_estimator(estimator),
+            estimator=_estimator(as_mapping("estimator", arguments.get("estimator"))),
             arrivals_s=_window_s(arguments.get("metrics.interval", f"{DEFAULT_WINDOW_S:g}s")),
         )
 
@@ -179,13 +178,6 @@ def _composites(measured: Load, estimated: Load, has: Load) -> Load:
     return Load(
         composite(measured.cpu, estimated.cpu, has.cpu), composite(measured.memory, estimated.memory, has.memory)
     )
-
-
-def _section(arguments: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = arguments.get(key) or {}
-    if not isinstance(value, Mapping):
-        raise ArgumentError(f"argument {key} is {value!r}; a mapping is expected")
-    return value
 
 
 def _estimator(told: Mapping[str, Any]) -> Estimator:
@@ -233,8 +225,5 @@ def _amount(key: str, value: Any, read: Any) -> float:
 
 
 def _window_s(value: Any) -> float:
-    try:
-        window_s = parse_duration(str(value)).total_seconds()
-    except DurationError as error:
-        raise ArgumentError(f"argument metrics.interval is {value!r}: {error}") from error
+    window_s = as_seconds("metrics.interval", value)
     return window_s if window_s > 0 else DEFAULT_WINDOW_S
