@@ -58,16 +58,16 @@ class Policy:
             nodes.version += 1
             self.cluster.gains += 1
 
-    def asked_by_tier(self, point: type[T]) -> list[list[T]]:
-        """The same tier by tier."""
-        found = self._asked_by_tier.get(point)
-        if found is None:
-            found = self._asked_by_tier[point] = [[p for p in tier if isinstance(p, point)] for tier in self.tiers]
-        return found
-
     def asked(self, point: type[T]) -> list[T]:
         """The plug-ins that implement an extension point, in order."""
         found = self._asked.get(point)
         if found is None:  # every cycle asks, and checking a Protocol looks at every name of a class
             found = self._asked[point] = [plugin for plugin in self.plugins if isinstance(plugin, point)]
+        return found
+
+    def asked_by_tier(self, point: type[T]) -> list[list[T]]:
+        """The same, tier by tier; a tier in which nobody implements it is empty."""
+        found = self._asked_by_tier.get(point)
+        if found is None:
+            found = self._asked_by_tier[point] = [[p for p in tier if isinstance(p, point)] for tier in self.tiers]
         return found

@@ -52,15 +52,13 @@ class Rights:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._policy = session.policy
-        self._before: dict[str, frozenset[str]] = {}
-        self._tiers: dict[Any, list[list[Any]]] = {}
         self._heeds_budgets = dict.fromkeys(_METHODS, True)
 
     # Votes
 
     def is_pipelined(self, job: Job) -> bool:
         """Whether a job has enough once what it was promised is free: a reject decides, else a tier's permit, else yes."""
-        for tier in self._asked(Pipelined):
+        for tier in self._policy.asked_by_tier(Pipelined):
             votes = [plugin.is_pipelined(self._session, job).vote for plugin in tier]
             if Vote.REJECT in votes:
                 return False
@@ -70,7 +68,7 @@ class Rights:
 
     def is_starving(self, job: Job) -> bool:
         """Whether others may be evicted for a job: all agree in the first tier that has an opinion; nobody: no."""
-        first = next((tier for tier in self._asked(Starving) if tier), ())
+        first = next((tier for tier in self._policy.asked_by_tier(Starving) if tier), ())
         return bool(first) and all(plugin.is_starving(self._session, job) for plugin in first)
 
     def is_entitled(self, job: Job) -> bool:
@@ -171,7 +169,7 @@ class Rights:
     def _agree(self, right: Right, task: Task, victims: Sequence[Task]) -> bool:
         """Whether the first tier that lets anybody go lets all go; yes, if nobody has an opinion."""
         is_asked = False
-        for tier in self._asked(UnifiedEvictable):
+        for tier in self._policy.asked_by_tier(UnifiedEvictable):
             going: set[str] | None = None
             for plugin in tier:
                 answer = plugin.evictable_together(self._session, task, victims, takes_back=right is Reclaimable)
@@ -196,7 +194,7 @@ class Rights:
         """The tiers' decision, shields aside; if there are no plug-ins but shields, nobody is against it."""
         victims = self._owed(right, task, victims)
         is_asked = False
-        for tier in self._asked(right):
+        for tier in self._policy.asked_by_tier(right):
             agreed: Sequence[Task] | None = None
             for plugin in tier:
                 if _is_shield(plugin):
@@ -238,15 +236,6 @@ class Rights:
         """The parties that go before a job, as far as this cycle has come."""
         precedence = self._session.cluster.precedence
         return precedence.before(job.party) if len(precedence) else frozenset()
-
-    def _asked(self, point: Any) -> list[list[Any]]:
-        """By tier, the plug-ins that implement an extension point; found once, for checking a Protocol is slow."""
-        found = self._tiers.get(point)
-        if found is None:
-            known = {id(plugin) for plugin in self._policy.asked(point)}
-            found = [[plugin for plugin in tier if id(plugin) in known] for tier in self._policy.tiers]
-            self._tiers[point] = found
-        return found
 
     def _unshielded(self, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
         session = self._session

@@ -6,7 +6,7 @@
             yield from statement.commit()
 
 Leaving the block without a commit takes everything back, to the bit: amounts are integers, and what follows from
-them is computed from them. Who may be evicted for whom is decided elsewhere (`eviction.py`).
+them is computed from them. Who may be evicted for whom is decided elsewhere (`rights.py`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -75,7 +75,7 @@ def may_take_back(
 
 class _Claim:
     def __init__(self, standings: Mapping[str, Standing], asker: str, asked: Amounts, saturation: Fraction) -> None:
-        self._standings, self._asker, self._asked, self._saturation = standings, asker, asked, saturation
+        self._standings, self._asked, self._saturation = standings, asked, saturation
         self._involved = [resource for resource, amount in asked.items() if amount > 0]
         self._path = self._up(asker)
 

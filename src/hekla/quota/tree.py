@@ -66,10 +66,6 @@ class QuotaTree:
             seen.add(name)
             name = self.quotas[name].parent
 
-    def is_leaf(self, name: str) -> bool:
-        """Whether no queue is below."""
-        return not self.children.get(name)
-
     def why_no_jobs(self, name: str) -> Denial | None:
         """Why a queue can have no jobs at all; None if it can."""
         below = self.children.get(name)

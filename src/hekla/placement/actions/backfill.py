@@ -13,7 +13,7 @@ from hekla.placement.turns import Turns
 @action
 def backfill(session: Session) -> Iterator[Decision]:
     """Place best-effort tasks one by one: they hold nothing, so a gang loses nothing by having some of them early."""
-    worth_it = StrictOrder(session).admitted(job for job in session.jobs_waiting() if is_worth_a_try(session, job))
+    worth_it = StrictOrder(session).admitted(job for job in session.jobs_waiting() if _is_worth_a_try(session, job))
     for job in Turns(session, worth_it):
         for task in session.in_task_order(task for task in job.pending() if task.is_best_effort):
             with session.statement() as statement:
@@ -23,6 +23,6 @@ def backfill(session: Session) -> Iterator[Decision]:
                     session.explain_failure(job, task)
 
 
-def is_worth_a_try(session: Session, job: Job) -> bool:
+def _is_worth_a_try(session: Session, job: Job) -> bool:
     """Whether the job has best-effort tasks waiting, and tasks enough to be a gang."""
     return job.pending_best_effort > 0 and session.why_invalid(job) is None

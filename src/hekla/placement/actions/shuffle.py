@@ -7,7 +7,7 @@ reason is told to whoever owns the pod.
 from collections.abc import Iterator
 
 from hekla.placement.action import action
-from hekla.placement.model import Task
+from hekla.placement.rights import within_budgets
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision
 
@@ -18,12 +18,6 @@ def shuffle(session: Session) -> Iterator[Decision]:
     for departure in session.departures():
         # One at a time, so that each eviction is charged to its budgets before the next is looked at.
         with session.statement() as statement:
-            if budgets_allow(session, departure.task):
+            if within_budgets(session.cluster, [departure.task]):
                 statement.evict(departure.task, departure.reason, None, "shuffle")
                 yield from statement.commit()
-
-
-def budgets_allow(session: Session, task: Task) -> bool:
-    """Whether every disruption budget of a task has one eviction left, those of this cycle counted."""
-    cluster = session.cluster
-    return all(budget.allowed > cluster.spent[budget.namespace, budget.name] for budget in cluster.budgets_of(task))
