@@ -20,6 +20,7 @@ from hekla.kube.errors import ApiError, NotFoundError, TransportError
 from hekla.kube.execute import EventSink
 from hekla.placement.model import Task, TaskStatus
 from hekla.placement.statement import Bind
+from hekla.scheduler.retrying import hold_back, may_pass
 
 log = structlog.get_logger()
 
@@ -127,7 +128,7 @@ class Binder:
             except (TransportError, ApiError) as error:
                 if await self._is_bound(pod, node, error):
                     return
-                is_final = attempt == ASKS - 1 or (isinstance(error, ApiError) and not _may_pass(error))
+                is_final = attempt == ASKS - 1 or (isinstance(error, ApiError) and not may_pass(error))
                 if is_final:
                     raise
             await asyncio.sleep(0.1 * 2**attempt)
@@ -174,25 +175,8 @@ class Binder:
         cluster, job = self._feed.cluster, task.job
         assert job is not None
         cluster.take_back(task)
-        job.is_held = True
-        self._wake_later(task, delay_s)
-
-    def _wake_later(self, task: Task, delay_s: float) -> None:
-        job = task.job
-        assert job is not None
-
-        def release() -> None:
-            job.is_held = False
-            job.failed_at = -1
-            self._wake()
-
-        asyncio.get_running_loop().call_later(delay_s, release)
+        hold_back(job, delay_s, self._wake)
 
 
 def _chosen(claim: PersistentVolumeClaim) -> bool:
     return bool(claim.metadata.annotations.get(SELECTED_NODE))
-
-
-def _may_pass(error: ApiError) -> bool:
-    """Whether asking again may help: the server is busy, or did not get to it."""
-    return error.code == 429 or error.code >= 500

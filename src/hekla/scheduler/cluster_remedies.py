@@ -17,7 +17,7 @@ from hekla.placement.explain import open_rows
 from hekla.placement.model import Job, JobPhase, Queue
 from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.explain import Why, would_start
-from hekla.scheduler.sentences import job_told
+from hekla.scheduler.sentences import job_told_to
 
 MOST_ENDS = 16
 """Running jobs whose end is tried."""
@@ -37,7 +37,7 @@ class Remedy:
     """A change with which the job would start."""
 
     change: str
-    """`FewerPerPod`, `SmallerMinimum`, `NoNodeDemands`, `EndOf` or `MoreNodes`."""
+    """What sort of change, for programs: `EndOf`, `Evict`, `MoreNodes`, `MoreQuota`, `MoreWeight`, or one of `remedies.py`."""
 
     sentence: str
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def _end_of(rehearsal: Rehearsal, job: Job, found: Why, may_see: Callable[[str],
         with rehearsal.without(other.uid):
             helps = would_start(rehearsal, job)
         if helps:
-            name = _name(other, may_see)
+            name = job_told_to(other, may_see)
             holding = {lack: told(lack, other.holding[lack]) for lack in lacks if other.holding.get(lack)}
             held = ", ".join(f"{amount} {lack}" for lack, amount in holding.items())
             yield Remedy(
@@ -82,7 +82,7 @@ def _evict_some(rehearsal: Rehearsal, job: Job, found: Why, may_see: Callable[[s
         rest = [one for one in chosen if one is not other]
         if _helps_without(rehearsal, job, rest):
             chosen = rest
-    names = [_name(other, may_see) for other in chosen]
+    names = [job_told_to(other, may_see) for other in chosen]
     totals = {name: told(name, sum(other.holding.get(name, 0) for other in chosen)) for name in wanted}
     held = ", ".join(f"{amount} {name}" for name, amount in totals.items())
     yield Remedy(
@@ -105,10 +105,6 @@ def _helps_without(rehearsal: Rehearsal, job: Job, others: list[Job]) -> bool:
 
 def _listed(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-
-
-def _name(job: Job, may_see: Callable[[str], bool]) -> str:
-    return job_told(job) if may_see(job.spec.namespace) else "a job of another namespace"
 
 
 def _holders(rehearsal: Rehearsal, job: Job, found: Why) -> list[Job]:

@@ -23,6 +23,7 @@ from hekla.kube.execute import EventSink
 from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.statement import Evict, Nominate
 from hekla.scheduler import sentences
+from hekla.scheduler.retrying import hold_back, may_pass
 
 log = structlog.get_logger()
 
@@ -179,7 +180,7 @@ class Evictor:
                 await ask()
                 return
             except (ApiError, TransportError) as error:
-                if attempt == ASKS - 1 or (isinstance(error, ApiError) and not _may_pass(error)):
+                if attempt == ASKS - 1 or (isinstance(error, ApiError) and not may_pass(error)):
                     raise
             await asyncio.sleep(0.1 * 2**attempt)
 
@@ -221,18 +222,8 @@ class Evictor:
             if evict.preemptor is not None:
                 _forsake(self._feed, evict.preemptor, row)
         if evict.preemptor is not None:
-            self._hold(evict.preemptor, delay_s)
+            hold_back(evict.preemptor, delay_s, self._wake)
         self._wake()
-
-    def _hold(self, job: Job, delay_s: float) -> None:
-        job.is_held = True
-
-        def release() -> None:
-            job.is_held = False
-            job.failed_at = -1
-            self._wake()
-
-        asyncio.get_running_loop().call_later(delay_s, release)
 
 
 def _forsake(feed: ClusterFeed, job: Job, row: int) -> None:
@@ -244,8 +235,3 @@ def _forsake(feed: ClusterFeed, job: Job, row: int) -> None:
 
 def _target(pod: Pod) -> Target:
     return Target(kind=Pod, name=pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.metadata.uid)
-
-
-def _may_pass(error: ApiError) -> bool:
-    """Whether asking again may help: the server is busy, or did not get to it."""
-    return error.code == 429 or error.code >= 500

@@ -16,6 +16,7 @@ from hekla.placement.model import Job, TaskStatus
 from hekla.placement.topology.refusals import CloseExplanation
 from hekla.scheduler.cluster_remedies import Remedy
 from hekla.scheduler.explain import Lack, Why
+from hekla.scheduler.sentences import ANOTHER_JOB
 
 MOST_TRANSITIONS = 8
 
@@ -25,7 +26,7 @@ def document_of(
     may_see: Callable[[str], bool],
 ) -> Document:  # fmt: skip
     """The explanation called `name` of a job; `pod` is the one that was asked about, if one was."""
-    ahead = [key if may_see(key.partition("/")[0]) else "a job of another namespace" for key in found.ahead]
+    ahead = [key if may_see(key.partition("/")[0]) else ANOTHER_JOB for key in found.ahead]
     return {
         "apiVersion": EXPLANATION.api_version,
         "kind": EXPLANATION.kind,

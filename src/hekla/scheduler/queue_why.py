@@ -14,7 +14,7 @@ from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.cluster_remedies import Remedy
 from hekla.scheduler.explain import Why, why_in
 from hekla.scheduler.remedies import remedies
-from hekla.scheduler.sentences import job_told
+from hekla.scheduler.sentences import job_told, job_told_to
 
 MOST_EXPLAINED = 5
 """Waiting jobs of which it is said why."""
@@ -74,7 +74,7 @@ def queue_document(name: str, namespace: str, found: QueueWhy, may_see: Callable
     """The explanation called `name`; jobs of namespaces that may not be seen are not named."""
 
     def name_of(job: Job) -> str:
-        return job_told(job) if may_see(job.spec.namespace) else "a job of another namespace"
+        return job_told_to(job, may_see)
 
     queue = found.queue
     return {

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable
 
 from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.session import Failure
@@ -9,6 +10,7 @@ from hekla.placement.statement import Evict
 
 _IN_QUOTES = re.compile(r'(?:hypernode|and of|member) "([^"]+)"')
 _UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+ANOTHER_JOB = "a job of another namespace"
 GANG_READY = "tasks in gang are ready to be scheduled"
 
 _NAMES = {
@@ -55,6 +57,11 @@ def waits_for_room(task: Task, node: str) -> str:
 def job_told(job: Job) -> str:
     """A job as its user knows it: `ns/train`, though its gang is called after a Volcano Job's name and uid."""
     return _UID.sub("", job.key)
+
+
+def job_told_to(job: Job, may_see: Callable[[str], bool]) -> str:
+    """The same, for somebody who may not know the jobs of all namespaces."""
+    return job_told(job) if may_see(job.spec.namespace) else ANOTHER_JOB
 
 
 def queue_missing(queue: str) -> str:
