@@ -6,7 +6,7 @@ its tasks have a node; if one loses its node, the job starts again from its last
 event, so that months take minutes; the same trace, rules and seed give the same outcome.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import floor, inf
@@ -82,8 +82,8 @@ class _Life:
         """Grows with every start and stop, so that an end that was foreseen before is void."""
 
 
-_Event = tuple[float, int, str, Any]
-_FAULTS = frozenset({"break", "repair"})
+_Event = tuple[float, int, Callable[[float, Any], bool], Any]
+"""When, its number among all, what happens then, and to whom."""
 
 
 class Simulation:
@@ -117,10 +117,10 @@ class Simulation:
     def run(self) -> Outcome:
         """Play the trace to its end, or to `until_s`; jobs that are not done by then stay unfinished."""
         for trace in sorted(self._jobs, key=lambda job: job.submit_s):
-            self._at(trace.submit_s, "arrive", trace)
+            self._at(trace.submit_s, self._arrive, trace)
         if self.rules.faults_every_s < inf:
             for name in self._specs:
-                self._at(self._time_to_fault(), "break", name)
+                self._at(self._time_to_fault(), self._break, name)
         now, cycle_at, cycled_at = 0.0, inf, -inf
         while (now := min(self._events[0][0] if self._events else inf, cycle_at)) < self.rules.until_s:
             self._recorder.pass_to(now)
@@ -138,9 +138,9 @@ class Simulation:
         """Let everything happen that is due; whether anything did that a scheduler would notice."""
         is_news = False
         while self._events and self._events[0][0] <= now:
-            _, _, kind, about = heappop(self._events)
-            self._faults_alone = self._faults_alone + 1 if kind in _FAULTS else 0
-            is_news |= bool(getattr(self, f"_{kind}")(now, about))
+            _, _, happen, about = heappop(self._events)
+            self._faults_alone = self._faults_alone + 1 if happen in (self._break, self._repair) else 0
+            is_news |= happen(now, about)
         return is_news
 
     def _arrive(self, now: float, trace: TraceJob) -> bool:
@@ -180,12 +180,12 @@ class Simulation:
             self._stop(life, now)
             self._gone(now, (life, life.job))
         self.cluster.remove_node(name)
-        self._at(now + self.rules.repair_s, "repair", name)
+        self._at(now + self.rules.repair_s, self._repair, name)
         return True
 
     def _repair(self, now: float, name: str) -> bool:
         self.cluster.put_node(self._specs[name])
-        self._at(now + self._time_to_fault(), "break", name)
+        self._at(now + self._time_to_fault(), self._break, name)
         return True
 
     # Jobs
@@ -257,7 +257,7 @@ class Simulation:
         life.since_s = now
         life.generation += 1
         self._recorder.started(life.fate, now)
-        self._at(now + life.trace.run_s - life.progress_s, "end", (life, life.generation))
+        self._at(now + life.trace.run_s - life.progress_s, self._end, (life, life.generation))
 
     def _evict(self, task: Task, now: float) -> None:
         """A pod is told to go; its siblings cannot go on without it, and go too."""
@@ -271,13 +271,13 @@ class Simulation:
         for sibling in task.job.tasks.values():
             if sibling.status is TaskStatus.RUNNING:
                 self.cluster.put_state(sibling, TaskStatus.RELEASING, self.cluster.nodes.name(sibling.row))
-        self._at(now + self.rules.grace_s, "gone", (life, life.job))
+        self._at(now + self.rules.grace_s, self._gone, (life, life.job))
 
     # Time
 
-    def _at(self, time_s: float, kind: str, about: Any) -> None:
+    def _at(self, time_s: float, happen: Callable[[float, Any], bool], about: Any) -> None:
         self._number += 1
-        heappush(self._events, (time_s, self._number, kind, about))
+        heappush(self._events, (time_s, self._number, happen, about))
 
     def _time_to_fault(self) -> float:
         return float(self._dice.exponential(self.rules.faults_every_s))
