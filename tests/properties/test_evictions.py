@@ -260,19 +260,19 @@ class Life:
 
 
 @given(plans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_evictions_end_and_nothing_flaps(plan: Plan) -> None:
     Life(plan).run()
 
 
 @given(plans(gangs=True))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_evictions_for_gangs_end_and_leave_all_gangs_whole_and_together(plan: Plan) -> None:
     Life(plan).run()
 
 
 @given(plans() | plans(gangs=True))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_same_world_decides_the_same_twice(plan: Plan) -> None:
     one, other = Life(plan), Life(plan)
     for _ in range(8):
@@ -282,7 +282,7 @@ def test_the_same_world_decides_the_same_twice(plan: Plan) -> None:
 
 
 @given(plans() | plans(gangs=True), st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_order_in_which_objects_came_is_irrelevant(plan: Plan, random) -> None:
     order = list(range(len(plan.jobs)))
     random.shuffle(order)

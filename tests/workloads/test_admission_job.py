@@ -257,3 +257,22 @@ def test_the_controller_may_name_the_claims_that_it_made() -> None:
     named = [{**old["spec"]["volumes"][0], "volumeClaimName": "train-pvc-1"}]
     new = {**old, "spec": {**old["spec"], "volumes": named}}
     assert refusal(ADMISSION_RULES, new, old=old, operation=Operation.UPDATE) == ""
+
+
+def test_a_manifest_may_be_applied_again() -> None:
+    """Volcano completes new jobs only, so the second `kubectl apply` of a manifest looks like a forbidden change."""
+    manifest = job(task(), task("b", 3))
+    made = admit(ADMISSION_RULES, manifest, there=[OPEN])
+    again = admit(ADMISSION_RULES, manifest, operation=Operation.UPDATE, old=made, there=[OPEN])
+    assert again["spec"] == made["spec"]
+    grown = job(task(), task("b", 5))
+    assert (
+        admit(ADMISSION_RULES, grown, operation=Operation.UPDATE, old=made, there=[OPEN])["spec"]["minAvailable"] == 7
+    )
+
+
+def test_a_zero_in_a_change_is_meant() -> None:
+    made = admit(ADMISSION_RULES, job(), there=[OPEN])
+    change = job(task(minAvailable=0), minAvailable=0)
+    changed = admit(ADMISSION_RULES, change, operation=Operation.UPDATE, old=made, there=[OPEN])
+    assert (changed["spec"]["minAvailable"], changed["spec"]["tasks"][0]["minAvailable"]) == (0, 0)

@@ -16,7 +16,7 @@ from hekla.workloads.admission_queue import default_queue, refuse_queue
 from hekla.workloads.webhook_rule import ANY, CREATE, WRITE, WebhookRule
 
 ADMISSION_RULES: tuple[AdmissionRule, ...] = (
-    WebhookRule(name="mutatejob.volcano.sh", resource="jobs.batch.volcano.sh", operations=CREATE, change=default_job),
+    WebhookRule(name="mutatejob.volcano.sh", resource="jobs.batch.volcano.sh", operations=WRITE, change=default_job),
     WebhookRule(
         name="mutatequeue.volcano.sh", resource="queues.scheduling.volcano.sh", operations=CREATE, change=default_queue
     ),

@@ -3,11 +3,12 @@
 `admission_job.py` then checks the result.
 """
 
+import copy
 from collections.abc import Mapping
 
 from hekla.api.meta import Document
 from hekla.api.volcano import Job
-from hekla.apiserver.admission import AdmissionRequest, Reader
+from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
 from hekla.workloads.webhook_rule import is_readable
 
 DEFAULT_QUEUE = "default"
@@ -23,9 +24,24 @@ IMPLIED_PLUGINS: Mapping[str, tuple[str, ...]] = {
 
 
 def default_job(request: AdmissionRequest, reader: Reader) -> None:
-    """Complete a Job that is being created."""
-    if request.object is not None and is_readable(request.object, Job):
-        complete(request.object.setdefault("spec", {}))
+    """Complete a Job that is being created, or changed: who applies a manifest again leaves out what was filled in.
+
+    (Volcano completes new jobs only, and refuses the second `kubectl apply` of an unchanged manifest.)
+    """
+    if request.object is None or not is_readable(request.object, Job):
+        return
+    spec = request.object.setdefault("spec", {})
+    given = copy.deepcopy(spec)
+    complete(spec)
+    if request.operation is Operation.UPDATE:
+        _keep_zeroes(spec, given)
+
+
+def _keep_zeroes(spec: Document, given: Document) -> None:
+    """In a change, a zero is meant."""
+    pairs = [(spec, given), *zip(spec.get("tasks") or (), given.get("tasks") or (), strict=True)]
+    for completed, said in pairs:
+        completed.update({name: said[name] for name in ("minAvailable", "maxRetry") if said.get(name) == 0})
 
 
 def complete(spec: Document) -> None:

@@ -123,8 +123,8 @@ def difference(before: Any, after: Any, path: str = "") -> Iterator[Document]:
     """The JSON patch that makes one document of another: mappings field by field, lists item by item where they are of
     one length.
     """
-    if before == after and type(before) is type(after):
-        return
+    if before == after and type(before) is type(after) and not isinstance(before, dict | list):
+        return  # of mappings and lists this is not said: {"x": 0} equals {"x": False}
     if isinstance(before, dict) and isinstance(after, dict):
         for key in before.keys() - after.keys():
             yield {"op": "remove", "path": f"{path}/{_escaped(key)}"}
