@@ -34,6 +34,7 @@ class Rehearsal:
         self._copies = _Copies()
         self.cluster = self._copies.of_cluster(policy.cluster)
         self.policy = Policy(self.cluster, policy.tiers, policy.arguments)
+        self.policy.actions = policy.actions
         self.now = now
         self._touched: set[str] = set()
 

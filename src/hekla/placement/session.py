@@ -145,7 +145,7 @@ class Session:
     def look_again(self, wall_s: float) -> None:
         """Ask for another cycle at this time."""
         if isfinite(wall_s):
-            self.look_again_at = min(wall_s, self.look_again_at or wall_s)
+            self.look_again_at = wall_s if self.look_again_at is None else min(wall_s, self.look_again_at)
 
     def is_due(self, name: str, period_s: float) -> bool:
         """Whether so long has passed since this plug-in was last told that it is due; asks for a cycle when it will be."""
@@ -266,6 +266,13 @@ class Session:
         """Why a job's queue may not take what a task asks for; None if it may."""
         queue = self.cluster.queues[job.spec.queue]
         return next((r for p in self._allocatable if (r := p.why_not_allocatable(self, queue, task))), None)
+
+    def opinion_on_entry(self, job: Job) -> Opinion:
+        """Whether a job is let in: want of room does not keep out one for which others would make room once it is in."""
+        opinion = self.may_enqueue(job)
+        if opinion.vote is Vote.REJECT and self.rights.would_make_room(job):
+            return self.may_enqueue(job, minds_room=False)
+        return opinion
 
     def may_enqueue(self, job: Job, *, minds_room: bool = True) -> Opinion:
         """The votes on letting a job in: a reject decides, else the first tier with a permit; nobody: yes.

@@ -158,7 +158,7 @@ def would_start(rehearsal: Rehearsal, job: Job) -> bool:
     """Whether a job would start if it were its turn; one whose pods are made only once it is let in would be let in."""
     session = rehearsal.session()
     if not job.tasks and job.phase is JobPhase.PENDING:
-        return session.is_admitted_to_queue(job) and session.may_enqueue(job).vote is not Vote.REJECT
+        return session.is_admitted_to_queue(job) and session.opinion_on_entry(job).vote is not Vote.REJECT
     if refusal_of(session, job) is not None:
         return False
     with session.statement() as statement:
@@ -192,7 +192,7 @@ def refusal_of(session: Session, job: Job) -> Refusal | None:
     if not queue.is_open:
         return Refusal("QueueNotOpen", sentences.queue_closed(job.spec.queue, "not open"))
     if job.phase is JobPhase.PENDING and job.spec.min_resources is not None:
-        opinion = session.may_enqueue(job)
+        opinion = session.opinion_on_entry(job)
         if opinion.vote is Vote.REJECT:
             return Refusal("enqueue", opinion.reason)
     gated = sum(1 for task in job.tasks.values() if task.spec.is_gated and task.status is TaskStatus.PENDING)

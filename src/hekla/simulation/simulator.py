@@ -104,6 +104,7 @@ class Simulation:
         for spec in nodes:
             self.cluster.put_node(spec)
         self._policy = Policy(self.cluster, configuration.tiers, configuration.arguments)
+        self._policy.actions = configuration.actions
         self._actions = [action_named(name) for name in configuration.actions]
         self._enqueues = "enqueue" in configuration.actions
         self._lives: dict[str, _Life] = {}

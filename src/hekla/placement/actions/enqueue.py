@@ -25,9 +25,7 @@ def enqueue(session: Session) -> Iterator[Decision]:
     for job in Turns(session, (job for job in outside if not job.is_held and session.is_admitted_to_queue(job))):
         if order.holds_back(job):
             continue
-        opinion = session.may_enqueue(job)
-        if opinion.vote is Vote.REJECT and session.rights.would_make_room(job):
-            opinion = session.may_enqueue(job, minds_room=False)
+        opinion = session.opinion_on_entry(job)
         if job.spec.min_resources is not None and opinion.vote is Vote.REJECT:
             session.refusals[job.uid] = Refusal("enqueue", opinion.reason)
             order.block(job)
