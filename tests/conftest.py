@@ -1,8 +1,10 @@
-"""Shared by every test: where the tree is."""
+"""Shared by every test: where the tree is, and a log that no test leaves changed."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -14,3 +16,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def repository() -> Path:
     """The root of the checkout."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def log_as_it_was() -> Iterator[None]:
+    """Commands that run in this process set the log up for themselves; the next test gets the log as it was."""
+    before, was_configured = structlog.get_config(), structlog.is_configured()
+    yield
+    if was_configured:
+        structlog.configure(**before)
+    else:
+        structlog.reset_defaults()
