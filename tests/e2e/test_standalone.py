@@ -161,7 +161,7 @@ def test_every_component_works_with_exactly_the_rights_of_the_manifests(cluster:
             # a gang that waits is told why; one of higher rank evicts for room
             kubectl("delete", "deployment,cronvcjob,vcjob", "--all", "--cascade=foreground")
             kubectl("apply", "-f", "-", stdin=gang("wide", cpu="100"))
-            cluster.wait("podgroup --all", "jsonpath={.status.conditions[0].type}=Unschedulable")
+            cluster.wait("vcjob/wide", "jsonpath={.status.state.reason}=NotEnoughResources")
             kubectl("delete", "vcjob", "wide")
             preempting = (
                 'actions: "enqueue, allocate, preempt, backfill"\n'
