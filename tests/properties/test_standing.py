@@ -68,8 +68,10 @@ def happen(world: World, event: Event, number: int) -> None:
         cluster.put_job(structs.replace(job.spec, **change))
     elif kind in ("gate", "ungate") and tasks and tasks[0].status is TaskStatus.PENDING:
         cluster.put_task(structs.replace(tasks[0].spec, is_gated=kind == "gate"), job)
-    elif kind in ("hold", "let go"):
-        job.is_held = kind == "hold"
+    elif kind == "hold":
+        job.sit_out()
+    elif kind == "let go" and job.is_held:
+        job.take_part()
     elif kind == "remove":
         cluster.remove_job(job.uid)
     elif kind == "finish" and tasks and tasks[0].row >= 0:

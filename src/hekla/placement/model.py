@@ -296,7 +296,7 @@ class Job:
     """Pods that belong together, and how many of them must start together."""
 
     __slots__ = (
-        "_accounts", "_phase", "barred_at", "failed_at", "held", "in_order", "is_held", "key", "lines", "minds_others",
+        "_accounts", "_phase", "barred_at", "failed_at", "held", "holds", "in_order", "key", "lines", "minds_others",
         "minds_queue",
         "pending_best_effort", "ready_count", "roles", "spec", "statuses", "tasks", "ticket", "uid",
     )  # fmt: skip
@@ -326,8 +326,8 @@ class Job:
         self.pending_best_effort = 0
         """Pending tasks that ask for nothing: they count as ready."""
 
-        self.is_held = False
-        """Sits out for a while: a bind of it was refused."""
+        self.holds = 0
+        """For how many reasons it sits out for a while: a bind or an eviction was refused, a cycle stumbled over it."""
 
         self.ticket = 0
         """With which it stands in a kept line (see `standing.py`); 0 if it does not."""
@@ -363,6 +363,22 @@ class Job:
             self.lines.by_phase[self._phase].pop(self.uid, None)
             self.lines.by_phase[phase][self.uid] = self
         self._phase = phase
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it sits out."""
+        return self.holds > 0
+
+    def sit_out(self) -> None:
+        """Leave it aside, until as many calls of `take_part` have followed."""
+        self.holds += 1
+
+    def take_part(self) -> None:
+        """One of the reasons to sit out is over; after the last it is tried anew."""
+        assert self.holds > 0, f"{self.key} does not sit out"
+        self.holds -= 1
+        if not self.holds:
+            self.failed_at = -1
 
     def leave(self) -> None:
         """Leave all lines: the job is no more."""

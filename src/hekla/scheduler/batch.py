@@ -43,6 +43,7 @@ from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.queue_status import PAUSE_S, past_commands, queue_commands
 from hekla.scheduler.reload import LiveConfiguration
 from hekla.scheduler.reports import PATIENCE_S, Reports
+from hekla.scheduler.retrying import hold_back
 from hekla.scheduler.settings import SchedulerSettings
 from hekla.scheduler.snapshot import Snapshot, snapshot_of
 from hekla.scheduler.stumbling import job_at_fault
@@ -326,16 +327,13 @@ class BatchScheduler:
     def _set_aside(self, job: Job, error: Exception) -> None:
         """Let a job rest over which the scheduler stumbled, and tell it so."""
         rest_s = self._reports.stumbles.rest_s(job, error)
-        job.is_held = True
         self.feed.dirty.add(job.uid)
 
-        def release() -> None:
-            job.is_held = False
-            job.failed_at = -1
+        def try_again() -> None:
             self._reports.stumbles.told.pop(job.uid, None)
             self._wake.set()
 
-        asyncio.get_running_loop().call_later(rest_s, release)
+        hold_back(job, rest_s, try_again)
 
     def _make_room(self, decisions: Sequence[Evict | Nominate]) -> set[str]:
         """Have evictions and nominations carried out; the uids of the jobs that they are about."""

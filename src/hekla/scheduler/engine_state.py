@@ -258,7 +258,7 @@ def _restore_held_back(feed: ClusterFeed, uids: list[str]) -> None:
     for uid in uids:
         job = feed.cluster.jobs.get(uid)
         if job is not None:
-            job.is_held = True
+            job.sit_out()
 
 
 def _save_network(feed: ClusterFeed) -> Document:

@@ -16,12 +16,11 @@ def may_pass(error: ApiError) -> bool:
 
 
 def hold_back(job: Job, delay_s: float, wake: Callable[[], None]) -> None:
-    """Let a job sit out; after the delay it is tried anew, and the scheduler is woken for it."""
-    job.is_held = True
+    """Let a job sit out; after the delay, and all others that it has, it is tried anew, and the scheduler is woken for it."""
+    job.sit_out()
 
     def release() -> None:
-        job.is_held = False
-        job.failed_at = -1
+        job.take_part()
         wake()
 
     asyncio.get_running_loop().call_later(delay_s, release)
