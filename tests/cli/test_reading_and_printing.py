@@ -1,9 +1,13 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from hekla.api.meta import Kind, Scope
+from hekla.cli import commands
 from hekla.cli.commands.wait import parse_condition
 from hekla.cli.durations import parse_duration
-from hekla.cli.main import CommandError, command_names, main
+from hekla.cli.main import ON_UNLESS_TOLD, CommandError, _without_values, command_names, main
 from hekla.cli.manifests import parse_manifests, read_manifests
 from hekla.cli.output import as_yaml, columns_text, resource_name
 from hekla.cli.resources import Catalogue, Served, parse_selection
@@ -196,3 +200,20 @@ def test_no_cluster_is_exit_code_3(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HEKLA_DATA_DIR", str(tmp_path / "data"))
     assert main(["get", "pods"]) == 3
     assert "start one with `hekla up --detach`" in capsys.readouterr().err
+
+
+def test_a_switch_that_is_on_can_be_turned_off_as_kubectl_spells_it():
+    given = ["run", "all", "--leader-elect=false", "--wait=false", "--all=false", "--all=true", "--", "--wait=false"]
+    assert list(_without_values(given)) == [
+        "run", "all", "--no-leader-elect", "--no-wait", "--all", "--", "--wait=false",
+    ]  # fmt: skip
+
+
+def test_every_switch_that_is_on_unless_told_can_be_turned_off_so():
+    """`--x=false` of a switch that nobody listed would be dropped, and the switch stay on."""
+    pairs = {
+        pair.partition("/")[0]
+        for file in Path(commands.__path__[0]).parent.rglob("*.py")
+        for pair in re.findall(r'"(--[a-z-]+/--no-[a-z-]+)"', file.read_text())
+    }
+    assert pairs == ON_UNLESS_TOLD, "list it in `ON_UNLESS_TOLD` of cli/main.py"
