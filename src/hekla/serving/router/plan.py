@@ -1,0 +1,116 @@
+"""The seam of the router: what the data plane asks of the decisions, attempt by attempt, and what it tells them.
+
+The data plane (`proxy/`, `reception.py`) moves bytes and knows no policy; the desk (`director.py`) knows routes, pools and
+policies and does no I/O. `now` is monotonic seconds throughout. A plan belongs to one request and is used from one loop.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from hekla.serving.router.question import Question
+
+
+class Refusal(Struct, frozen=True):
+    """Why a request is answered by the router itself."""
+
+    status: int
+    """HTTP status."""
+    reason: str
+    """A stable code: one of `error_type` in specs/serving.md 2.14."""
+    message: str
+    """A sentence for the client."""
+    retry_after_s: float | None = None
+    """When it may be asked again; None: do not."""
+
+
+class Fault(StrEnum):
+    """How an attempt failed before its first byte reached the client."""
+
+    CONNECT = "connect"
+    """No connection."""
+    CLOSED = "closed"
+    """The engine closed the connection before a whole head."""
+    GARBAGE = "garbage"
+    """The engine answered what is not HTTP."""
+    TIMEOUT = "timeout"
+    """No head in time."""
+    BUSY = "busy"
+    """429, 502, 503 or 504."""
+
+
+class Target(Protocol):
+    """An address that an attempt goes to; `endpoints.Endpoint` and an external provider both are one."""
+
+    name: str
+    """For logs and metrics: pod or provider."""
+    host: str
+    """Address, or name for TLS."""
+    port: int
+    """TCP port."""
+    is_tls: bool
+    """Whether the engine speaks HTTPS."""
+
+
+class Destination(Struct, frozen=True, gc=False):
+    """Where a request was sent, in the words of the metrics (set D of 2.14); made once per route and model, not per request."""
+
+    model: str
+    """The model asked for, or `unknown`."""
+    model_route: str = "none"
+    backend_type: str = "none"
+    """model_server, inference_pool, external_provider, unresolved or none."""
+    backend_name: str = "none"
+    upstream_model: str = "none"
+
+
+class Attempt(Struct, gc=False):
+    """One request to one target."""
+
+    target: Target
+    body: bytes | None = None
+    """Another body than the client's; None sends the client's unchanged."""
+    path: str | None = None
+    """Another path than the client's."""
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    """Headers set for the target, over the client's."""
+    head_timeout_s: float = 0.0
+    """How long to wait for the answer's head; 0: for ever, as a long prefill may take minutes."""
+
+
+class Usage(Struct, frozen=True, gc=False):
+    """What the engine counted."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Plan(Protocol):
+    """One request's way: which engines to try, and what became of it."""
+
+    destination: Destination
+
+    def next(self, now: float) -> Attempt | Refusal:
+        """The next attempt; a refusal when nobody is left to ask."""
+
+    def failed(self, attempt: Attempt, fault: Fault, now: float) -> None:
+        """The attempt failed before its first byte; `next` may be asked again."""
+
+    def first_byte(self, now: float) -> None:
+        """The answer began: prefill is over."""
+
+    def ended(self, usage: Usage | None, now: float) -> None:
+        """The request is over, answered or abandoned; called exactly once for a plan that `next` was asked of."""
+
+
+class Desk(Protocol):
+    """Decides for every request; one per router process."""
+
+    def plan(self, question: Question, now: float) -> Plan | Refusal:
+        """The way of one request, or why there is none."""
+
+    def models(self) -> Sequence[str]:
+        """The names that `GET /v1/models` lists."""

@@ -1,0 +1,32 @@
+"""What a request asks, read from its body once: the model, the prompt's bytes, and how much is expected of the answer.
+
+`reading.py` makes one from a body; `plan.py` takes it on.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+
+class Question(Struct, gc=False):
+    """One request, as routes, limits and policies look at it."""
+
+    path: str
+    """As it came, without the query: /v1/chat/completions."""
+    model: str
+    """The name asked for: a route's model or a LoRA adapter."""
+    prompt: bytes
+    """The prompt's bytes in the order in which an engine renders them (tools, then messages): its prefix is what caches share."""
+    input_tokens: int
+    """Estimated, a quarter of the prompt's characters, rounded up; exact where the prompt came as token ids."""
+    output_tokens: int = 0
+    """max_completion_tokens or max_tokens; 0 where the client did not say."""
+    is_stream: bool = False
+    wants_usage: bool = False
+    """Whether the client asked for `stream_options.include_usage`."""
+    headers: Mapping[str, str] = {}
+    """Of the request, names in lower case; rules and stickiness look at them."""
+    user: str = ""
+    """The authenticated user; empty: unknown."""
+    body: bytes = b""
+    """The whole body, as it came."""
