@@ -2,6 +2,8 @@
 PYTHON ?= python3
 CHOSEN := $(if $(filter-out file,$(origin PYTHON)),--this-python)
 BIN := .venv/bin
+FAST := "not slow and not storm"
+SLOW := "slow and not storm"
 .DEFAULT_GOAL := all
 .PHONY: all dev demo test test-deps test-slow check fix gen bench up docs clean
 
@@ -21,10 +23,10 @@ up: ## the platform, until Ctrl-C
 	@$(BIN)/hekla up
 
 test: dev ## every test that needs no more than this machine has
-	@$(BIN)/python -m pytest -n auto -m "not slow and not storm"
+	@$(BIN)/python -m pytest -n auto -m $(FAST) || $(BIN)/python tools/failed_again.py $(FAST)
 
 test-slow: dev ## the suites that take longer
-	@$(BIN)/python -m pytest -n auto -m "slow and not storm"
+	@$(BIN)/python -m pytest -n auto -m $(SLOW) || $(BIN)/python tools/failed_again.py $(SLOW)
 
 test-deps: ## as root: Debian packages that more suites want
 	@sh tools/test-deps.sh
