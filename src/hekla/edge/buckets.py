@@ -1,0 +1,44 @@
+"""Token buckets, filled by elapsed time: how much may pass per second, with a burst. The clock is the caller's.
+
+What is known only afterwards (the tokens of an answer) is settled afterwards, and may leave a debt that must be refilled first;
+a limiter that forgets what does not fit lets the largest answers pass free.
+"""
+
+import math
+
+
+class Bucket:
+    """`amount` units per `period_s` seconds, full at first."""
+
+    __slots__ = ("amount", "at", "level", "rate")
+
+    def __init__(self, *, amount: int, period_s: float, now: float) -> None:
+        self.amount = amount
+        self.rate = amount / period_s
+        self.level = float(amount)
+        self.at = now
+
+    def fill(self, now: float) -> float:
+        """Add what came in since the last look; the level, negative in debt."""
+        if now > self.at:
+            self.level = min(float(self.amount), self.level + (now - self.at) * self.rate)
+            self.at = now
+        return self.level
+
+    def take(self, units: int, now: float) -> bool:
+        """Take `units`, or nothing if there are not as many."""
+        if self.fill(now) < units:
+            return False
+        self.level -= units
+        return True
+
+    def settle(self, units: int, now: float) -> None:
+        """Take `units` that were used already, into debt if need be; give back where negative."""
+        self.level = min(float(self.amount), self.fill(now) - units)
+
+    def wait_s(self, units: int, now: float) -> float:
+        """Seconds until `units` are there; infinite for more than the bucket holds."""
+        missing = units - self.fill(now)
+        if units > self.amount:
+            return math.inf
+        return max(0.0, missing / self.rate)
