@@ -100,7 +100,8 @@ def test_a_shared_secret_in_a_key_set_is_no_key(key):
 
 def test_a_public_key_used_as_a_shared_secret_does_not_sign(key):
     public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    head, body, _ = signed(public, "HS256").split(".")
+    head = part(json.dumps({"alg": "HS256", "kid": "k1"}).encode())
+    _, body, _ = signed(key).split(".")
     forged = hmac.digest(public, f"{head}.{body}".encode(), "sha256")
     with pytest.raises(BearerError):
         verify(f"{head}.{body}.{part(forged)}", key_set(listed(key)), OURS, NOW)
