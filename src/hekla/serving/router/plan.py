@@ -4,7 +4,7 @@ The data plane (`proxy/`, `reception.py`) moves bytes and knows no policy; the d
 policies and does no I/O. `now` is monotonic seconds throughout. A plan belongs to one request and is used from one loop.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -77,7 +77,13 @@ class Attempt(Struct, gc=False):
     headers: Sequence[tuple[bytes, bytes]] = ()
     """Headers set for the target, over the client's."""
     head_timeout_s: float = 0.0
-    """How long to wait for the answer's head; 0: for ever, as a long prefill may take minutes."""
+    """How long to wait for the answer's first byte; 0: for ever, as a long prefill may take minutes."""
+    on_answer: Callable[[bytes, float], None] | None = None
+    """Takes the body of a leg that is not for the client (a prefill) and the time; then `next` is asked again. None: the
+    answer is the client's. A leg answered with anything but 2xx has failed."""
+    beside: "Attempt | None" = None
+    """A leg sent at the same time (SGLang's prefill); its answer is read and dropped. If it fails before the first byte
+    of this one, this one is cut off and fails with it."""
 
 
 class Usage(Struct, frozen=True, gc=False):
@@ -106,11 +112,31 @@ class Plan(Protocol):
         """The request is over, answered or abandoned; called exactly once for a plan that `next` was asked of."""
 
 
+class Waiting(Protocol):
+    """A request that has to wait (in a queue, for a key to be fetched, for the first replica); one holder, one loop."""
+
+    def when_ready(self, resume: Callable[["Refusal | None"], None]) -> None:
+        """Call `resume` once, later: with None the request goes on, with a refusal it ends."""
+
+    def abandon(self) -> None:
+        """The client left: give up the place; `resume` is not called any more."""
+
+
+class Guard(Protocol):
+    """Asked of every request before the desk, in order: who asks, whether they may, how much, and when."""
+
+    def admit(self, question: Question, now: float) -> Refusal | Waiting | None:
+        """None lets it in; a guard that learns who asks writes `question.user`."""
+
+    def ended(self, question: Question, usage: Usage | None, now: float) -> None:
+        """A request that was let in is over; called exactly once, in the reverse order."""
+
+
 class Desk(Protocol):
     """Decides for every request; one per router process."""
 
-    def plan(self, question: Question, now: float) -> Plan | Refusal:
-        """The way of one request, or why there is none."""
+    def plan(self, question: Question, now: float) -> Plan | Refusal | Waiting:
+        """The way of one request, or why there is none; after a wait it is asked again."""
 
     def models(self) -> Sequence[str]:
         """The names that `GET /v1/models` lists."""
