@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hekla.api.crd import CUSTOM_KINDS, crd_document, object_schema
+from hekla.api.reference import ELSEWHERE
 from hekla.api.volcano import Command, CronJob, HyperNode, Job, PodGroup, Queue
 from hekla.api.volcano.topology import ONE_MATCH
 
@@ -43,8 +44,8 @@ def test_every_field_of_ours_says_what_it_is(kind: Any) -> None:
             if not path and name == "metadata":
                 continue
             assert below.get("description"), f"{path}.{name}"
-            if name not in ("template", "volumeClaim", "selector", "labelSelector", "labelMatch", "active"):
-                walk(below.get("items", below), f"{path}.{name}")
+            if not f"{path}.{name}".endswith((*ELSEWHERE, ".active")):
+                walk(below.get("items", below), f"{path}.{name}{'[]' if 'items' in below else ''}")
 
     walk(object_schema(kind), "")
 

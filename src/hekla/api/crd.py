@@ -16,11 +16,12 @@ from msgspec import NODEFAULT, Struct
 
 from hekla.api.embedded import INT_OR_STRING, embedded_schema
 from hekla.api.fields import Limits, merged
+from hekla.api.kthena import KTHENA_KINDS
 from hekla.api.meta import Document, Kind, Resource
 from hekla.api.volcano import VOLCANO_KINDS
 
-CUSTOM_KINDS: tuple[type[Resource], ...] = VOLCANO_KINDS
-"""Kinds that an API server learns from a CustomResourceDefinition."""
+CUSTOM_KINDS: tuple[type[Resource], ...] = (*VOLCANO_KINDS, *KTHENA_KINDS)
+"""Kinds that an API server learns from a CustomResourceDefinition of ours."""
 
 _SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _META: Document = {
@@ -35,6 +36,9 @@ _LIMIT_NAMES = {
     "min_length": "minLength",
     "max_length": "maxLength",
     "min_items": "minItems",
+    "max_items": "maxItems",
+    "min_properties": "minProperties",
+    "max_properties": "maxProperties",
     "pattern": "pattern",
     "list_type": "x-kubernetes-list-type",
     "map_type": "x-kubernetes-map-type",
@@ -50,12 +54,27 @@ def crd_document(kind: type[Resource]) -> Document:
     version["schema"] = {"openAPIV3Schema": object_schema(kind)}
     if info.has_status:
         version["subresources"] = {"status": {}}
+    if info.label_selector_path:
+        version["subresources"]["scale"] = {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": info.label_selector_path,
+        }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{info.plural}.{info.group}"},
+        "metadata": _metadata(info),
         "spec": {"group": info.group, "names": _names(info), "scope": str(info.scope), "versions": [version]},
     }
+
+
+def _metadata(info: Kind) -> Document:
+    """Name; and, in a group that is Kubernetes' own, that it is not we who made the kind."""
+    name = {"name": f"{info.plural}.{info.group}"}
+    if not info.group.endswith((".k8s.io", ".kubernetes.io")) or info.group.endswith(".x-k8s.io"):
+        return name
+    approval = "unapproved, what Hekla reads of the kind; install the project's own definition on a cluster"
+    return name | {"annotations": {"api-approved.kubernetes.io": approval}}
 
 
 def object_schema(kind: type[Resource]) -> Document:

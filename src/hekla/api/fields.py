@@ -28,6 +28,9 @@ class Limits:
     min_length: int | None = None
     max_length: int | None = None
     min_items: int | None = None
+    max_items: int | None = None
+    min_properties: int | None = None
+    max_properties: int | None = None
     pattern: str = ""
     format: str = ""
     enum: tuple[str, ...] = ()
@@ -56,6 +59,8 @@ def merged(several: Iterable[Limits]) -> Limits:
 
 REQUIRED = Limits(is_required=True)
 DEFAULTED = Limits(is_defaulted=True)
+CONDITIONS = Limits(list_type="map", list_keys=("type",))
+"""A list of conditions, merged by their types."""
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 QUANTITY_PATTERN = (

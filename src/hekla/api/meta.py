@@ -85,6 +85,8 @@ class Kind:
     columns: tuple[Column, ...] = ()
     has_status: bool = False
     """Whether /status is a resource of its own."""
+    label_selector_path: str = ""
+    """Where the selector of the counted pods stands, for a kind whose /scale is `.spec.replicas` and `.status.replicas`."""
 
     @property
     def api_version(self) -> str:
@@ -136,6 +138,7 @@ def resource(
     categories: tuple[str, ...] = (),
     columns: tuple[Column, ...] = (),
     has_status: bool = False,
+    label_selector_path: str = "",
     singular: str = "",
     kind: str = "",
 ) -> Callable[[R], R]:
@@ -155,6 +158,7 @@ def resource(
             categories=categories,
             columns=columns,
             has_status=has_status,
+            label_selector_path=label_selector_path,
         )
         KINDS[f"{cls.kind_info.resource}/{version}"] = cls
         return cls

@@ -9,8 +9,12 @@ from typing import Any
 from hekla.api.crd import object_schema
 from hekla.api.meta import Document, Resource
 
-_ELSEWHERE = ("template", "volumeClaim", "selector", "labelSelector", "labelMatch")
-"""Fields of Kubernetes' own types: named, not spelled out."""
+ELSEWHERE = (
+    "tasks[].template", "entryTemplate.spec", "workerTemplate.spec", ".volumeClaim", ".selector", ".labelSelector",
+    ".labelMatch", "backend.env", "backend.envFrom", "workers[].resources", "workers[].affinity", "workers[].tolerations",
+    ".targetRef", ".policyRef",
+)  # fmt: skip
+"""Ends of the paths of Kubernetes' own types: named, not spelled out."""
 
 
 def reference_page(kind: type[Resource]) -> str:
@@ -43,7 +47,7 @@ def reference_page(kind: type[Resource]) -> str:
 def _rows(path: str, schema: Document, required: bool) -> Iterator[tuple[str, Document, bool]]:
     """A field and those below it, parents first."""
     yield path, schema, required
-    if path.rpartition(".")[2] in _ELSEWHERE and "description" in schema:
+    if path.endswith(ELSEWHERE) and "description" in schema:
         return
     inner, mark = schema, ""
     if schema.get("type") == "array":

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from hekla.api import volcano
-from hekla.api.meta import KINDS, Document, Resource
+from hekla.api import foreign, kthena, volcano
+from hekla.api.meta import Document, Resource
 from hekla.apiserver.auth.bootstrap import bootstrap_objects
 
 Creation = tuple[str, Document]
@@ -54,7 +54,7 @@ def _crds() -> Iterator[Creation]:
 
 def custom_kinds() -> list[type[Resource]]:
     """The kinds that are custom resources on a real cluster."""
-    return [kind for kind in KINDS.values() if kind.kind_info.group.endswith(".volcano.sh")]
+    return [*volcano.VOLCANO_KINDS, *kthena.KTHENA_KINDS, *foreign.FOREIGN_KINDS]
 
 
 def _queues() -> Iterator[Creation]:
