@@ -1,0 +1,215 @@
+"""Budgets of tokens and requests: per route as its ModelRoute says, per tenant as the router's configuration says.
+
+A guard (`plan.Guard`) that never waits. Input tokens are taken when a request comes, by estimate, and put right when the engine
+has counted them; output tokens are taken when they are known and may leave a debt (`edge/buckets.py`), since what does not fit
+would otherwise pass free. Several routers share a route's budget through `shared_limits.py`.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from hekla.api.kthena import ModelRoute
+from hekla.edge.buckets import Bucket
+from hekla.serving.router.plan import Refusal, Usage
+from hekla.serving.router.question import Question
+
+PERIOD_S: Final = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0, "month": 2_592_000.0}
+MOST_TENANTS: Final = 10_000
+"""Tenants whose use is remembered; beyond it the one that was idle longest is forgotten, and begins with a full budget."""
+
+TOO_MUCH_INPUT: Final = "input token rate limit exceeded"
+TOO_MUCH_OUTPUT: Final = "output token rate limit exceeded"
+TOO_MANY_REQUESTS: Final = "request rate limit exceeded"
+STATUS: Final = 429
+
+
+class Limit(Struct, frozen=True, kw_only=True):
+    """How much may pass in a period; None: any."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    requests: int | None = None
+    period_s: float = 1.0
+    key: str = ""
+    """Whose budget it is: a route's model, in Redis' key too."""
+    redis: str = ""
+    """Address of the Redis that keeps the budget for all routers; empty: this router's own."""
+
+
+class TenantLimitError(Exception):
+    """A tenants' list that cannot be read; the sentence names entry, field and value."""
+
+
+def limits_of(routes: Iterable[ModelRoute]) -> dict[str, Limit]:
+    """The limit of every name that is asked for; of two routes for one name the older counts, as in matching."""
+    limits: dict[str, Limit] = {}
+    taken: set[str] = set()
+    for route in sorted(routes, key=_age):
+        names = [one for one in (route.spec.model_name, *route.spec.lora_adapters) if one and one not in taken]
+        taken.update(names)
+        if route.spec.rate_limit is not None:
+            limit = _limit_of(route)
+            limits.update((name, limit) for name in names)
+    return limits
+
+
+def _age(route: ModelRoute) -> tuple[str, str, str]:
+    meta = route.metadata
+    return str(meta.creation_timestamp or ""), meta.namespace, meta.name
+
+
+def _limit_of(route: ModelRoute) -> Limit:
+    said = route.spec.rate_limit
+    assert said is not None
+    return Limit(
+        input_tokens=said.input_tokens_per_unit,
+        output_tokens=said.output_tokens_per_unit,
+        period_s=PERIOD_S[said.unit or "second"],
+        # Kthena gives all routes with LoRA names only the key "": they would share one budget
+        key=route.spec.model_name or f"{route.metadata.namespace}/{route.metadata.name}",
+        redis=said.shared.redis.address if said.shared is not None and said.shared.redis is not None else "",
+    )
+
+
+def read_tenants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Limit]:
+    """The limits of users by name, `*` for everybody else, from the configuration's `tenants`."""
+    limits: dict[str, Limit] = {}
+    for number, entry in enumerate(entries, 1):
+        where = f"tenants entry {number}"
+        user = entry.get("user")
+        if not isinstance(user, str) or not user:
+            raise TenantLimitError(f'{where}: "user" must be a name, or "*" for everybody else')
+        if user in limits:
+            raise TenantLimitError(f'{where}: user "{user}" has a limit already')
+        if unknown := sorted(entry.keys() - {"user", "unit", *_FIELDS}):
+            raise TenantLimitError(f'{where}: unknown field "{unknown[0]}"; known are user, unit, {", ".join(_FIELDS)}')
+        unit = entry.get("unit", "second")
+        if unit not in PERIOD_S:
+            raise TenantLimitError(f'{where}: unit "{unit}" is none of {", ".join(PERIOD_S)}')
+        if not entry.keys() & set(_FIELDS):
+            raise TenantLimitError(f"{where}: limits nothing; give one of {', '.join(_FIELDS)}")
+        inputs, outputs, requests = (_amount(where, name, entry.get(name)) for name in _FIELDS)
+        limits[user] = Limit(
+            input_tokens=inputs, output_tokens=outputs, requests=requests, period_s=PERIOD_S[unit], key=user
+        )
+    return limits
+
+
+_FIELDS: Final = ("inputTokensPerUnit", "outputTokensPerUnit", "requestsPerUnit")
+
+
+def _amount(where: str, name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise TenantLimitError(f'{where}: {name} "{value}" must be a whole number of at least 1')
+    return value
+
+
+class Budget:
+    """The buckets of one limit."""
+
+    __slots__ = ("input", "limit", "output", "requests")
+
+    def __init__(self, limit: Limit, now: float) -> None:
+        self.limit = limit
+        self.input = _bucket(limit.input_tokens, limit, now)
+        self.output = _bucket(limit.output_tokens, limit, now)
+        self.requests = _bucket(limit.requests, limit, now)
+
+    def refusal(self, input_tokens: int, now: float) -> Refusal | None:
+        """Why a request may not pass now; takes nothing."""
+        for bucket, units, reason, message in (
+            (self.requests, 1, "rate_limit", TOO_MANY_REQUESTS),
+            (self.input, input_tokens, "input_rate_limit", TOO_MUCH_INPUT),
+            (self.output, 1, "output_rate_limit", TOO_MUCH_OUTPUT),
+        ):
+            if bucket is not None and bucket.fill(now) < units:
+                return Refusal(STATUS, reason, message, _when(bucket.wait_s(units, now)))
+        return None
+
+    def take(self, input_tokens: int, now: float) -> None:
+        """Take what a request needs that was not refused."""
+        if self.requests is not None:
+            self.requests.settle(1, now)
+        if self.input is not None:
+            self.input.settle(input_tokens, now)
+
+    def settle(self, estimated: int, usage: Usage | None, now: float) -> None:
+        """Put the estimate right and take the answer's tokens."""
+        if usage is None:
+            return
+        if self.input is not None and usage.input_tokens:
+            self.input.settle(usage.input_tokens - estimated, now)
+        if self.output is not None:
+            self.output.settle(usage.output_tokens, now)
+
+
+def _bucket(amount: int | None, limit: Limit, now: float) -> Bucket | None:
+    return None if amount is None else Bucket(amount=amount, period_s=limit.period_s, now=now)
+
+
+def _when(wait_s: float) -> float | None:
+    return None if math.isinf(wait_s) else wait_s
+
+
+class Limits:
+    """The guard of all budgets that this router keeps by itself."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, Budget] = {}
+        self._rules: Mapping[str, Limit] = {}
+        self._tenants: OrderedDict[str, Budget] = OrderedDict()
+
+    def set_routes(self, limits: Mapping[str, Limit], now: float) -> None:
+        """Take the routes' limits; a budget whose limit stays the same keeps what is left of it, one that is gone ends."""
+        kept = {budget.limit: budget for budget in self._routes.values()}
+        made = {limit: kept.get(limit) or Budget(limit, now) for limit in set(limits.values()) if not limit.redis}
+        self._routes = {name: made[limit] for name, limit in limits.items() if limit in made}
+
+    def set_tenants(self, rules: Mapping[str, Limit]) -> None:
+        """Take the tenants' limits; who has the same limit as before keeps what is left of it."""
+        self._rules = rules
+        for user in [user for user, budget in self._tenants.items() if self._rule_of(user) != budget.limit]:
+            del self._tenants[user]
+
+    def admit(self, question: Question, now: float) -> Refusal | None:
+        """Take the request's share of every budget it falls under, or of none."""
+        route = self._routes.get(question.model)
+        tenant = self._tenant(question.user, now) if self._rules else None
+        if route is None and tenant is None:
+            return None
+        budgets = [one for one in (route, tenant) if one is not None]
+        for budget in budgets:
+            if (refusal := budget.refusal(question.input_tokens, now)) is not None:
+                return refusal
+        for budget in budgets:
+            budget.take(question.input_tokens, now)
+        return None
+
+    def ended(self, question: Question, usage: Usage | None, now: float) -> None:
+        """Settle what the engine counted."""
+        if (route := self._routes.get(question.model)) is not None:
+            route.settle(question.input_tokens, usage, now)
+        if self._rules and (tenant := self._tenants.get(question.user)) is not None:
+            tenant.settle(question.input_tokens, usage, now)
+
+    def _rule_of(self, user: str) -> Limit | None:
+        return self._rules.get(user) or self._rules.get("*")
+
+    def _tenant(self, user: str, now: float) -> Budget | None:
+        known = self._tenants.get(user)
+        if known is not None:
+            self._tenants.move_to_end(user)
+            return known
+        rule = self._rule_of(user)
+        if rule is None:
+            return None
+        budget = self._tenants[user] = Budget(rule, now)
+        if len(self._tenants) > MOST_TENANTS:
+            self._tenants.popitem(last=False)
+        return budget

@@ -1,0 +1,175 @@
+"""Requests that wait for their turn before the desk is asked: one line per model, and an order that says whose turn it is.
+
+`fair_queue.py` and `session_boost.py` are the orders. A guard (`plan.Guard`) whose places are `plan.Waiting`s; whoever runs it calls
+`tick` now and then, for deadlines and for orders that go by the clock.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from hekla.serving.router.plan import Refusal, Usage
+from hekla.serving.router.question import Question
+
+MOST_WAITING: Final = 10_000
+"""Places in one line; one more is refused."""
+
+NOT_ROUTED: Final = Refusal(404, "route_not_found", "route not found")
+FULL: Final = Refusal(429, "rate_limit", "too many requests are waiting", 1.0)
+TOO_LATE: Final = Refusal(504, "rate_limit", "Request processing timed out in queue")
+
+
+class Room(Protocol):
+    """What the lines ask about the engines."""
+
+    def knows(self, model: str) -> bool:
+        """Whether a route has the name: nobody else gets a line, so that made-up names make none."""
+
+    def may_start(self, model: str, in_flight: int, now: float) -> bool:
+        """Whether the model's engines can take one more than the `in_flight` that were let in."""
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """One request in a line; a `plan.Waiting`."""
+
+    line: "Line"
+    question: Question
+    since: float
+    number: int
+    resume: Callable[[Refusal | None], None] | None = None
+
+    def when_ready(self, resume: Callable[[Refusal | None], None]) -> None:
+        """Call `resume` when the turn has come, or will not."""
+        self.resume = resume
+
+    def abandon(self) -> None:
+        """Leave the line."""
+        self.line.leave(self)
+
+    def go(self, refusal: Refusal | None) -> None:
+        """Tell the request what became of its place."""
+        if self.resume is not None:
+            resume, self.resume = self.resume, None
+            resume(refusal)
+
+
+class Order(Protocol):
+    """Whose turn it is, and what it goes by."""
+
+    name: str
+    """In metrics: fairness_queue or session_boost_queue."""
+    timeout_s: float
+    """How long a request may wait."""
+
+    def turn(self, places: Iterable[Place], now: float) -> Place:
+        """Who of them is next."""
+
+    def may_start(self, model: str, in_flight: int, now: float) -> bool:
+        """Whether another request may start, as far as the order is concerned."""
+
+    def kept_from(self, question: Question, now: float) -> int:
+        """How many free places are kept for others than this one."""
+
+    def started(self, question: Question, now: float) -> None:
+        """A request was let in."""
+
+    def ended(self, question: Question, usage: Usage | None, now: float) -> None:
+        """A request that was let in is over."""
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """The requests that wait for one model, and how many of it are under way."""
+
+    model: str
+    places: dict[int, Place] = field(default_factory=dict)
+    in_flight: int = 0
+    joined: int = 0
+    dequeued: int = 0
+    cancelled: int = 0
+    waits_s: list[float] = field(default_factory=list)
+    """Waits that are over and not yet in the metrics."""
+
+    def join(self, question: Question, now: float) -> Place:
+        """Take a place at the end."""
+        self.joined += 1
+        place = self.places[self.joined] = Place(self, question, now, self.joined)
+        return place
+
+    def leave(self, place: Place) -> None:
+        """The client left, or waited too long."""
+        if self.places.pop(place.number, None) is not None:
+            self.cancelled += 1
+        place.resume = None
+
+
+class Lines:
+    """The guard: lets requests in by an order while there is room, and holds the others."""
+
+    def __init__(self, order: Order, room: Room) -> None:
+        self.order = order
+        self._room = room
+        self._lines: dict[str, Line] = {}
+
+    def lines(self) -> Iterable[Line]:
+        """For the metrics."""
+        return self._lines.values()
+
+    def admit(self, question: Question, now: float) -> Refusal | Place | None:
+        """Let it in, hold it, or refuse it where no route has the model or the line is full."""
+        line = self._lines.get(question.model)
+        if line is None:
+            if not self._room.knows(question.model):
+                return NOT_ROUTED
+            line = self._lines[question.model] = Line(question.model)
+        if len(line.places) >= MOST_WAITING:
+            return FULL
+        place = line.join(question, now)
+        self._advance(line, now)
+        return None if place.number not in line.places else place
+
+    def ended(self, question: Question, usage: Usage | None, now: float) -> None:
+        """A request is over: somebody else may start."""
+        line = self._lines[question.model]
+        line.in_flight -= 1
+        self.order.ended(question, usage, now)
+        self._advance(line, now)
+
+    def tick(self, now: float) -> None:
+        """Refuse who waited too long, let in who may go by now, forget lines whose route is gone."""
+        for line in list(self._lines.values()):
+            for place in [one for one in line.places.values() if now - one.since >= self.order.timeout_s]:
+                self._refuse(place, TOO_LATE)
+            if not self._room.knows(line.model):
+                for place in list(line.places.values()):
+                    self._refuse(place, NOT_ROUTED)
+                if not line.in_flight:
+                    del self._lines[line.model]
+            self._advance(line, now)
+
+    def _refuse(self, place: Place, refusal: Refusal) -> None:
+        resume = place.resume
+        place.line.leave(place)
+        if resume is not None:
+            resume(refusal)
+
+    def _advance(self, line: Line, now: float) -> None:
+        while line.places:
+            place = self.order.turn(line.places.values(), now)
+            if not self._may_start(line, place.question, now):
+                return
+            del line.places[place.number]
+            line.waits_s.append(now - place.since)
+            self._start(line, place.question, now)
+            place.go(None)
+
+    def _may_start(self, line: Line, question: Question, now: float) -> bool:
+        if not self.order.may_start(line.model, line.in_flight, now):
+            return False
+        return self._room.may_start(line.model, line.in_flight + self.order.kept_from(question, now), now)
+
+    def _start(self, line: Line, question: Question, now: float) -> None:
+        line.in_flight += 1
+        line.dequeued += 1
+        self.order.started(question, now)

@@ -1,0 +1,149 @@
+"""Budgets: what passes within a period stays within the limit, per route and per tenant; a limit that is taken away ends."""
+
+import msgspec
+import pytest
+
+from hekla.api.kthena import ModelRoute
+from hekla.serving.router.limits import Limit, Limits, TenantLimitError, limits_of, read_tenants
+from hekla.serving.router.plan import Usage
+from hekla.serving.router.question import Question
+
+
+def route(name, *, model="", adapters=(), limit=None, created="2026-01-01T00:00:00Z"):
+    document = {
+        "metadata": {"name": name, "namespace": "ml", "creationTimestamp": created},
+        "spec": {
+            "modelName": model,
+            "loraAdapters": list(adapters),
+            "rules": [],
+            **({"rateLimit": limit} if limit else {}),
+        },
+    }
+    return msgspec.convert(document, ModelRoute)
+
+
+def ask(model="llama", tokens=10, user=""):
+    return Question(path="/v1/chat/completions", model=model, prompt=b"", input_tokens=tokens, user=user)
+
+
+def limited(*routes):
+    limits = Limits()
+    limits.set_routes(limits_of(routes), 0.0)
+    return limits
+
+
+def test_input_tokens_are_refused_until_they_flow_in_again():
+    limits = limited(route("r", model="llama", limit={"inputTokensPerUnit": 20, "unit": "second"}))
+    assert limits.admit(ask(tokens=20), 0.0) is None
+    refusal = limits.admit(ask(tokens=10), 0.0)
+    assert (refusal.status, refusal.reason, refusal.message) == (
+        429,
+        "input_rate_limit",
+        "input token rate limit exceeded",
+    )
+    assert refusal.retry_after_s == 0.5
+    assert limits.admit(ask(tokens=10), 0.5) is None
+
+
+def test_a_prompt_over_the_whole_budget_is_not_told_to_come_again():
+    limits = limited(route("r", model="llama", limit={"inputTokensPerUnit": 20}))
+    assert limits.admit(ask(tokens=21), 0.0).retry_after_s is None
+
+
+def test_an_answer_over_the_budget_does_not_pass_free():
+    """Kthena counts nothing for an answer larger than what is left."""
+    limits = limited(route("r", model="llama", limit={"outputTokensPerUnit": 100, "unit": "minute"}))
+    assert limits.admit(ask(), 0.0) is None
+    limits.ended(ask(), Usage(10, 250), 1.0)
+    refusal = limits.admit(ask(), 60.0)
+    assert (refusal.reason, refusal.message) == ("output_rate_limit", "output token rate limit exceeded")
+    assert limits.admit(ask(), 95.0) is None
+
+
+def test_an_estimate_is_put_right_when_the_engine_has_counted():
+    limits = limited(route("r", model="llama", limit={"inputTokensPerUnit": 100, "unit": "hour"}))
+    question = ask(tokens=80)
+    assert limits.admit(question, 0.0) is None
+    limits.ended(question, Usage(20, 5), 0.0)
+    assert limits.admit(ask(tokens=80), 0.0) is None
+
+
+def test_adapters_share_the_budget_of_their_route_and_no_other():
+    """Kthena gives every route without a modelName the key ""."""
+    limits = limited(
+        route("a", adapters=["x", "y"], limit={"inputTokensPerUnit": 10}),
+        route("b", adapters=["z"], limit={"inputTokensPerUnit": 10}),
+    )
+    assert limits.admit(ask("x"), 0.0) is None
+    assert limits.admit(ask("y"), 0.0) is not None
+    assert limits.admit(ask("z"), 0.0) is None
+
+
+def test_the_older_route_of_a_name_sets_its_limit():
+    limits = limits_of(
+        [
+            route("new", model="llama", limit={"inputTokensPerUnit": 1}, created="2026-02-01T00:00:00Z"),
+            route("old", model="llama"),
+        ]
+    )
+    assert limits == {}
+
+
+def test_a_limit_that_is_taken_away_ends_and_one_that_stays_keeps_what_is_left():
+    keep = route("keep", model="keep", limit={"inputTokensPerUnit": 10, "unit": "day"})
+    limits = limited(keep, route("gone", model="gone", limit={"inputTokensPerUnit": 10, "unit": "day"}))
+    for model in ("keep", "gone"):
+        assert limits.admit(ask(model), 0.0) is None
+    limits.set_routes(limits_of([keep, route("gone", model="gone")]), 1.0)
+    assert limits.admit(ask("gone", tokens=1000), 1.0) is None
+    assert limits.admit(ask("keep"), 1.0) is not None
+
+
+def test_a_budget_kept_in_redis_is_not_kept_here_too():
+    limit = {"inputTokensPerUnit": 1, "global": {"redis": {"address": "redis:6379"}}}
+    limits = limited(route("r", model="llama", limit=limit))
+    assert limits.admit(ask(tokens=100), 0.0) is None
+    assert limits_of([route("r", model="llama", limit=limit)])["llama"].redis == "redis:6379"
+
+
+def test_a_refused_request_takes_nothing_of_any_budget():
+    limits = limited(route("r", model="llama", limit={"inputTokensPerUnit": 10, "unit": "day"}))
+    limits.set_tenants({"ann": Limit(requests=1, period_s=86_400.0, key="ann")})
+    assert limits.admit(ask(tokens=11, user="ann"), 0.0) is not None
+    assert limits.admit(ask(tokens=10, user="ann"), 0.0) is None
+
+
+def test_tenants_have_budgets_of_their_own_and_everybody_else_the_common_rule():
+    limits = Limits()
+    limits.set_tenants(read_tenants([{"user": "ann", "requestsPerUnit": 2}, {"user": "*", "requestsPerUnit": 1}]))
+    answers = [limits.admit(ask(user=user), 0.0) for user in ("ann", "ann", "ann", "bob", "bob", "eve")]
+    assert [one is None for one in answers] == [True, True, False, True, False, True]
+    assert answers[2].message == "request rate limit exceeded"
+
+
+def test_tenants_beyond_the_bound_are_forgotten_idle_ones_first(monkeypatch):
+    monkeypatch.setattr("hekla.serving.router.limits.MOST_TENANTS", 2)
+    limits = Limits()
+    limits.set_tenants({"*": Limit(requests=1, period_s=86_400.0)})
+    for user in ("a", "b", "a", "c"):
+        limits.admit(ask(user=user), 0.0)
+    assert limits.admit(ask(user="a"), 0.0) is not None
+    assert limits.admit(ask(user="b"), 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ({}, '"user" must be a name'),
+        ({"user": "a"}, "limits nothing"),
+        ({"user": "a", "requestsPerUnit": 0}, 'requestsPerUnit "0" must be a whole number of at least 1'),
+        ({"user": "a", "requestsPerUnit": True}, "whole number"),
+        ({"user": "a", "requestsPerUnit": 1, "unit": "week"}, 'unit "week" is none of second, minute'),
+        ({"user": "a", "requestPerUnit": 1}, 'unknown field "requestPerUnit"'),
+        ({"user": "b", "requestsPerUnit": 1}, "has a limit already"),
+    ],
+)
+def test_a_tenants_list_that_cannot_be_read_is_said(entry, sentence):
+    with pytest.raises(TenantLimitError, match="tenants entry 2: ") as error:
+        read_tenants([{"user": "b", "requestsPerUnit": 1}, entry])
+    assert sentence in str(error.value)
