@@ -18,7 +18,7 @@ class Question(Struct, gc=False):
     prompt: bytes
     """The prompt's bytes in the order in which an engine renders them (tools, then messages): its prefix is what caches share."""
     input_tokens: int
-    """Estimated, a quarter of the prompt's characters, rounded up; exact where the prompt came as token ids."""
+    """Estimated, a quarter of the prompt's bytes, rounded up; exact where the prompt came as token ids."""
     output_tokens: int = 0
     """max_completion_tokens or max_tokens; 0 where the client did not say."""
     is_stream: bool = False
@@ -30,3 +30,5 @@ class Question(Struct, gc=False):
     """The authenticated user; empty: unknown."""
     body: bytes = b""
     """The whole body, as it came."""
+    is_tokens: bool = False
+    """Whether the prompt came as token ids; `prompt` is their JSON text then."""

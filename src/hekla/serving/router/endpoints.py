@@ -1,0 +1,137 @@
+"""The engines behind the router, one mutable record each: what we sent them and have not seen the end of, and what they say of themselves.
+
+Load is counted here and now, as a scrape is a second old and a burst takes ten milliseconds. What an engine says of itself
+corrects slowly, and is unknown until it does: None, never zero. `pool.py` keeps the records of one model server together.
+"""
+
+from dataclasses import dataclass, field
+
+BENCH_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""How long an endpoint sits out after its first, second, ... fault in a row."""
+
+
+@dataclass(slots=True, eq=False)
+class Endpoint:
+    """One engine: a pod of a model server. Compared by identity, written by the router's loop only."""
+
+    name: str
+    """For logs and metrics: the pod's name."""
+    host: str
+    port: int
+    is_tls: bool = False
+    slot: int = 0
+    """Its bit in masks; `Fleet` gives it and takes it back."""
+
+    namespace: str = ""
+    role: str = ""
+    """prefill, decode, or empty for an engine that does both."""
+    group: str = ""
+    """The value of the pods' group key: prefill and decode are paired within."""
+    domain: str = ""
+    """The topology domain that it stands in, where one is configured."""
+    revision: str = ""
+    """Of its serving group's template: pairs stay within one."""
+    incarnation: str = ""
+    """Changes when the engine began anew, as a pod's uid and its restarts: what it had cached is gone."""
+
+    in_flight: int = 0
+    """Requests that we sent and that have not ended."""
+    prefill_tokens: int = 0
+    """Tokens of prompts that it had not cached, sent and not yet answered by a first byte."""
+    context_tokens: int = 0
+    """Tokens that requests in flight hold in its KV cache, expected answers included."""
+    decode_tokens: int = 0
+    """Tokens that requests in flight are expected to be answered with, until they end."""
+    assigned: float = 0.0
+    """Uncached tokens sent in the last minutes, in `Pool`'s decaying unit: evens out what moments do not."""
+    elsewhere_in_flight: int = 0
+    """Requests in flight through other replicas of the router, where they tell one another."""
+    elsewhere_prefill_tokens: int = 0
+
+    kv_usage: float | None = None
+    """Share of the KV cache in use, 0 to 1, as scraped."""
+    waiting: int | None = None
+    running: int | None = None
+    ttft_s: float | None = None
+    """Mean time to first token since the last scrape."""
+    tpot_s: float | None = None
+    """Mean time per output token since the last scrape."""
+    cache_tokens: int | None = None
+    """Size of its KV cache: num_gpu_blocks * block_size of cache_config_info."""
+    acceptance: float | None = None
+    """Share of speculated tokens that were accepted."""
+    adapters: frozenset[str] = frozenset()
+    """LoRA adapters that it lists."""
+    running_adapters: frozenset[str] = frozenset()
+    waiting_adapters: frozenset[str] = frozenset()
+    max_adapters: int | None = None
+    has_events: bool = False
+    """Whether its KV events are followed."""
+
+    faults: int = 0
+    """In a row."""
+    benched_until: float = 0.0
+    """When it may be tried again; it is tried earlier if nobody else is left."""
+
+    def fault(self, now: float) -> None:
+        """It failed an attempt: others are asked first for a while."""
+        self.benched_until = now + BENCH_S[min(self.faults, len(BENCH_S) - 1)]
+        self.faults += 1
+
+    def answered(self) -> None:
+        """It answered: whatever was, is forgiven."""
+        self.faults = 0
+        self.benched_until = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one scrape of an engine says; None where it says nothing."""
+
+    kv_usage: float | None = None
+    waiting: int | None = None
+    running: int | None = None
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    cache_tokens: int | None = None
+    acceptance: float | None = None
+    running_adapters: frozenset[str] = frozenset()
+    waiting_adapters: frozenset[str] = frozenset()
+    max_adapters: int | None = None
+
+
+@dataclass(slots=True)
+class Fleet:
+    """All endpoints of one router process; gives each a slot, the lowest that is free."""
+
+    by_name: dict[str, Endpoint] = field(default_factory=dict)
+    """By `namespace/name`."""
+    _used: int = 0
+
+    def add(self, endpoint: Endpoint) -> Endpoint:
+        """The record of this pod: the one we have, brought up to date with its counts kept, or this one."""
+        known = self.by_name.get(key := f"{endpoint.namespace}/{endpoint.name}")
+        if known is not None:
+            for name in ("host", "port", "is_tls", "role", "group", "domain", "revision", "incarnation"):
+                setattr(known, name, getattr(endpoint, name))
+            return known
+        endpoint.slot = (~self._used & (self._used + 1)).bit_length() - 1
+        self._used |= 1 << endpoint.slot
+        self.by_name[key] = endpoint
+        return endpoint
+
+    def remove(self, endpoint: Endpoint) -> None:
+        """Its slot is free again; requests in flight go on counting on the record, which nobody looks at any more."""
+        if self.by_name.pop(f"{endpoint.namespace}/{endpoint.name}", None) is endpoint:
+            self._used &= ~(1 << endpoint.slot)
+
+
+def take_in(endpoint: Endpoint, sample: Sample) -> None:
+    """Note what an engine said; what it left out stays as it was, save latencies, which are of the last second or unknown."""
+    for name in ("kv_usage", "waiting", "running", "cache_tokens", "acceptance", "max_adapters"):
+        if (value := getattr(sample, name)) is not None:
+            setattr(endpoint, name, value)
+    endpoint.ttft_s = sample.ttft_s if sample.ttft_s is not None else endpoint.ttft_s
+    endpoint.tpot_s = sample.tpot_s if sample.tpot_s is not None else endpoint.tpot_s
+    endpoint.running_adapters = sample.running_adapters
+    endpoint.waiting_adapters = sample.waiting_adapters

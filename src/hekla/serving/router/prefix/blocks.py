@@ -1,0 +1,46 @@
+"""A prompt as a chain of block hashes, each standing for its block and all before it; computed only as deep as somebody asks.
+
+    h(0) = xxh3(first 512 bytes, seed of the model)     h(i) = xxh3(next 512 bytes, h(i - 1))
+
+Equal hashes at one depth mean equal prompts up to there, so a table of hashes needs no positions. The rest of a prompt that
+fills no block is left out: it would match only its own repetition. `index.py` remembers who holds which block.
+"""
+
+import xxhash
+
+BLOCK_BYTES = 512
+"""128 tokens or so: small enough to see a prompt's end, large enough that 100,000 tokens hash in 0.2 ms."""
+MOST_BLOCKS = 8192
+"""A prompt is told from others by its first 4 MB, a million tokens."""
+
+_hash = xxhash.xxh3_64_intdigest
+
+
+class Blocks:
+    """The hashes of one prompt's blocks, computed when they are first asked for."""
+
+    __slots__ = ("_hashes", "_size", "_text", "count")
+
+    def __init__(self, text: bytes, seed: int, size: int = BLOCK_BYTES, most: int = MOST_BLOCKS) -> None:
+        """`seed` keeps what may not share a cache apart: models, adapters."""
+        self._text = text
+        self._size = size
+        self._hashes = [seed]
+        self.count = min(len(text) // size, most)
+
+    def first(self, count: int) -> list[int]:
+        """The hashes of at least the first `count` blocks (fewer where the prompt ends); not to be changed."""
+        return self._grown(count)[1:]
+
+    def _grown(self, count: int) -> list[int]:
+        hashes, size, text = self._hashes, self._size, self._text
+        last = hashes[-1]
+        for start in range((len(hashes) - 1) * size, min(count, self.count) * size, size):
+            last = _hash(text[start : start + size], last)
+            hashes.append(last)
+        return hashes
+
+
+def seed_of(model: str) -> int:
+    """Where the chains of a model, or of a LoRA adapter, begin."""
+    return _hash(model.encode())

@@ -1,0 +1,109 @@
+"""Remember which engine was sent which prompt, and so guess who still holds its beginning in cache.
+
+One dictionary from block hash to a bit mask of endpoints: one operation on a large integer asks all of them at once. Each
+endpoint forgets as its engine does, the least recently used first and the ends of prompts before their beginnings. So what
+an endpoint holds is closed under truncation: who holds block i holds all before it, and a search may halve the depth.
+"""
+
+from collections import OrderedDict
+
+from hekla.serving.router.prefix.blocks import Blocks
+
+STRIDE = 8
+"""Blocks looked at before the first jump; an ordinary chat ends within."""
+
+
+class PrefixIndex:
+    """Who was sent what, bounded for each endpoint."""
+
+    def __init__(self, capacity: int = 4096, ttl_s: float = 3600.0) -> None:
+        """`capacity` is the blocks remembered for an endpoint whose cache is not known; 4,096 are half a million tokens."""
+        self.capacity = capacity
+        self.ttl_s = ttl_s
+        self.holders: dict[int, int] = {}
+        self._recent: dict[int, OrderedDict[int, float]] = {}
+        self._capacities: dict[int, int] = {}
+        self._ttls: dict[int, float] = {}
+
+    def match(self, blocks: Blocks, among: int) -> list[tuple[int, int]]:
+        """Who holds how many of the first blocks: (endpoints as bits, depth), only those that hold any."""
+        found: list[tuple[int, int]] = []
+        depth, reach, holders = 0, STRIDE, self.holders.get
+        while among and depth < blocks.count:
+            reach = min(reach, blocks.count)
+            hashes = blocks.first(reach)
+            all_the_way = holders(hashes[reach - 1], 0) & among
+            if among != all_the_way:
+                self._settle(hashes, among ^ all_the_way, depth, reach - 1, found)
+            among, depth, reach = all_the_way, reach, reach * 2
+        if among and depth:
+            found.append((among, depth))
+        return found
+
+    def _settle(self, hashes: list[int], among: int, low: int, high: int, found: list[tuple[int, int]]) -> None:
+        """All of `among` hold `low` blocks and none more than `high`: find where each of them ends, by halves."""
+        while low < high:
+            middle = (low + high + 1) // 2
+            deep = self.holders.get(hashes[middle - 1], 0) & among
+            if deep == among:
+                low = middle
+            elif deep:
+                self._settle(hashes, deep, middle, high, found)
+                among, high = among ^ deep, middle - 1
+            else:
+                high = middle - 1
+        if low:
+            found.append((among, low))
+
+    def insert(self, blocks: Blocks, slot: int, now: float) -> None:
+        """The endpoint was sent this prompt and will hold it, as far as it has room."""
+        recent = self._recent.get(slot)
+        if recent is None:
+            recent = self._recent[slot] = OrderedDict()
+        capacity = self._capacities.get(slot, self.capacity)
+        holders, bit, touch = self.holders, 1 << slot, recent.move_to_end
+        hashes = blocks.first(min(blocks.count, capacity))
+        for one in reversed(hashes):  # the beginning last: what is most recent is forgotten last
+            if one in recent:
+                touch(one)
+            else:
+                holders[one] = holders.get(one, 0) | bit
+            recent[one] = now
+        if recent:
+            self._forget_some(slot, recent, capacity, now)
+
+    def resize(self, slot: int, capacity: int, ttl_s: float | None = None) -> None:
+        """The engine told how much it can hold; or its events are known, and guesses are only for what has just been sent."""
+        self._capacities[slot] = max(1, capacity)
+        if ttl_s is not None:
+            self._ttls[slot] = ttl_s
+
+    def forget(self, slot: int) -> None:
+        """The endpoint is gone or began anew: nothing of it stays. One that was never heard of is fine."""
+        self._capacities.pop(slot, None)
+        self._ttls.pop(slot, None)
+        for one in self._recent.pop(slot, ()):
+            self._clear(one, 1 << slot)
+
+    def expire(self, now: float) -> None:
+        """Forget what is older than its time; called now and then, as endpoints that get nothing are not looked at otherwise."""
+        for slot, recent in self._recent.items():
+            self._forget_some(slot, recent, self._capacities.get(slot, self.capacity), now)
+
+    def held(self, slot: int) -> int:
+        """How many blocks the endpoint is believed to hold."""
+        return len(self._recent.get(slot, ()))
+
+    def _forget_some(self, slot: int, recent: OrderedDict[int, float], capacity: int, now: float) -> None:
+        since, bit = now - self._ttls.get(slot, self.ttl_s), 1 << slot
+        while len(recent) > capacity:
+            self._clear(recent.popitem(last=False)[0], bit)
+        while recent and recent[next(iter(recent))] < since:
+            self._clear(recent.popitem(last=False)[0], bit)
+
+    def _clear(self, one: int, bit: int) -> None:
+        left = self.holders[one] & ~bit
+        if left:
+            self.holders[one] = left
+        else:
+            del self.holders[one]
