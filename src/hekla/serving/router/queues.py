@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from hekla.serving.router.plan import Refusal, Usage
+from hekla.serving.router.plan import Refusal, Usage, Waiting
 from hekla.serving.router.question import Question
 
 MOST_WAITING: Final = 10_000
@@ -30,8 +30,8 @@ class Room(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class Place:
-    """One request in a line; a `plan.Waiting`."""
+class Place(Waiting):
+    """One request in a line."""
 
     line: "Line"
     question: Question
