@@ -5,7 +5,7 @@ BIN := .venv/bin
 FAST := "not slow and not storm"
 SLOW := "slow and not storm"
 .DEFAULT_GOAL := all
-.PHONY: all dev demo test test-deps test-slow check fix gen bench up docs clean
+.PHONY: all dev demo test test-deps frameworks test-slow check fix gen bench up docs clean
 
 all: ## the command at .venv/bin/hekla
 	@$(PYTHON) tools/bootstrap.py $(CHOSEN)
@@ -30,6 +30,9 @@ test-slow: dev ## the suites that take longer
 
 test-deps: ## as root: Debian packages that more suites want
 	@sh tools/test-deps.sh
+
+frameworks: ## PyTorch and Ray beside the product, for the examples that run them
+	@sh tools/frameworks.sh
 
 check: dev ## what CI reads: style, types, import contracts, house tests
 	@$(BIN)/ruff check src tests tools bench

@@ -14,7 +14,7 @@ from hekla.testing.kubectl import Kubectl, Said
 from hekla.testing.platform import PlatformProcess, running_platform
 
 HEKLA = (sys.executable, "-m", "hekla.cli.main")
-TIMEOUT_S = 90
+TIMEOUT_S = 360
 
 
 class Hekla(Protocol):

@@ -365,3 +365,49 @@ def test_where_namespaces_are_forbidden_pods_run_a_rung_lower_and_the_node_says_
     assert told.startswith("process-group it runs")
     assert "user-namespaces refused: " in told
     assert "Operation not permitted" in told
+
+
+FIND_ME = """
+import fcntl, socket, struct, array
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+listener = socket.socket(); listener.bind((sys_argv_address, 0)); listener.listen()
+port = listener.getsockname()[1]
+print("to a pod from", socket.create_connection((sys_argv_address, port)).getsockname()[0], listener.accept()[1][0])
+six = socket.socket(socket.AF_INET6); six.connect(("::ffff:" + sys_argv_address, port))
+print("by IPv6 from", six.getsockname()[0], listener.accept()[1][0])
+local = socket.socket(); local.bind(("127.0.0.1", 0)); local.listen()
+print("to localhost from", socket.create_connection(local.getsockname()).getsockname()[0])
+room = array.array("B", bytes(4096))
+told, _ = struct.unpack("=i4xQ", fcntl.ioctl(out, 0x8912, struct.pack("=i4xQ", 4096, room.buffer_info()[0])))
+entries = [bytes(room[at:at + 40]) for at in range(0, told, 40)]
+print("interfaces", *sorted(socket.inet_ntoa(one[20:24]) for one in entries))
+for one in entries:
+    name = one[:16].rstrip(bytes(1)).decode()
+    asked = fcntl.ioctl(out, 0x8915, struct.pack("40s", name.encode()))
+    print("same one by one", socket.inet_ntoa(asked[20:24]) == socket.inet_ntoa(one[20:24]))
+try: fcntl.ioctl(out, 0x8915, struct.pack("40s", b"no-such"))
+except OSError as e: print(e.strerror)
+"""
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_a_container_finds_its_pods_address_where_the_hosts_would_be(tmp_path, rung):
+    async def story(runtime, bench):
+        if not runtime.isolation.has_own_addresses:
+            pytest.skip(runtime.isolation.sentence)
+        address = "127.65.200.7"
+        key = ContainerKey("u1", "main", 0)
+        program = f"sys_argv_address = {address!r}\n{FIND_ME}"
+        spec = ContainerSpec(key=key, argv=("python3", "-c", program), pod_ip=address)
+        end, log = await bench.run(spec)
+        assert end.code == 0, log
+        lines = log.splitlines()
+        assert lines[:3] == [
+            f"to a pod from {address} {address}", f"by IPv6 from ::ffff:{address} {address}", "to localhost from 127.0.0.1",
+        ]  # fmt: skip
+        # a host may have no interface but the loopback's
+        assert lines[3] in ("interfaces 127.0.0.1", f"interfaces 127.0.0.1 {address}")
+        assert set(lines[4:-1]) == {"same one by one True"}
+        assert lines[-1] == "No such device"
+
+    live(tmp_path, story, rung)

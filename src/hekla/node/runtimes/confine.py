@@ -124,6 +124,9 @@ class Confiner:
             "HOSTNAME": container.hostname,
             "LANG": "C.UTF-8",
         }
+        if container.pod_ip and self.isolation.has_own_addresses:
+            # Open MPI leaves out all of 127.0.0.0/8, where our pods live; what it should leave out is the loopback device
+            defaults["OMPI_MCA_btl_tcp_if_exclude"] = "lo"
         if container.has_tty:
             defaults["TERM"] = "xterm"
         return {**defaults, **container.env, MARKER: self.marker}
