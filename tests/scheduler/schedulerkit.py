@@ -65,7 +65,7 @@ async def served(client: ApiClient, kind: Any) -> bool:
     return True
 
 
-async def until(is_true: Any, within_s: float = 20.0) -> None:
+async def until(is_true: Any, within_s: float = 60.0) -> None:
     async with asyncio.timeout(within_s):
         while not await is_true():
             await asyncio.sleep(0.005)

@@ -21,7 +21,7 @@ from hekla.scheduler.as_scenario import UnknownJobError, scenario_text
 from hekla.scheduler.batch import BatchScheduler
 from hekla.scheduler.configuration import DEFAULT_TEXT, parse_configuration
 from hekla.scheduler.decisions import difference, summary
-from hekla.scheduler.engine_state import UnknownStateError
+from hekla.scheduler.engine_state import UnknownStateError, saved
 from hekla.scheduler.pseudonyms import anonymous
 from hekla.scheduler.replay import Replay
 from hekla.scheduler.snapshot import (
@@ -351,3 +351,29 @@ def test_a_file_of_another_process_is_decided_alike_by_both_forms_of_the_kernels
         assert found.waiting
     finally:
         kernels.use(twin)
+
+
+def test_room_that_is_kept_for_a_job_is_remembered_also_under_a_pseudonym() -> None:
+    estimate = {"annotations": {"hekla.dev/running-estimate": "10m"}}
+    old = group("old", 1)
+    old["metadata"] |= estimate
+    runs = {**pod("old-0", 8, "old", nodeName="n1"), "status": {"phase": "Running"}}
+    big = group("big", 1, minResources={"nvidia.com/gpu": "8"})
+    big["status"]["phase"] = "Pending"
+    text = DEFAULT_TEXT.replace("- name: gang", "- name: gang\n  - name: reservation")
+    late = [pod("late-0", 4)]
+    taken = snapshot(
+        queue(), node("n1"), old, runs, big, pod("big-0", 8, "big"), *late, configuration=text, now=9.0, wall_s=9.0
+    )
+    replay = Replay(taken)
+    first = replay.cycle()
+    assert first.admitted == ["default/big"]
+    state = saved(replay.feed)
+    assert state["letIn"] == ["uid-big"]
+    (kept,) = state["reservations"]
+    assert (kept["uid"], kept["startAt"], [room["node"] for room in kept["rooms"]]) == ("uid-big", 609.0, ["n1"])
+    again = Replay(replace(taken, state=state))
+    assert again.cluster.reservations == replay.cluster.reservations
+    hidden = anonymous(replace(taken, state=state), KEY)
+    assert "uid-big" not in str(hidden.state)
+    assert len(Replay(hidden).cluster.reservations) == 1

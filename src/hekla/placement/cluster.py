@@ -98,6 +98,9 @@ class Cluster:
         self.reservations: dict[str, Reservation] = {}
         """By job, the room that is kept for it (see `reservations.py`)."""
 
+        self.let_in: set[str] = set()
+        """Jobs that were let in though they found no room, since room was to be kept for them, and hold nothing yet."""
+
         self.gains = 0
         """Grows with every event that may let a waiting job fit: capacity freed, a node changed, demands relaxed."""
 

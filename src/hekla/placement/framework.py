@@ -97,6 +97,17 @@ class Enqueueable(Protocol):
 
 
 @runtime_checkable
+class KeepsRoom(Protocol):
+    """Is room kept for jobs that find none, so that they may enter all the same?"""
+
+    def keeps_room(self, session: "Session", job: Job) -> bool:
+        """Whether room is kept for a job from now on; asked of one that is kept out for nothing but want of room."""
+
+    def kept_from(self, session: "Session", job: Job) -> Mapping[str, int]:
+        """How much of what is idle is kept for others, by resource: taken, as far as this job is concerned."""
+
+
+@runtime_checkable
 class Valid(Protocol):
     """Has a job enough tasks to be worth a try?
 

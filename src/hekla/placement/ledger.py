@@ -5,7 +5,7 @@ so a discarded attempt leaves no trace. Where queues form a tree, what a queue d
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hekla.quota.decay import had_by, span_us
 
@@ -140,13 +140,15 @@ class Ledger:
         account.known_us = at_us
 
     def chain(self, queue: str) -> tuple[Account, ...]:
-        """The accounts that a queue's jobs post to: its own, then those above; a ring is cut where it closes."""
-        if not queue:
-            return ()
-        names = [queue]
-        while (above := self.parents.get(names[-1], "")) and above not in names:
+        """The accounts that a queue's jobs post to: its own, then those above."""
+        return tuple(self.of(name) for name in self.line(queue))
+
+    def line(self, queue: str) -> Sequence[str]:
+        """A queue and those above it, by name; a ring is cut where it closes."""
+        names = [queue] if queue else []
+        while names and (above := self.parents.get(names[-1], "")) and above not in names:
             names.append(above)
-        return tuple(self.of(name) for name in names)
+        return names
 
     def post(self, queue: str, sums: Amounts, sign: int) -> None:
         """So much more is held, or less, by jobs of a queue whose totals were added up beforehand."""

@@ -9,10 +9,16 @@ cluster, until it fits. From then on that room is reserved. Whoever
     else                                      uses only what the reservation does not need of what is idle now:
                                               max(0, reserved - given back on that node until then)
 
-so that nobody who was let in delays it, as long as estimates hold. A pod that outlives its estimate is expected to take
-twice as long, then four times as long. The plug-in `reservation` has this switched on, and how many jobs it is done for.
+so that nobody who was let in delays it, as long as estimates hold. What its queue, or one above, may hold at most is kept
+by the same rule. A pod that outlives its estimate is expected to take twice as long, then four times as long.
+
+A job that is kept out for want of room has its reservation before it enters, planned with the pods that it will make; so it
+enters at once. Its claim is in an account of its own (`entered.py`): others enter as if it were not there, but for what is
+kept of the idle room. `forecast.py` finds out when it fits. The plug-in `reservation` has this switched on, and how many
+jobs it is done for.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,14 +26,16 @@ from math import inf
 from typing import Protocol, runtime_checkable
 
 from hekla.placement.constraint import Refusal
-from hekla.placement.filling import fill_places
-from hekla.placement.model import ALLOCATED_STATUSES, Job, Task, TaskStatus
-from hekla.placement.rehearsal import Rehearsal
+from hekla.placement.forecast import Kept, Rooms, expected_start, place_freely
+from hekla.placement.model import ALLOCATED_STATUSES, Job, JobPhase, Task, TaskStatus
 from hekla.placement.session import Session
 from hekla.placement.statement import Statement
-from hekla.placement.topology.gang import place_close
+from hekla.quota.amounts import added
 
 RESERVED = "reserved"
+PATIENCE_S = 60.0
+"""How long after its start room is kept for a job that was let in and has made no pods."""
+
 MOST_NODES_TOLD = 3
 _ENDS_IN_DUE_TIME = frozenset(ALLOCATED_STATUSES) - {TaskStatus.ALLOCATED}
 
@@ -42,8 +50,11 @@ class Reservation:
     start_s: float
     """When it is expected to start, by the wall clock."""
 
-    rooms: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    rooms: Rooms = field(default_factory=dict)
     """By node, what it needs there."""
+
+    is_imagined: bool = False
+    """Whether it was planned before the job made its pods, so that it is planned anew when they are there."""
 
     def sentence(self, now_s: float) -> str:
         """`node-1, node-2 are reserved for ml/big, which is to start in 12 min`."""
@@ -82,11 +93,16 @@ class Book:
         self._session, self._terms = session, terms
         self._cluster = session.cluster
         self._on_row: dict[int, list[Task]] | None = None
+        self._back_to_queue: dict[tuple[str, str], Mapping[str, int]] = {}
+        self._kept_idle: dict[tuple[str, ...], Mapping[str, int]] = {}
         for uid, reservation in list(self.kept.items()):
             if self._is_void(reservation):
                 self._strike(uid)
             else:
-                session.look_again(reservation.start_s if reservation.start_s > session.wall_s else inf)
+                session.look_again(self._next_look(reservation))
+        for uid in self._cluster.let_in - self.kept.keys():
+            if not self._is_yet_to_start(uid):
+                self._cluster.let_in.discard(uid)
 
     @property
     def kept(self) -> dict[str, Reservation]:
@@ -105,20 +121,35 @@ class Book:
 
     @contextmanager
     def kept_free(self, heeded: Sequence[Reservation]) -> Iterator[None]:
-        """What these need of what is idle now counts as in use within the block."""
-        nodes, taken = self._cluster.nodes, []
-        for name in sorted({name for reservation in heeded for name in reservation.rooms}):
-            row = nodes.row_of.get(name, -1)
-            held = self._to_hold(row, name, heeded) if row >= 0 else {}
-            if held:
-                taken.append((row, *nodes.vector(held)))
+        """What these need of what is idle now, and of what their queues may hold, counts as in use within the block."""
+        nodes, ledger = self._cluster.nodes, self._cluster.ledger
+        taken = [(row, *nodes.vector(held)) for row, held in self._held_on_rows(heeded)]
+        posted = list(self._held_in_queues(heeded))
         for row, resources, amounts in taken:
             nodes.take(row, resources, amounts)
+        for name, held in posted:
+            ledger.of(name).post(held, 0, 1)
         try:
             yield
         finally:
             for row, resources, amounts in taken:
                 nodes.give(row, resources, amounts)
+            for name, held in posted:
+                ledger.of(name).post(held, 0, -1)
+
+    def kept_idle(self, heeded: Sequence[Reservation]) -> Mapping[str, int]:
+        """How much these need of what is idle now, by resource."""
+        key = tuple(reservation.uid for reservation in heeded)
+        known = self._kept_idle.get(key)
+        if known is None:
+            known = self._kept_idle[key] = added(held for _, held in self._held_on_rows(heeded))
+        return known
+
+    def _held_on_rows(self, heeded: Sequence[Reservation]) -> Iterator[tuple[int, Mapping[str, int]]]:
+        for name in sorted({name for reservation in heeded for name in reservation.rooms}):
+            row = self._cluster.nodes.row_of.get(name, -1)
+            if row >= 0 and (held := self._to_hold(row, name, heeded)):
+                yield row, held
 
     def _to_hold(self, row: int, name: str, heeded: Sequence[Reservation]) -> dict[str, int]:
         """What must stay idle on a node: for each reservation what it and those before it need and nobody gives back."""
@@ -131,6 +162,34 @@ class Book:
                 idle = int(nodes.idle[nodes.resource(resource), row])
                 held[resource] = max(held.get(resource, 0), min(lacking, idle))
         return {resource: amount for resource, amount in held.items() if amount > 0}
+
+    def _held_in_queues(self, heeded: Sequence[Reservation]) -> Iterator[tuple[str, Mapping[str, int]]]:
+        """The same of the queues that may hold so much and no more: those of the jobs, and those above."""
+        cluster, needed, held = self._cluster, dict[str, Counter[str]](), dict[str, dict[str, int]]()
+        for reservation in heeded:
+            job, rooms = cluster.jobs.get(reservation.uid), added(reservation.rooms.values())
+            for name in cluster.ledger.line(job.spec.queue) if job is not None else ():
+                queue = cluster.queues.get(name)
+                if queue is None or not queue.capability:
+                    continue
+                needed.setdefault(name, Counter()).update(rooms)
+                back, kept = self._back_to(name, reservation), held.setdefault(name, {})
+                for resource, amount in needed[name].items():
+                    kept[resource] = max(kept.get(resource, 0), amount - back.get(resource, 0))
+        yield from held.items()
+
+    def _back_to(self, queue: str, reservation: Reservation) -> Mapping[str, int]:
+        """What the pods of a queue, and of those below it, give back until a reservation begins. Kept for the session: what
+        is placed meanwhile is not counted, so that a cycle counts once.
+        """  # fmt: skip
+        key = (queue, reservation.uid)
+        known = self._back_to_queue.get(key)
+        if known is None:
+            line, by_s = self._cluster.ledger.line, reservation.start_s
+            jobs = (job for job in self._cluster.jobs.values() if job.holding and queue in line(job.spec.queue))
+            tasks = (task for job in jobs for task in job.tasks.values() if task.row >= 0 and self.end_of(task) <= by_s)
+            known = self._back_to_queue[key] = added(task.shape.request for task in tasks)
+        return known
 
     def _given_back(self, row: int, by_s: float) -> Mapping[str, int]:
         """What the pods on a node give back until then."""
@@ -170,35 +229,80 @@ class Book:
 
     def placed(self, job: Job) -> None:
         """A job's pods were given nodes: it needs no reservation, and gives back there what it takes when it ends."""
+        self._cluster.let_in.discard(job.uid)
         self._strike(job.uid)
         self._on_row = None
 
     def wish(self, job: Job) -> None:
         """A job did not fit: reserve room for it, or find out anew when it will fit."""
-        now_s, known = self._session.wall_s, self.kept.get(job.uid)
-        if known is None and (len(self.kept) >= self._terms.depth or job.ready_count):
+        known = self.kept.get(job.uid)
+        if known is None and not self._is_eligible(job):
             return
+        is_firm = known is not None and not known.is_imagined and self._session.wall_s < known.start_s
+        if known is not None and is_firm and self._is_in_reach(known):
+            return
+        self._keep(job, self._planned(job))
+
+    def lets_in(self, job: Job) -> bool:
+        """Whether a job that finds no room may enter since room is kept for it, from now on if it was not before."""
+        if job.uid in self.kept or job.uid in self._cluster.let_in:
+            return True
+        gains = self._cluster.gains
+        if job.barred_at.get(RESERVED, -1) == gains or not self._is_eligible(job):
+            return False
+        self._keep(job, self._planned(job))
+        if job.uid in self.kept:
+            self._cluster.let_in.add(job.uid)
+            return True
+        job.barred_at = {**job.barred_at, RESERVED: gains}
+        return False
+
+    def _is_eligible(self, job: Job) -> bool:
+        """Whether room may be kept for one more job, and this one has waited long enough."""
+        if len(self.kept) >= self._terms.depth or job.ready_count:
+            return False
         due_s = job.spec.created + self._terms.after_s
-        if known is None and self._terms.after_s and now_s < due_s:
+        if self._terms.after_s and self._session.wall_s < due_s:
             self._session.look_again(due_s)
-            return
-        if known is not None and now_s < known.start_s and self._is_in_reach(known):
-            return
-        found = self._planned(job)
-        if found is None or found == known:
+            return False
+        return True
+
+    def _keep(self, job: Job, found: Reservation | None) -> None:
+        """Keep this room for a job from now on, instead of what was kept for it before."""
+        if found == self.kept.get(job.uid):
             return
         self._strike(job.uid)
-        self.kept[job.uid] = found
+        if found is not None:
+            self.kept[job.uid] = found
+            self._session.look_again(self._next_look(found))
         self._on_row = None
-        self._session.look_again(found.start_s)
+        self._kept_idle.clear()
+        self._session.recount_entered()
 
     def _strike(self, uid: str) -> None:
         if self.kept.pop(uid, None) is not None:
             self._cluster.gains += 1  # who was kept back may go
+            self._kept_idle.clear()
+            self._session.recount_entered()
+
+    def _next_look(self, reservation: Reservation) -> float:
+        """When the reservation begins, or is over because there are no pods for it."""
+        start_s, now_s = reservation.start_s, self._session.wall_s
+        if start_s > now_s:
+            return start_s
+        return start_s + PATIENCE_S if reservation.is_imagined else inf
 
     def _is_void(self, reservation: Reservation) -> bool:
         job = self._cluster.jobs.get(reservation.uid)
-        return job is None or not job.wants_more or bool(job.ready_count) or not self._session.is_admitted_to_queue(job)
+        if job is None or job.ready_count or not self._session.is_admitted_to_queue(job):
+            return True
+        if not job.tasks:  # let in, and about to make its pods
+            return self._session.wall_s >= reservation.start_s + PATIENCE_S
+        return not job.wants_more
+
+    def _is_yet_to_start(self, uid: str) -> bool:
+        job = self._cluster.jobs.get(uid)
+        return job is not None and not job.ready_count and job.phase is JobPhase.INQUEUE
 
     def _is_in_reach(self, reservation: Reservation) -> bool:
         """Whether its nodes are there and will have the room by then."""
@@ -215,98 +319,14 @@ class Book:
     def _planned(self, job: Job) -> Reservation | None:
         """When and where a job will fit as others end; None if it will not, by all that is known."""
         others = sorted((r for r in self.kept.values() if r.uid != job.uid), key=lambda r: (r.start_s, r.uid))
-        ends = sorted({end for task in self._cluster.placed() if (end := self.end_of(task)) < inf})
-        return _Forecast(self._session, self, job, others, ends).earliest()
-
-
-class _Forecast:
-    """Tries a job on a copy of the cluster from which pods are taken in the order of their ends."""
-
-    def __init__(
-        self, session: Session, book: Book, job: Job, others: Sequence[Reservation], ends: Sequence[float]
-    ) -> None:  # fmt: skip
-        self._session, self._ends, self._uid = session, ends, job.uid
-        self._rehearsal = Rehearsal(session.policy, now=session.now)
-        self._cluster = self._rehearsal.cluster
-        self._cluster.reservations = {}
-        self._leave_room_for(others)
-        by_end: dict[float, list[Task]] = {}
-        for task in session.cluster.placed():
-            if (end := book.end_of(task)) < inf:
-                by_end.setdefault(end, []).append(task)
-        self._by_end = by_end
-        self._gone: list[tuple[Task, int, object, TaskStatus]] = []
-        self._at = 0
-        self._marks = [0]
-        """How many were gone when so many ends had passed."""
-
-    def earliest(self) -> Reservation | None:
-        """By halving: what fits when some have ended, fits when more have."""
-        if not self._ends or self._rooms_at(len(self._ends)) is None:
+        kept = [Kept(self._cluster.jobs[r.uid].spec.queue, r.rooms) for r in others]
+        found = expected_start(self._session, job, self.end_of, kept)
+        if found is None:
             return None
-        low, high = 1, len(self._ends)
-        while low < high:
-            middle = (low + high) // 2
-            if self._rooms_at(middle) is None:
-                low = middle + 1
-            else:
-                high = middle
-        rooms = self._rooms_at(low)
-        assert rooms is not None, "what fitted fits again"
-        job = self._session.cluster.jobs[self._uid]
         return Reservation(
-            uid=job.uid, job=job.key, priority=job.spec.priority, start_s=self._ends[low - 1], rooms=rooms
-        )
-
-    def _rooms_at(self, number: int) -> Mapping[str, Mapping[str, int]] | None:
-        """What the job would take where, when so many ends have passed; None if it does not fit then."""
-        self._pass(number)
-        session, job = self._rehearsal.session(), self._rehearsal.job(self._uid)
-        rooms: dict[str, dict[str, int]] = {}
-        with session.statement() as statement:
-            place_freely(statement, session, job)
-            if not statement or not session.is_ready(job):
-                return None
-            for task in statement.placed:
-                room = rooms.setdefault(self._cluster.nodes.name(task.row), {})
-                for resource, amount in task.shape.request.items():
-                    room[resource] = room.get(resource, 0) + amount
-        return rooms
-
-    def _pass(self, number: int) -> None:
-        """Let it be the time at which so many ends have passed."""
-        while self._at < number:
-            for task in self._by_end[self._ends[self._at]]:
-                self._end(task)
-            self._at += 1
-            self._marks.append(len(self._gone))
-        while self._at > number:
-            self._marks.pop()
-            self._at -= 1
-            while len(self._gone) > self._marks[-1]:
-                self._return()
-
-    def _end(self, task: Task) -> None:
-        assert task.job is not None
-        twin = self._rehearsal.job(task.job.uid).tasks[task.uid]
-        assert twin.job is not None
-        self._gone.append((twin, twin.row, twin.devices, twin.status))
-        self._cluster.displace(twin)
-        twin.job.move(twin, TaskStatus.SUCCEEDED)
-
-    def _return(self) -> None:
-        twin, row, devices, status = self._gone.pop()
-        assert twin.job is not None
-        twin.job.move(twin, status)
-        self._cluster.place(twin, row, devices)  # type: ignore[arg-type]  # what displace took off it
-
-    def _leave_room_for(self, others: Sequence[Reservation]) -> None:
-        nodes = self._cluster.nodes
-        for reservation in others:
-            for name, room in reservation.rooms.items():
-                row = nodes.row_of.get(name, -1)
-                if row >= 0:
-                    nodes.take(row, *nodes.vector(room))
+            uid=job.uid, job=job.key, priority=job.spec.priority, start_s=found.start_s, rooms=found.rooms,
+            is_imagined=not job.tasks,
+        )  # fmt: skip
 
 
 @runtime_checkable
@@ -323,14 +343,6 @@ def book_of(session: Session) -> Book | None:
     """The session's book; None where no plug-in keeps one."""
     plugin = next(iter(session.policy.asked(KeepsBook)), None)  # type: ignore[type-abstract]  # it is a Protocol
     return session.opened(plugin) if plugin is not None else None
-
-
-def place_freely(statement: Statement, session: Session, job: Job) -> None:
-    """Place tasks until the job is ready, or is one task larger if it was, whatever is reserved."""
-    if job.spec.wants_closeness:
-        place_close(statement, session, job)
-    else:
-        fill_places(statement, session, job)
 
 
 def place_beside(statement: Statement, session: Session, job: Job, book: Book) -> None:

@@ -6,7 +6,6 @@ The session adds up answers: orders by the first plug-in that tells two apart, r
 It keeps nothing of its own between cycles; running totals live in the cluster.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ from math import isfinite
 from typing import Any, TypeVar
 
 from hekla.placement.constraint import Refusal
+from hekla.placement.entered import Entered
 from hekla.placement.explain import Explanation, explain
 from hekla.placement.framework import (
     Allocatable,
@@ -21,6 +21,7 @@ from hekla.placement.framework import (
     Enqueueable,
     GoesOn,
     JobOrder,
+    KeepsRoom,
     Key,
     Opens,
     Opinion,
@@ -99,7 +100,7 @@ class Session:
 
         self._hopeless: set[Shape] = set()
         self._explained: dict[Shape, Explanation] = {}
-        self._inqueue: dict[str, Counter[str]] | None = None
+        self._entered: Entered | None = None
         self._opened: dict[int, Any] = {}
         self._queue_orders = policy.asked(QueueOrder)
         self._job_orders = policy.asked(JobOrder)
@@ -109,6 +110,7 @@ class Session:
         self._goes_on = policy.asked(GoesOn)
         self._overused = policy.asked(Overused)
         self._allocatable = policy.asked(Allocatable)
+        self._keeps_room = policy.asked(KeepsRoom)
         self._reads = bool(policy.asked(Reader))
         policy.look_around(self)
 
@@ -268,10 +270,16 @@ class Session:
         return next((r for p in self._allocatable if (r := p.why_not_allocatable(self, queue, task))), None)
 
     def opinion_on_entry(self, job: Job) -> Opinion:
-        """Whether a job is let in: want of room does not keep out one for which others would make room once it is in."""
+        """Whether a job is let in: want of room does not keep out one for which others would make room once it is in, or for
+        which room is kept from now on.
+        """  # fmt: skip
         opinion = self.may_enqueue(job)
-        if opinion.vote is Vote.REJECT and self.rights.would_make_room(job):
+        if opinion.vote is not Vote.REJECT:
+            return opinion
+        if self.rights.would_make_room(job):
             return self.may_enqueue(job, minds_room=False)
+        if self._keeps_room and (beside := self.may_enqueue(job, minds_room=False)).vote is not Vote.REJECT:
+            return beside if any(plugin.keeps_room(self, job) for plugin in self._keeps_room) else opinion
         return opinion
 
     def may_enqueue(self, job: Job, *, minds_room: bool = True) -> Opinion:
@@ -293,20 +301,23 @@ class Session:
         """Let a job in."""
         job.phase = JobPhase.INQUEUE
         self.admitted.append(job)
-        if self._inqueue is not None:
-            self._note_entry(self._inqueue, job)
+        if self._entered is not None:
+            self._entered.note(job)
 
-    def inqueue_of(self, resource: str) -> int:
-        """How much jobs that are in, and not running yet, will still ask for."""
-        return self._entered()[""][resource]
+    @property
+    def entered(self) -> Entered:
+        """What jobs that are in, and not running yet, will still ask for."""
+        if self._entered is None:
+            self._entered = Entered(self.cluster)
+        return self._entered
 
-    def inqueue_in(self, queue: str) -> Mapping[str, int]:
-        """What jobs of a queue that are in, and not running yet, will still ask for."""
-        return self._entered().get(queue, {})
+    def recount_entered(self) -> None:
+        """Room is kept for others than before: who is in is counted anew when it is next asked for."""
+        self._entered = None
 
-    def queues_entered(self) -> Iterable[str]:
-        """Queues with jobs that are in, and not running yet."""
-        return (name for name in self._entered() if name)
+    def kept_from(self, job: Job) -> Mapping[str, int]:
+        """How much of what is idle is kept for others than this job, by resource."""
+        return next((kept for plugin in self._keeps_room if (kept := plugin.kept_from(self, job))), {})
 
     # What is remembered for those who ask why
 
@@ -386,28 +397,6 @@ class Session:
             news += self.cluster.ledger.eases
         return news
 
-    def _entered(self) -> dict[str, Counter[str]]:
-        """What jobs that are in will still ask for, by queue, and under "" in all."""
-        if self._inqueue is None:
-            self._inqueue = {"": Counter()}
-            for job in self.cluster.lines.by_phase[JobPhase.INQUEUE].values():
-                self._note_entry(self._inqueue, job)
-        return self._inqueue
-
-    @staticmethod
-    def _note_entry(entered: dict[str, Counter[str]], job: Job) -> None:
-        rest = _outstanding(job)
-        if rest:
-            entered[""].update(rest)
-            entered.setdefault(job.spec.queue, Counter()).update(rest)
-
 
 def _has_minimum(job: Job) -> bool:
     return job.ready_count + job.pending_best_effort >= job.spec.min_available
-
-
-def _outstanding(job: Job) -> dict[str, int]:
-    """What a job's minimum asks for beyond what its tasks hold already."""
-    held = job.holding
-    wanted = job.spec.min_resources or {}
-    return {name: rest for name, amount in wanted.items() if (rest := amount - held.get(name, 0)) > 0}

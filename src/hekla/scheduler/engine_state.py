@@ -13,6 +13,7 @@ from hekla.api.meta import Document
 from hekla.dialects.feed import ClusterFeed
 from hekla.dialects.volcano import job_spec
 from hekla.placement.model import JobPhase, TaskStatus
+from hekla.placement.reservations import Reservation
 from hekla.placement.usage import NodeUsage
 
 VERSION = 1
@@ -171,6 +172,36 @@ def _restore_precedence(feed: ClusterFeed, precedence: Document) -> None:
         known.world_changed()
 
 
+def _save_reservations(feed: ClusterFeed) -> list[Document]:
+    """The room that is kept for jobs that do not fit yet, and from when."""
+    return [
+        {
+            "uid": uid, "startAt": kept.start_s, "isImagined": kept.is_imagined,
+            "rooms": [{"node": node, "holds": dict(sorted(room.items()))} for node, room in sorted(kept.rooms.items())],
+        }
+        for uid, kept in sorted(feed.cluster.reservations.items())
+    ]  # fmt: skip
+
+
+def _restore_reservations(feed: ClusterFeed, reservations: list[Document]) -> None:
+    for one in reservations:
+        job = feed.cluster.jobs.get(one["uid"])
+        if job is not None:
+            feed.cluster.reservations[job.uid] = Reservation(
+                uid=job.uid, job=job.key, priority=job.spec.priority, start_s=one["startAt"],
+                rooms={room["node"]: room["holds"] for room in one["rooms"]}, is_imagined=one["isImagined"],
+            )  # fmt: skip
+
+
+def _save_let_in(feed: ClusterFeed) -> list[str]:
+    """Jobs that entered since room was to be kept for them."""
+    return sorted(feed.cluster.let_in)
+
+
+def _restore_let_in(feed: ClusterFeed, uids: list[str]) -> None:
+    feed.cluster.let_in = {uid for uid in uids if uid in feed.cluster.jobs}
+
+
 def _save_nominated(feed: ClusterFeed) -> Document:
     """Tasks whose nominations are not promises of ours yet. Told even if there are none: pods remember old ones."""
     return {"uids": sorted(feed.cluster.nominated)}
@@ -277,6 +308,8 @@ SECTIONS: Mapping[str, Section] = {
     "budgetsSpent": Section(_save_spent, _restore_spent),
     "devices": Section(_save_devices, _restore_devices),
     "precedence": Section(_save_precedence, _restore_precedence),
+    "reservations": Section(_save_reservations, _restore_reservations),
+    "letIn": Section(_save_let_in, _restore_let_in),
     "nominated": Section(_save_nominated, _restore_nominated),
     "due": Section(_save_due, _restore_due),
     "usages": Section(_save_usages, _restore_usages),

@@ -16,6 +16,7 @@ from hekla.placement.model import Job, JobPhase, Queue, TaskStatus
 from hekla.placement.plugins.capacity import Capacity
 from hekla.placement.plugins.proportion import Proportion
 from hekla.placement.session import Session
+from hekla.quota.amounts import added
 from hekla.quota.fairness import dominant_share, use_of
 from hekla.scheduler.measured import Family, Labels, metric
 
@@ -123,7 +124,8 @@ def _queues(session: Session) -> Iterator[Metric]:
         shares[(name,)] = use_of(account.held, deserved)
         told: dict[str, Amounts] = {
             "allocated": account.held, "request": account.asked, "deserved": deserved, "capacity": queue.capability,
-            "real_capacity": ceiling, "inqueue": session.inqueue_in(name),
+            "real_capacity": ceiling,
+            "inqueue": added((session.entered.in_queue(name), session.entered.kept_in(name))),
         }  # fmt: skip
         for what, amounts in told.items():
             _spread_out(values, what, name, amounts)

@@ -7,10 +7,11 @@ that jobs and queues grow side by side.
 from collections.abc import Iterator
 
 from hekla.placement.action import action
+from hekla.placement.forecast import place_freely
 from hekla.placement.lookahead import Lookahead
 from hekla.placement.model import Job
 from hekla.placement.promises import keep_promises, promise_future
-from hekla.placement.reservations import book_of, place_beside, place_freely
+from hekla.placement.reservations import book_of, place_beside
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
 from hekla.placement.strict_order import StrictOrder
@@ -21,12 +22,12 @@ from hekla.placement.turns import Turns
 def allocate(session: Session) -> Iterator[Decision]:
     """Place jobs in turn and yield the binds of those that became ready; promised room is given out before."""
     yield from keep_promises(session)
-    order = StrictOrder(session)
+    order, book = StrictOrder(session), book_of(session)  # first, for what it no longer keeps others may have
     standing = session.policy.standing
     loose, kept = standing.open(session)
     worth_it = order.admitted(job for job in loose if session.is_worth_a_try(job))
     turns = Turns(session, worth_it, heeds_shares=True, kept=kept)
-    ahead, book = Lookahead(session, turns), book_of(session)
+    ahead = Lookahead(session, turns)
     for job in turns:
         if order.holds_back(job):
             job.step_out()

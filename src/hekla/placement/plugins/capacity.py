@@ -168,7 +168,8 @@ class Capacity:
         """What queues have promised to jobs, those below them included."""
 
         def promised(name: str) -> Amounts:
-            waiting = (session.inqueue_in(q) for q in session.queues_entered() if name in tree.ancestors(q))
+            entered = session.entered
+            waiting = (entered.in_queue(q) for q in entered.queues() if name in tree.ancestors(q))
             return added((session.cluster.ledger.of(name).firm, *waiting))
 
         return promised

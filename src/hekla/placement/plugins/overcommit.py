@@ -1,6 +1,9 @@
 """Let in a little more than fits, so that the next jobs are ready to start when others end.
 
-a job may enter while  entered + its minimum <= total * factor - in use   for each resource it asks for
+a job may enter while  entered + its minimum <= total * factor - in use - kept   for each resource it asks for
+
+What is kept is the part of the idle room that a reservation keeps for others, as far as this job has to heed it: who is
+gone before the reserved job starts enters as if it were not there (`placement/reservations.py`).
 """
 
 from collections.abc import Mapping
@@ -30,19 +33,21 @@ class Overcommit:
     def may_enqueue(self, session: Session, job: Job) -> Opinion:
         """A reject names the resources that are spoken for."""
         wanted = sorted((job.spec.min_resources or {}).items())
-        lacking = [sentence for name, amount in wanted if (sentence := self._lack(session, name, amount))]
+        kept = session.kept_from(job)
+        lacking = [no for name, amount in wanted if (no := self._lack(session, name, amount, kept.get(name, 0)))]
         if not lacking:
             return Opinion(Vote.PERMIT)
         return Opinion(Vote.REJECT, f"resource in cluster is overused: {', '.join(lacking)}")
 
-    def _lack(self, session: Session, name: str, asked: int) -> str:
+    def _lack(self, session: Session, name: str, asked: int, kept: int) -> str:
         """What is lacking of a resource, in words; "" if nothing."""
         nodes = session.cluster.nodes
-        total, taken = nodes.total(name), nodes.total_used(name) + session.inqueue_of(name)
+        total, taken = nodes.total(name), nodes.total_used(name) + session.entered.of(name) + kept
         # In thousandths, so that the bound is exact: a float would lose bytes of a large cluster's memory.
         if taken + asked <= total * round(self.factor * 1000) // 1000:
             return ""
         figures = f"{told(name, asked)} asked, {told(name, taken)} of {told(name, total)} taken"
+        figures += f", {told(name, kept)} of it kept for others" if kept else ""
         return f"insufficient {name} ({figures}, overcommit {self.factor:g})"
 
     @classmethod

@@ -117,7 +117,7 @@ class Proportion:
         cluster, name = session.cluster, job.spec.queue
         tree, total = session.opened(self).tree, cluster.nodes.totals()
         promised = added(
-            (_account(session, cluster.queues[name]).firm, session.inqueue_in(name), job.spec.min_resources or {})
+            (_account(session, cluster.queues[name]).firm, session.entered.in_queue(name), job.spec.min_resources or {})
         )
         accounts = {name: cluster.ledger.of(name), **cluster.ledger.accounts}
         claims = [
@@ -135,7 +135,7 @@ class Proportion:
         if job.spec.min_resources is None:
             return Opinion(Vote.PERMIT)
         share = session.opened(self).tree.shares[queue.name]
-        promised = added((_account(session, queue).firm, session.inqueue_in(queue.name)))
+        promised = added((_account(session, queue).firm, session.entered.in_queue(queue.name)))
         no = insufficient(OVER_LIMIT, queue.name, job.spec.min_resources, promised, share.ceiling)
         return Opinion(Vote.REJECT, no.sentence) if no is not None else Opinion(Vote.PERMIT)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from hekla.placement.framework import plugin
+from hekla.placement.model import Job
 from hekla.placement.registry import ArgumentError, as_float, as_seconds_from_0
 from hekla.placement.reservations import Book, Terms
 from hekla.placement.session import Session
@@ -40,6 +41,15 @@ class Reservation:
     def open(self, session: Session) -> Book:
         """The book as it stands."""
         return Book(session, Terms(depth=self.depth, after_s=self.after_s, estimate_s=self.estimate_s))
+
+    def keeps_room(self, session: Session, job: Job) -> bool:
+        """Whether a job that nothing but want of room keeps out may enter, since its room is kept."""
+        return session.opened(self).lets_in(job)
+
+    def kept_from(self, session: Session, job: Job) -> Mapping[str, int]:
+        """How much of what is idle is kept for others, as far as a job has to heed it."""
+        book = session.opened(self)
+        return book.kept_idle(heeded) if (heeded := book.heeded(job)) else {}
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:

@@ -1,9 +1,10 @@
 """Pods that are not made yet: a Volcano Job makes its pods once it is let in, so before that its minimum stands for them.
 
-Without them a remedy would be found to let the job in, and be told to let it start. `remedies.py` tries with them.
+Without them a remedy would be found to let the job in, and be told to let it start (`scheduler/remedies.py`); and no room
+could be kept for a job that is to be let in (`reservations.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from hekla.placement.model import Job, JobPhase, TaskSpec
@@ -20,14 +21,20 @@ def with_imagined_pods(rehearsal: Rehearsal, job: Job) -> Iterator[None]:
     Exact where all tasks of the job are alike, a fair guess where not. A job with sub-groups is left as it is: which
     pod belongs to which is said by labels that nobody knows yet.
     """
-    specs = list(_imagined(job)) if _has_none_yet(job) else []
-    for spec in specs:
-        rehearsal.cluster.put_task(spec, job)
+    specs = imagine_pods(rehearsal, job)
     try:
         yield
     finally:
         for spec in specs:
             rehearsal.cluster.remove_task(spec.uid)
+
+
+def imagine_pods(rehearsal: Rehearsal, job: Job) -> Sequence[TaskSpec]:
+    """Give a job of a rehearsal the pods that it will make; none if it has made some, or says too little."""
+    specs = list(_imagined(job)) if _has_none_yet(job) else []
+    for spec in specs:
+        rehearsal.cluster.put_task(spec, job)
+    return specs
 
 
 def _has_none_yet(job: Job) -> bool:

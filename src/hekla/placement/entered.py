@@ -1,0 +1,65 @@
+"""What jobs that are in, and not running yet, will still ask for: the room that is spoken for.
+
+Who decides whether another may enter counts it as taken. One exception has an account of its own: what `reservation`
+keeps room for. Its nodes are kept where it will start, so counting its claim besides would keep out everybody who is gone
+before then, and the room would stand idle that backfill is there to fill.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from hekla.placement.cluster import Cluster
+from hekla.placement.model import Job, JobPhase
+
+_NOTHING: Mapping[str, int] = {}
+
+
+class Entered:
+    """The claims of those who are in, as one session sees them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._by_queue: dict[str, Counter[str]] = {}
+        self._kept_for: dict[str, Counter[str]] = {}
+        self._total: Counter[str] = Counter()
+        for job in cluster.lines.by_phase[JobPhase.INQUEUE].values():
+            self.note(job)
+
+    def note(self, job: Job) -> None:
+        """A job is in."""
+        rest = _outstanding(job)
+        if not rest:
+            return
+        if has_room_kept(self._cluster, job):
+            self._kept_for.setdefault(job.spec.queue, Counter()).update(rest)
+            return
+        self._total.update(rest)
+        self._by_queue.setdefault(job.spec.queue, Counter()).update(rest)
+
+    def of(self, resource: str) -> int:
+        """How much of a resource they will ask for."""
+        return self._total[resource]
+
+    def in_queue(self, queue: str) -> Mapping[str, int]:
+        """What those of a queue will ask for."""
+        return self._by_queue.get(queue, _NOTHING)
+
+    def kept_in(self, queue: str) -> Mapping[str, int]:
+        """What those of a queue will ask for, for whom room is kept: in no other sum."""
+        return self._kept_for.get(queue, _NOTHING)
+
+    def queues(self) -> Iterable[str]:
+        """Queues of which some are in."""
+        return self._by_queue.keys()
+
+
+def has_room_kept(cluster: Cluster, job: Job) -> bool:
+    """Whether a job that is in has its own account: room is kept for it, or it was let in since room was to be kept."""
+    return job.uid in cluster.reservations or job.uid in cluster.let_in
+
+
+def _outstanding(job: Job) -> dict[str, int]:
+    """What a job's minimum asks for beyond what its tasks hold already."""
+    held = job.holding
+    wanted = job.spec.min_resources or {}
+    return {name: rest for name, amount in wanted.items() if (rest := amount - held.get(name, 0)) > 0}
