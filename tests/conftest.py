@@ -1,10 +1,16 @@
-"""Shared by every test: where the tree is, and a log that no test leaves changed."""
+"""Shared by every test: where the tree is, a log that no test leaves changed, and properties that know no stop-watch."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no fault of the code: no example has a deadline, no generator a speed to keep, and every run looks at
+# the same examples. `--hypothesis-seed` and `@settings` of a test look further.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
