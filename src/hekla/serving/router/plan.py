@@ -80,7 +80,7 @@ class Attempt(Struct, gc=False):
     """How long to wait for the answer's first byte; 0: for ever, as a long prefill may take minutes."""
     on_answer: Callable[[bytes, float], None] | None = None
     """Takes the body of a leg that is not for the client (a prefill) and the time; then `next` is asked again. None: the
-    answer is the client's. A leg answered with anything but 2xx has failed."""
+    answer is the client's. A leg answered with 429 or 5xx has failed; any other 4xx of it is the client's answer."""
     beside: "Attempt | None" = None
     """A leg sent at the same time (SGLang's prefill); its answer is read and dropped. If it fails before the first byte
     of this one, this one is cut off and fails with it."""
@@ -112,14 +112,18 @@ class Plan(Protocol):
         """The request is over, answered or abandoned; called exactly once for a plan that `next` was asked of."""
 
 
-class Waiting(Protocol):
+class Waiting:
     """A request that has to wait (in a queue, for a key to be fetched, for the first replica); one holder, one loop."""
+
+    __slots__ = ()
 
     def when_ready(self, resume: Callable[["Refusal | None"], None]) -> None:
         """Call `resume` once, later: with None the request goes on, with a refusal it ends."""
+        raise NotImplementedError
 
     def abandon(self) -> None:
         """The client left: give up the place; `resume` is not called any more."""
+        raise NotImplementedError
 
 
 class Guard(Protocol):

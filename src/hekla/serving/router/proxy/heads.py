@@ -7,6 +7,7 @@ took 25.
 """
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from hekla.serving.router.proxy.bounds import Bounds
@@ -80,11 +81,26 @@ class RequestHead:
 class AnswerHead:
     """What the data plane needs to know of an answer before its body."""
 
-    __slots__ = ("body_length", "end", "is_chunked", "is_encoded", "is_event_stream", "keeps_alive", "lines", "status")
+    __slots__ = (
+        "body_length",
+        "end",
+        "is_chunked",
+        "is_encoded",
+        "is_event_stream",
+        "is_plain",
+        "keeps_alive",
+        "lines",
+        "opening",
+        "status",
+    )
 
     status: int
+    opening: bytes
+    """The status line."""
     lines: bytes
-    """Header lines without those of this hop alone and without framing."""
+    """Header lines without those of this hop alone; a length is kept, chunking is not."""
+    is_plain: bool
+    """Whether the head may go on as it came, its framing too."""
     end: int
     body_length: int
     """-1: not said."""
@@ -99,7 +115,8 @@ def read_request(data: bytes, bounds: Bounds) -> RequestHead | None:
     """The head that `data` begins with; None: more has to come. Raises RefusedHeadError."""
     match = _REQUEST.match(data)
     if match is None:
-        return _unfinished(data, bounds)
+        _refuse_unfinished(data, bounds)
+        return None
     if match.end() > bounds.head_bytes:
         raise RefusedHeadError(431, _TOO_LARGE % bounds.head_bytes)
     head = RequestHead()
@@ -170,7 +187,7 @@ def _length(value: bytes) -> int:
     return int(value)
 
 
-def _unfinished(data: bytes, bounds: Bounds) -> None:
+def _refuse_unfinished(data: bytes, bounds: Bounds) -> None:
     """Why a head does not match: it is not whole yet, too large, or wrong."""
     if data.find(b"\r\n\r\n", 0, bounds.head_bytes + 4) >= 0:
         raise RefusedHeadError(400, _why_wrong(data))
@@ -206,7 +223,7 @@ def request_bytes(
     head: RequestHead,
     *,
     path: bytes | None,
-    headers: "tuple[tuple[bytes, bytes], ...]",
+    headers: Sequence[tuple[bytes, bytes]],
     body_length: int,
     request_id: bytes,
 ) -> bytes:
@@ -241,35 +258,32 @@ def read_answer(data: bytes, bounds: Bounds) -> AnswerHead | None:
     head = AnswerHead()
     minor, status, head.lines = match.groups()
     head.status, head.end = int(status), match.end()
-    head.keeps_alive = minor == b"1"
+    head.opening = b"HTTP/1.1" + data[8 : match.start(3)]
+    head.keeps_alive = head.is_plain = minor == b"1"
     head.body_length, head.is_chunked, head.is_event_stream, head.is_encoded = -1, False, False, False
-    is_plain = True
     for name, value in _ANSWER_HEADERS.findall(data, match.start(3) - 1, head.end):
-        is_plain &= _take_answer_header(head, name.lower(), value.strip())
-    if head.is_chunked and head.body_length >= 0:
-        raise RefusedHeadError(502, "the engine's answer has both Content-Length and Transfer-Encoding")
-    if not is_plain:
+        _take_answer_header(head, name.lower(), value.strip())
+    if head.is_chunked or not head.is_plain:
+        if head.body_length >= 0 and head.is_chunked:
+            raise RefusedHeadError(502, "the engine's answer has both Content-Length and Transfer-Encoding")
         head.lines = _HOP_BY_HOP.sub(b"", head.lines)
     return head
 
 
-def _take_answer_header(head: AnswerHead, name: bytes, value: bytes) -> bool:
-    """Note one header; False: it concerns this hop alone."""
-    if name == b"content-length":
+def _take_answer_header(head: AnswerHead, name: bytes, value: bytes) -> None:
+    if name == b"content-type":
+        head.is_event_stream = value[:17].lower() == b"text/event-stream"
+    elif name == b"content-length":
         if not _NUMBER.fullmatch(value) or head.body_length >= 0:
             raise RefusedHeadError(502, "the engine's answer has no clear Content-Length")
         head.body_length = int(value)
-        return True
-    if name == b"content-type":
-        head.is_event_stream = value[:17].lower() == b"text/event-stream"
-        return True
-    if name == b"content-encoding":
+    elif name == b"content-encoding":
         head.is_encoded = value.lower() != b"identity"
-        return True
-    if name == b"transfer-encoding":
+    elif name == b"transfer-encoding":
         if value.lower() != b"chunked" or head.is_chunked:
             raise RefusedHeadError(502, "the engine's answer has a Transfer-Encoding that is not chunked")
         head.is_chunked = True
-    elif name == b"connection":
-        head.keeps_alive = head.keeps_alive and b"close" not in value.lower()
-    return False
+    else:
+        head.is_plain = False
+        if name == b"connection" and b"close" in value.lower():
+            head.keeps_alive = False

@@ -90,8 +90,10 @@ class UsageRemover:
             end = len(data)
         self._held = data[end:]
         whole = data[:end]
-        return whole if b'"usage"' not in whole else b"".join(
-            event for event in _EVENT.findall(whole) if not tells_usage_only(event)
+        return (
+            whole
+            if b'"usage"' not in whole
+            else b"".join(event for event in _EVENT.findall(whole) if not tells_usage_only(event))
         )
 
     def rest(self) -> bytes:

@@ -1,0 +1,375 @@
+"""Connections to engines: kept for the next request, bounded per engine, and read no faster than the client takes.
+
+One connection carries one request at a time. It knows where an answer ends and hands what comes to a receiver
+(`relay.py` for the client's answer, `legs.py` for one that the router reads itself).
+"""
+
+import asyncio
+import ipaddress
+import ssl
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from hekla.serving.router.plan import Fault, Target
+from hekla.serving.router.proxy.bounds import Bounds
+from hekla.serving.router.proxy.chunks import BrokenChunksError, Chunks
+from hekla.serving.router.proxy.heads import AnswerHead, RefusedHeadError, read_answer
+
+_JOIN_UNDER = 128 * 1024
+"""A body up to this size is copied behind its head: one write; a larger one is a write of its own."""
+
+
+class Receiver(Protocol):
+    """Takes one answer. After `ended` or `failed` nothing more comes."""
+
+    wants_payload: bool
+    """Whether `piece` needs the payload out of its chunks."""
+
+    def answered(self, head: AnswerHead, data: bytes) -> bool:
+        """The head came, the first `head.end` bytes of `data`; False: the rest is not wanted, and the connection is cut."""
+
+    def piece(self, data: bytes, payload: list[bytes] | None, is_last: bool) -> None:
+        """A part of the body as it came, and its payload if wanted; `is_last` comes with the end of a body that has one."""
+
+    def ended(self) -> None:
+        """The answer is whole; the connection is free already."""
+
+    def failed(self, fault: Fault, why: str) -> None:
+        """The answer ended early, or never began."""
+
+
+class EngineConnection(asyncio.Protocol):
+    """One connection to one engine."""
+
+    __slots__ = (
+        "_chunks",
+        "_head",
+        "_left",
+        "_partial",
+        "_pool",
+        "_receiver",
+        "_transport",
+        "has_spoken",
+        "idle_since",
+        "is_counted",
+        "is_reused",
+    )
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+        self._receiver: Receiver | None = None
+        self._head: AnswerHead | None = None
+        self._partial = b""
+        self._left = 0
+        self._chunks: Chunks | None = None
+        self._transport: asyncio.Transport | None = None
+        self.is_counted = True
+        """Whether the pool still counts it as open."""
+        self.is_reused = False
+        self.has_spoken = False
+        """Whether a byte of the present answer came."""
+        self.idle_since = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ready for a request."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a request may be put on it."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_between_chunks(self) -> bool:
+        """Whether a chunk may be written behind what came so far."""
+        return self._chunks is not None and self._chunks.is_between
+
+    def start(self, receiver: Receiver, head: bytes, body: bytes) -> None:
+        """Send a request; its answer goes to the receiver."""
+        self._receiver, self._head, self.has_spoken = receiver, None, False
+        transport = self._transport
+        assert transport is not None
+        if len(body) < _JOIN_UNDER:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
+
+    def pause(self) -> None:
+        """Read no more for now: the client lags."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Drop it at once: the engine stops generating."""
+        self._receiver = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what came; the common case is one whole piece of a known body."""
+        receiver = self._receiver
+        if receiver is None:
+            self.abort()  # it speaks without being asked
+            return
+        if self._head is None:
+            self._take_head(receiver, data)
+        else:
+            self._take_body(receiver, data)
+
+    def _take_head(self, receiver: Receiver, data: bytes) -> None:
+        self.has_spoken = True
+        if self._partial:
+            data, self._partial = self._partial + data, b""
+        try:
+            head = read_answer(data, self._pool.bounds)
+        except RefusedHeadError as error:
+            self._fail(Fault.GARBAGE, error.sentence)
+            return
+        if head is None:
+            self._partial = data
+        elif head.status < 200:
+            self._skip_interim(receiver, head, data)
+        else:
+            self._begin_body(receiver, head, data)
+
+    def _skip_interim(self, receiver: Receiver, head: AnswerHead, data: bytes) -> None:
+        """100 and 103 concern this hop; 101 was not asked for."""
+        if head.status == 101:
+            self._fail(Fault.GARBAGE, "the engine switched protocols without being asked")
+        elif len(data) > head.end:
+            self._take_head(receiver, data[head.end :])
+
+    def _begin_body(self, receiver: Receiver, head: AnswerHead, data: bytes) -> None:
+        self._head, self._chunks = head, None
+        if head.status in (204, 304):
+            head.is_chunked, head.body_length, head.is_plain = False, 0, False
+        if head.is_chunked:
+            self._chunks = Chunks()
+        self._left = head.body_length
+        if not receiver.answered(head, data):
+            self.abort()
+            return
+        rest = data[head.end :]
+        if rest or head.body_length == 0:
+            self._take_body(receiver, rest)
+
+    def _take_body(self, receiver: Receiver, data: bytes) -> None:
+        chunks = self._chunks
+        if chunks is not None:
+            self._take_chunks(receiver, chunks, data)
+            return
+        left = self._left
+        if left < 0:  # until it closes
+            receiver.piece(data, [data] if receiver.wants_payload else None, False)
+            return
+        count = len(data)
+        if count < left:
+            self._left = left - count
+            receiver.piece(data, [data] if receiver.wants_payload else None, False)
+            return
+        self._end(receiver, data[:left] if count > left else data, None, is_clean=count == left)
+
+    def _take_chunks(self, receiver: Receiver, chunks: Chunks, data: bytes) -> None:
+        payload: list[bytes] | None = [] if receiver.wants_payload else None
+        try:
+            end = chunks.feed(data, payload)
+        except BrokenChunksError as error:
+            self._fail(Fault.GARBAGE, str(error))
+            return
+        if end < 0:
+            receiver.piece(data, payload, False)
+        else:
+            self._end(receiver, data[:end], payload, is_clean=end == len(data))
+
+    def _end(self, receiver: Receiver, data: bytes, payload: list[bytes] | None, *, is_clean: bool) -> None:
+        """The last piece: free the connection first, so that what follows from the end of the answer finds it."""
+        if payload is None and receiver.wants_payload:
+            payload = [data] if data else []
+        receiver.piece(data, payload, True)
+        if self._receiver is not receiver:
+            return  # the piece could not be written, and the exchange gave up
+        self._receiver = None
+        head = self._head
+        assert head is not None
+        if is_clean and head.keeps_alive:
+            self._pool.give_back(self)
+        else:
+            self.abort()
+        receiver.ended()
+
+    def _fail(self, fault: Fault, why: str) -> None:
+        receiver = self._receiver
+        self.abort()
+        if receiver is not None:
+            receiver.failed(fault, why)
+
+    def eof_received(self) -> bool:
+        """An answer without a length ends here; any other was cut short."""
+        receiver, head = self._receiver, self._head
+        if receiver is not None and head is not None and self._chunks is None and self._left < 0:
+            self._receiver = None
+            receiver.piece(b"", [] if receiver.wants_payload else None, True)
+            receiver.ended()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The engine is gone, or was dropped."""
+        self._pool.lost(self)
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            why = f": {error.strerror or error}" if isinstance(error, OSError) else ""
+            receiver.failed(Fault.CLOSED, f"the engine closed the connection{why}")
+
+
+class Pool:
+    """The connections to one address."""
+
+    def __init__(self, pools: "Pools", target: Target) -> None:
+        self._pools = pools
+        self.bounds = pools.bounds
+        self._host, self._port, self._is_tls = target.host, target.port, target.is_tls
+        self.idle: list[EngineConnection] = []
+        self.open = 0
+
+    def take(self) -> EngineConnection | None:
+        """A kept connection, the one used last; the others may thus grow old."""
+        idle = self.idle
+        while idle:
+            connection = idle.pop()
+            if connection.is_usable:
+                connection.is_reused = True
+                return connection
+        return None
+
+    def give_back(self, connection: EngineConnection) -> None:
+        """The answer is whole: keep the connection, up to a bound."""
+        if len(self.idle) < self.bounds.engine_idle_connections and not self._pools.is_closed:
+            connection.idle_since = self._pools.now
+            self.idle.append(connection)
+        else:
+            connection.abort()
+
+    def lost(self, connection: EngineConnection) -> None:
+        """A connection is gone; may be said twice."""
+        self.open -= connection.is_counted
+        connection.is_counted = False
+        if connection.idle_since and connection in self.idle:
+            self.idle.remove(connection)
+
+    def connect(self, done: Callable[[EngineConnection | None, str], None]) -> "asyncio.Task[None]":
+        """Open a connection and hand it to `done`, or None and why not; cancel the task to give up."""
+        return self._pools.spawn(self._connect(done))
+
+    async def _connect(self, done: Callable[[EngineConnection | None, str], None]) -> None:
+        try:
+            connection = await self._opened()
+        except TimeoutError:
+            done(None, f"no connection to {self._host}:{self._port} within {self.bounds.connect_timeout_s:g} s")
+        except (OSError, ssl.SSLError) as error:
+            done(None, f"no connection to {self._host}:{self._port}: {error.strerror or error}")
+        else:
+            done(connection, "")
+
+    async def _opened(self) -> EngineConnection:
+        if self.open >= self.bounds.engine_connections:
+            raise OSError(0, f"{self.open} connections to it are open already")
+        self.open += 1
+        connection = EngineConnection(self)
+        is_made = False
+        try:
+            async with asyncio.timeout(self.bounds.connect_timeout_s):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: connection,
+                    self._host,
+                    self._port,
+                    ssl=self._pools.tls_context(self._host) if self._is_tls else None,
+                    server_hostname=self._host if self._is_tls else None,
+                )
+            is_made = True
+        finally:
+            if not is_made:
+                connection.abort()
+                self.lost(connection)
+        return connection
+
+    def sweep(self, before: float) -> None:
+        """Close what was kept unused for too long."""
+        old = [one for one in self.idle if one.idle_since < before]
+        self.idle = [one for one in self.idle if one.idle_since >= before]
+        for connection in old:
+            connection.abort()
+
+
+class Pools:
+    """The pools of a router, one for each address that was asked."""
+
+    def __init__(self, bounds: Bounds, engine_ca_file: str = "") -> None:
+        self.bounds = bounds
+        self.now = 0.0
+        """Coarse: of the last sweep."""
+        self.is_closed = False
+        self._engine_ca_file = engine_ca_file
+        self._pools: dict[tuple[str, int, bool], Pool] = {}
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._contexts: dict[bool, ssl.SSLContext] = {}
+
+    def of(self, target: Target) -> Pool:
+        """The pool of a target's address."""
+        key = (target.host, target.port, target.is_tls)
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = Pool(self, target)
+        return pool
+
+    def spawn(self, connecting: "asyncio._CoroutineLike[None]") -> "asyncio.Task[None]":
+        """Run one connecting, and hold it until it is done."""
+        task = asyncio.get_running_loop().create_task(connecting)
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        return task
+
+    def tls_context(self, host: str) -> ssl.SSLContext:
+        """Providers, which have names, are verified; pods, which have addresses, only against a CA that was given.
+
+        A pod's certificate cannot name its address; Kubernetes' own probes verify it no more than we do.
+        """
+        is_pod = _is_address(host)
+        if is_pod not in self._contexts:
+            self._contexts[is_pod] = self._new_context(is_pod)
+        return self._contexts[is_pod]
+
+    def _new_context(self, is_pod: bool) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=(self._engine_ca_file or None) if is_pod else None)
+        if is_pod:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_REQUIRED if self._engine_ca_file else ssl.CERT_NONE
+        return context
+
+    def sweep(self, now: float) -> None:
+        """Close kept connections that are old, and forget addresses that nobody asks any more."""
+        self.now = now
+        for key, pool in tuple(self._pools.items()):
+            pool.sweep(now - self.bounds.engine_idle_s)
+            if not pool.open and not pool.idle:
+                del self._pools[key]
+
+    def close(self) -> None:
+        """Drop kept connections and keep none from now on."""
+        self.is_closed = True
+        for pool in self._pools.values():
+            pool.sweep(float("inf"))
+        for task in self._connecting:
+            task.cancel()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

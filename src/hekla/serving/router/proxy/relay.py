@@ -1,0 +1,177 @@
+"""Writes an engine's answer to the client as it comes, and keeps what must be known of it: when it began, how many
+events, its last bytes.
+
+Most answers go through byte by byte. Re-framed are those whose framing the client cannot read (chunks for HTTP/1.0, an
+answer that ends with its connection) and streams that hold an event the client had not asked for.
+"""
+
+import asyncio
+from collections import deque
+
+from hekla.serving.router.plan import Refusal, Usage
+from hekla.serving.router.proxy.answers import error_event
+from hekla.serving.router.proxy.chunks import LAST_CHUNK, chunk
+from hekla.serving.router.proxy.engines import EngineConnection
+from hekla.serving.router.proxy.heads import AnswerHead, RequestHead
+from hekla.serving.router.proxy.usage import TAIL_BYTES, UsageRemover, usage_of
+
+_TAIL_PIECES = 3
+"""The usage, `[DONE]` and the last chunk may come in pieces of their own."""
+
+
+_EVENT_ENDS = (b"\n\n", b"\n\n\r\n", b"\r\n\r\n")
+
+
+class Relay:
+    """One answer on its way to one client."""
+
+    __slots__ = (
+        "_adds_chunks",
+        "_head_bytes",
+        "_is_aligned",
+        "_last_piece",
+        "_remover",
+        "_tail",
+        "engine",
+        "events",
+        "has_begun",
+        "is_moving",
+        "is_open_ended",
+        "is_stream",
+        "transport",
+        "upstream_status",
+        "wants_payload",
+    )
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        self.engine: EngineConnection | None = None
+        self.has_begun = False
+        """Whether a byte of the answer was written: from then on there is no other attempt."""
+        self.is_open_ended = False
+        """Whether the answer ends with the client's connection."""
+        self.is_stream = False
+        self.is_moving = False
+        """Whether anything came since this was last set to False; cheaper than a clock for each chunk."""
+        self.events = 0
+        self.upstream_status = 0
+        self.wants_payload = False
+        self._adds_chunks = False
+        self._head_bytes = b""
+        self._remover: UsageRemover | None = None
+        self._is_aligned = True
+        self._last_piece = b""
+        self._tail: deque[bytes] | None = None
+
+    def prepare(self, request: RequestHead, head: AnswerHead, data: bytes, *, event_bytes: int) -> None:
+        """Ready to write this answer; nothing is written before its body begins, so that another engine may be tried.
+
+        `event_bytes` is the largest event that is held back to see whether it only tells the usage; 0: none is.
+        """
+        self.upstream_status, self.is_stream = head.status, head.is_event_stream
+        self._remover = None
+        if event_bytes and head.is_event_stream and not head.is_encoded:
+            self._remover = UsageRemover(event_bytes)
+        has_end = head.is_chunked or head.body_length >= 0
+        self.wants_payload = self._remover is not None or not has_end or (head.is_chunked and request.is_http_1_0)
+        self._adds_chunks = self.wants_payload and not request.is_http_1_0
+        self.is_open_ended = self.wants_payload and request.is_http_1_0
+        self._is_aligned = True
+        keeps_alive = request.keeps_alive and not self.is_open_ended
+        if self.wants_payload or not head.is_plain or not keeps_alive or request.is_http_1_0:
+            is_chunked = self._adds_chunks or (head.is_chunked and not self.wants_payload)
+            self._head_bytes = _head_bytes(request, head, is_chunked=is_chunked, keeps_alive=keeps_alive)
+        else:
+            self._head_bytes = data[: head.end]
+
+    def began(self) -> None:
+        """The first byte of the body is here."""
+        raise NotImplementedError
+
+    def piece(self, data: bytes, payload: list[bytes] | None, is_last: bool) -> None:
+        """Write a part of the body, and the head before the first."""
+        seen = data
+        if payload is not None:
+            data, seen = self._reframed(data, payload, is_last)
+        if not self.has_begun:
+            self.has_begun = True
+            self.began()
+            data, self._head_bytes = self._head_bytes + data, b""
+        self.is_moving = True
+        if data:
+            self.transport.write(data)
+        self.events += seen.count(b"\n\n")
+        if self._last_piece:
+            self._remember(self._last_piece)
+        self._last_piece = seen
+
+    def _remember(self, seen: bytes) -> None:
+        if self._tail is None:
+            self._tail = deque(maxlen=_TAIL_PIECES)
+        self._tail.append(seen if len(seen) <= TAIL_BYTES else seen[-TAIL_BYTES:])
+
+    def _reframed(self, data: bytes, payload: list[bytes], is_last: bool) -> tuple[bytes, bytes]:
+        """What is written, and what is looked at."""
+        engine, remover = self.engine, self._remover
+        was_aligned = self._is_aligned
+        if remover is not None and engine is not None and self._adds_chunks:
+            self._is_aligned = engine.is_between_chunks
+            if (
+                was_aligned
+                and self._is_aligned
+                and remover.is_clear
+                and data.endswith(b"\n\n\r\n")
+                and b'"usage"' not in data
+            ):
+                return data, data  # whole chunks with whole events: as they came
+        seen = b"".join(payload)
+        if remover is not None:
+            out = remover.feed(seen)
+            if is_last:
+                out += remover.rest()
+        else:
+            out = seen
+        return self._framed(out, is_last), seen
+
+    def _framed(self, payload: bytes, is_last: bool) -> bytes:
+        if not self._adds_chunks:
+            return payload
+        out = chunk(payload) if payload else b""
+        return out + LAST_CHUNK if is_last else out
+
+    def usage(self) -> Usage | None:
+        """What the engine counted, from the end of what was seen."""
+        if self._tail is None:
+            return usage_of(self._last_piece[-TAIL_BYTES:])
+        return usage_of(b"".join((*self._tail, self._last_piece[-TAIL_BYTES:])))
+
+    def break_off(self, refusal: Refusal, engine: EngineConnection | None) -> None:
+        """The answer cannot be finished: say so inside the stream where that is possible; the connection is to be closed.
+
+        No last chunk is written, so that a client that ignores events sees a broken answer, too.
+        """
+        if not self.is_stream or not self._last_piece.endswith(_EVENT_ENDS):
+            return
+        event = error_event(refusal)
+        if self._adds_chunks:
+            self.transport.write(chunk(event))
+        elif self.wants_payload:
+            self.transport.write(event)
+        elif engine is not None and engine.is_between_chunks:
+            self.transport.write(chunk(event))
+
+    def forget(self) -> None:
+        """Let go of what was seen."""
+        self._tail, self._last_piece, self._remover = None, b"", None
+
+
+def _head_bytes(request: RequestHead, head: AnswerHead, *, is_chunked: bool, keeps_alive: bool) -> bytes:
+    """The head as this client has to read it."""
+    lines = head.lines
+    if is_chunked:
+        lines += b"transfer-encoding: chunked\r\n"
+    if not keeps_alive:
+        lines += b"connection: close\r\n"
+    elif request.is_http_1_0:
+        lines += b"connection: keep-alive\r\n"
+    return b"%b%b\r\n" % (head.opening, lines)
