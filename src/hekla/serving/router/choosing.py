@@ -19,7 +19,7 @@ Dice = Callable[[], float]
 class Look:
     """What a policy looks at for one request: the request, and who has how much of its prompt in cache."""
 
-    __slots__ = ("adapter", "blocks", "dice", "matched", "now", "question", "rate", "session", "tokens")
+    __slots__ = ("adapter", "blocks", "crowd", "dice", "matched", "now", "question", "rate", "session", "tokens")
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class Look:
         now: float,
         dice: Dice,
         rate: float,
+        crowd: float,
         *,
         adapter: str = "",
         session: str = "",
@@ -44,6 +45,8 @@ class Look:
         self.dice = dice
         self.rate = rate
         """Tokens that an endpoint of this pool prefills in a second, as learned."""
+        self.crowd = crowd
+        """Requests that wait for their first byte, per endpoint."""
         self.adapter = adapter
         """The LoRA adapter that is asked for; empty: the base model."""
         self.session = session

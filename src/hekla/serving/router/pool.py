@@ -36,6 +36,8 @@ class Pool:
         self.policy = policy
         self.pace = Pace()
         self.members: list[Endpoint] = []
+        self.waiting = 0
+        """Requests of this pool that are sent and have no first byte yet."""
         self.index = index if index is not None else PrefixIndex()
         self._dice = dice
         self._block_bytes = block_bytes
@@ -95,6 +97,7 @@ class Pool:
             now,
             self._dice,
             self.pace.prefill_rate,
+            self.waiting / (len(self.members) or 1),
             adapter=adapter,
             session=session,
         )
@@ -162,6 +165,7 @@ class Charge:
         endpoint.context_tokens += self._context
         endpoint.decode_tokens += self._answer
         endpoint.assigned += self._uncached
+        pool.waiting += 1
         self._ahead = endpoint.prefill_tokens
         self._state = 0
 
@@ -170,6 +174,7 @@ class Charge:
         if self._state:
             return
         self._state = 1
+        self._pool.waiting -= 1
         self.endpoint.prefill_tokens -= self._uncached
         self.endpoint.answered()
         self._pool.pace.first_byte(self._ahead, now - self._sent)
@@ -181,6 +186,7 @@ class Charge:
             return
         one = self.endpoint
         if not self._state:
+            self._pool.waiting -= 1
             one.prefill_tokens -= self._uncached
         one.in_flight -= 1
         one.context_tokens -= self._context

@@ -1,13 +1,14 @@
-"""Send a request where its first token comes soonest, and charge for prefill that a cache elsewhere would have saved. The default.
+"""Send a request where its first token comes soonest, and let prefill done twice cost what it costs the others too. The default.
 
-    cost(endpoint) = tokens waiting for prefill there
-                   + price * tokens of this prompt that it has not cached
+    cost(endpoint) = tokens that wait for prefill there
+                   + (price + requests that wait, per endpoint) * tokens of this prompt that it has not cached
                    + context * tokens that its running requests hold
                    + evenness * tokens sent there in the last minutes
 
-in tokens; the lowest wins. The first two are the time to first token times the prefill rate, so a cached prefix is worth just
-the queue that it saves, and a crowd on one prefix spreads by itself: no threshold, no calibration to wait for. `price` above 1
-stands for others: prefill done twice delays whoever comes next. The last two decide among equals.
+in tokens; the lowest wins. The first two are the time to first token times the prefill rate, so a cached prefix is worth the
+queue that it saves, a crowd on one prefix spreads by itself, and there is no threshold to calibrate. A token prefilled twice
+delays everybody behind it: where nobody waits that is nobody, where many do a hit is worth a long queue. The last two decide
+among equals; without them idle endpoints would be filled in the order of their slots.
 """
 
 from collections.abc import Sequence
@@ -21,18 +22,21 @@ from hekla.serving.router.endpoints import Endpoint
 class Soonest:
     """The least work before the first token, counted in tokens."""
 
-    price: float = 1.5
-    """What an uncached token of this prompt costs beside one that waits already."""
+    price: float = 2.0
+    """What an uncached token of this prompt costs beside one that waits already, where nobody waits."""
+    dearest: float = 32.0
+    """What it costs at most."""
     context: float = 0.01
     """What a token held by a running request costs: it slows every step a little and fills the cache."""
-    evenness: float = 0.01
+    evenness: float = 0.02
     """What a token sent in the last minutes costs."""
 
     wants_prefix = True
 
     def choose(self, look: Look, candidates: Sequence[Endpoint]) -> Endpoint | None:
-        """One pass; `weigh` says the same in words, and a property test holds the two together."""
-        matched, price, context, evenness = look.matched, self.price, self.context, self.evenness
+        """One pass; `weigh` says the same in parts, and a property test holds the two together."""
+        matched, context, evenness = look.matched, self.context, self.evenness
+        price = self._price(look)
         best, lowest = None, float("inf")
         for one in candidates:
             cost = (
@@ -48,11 +52,15 @@ class Soonest:
 
     def weigh(self, look: Look, candidates: Sequence[Endpoint]) -> Weighed:
         """The parts of each cost."""
+        price = self._price(look)
         columns = {
-            "queued tokens": {e.name: float(e.prefill_tokens + e.elsewhere_prefill_tokens) for e in candidates},
-            "uncached tokens": {e.name: self.price * (look.tokens - look.matched[e.slot]) for e in candidates},
-            "held tokens": {e.name: self.context * e.context_tokens for e in candidates},
-            "recent tokens": {e.name: self.evenness * e.assigned for e in candidates},
+            "queued": {e.name: float(e.prefill_tokens + e.elsewhere_prefill_tokens) for e in candidates},
+            "uncached": {e.name: price * (look.tokens - look.matched[e.slot]) for e in candidates},
+            "held": {e.name: self.context * e.context_tokens for e in candidates},
+            "recent": {e.name: self.evenness * e.assigned for e in candidates},
         }
         totals = {e.name: sum(column[e.name] for column in columns.values()) for e in candidates}
         return Weighed(columns=columns, totals=totals, is_cost=True)
+
+    def _price(self, look: Look) -> float:
+        return min(self.dearest, self.price + look.crowd)
