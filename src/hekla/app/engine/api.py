@@ -1,0 +1,333 @@
+"""Answers for one simulated engine over HTTP, path by path, as vLLM's API server does."""
+
+import asyncio
+import base64
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from hekla.app.engine.adapters import Adapters
+from hekla.app.engine.answers import Answer, error_body
+from hekla.app.engine.bodies import (
+    Asker,
+    BadBodyError,
+    Chat,
+    Completion,
+    Detokenize,
+    Embedding,
+    LoraChange,
+    Sampling,
+    Tokenize,
+    chat_tokens,
+    new_id,
+    prompts_of,
+    read,
+)
+from hekla.app.engine.metrics import CONTENT_TYPE, EngineMetrics
+from hekla.app.engine.settings import EngineSettings
+from hekla.app.engine.transfers import Transfers
+from hekla.app.engine.worker import Worker
+from hekla.simulation.engine.engine import AskError
+from hekla.simulation.engine.happenings import Ending, Happening
+from hekla.simulation.engine.sequence import Ask
+from hekla.simulation.engine.tokens import detokenize, hash_blocks, salt_of, tokenize
+from hekla.wire.messages import Request, Response, Sink
+
+VLLM_VERSION = "0.32.0"
+"""The vLLM whose surface this is."""
+COMPLETION_TOKENS = 16
+"""What a completion is given that says no limit, as OpenAI's API has it."""
+EMBEDDING_SIZE = 64
+
+_json = msgspec.json.Encoder().encode
+
+
+class EngineApi:
+    """One engine's API."""
+
+    def __init__(self, settings: EngineSettings, worker: Worker, metrics: EngineMetrics) -> None:
+        self.is_ready = True
+        self._settings = settings
+        self._worker = worker
+        self._metrics = metrics
+        self._adapters = Adapters(settings.names, settings.model, settings.max_model_len, dict(settings.lora_modules))
+        self._transfers = Transfers(worker.engine.shape.lease_s)
+        self._is_asleep = False
+        self._load = 0
+        self._asker = Asker(
+            max_model_len=settings.max_model_len, block_size=settings.block_size,
+            mean_output_tokens=settings.mean_output_tokens,
+        )  # fmt: skip
+        self._posts: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
+            "/v1/chat/completions": self._chat,
+            "/v1/completions": self._complete,
+            "/v1/embeddings": self._embed,
+            "/tokenize": self._tokenize,
+            "/detokenize": self._detokenize,
+            "/v1/load_lora_adapter": self._load_lora,
+            "/v1/unload_lora_adapter": self._unload_lora,
+            "/sleep": self._sleep,
+            "/wake_up": self._wake_up,
+            "/reset_prefix_cache": self._reset_prefix_cache,
+        }
+        self._gets: dict[str, Callable[[], Response]] = {
+            "/health": self._health,
+            "/ping": self._health,
+            "/version": lambda: _ok({"version": VLLM_VERSION}),
+            "/v1/models": lambda: _ok(self._adapters.list()),
+            "/metrics": lambda: Response(body=metrics.text(worker.engine), content_type=CONTENT_TYPE),
+            "/load": lambda: _ok({"server_load": self._load}),
+            "/is_sleeping": lambda: _ok({"is_sleeping": self._is_asleep}),
+        }
+
+    def listens_on(self, port: int) -> None:
+        """Other engines find this one there."""
+        self._transfers.port = port
+
+    def answer(self, request: Request) -> Response | Awaitable[Response]:
+        """Answer a request."""
+        path = request.path
+        try:
+            if request.method in ("GET", "HEAD") and path in self._gets:
+                return self._gets[path]()
+            if request.method == "POST" and path in self._posts:
+                return self._posts[path](request)
+            if request.method == "POST" and path.startswith("/kv_transfer/"):
+                return self._fetched(path)
+        except (BadBodyError, AskError) as error:
+            return _refused(error)
+        known = path in self._gets or path in self._posts
+        return _json_response(405 if known else 404, {"detail": "Method Not Allowed" if known else "Not Found"})
+
+    # generation
+
+    def _chat(self, request: Request) -> Response | Awaitable[Response]:
+        body = read(request.body, Chat)
+        prompt = chat_tokens(body.messages, body.tools)
+        return self._generate(request, body, [prompt], "chatcmpl", None)
+
+    def _complete(self, request: Request) -> Response | Awaitable[Response]:
+        body = read(request.body, Completion)
+        return self._generate(request, body, prompts_of(body.prompt), "cmpl", COMPLETION_TOKENS)
+
+    def _generate(
+        self, request: Request, body: Sampling, prompts: list[list[int]], prefix: str, default: int | None
+    ) -> Response | Awaitable[Response]:
+        self._refuse_unready()
+        lora = self._adapters.lora_of(body.model)
+        name = new_id(prefix, body.request_id or request.headers.get("x-request-id"))
+        asks = self._asker.asks(body, prompts, lora, name, default)
+        options = body.stream_options
+        if body.stream:
+            return Response(
+                body=lambda sink: self._stream(sink, body, asks, name),
+                content_type="text/event-stream; charset=utf-8",
+                headers=(("x-request-id", name), ("cache-control", "no-cache")),
+            )
+        if options is not None:
+            raise BadBodyError("Stream options can only be defined when `stream=True`.", param="stream_options")
+        return self._whole(body, asks, name)
+
+    def _new_answer(
+        self, body: Sampling, asks: list[Ask], name: str, write: Callable[[bytes], None], done: Callable[[], None]
+    ) -> Answer:
+        options = body.stream_options
+        return Answer(
+            name=name, model=body.model or self._settings.names[0], asks=asks, is_chat=isinstance(body, Chat),
+            is_stream=bool(body.stream), wants_usage=bool(options and options.include_usage),
+            counts_as_it_goes=bool(options and options.continuous_usage_stats),
+            write=write, done=done, transfer=self._transfers.kept,
+        )  # fmt: skip
+
+    def _stream(self, sink: Sink, body: Sampling, asks: list[Ask], name: str) -> None:
+        answer = self._new_answer(body, asks, name, sink.write, sink.close)
+        try:
+            self._submit(asks, answer.hear, body.kv_transfer_params)
+        except AskError as error:
+            sink.write(b"data: " + error_body(str(error), "BadRequestError", 400) + b"\n\n")
+            sink.close()
+            return
+        sink.on_close(lambda: self._abort(asks))
+
+    async def _whole(self, body: Sampling, asks: list[Ask], name: str) -> Response:
+        written = bytearray()
+        done = asyncio.Event()
+        answer = self._new_answer(body, asks, name, written.extend, done.set)
+        try:
+            self._submit(asks, answer.hear, body.kv_transfer_params)
+        except AskError as error:
+            return _refused(error)
+        try:
+            await done.wait()
+        finally:
+            self._abort(asks)  # of what has ended nothing is left; the rest belongs to a client that went
+        return Response(body=bytes(written), headers=(("x-request-id", name),))
+
+    def _submit(
+        self, asks: list[Ask], hear: Callable[[Happening], None], transfer: dict[str, Any] | None = None
+    ) -> None:
+        """Hand all asks of a request to the engine; if it refuses one, none is left in it."""
+
+        def heard(happening: Happening) -> None:
+            self._metrics.hear(happening)
+            if isinstance(happening, Ending):
+                self._load -= 1
+            elif happening.is_first and transfer is not None and transfer.get("do_remote_prefill"):
+                self._transfers.fetched(transfer)
+            hear(happening)
+
+        for place, ask in enumerate(asks):
+            try:
+                self._worker.submit(ask, heard)
+            except AskError:
+                self._abort(asks[:place])
+                raise
+            self._load += 1
+
+    def _abort(self, asks: list[Ask]) -> None:
+        for ask in asks:
+            if self._worker.abort(ask.id):
+                self._load -= 1
+                self._metrics.forget(ask.id)
+
+    def _refuse_unready(self) -> None:
+        if not self.is_ready:
+            raise BadBodyError("the engine is starting", status=503, kind="ServiceUnavailableError")
+        if self._is_asleep:
+            raise BadBodyError("the engine is sleeping; wake it with POST /wake_up", status=503,
+                               kind="ServiceUnavailableError")  # fmt: skip
+
+    # embeddings
+
+    async def _embed(self, request: Request) -> Response:
+        try:
+            body = read(request.body, Embedding)
+            lora = self._adapters.lora_of(body.model)
+            prompts = prompts_of(body.input)
+            if not prompts or not all(prompts):
+                raise BadBodyError("input cannot be empty", param="input")
+            self._refuse_unready()
+        except BadBodyError as error:
+            return _refused(error)
+        name, size = new_id("embd", request.headers.get("x-request-id")), self._settings.block_size
+        asks = [
+            Ask(id=f"{name}-{number}", prompt_tokens=len(prompt), output_tokens=1, tokens=tuple(prompt), lora=lora,
+                hashes=tuple(hash_blocks(prompt, size, salt_of(lora))))
+            for number, prompt in enumerate(prompts)
+        ]  # fmt: skip
+        try:
+            await self._all(asks)
+        except AskError as error:
+            return _refused(error)
+        data = [{"index": number, "object": "embedding", "embedding": _embedding(prompt, body)}
+                for number, prompt in enumerate(prompts)]  # fmt: skip
+        tokens = sum(map(len, prompts))
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0}
+        return _ok({"id": name, "object": "list", "model": body.model or self._settings.names[0], "data": data,
+                    "usage": usage})  # fmt: skip
+
+    async def _all(self, asks: list[Ask]) -> None:
+        """Until all have ended; if the client leaves first, none is left in the engine."""
+        left, done = {ask.id for ask in asks}, asyncio.Event()
+
+        def hear(happening: Happening) -> None:
+            if isinstance(happening, Ending):
+                left.discard(happening.request)
+                if not left:
+                    done.set()
+
+        self._submit(asks, hear)
+        try:
+            await done.wait()
+        finally:
+            self._abort(asks)
+
+    # the rest
+
+    def _health(self) -> Response:
+        return Response() if self.is_ready else Response(status=503)
+
+    def _tokenize(self, request: Request) -> Response:
+        body = read(request.body, Tokenize)
+        self._adapters.lora_of(body.model)
+        if isinstance(body.prompt, str):
+            tokens = tokenize(body.prompt)
+        elif isinstance(body.messages, list):
+            tokens = chat_tokens(body.messages, None)
+        else:
+            raise BadBodyError("prompt or messages must be given")
+        texts = [detokenize([one]) for one in tokens] if body.return_token_strs else None
+        length = self._settings.max_model_len
+        return _ok({"count": len(tokens), "max_model_len": length, "tokens": tokens, "token_strs": texts})
+
+    def _detokenize(self, request: Request) -> Response:
+        body = read(request.body, Detokenize)
+        self._adapters.lora_of(body.model)
+        return _ok({"prompt": detokenize(body.tokens)})
+
+    def _load_lora(self, request: Request) -> Response:
+        self._refuse_without_lora()
+        return _text(self._adapters.load(read(request.body, LoraChange)))
+
+    def _unload_lora(self, request: Request) -> Response:
+        self._refuse_without_lora()
+        change = read(request.body, LoraChange)
+        told = self._adapters.unload(change)
+        self._worker.engine.unload(change.lora_name)
+        return _text(told)
+
+    def _refuse_without_lora(self) -> None:
+        if not self._settings.enable_lora:
+            raise BadBodyError("LoRA is not enabled; start the engine with --enable-lora", kind="InvalidUserInput")
+
+    def _sleep(self, _request: Request) -> Response:
+        self._is_asleep = True
+        self._worker.pause()
+        return Response()
+
+    def _wake_up(self, _request: Request) -> Response:
+        self._is_asleep = False
+        self._worker.resume()
+        return Response()
+
+    def _reset_prefix_cache(self, _request: Request) -> Response:
+        self._worker.engine.forget()
+        self._worker.look_again()
+        return Response()
+
+    def _fetched(self, path: str) -> Response:
+        request = path.removeprefix("/kv_transfer/").removesuffix("/fetched")
+        known = self._worker.engine.release(request)
+        self._worker.look_again()
+        return Response() if known else _json_response(404, {"detail": f"nothing is kept for {request}"})
+
+
+def _embedding(prompt: list[int], body: Embedding) -> list[float] | str:
+    """A unit vector by the prompt: equal texts are equally far from others."""
+    size = body.dimensions or EMBEDDING_SIZE
+    values = [((hash((number, *prompt)) >> 7) % 2001 - 1000) / 1000 for number in range(size)]
+    length = sum(one * one for one in values) ** 0.5 or 1.0
+    unit = [one / length for one in values]
+    if body.encoding_format == "base64":
+        return base64.b64encode(struct.pack(f"<{size}f", *unit)).decode()
+    return unit
+
+
+def _ok(document: object) -> Response:
+    return Response(body=_json(document))
+
+
+def _json_response(status: int, document: object) -> Response:
+    return Response(status=status, body=_json(document))
+
+
+def _text(text: str) -> Response:
+    return Response(body=text.encode(), content_type="text/plain; charset=utf-8")
+
+
+def _refused(error: BadBodyError | AskError) -> Response:
+    if isinstance(error, BadBodyError):
+        return Response(status=error.status, body=error_body(str(error), error.kind, error.status, error.param))
+    return Response(status=400, body=error_body(str(error), "BadRequestError", 400))
