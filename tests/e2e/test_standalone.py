@@ -23,6 +23,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[2]
 REFUSED = re.compile(r"cannot (get|list|watch|create|patch|update|delete|deletecollection) resource[^\n]*")
 
+AS_VERSION = """
+import sys
+import hekla
+hekla.__version__ = sys.argv.pop(1)
+from hekla.cli.main import main
+sys.exit(main())
+"""
+
 ENDPOINTS = """
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -99,10 +107,11 @@ class Cluster:
         return path
 
     @contextmanager
-    def running(self, component: str, *flags: str, account: str = "") -> Iterator[Component]:
-        """Run a component for the length of a block."""
+    def running(self, component: str, *flags: str, account: str = "", version: str = "") -> Iterator[Component]:
+        """Run a component for the length of a block; as another version of Hekla, if one is named."""
         kubeconfig = self.kubeconfig_of(account or f"hekla-{component}")
-        command = [sys.executable, "-m", "hekla.cli.main", "run", component, "--kubeconfig", str(kubeconfig)]
+        program = ["-c", AS_VERSION, version] if version else ["-m", "hekla.cli.main"]
+        command = [sys.executable, *program, "run", component, "--kubeconfig", str(kubeconfig)]
         command += ["--metrics-address=127.0.0.1:0", "--webhook-address=127.0.0.1:0", "--log-level=debug", *flags]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -262,3 +271,62 @@ def test_another_replica_takes_over_when_the_leader_is_killed_and_no_pod_is_boun
             assert len(told) == len(set(told)), "a pod was bound twice"
             assert all(one["count"] == 1 for one in pods)
             assert second.stop() == 0
+
+
+def pods_of(kubectl: Kubectl, job: str) -> dict[str, str]:
+    """The uid of each pod of a job, by name; those on their way out are not its own any more."""
+    items = kubectl("get", "pods", "-l", f"volcano.sh/job-name={job}", "-o", "json").json["items"]
+    return {
+        one["metadata"]["name"]: one["metadata"]["uid"] for one in items if "deletionTimestamp" not in one["metadata"]
+    }
+
+
+def test_jobs_run_on_while_controllers_and_scheduler_give_way_to_the_next_version(cluster: Cluster):
+    kubectl = cluster.kubectl
+    kubectl("delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "hekla-webhooks")
+    restart = [{"event": "PodFailed", "action": "RestartPod"}]
+    with cluster.running("controllers") as controllers, cluster.running("scheduler") as scheduler:
+        items = [json.loads(gang(name, cpu="500m", seconds=600, policies=restart)) for name in ("steady", "grows", "falls")]
+        items.append(json.loads(gang("waits", cpu="100")))
+        kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        for name in ("steady", "grows", "falls"):
+            cluster.wait(f"vcjob/{name}", "jsonpath={.status.running}=2")
+        cluster.wait("vcjob/waits", "jsonpath={.status.state.reason}=NotEnoughResources")
+        before = {name: pods_of(kubectl, name) for name in ("steady", "grows", "falls")}
+        assert (scheduler.stop(), controllers.stop()) == (0, 0)
+
+    # nobody is there: one job is scaled, a pod of another fails, and a new one is asked for
+    patch = [{"op": "replace", "path": "/spec/tasks/0/replicas", "value": 3}]
+    kubectl("patch", "vcjob", "grows", "--type=json", "-p", json.dumps(patch))
+    kubectl("exec", "falls-w-0", "--", "sh", "-c", "kill -9 $(pidof sleep)", code=None)
+    cluster.wait("pod/falls-w-0", "jsonpath={.status.phase}=Failed")
+    kubectl("apply", "-f", "-", stdin=gang("late"))
+
+    with (
+        cluster.running("controllers", version="99.0.0") as controllers,
+        cluster.running("scheduler", version="99.0.0") as scheduler,
+    ):
+        cluster.wait("vcjob/late", COMPLETED)
+        cluster.wait("vcjob/grows", "jsonpath={.status.running}=3")
+        cluster.wait("vcjob/falls", "jsonpath={.status.retryCount}=1")
+        cluster.wait("vcjob/falls", "jsonpath={.status.running}=2")
+        after = {name: pods_of(kubectl, name) for name in before}
+        assert after["steady"] == before["steady"]
+        assert {name: after["grows"][name] for name in before["grows"]} == before["grows"]
+        assert set(after["grows"]) == {"grows-w-0", "grows-w-1", "grows-w-2"}
+        assert after["falls"]["falls-w-1"] == before["falls"]["falls-w-1"]
+        assert after["falls"]["falls-w-0"] != before["falls"]["falls-w-0"]
+        statuses = kubectl("get", "vcjob", "-o", "json").json["items"]
+        state = {one["metadata"]["name"]: one["status"] for one in statuses}
+        assert {name: one.get("retryCount", 0) for name, one in state.items()} == {
+            "steady": 0, "grows": 0, "falls": 1, "waits": 0, "late": 0,
+        }  # fmt: skip
+        assert all(one.get("version", 0) == 0 for one in state.values())
+        events = kubectl("get", "events", "--field-selector=reason=Scheduled", "-o", "json").json["items"]
+        bound = sorted(one["involvedObject"]["uid"] for one in events if one["involvedObject"]["kind"] == "Pod")
+        made = [*before.values(), *after.values(), pods_of(kubectl, "late")]
+        wanted = {uid for pods in made for uid in pods.values()}
+        assert bound == sorted(wanted), "a pod was made or bound twice"
+        assert not scheduler.refusals
+        assert not controllers.refusals
+        assert (scheduler.stop(), controllers.stop()) == (0, 0)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 150.0
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class RunningCommand:
         """Everything on both of its outputs."""
         return self._printed
 
-    def wait_for(self, pattern: str, *, timeout_s: float = 20.0) -> str:
+    def wait_for(self, pattern: str, *, timeout_s: float = 60.0) -> str:
         """Wait until a pattern was printed; returns its first group, or all of it."""
         with self._changed:
             self._changed.wait_for(lambda: re.search(pattern, self._printed) or not self._open, timeout_s)
@@ -123,7 +123,7 @@ class RunningCommand:
         self._process.stdin.write(text)
         self._process.stdin.flush()
 
-    def end(self, *, timeout_s: float = 20.0) -> int:
+    def end(self, *, timeout_s: float = 60.0) -> int:
         """Close its input and wait until it ends; returns its exit code."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
