@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge
 from typing import Any
 
-from hekla.placement.model import Job, JobPhase
+from hekla.placement.model import Job
 
 Place = tuple[tuple[Any, ...], float, str, int, Job]
 """A place in line: what plug-ins say, age, tie; the ticket that the job drew for it (0 for none); the job."""
@@ -66,7 +66,8 @@ class Line:
         if self._back:
             end = bisect_left(first, self._back[0], at, end)
         self._at = end
-        return [place for place in first[at:end] if self._stands(place)] if self._is_kept else first[at:end]
+        run = first[at:end]
+        return [place for place in run if place[3] == place[4].ticket] if self._is_kept else run
 
     def push(self, place: Place) -> None:
         """Let one join, or come back."""
@@ -93,13 +94,7 @@ class Line:
             heapify(self._back)
 
     def _stands(self, place: Place) -> bool:
-        job = place[4]
-        if self._is_kept and place[3] != job.ticket:
-            return False
-        if self._is_kept and (job.is_held or job.phase is JobPhase.PENDING):
-            job.step_out()
-            return False
-        return True
+        return not self._is_kept or place[3] == place[4].ticket
 
 
 class Pair:

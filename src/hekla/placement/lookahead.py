@@ -11,7 +11,9 @@ Whatever else waits, `actions/allocate.py` places one job at a time.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
 
 from hekla.placement.constraint import NO_CONSTRAINTS
 from hekla.placement.framework import Ready
@@ -30,6 +32,9 @@ MOST_ROWS = 2_000_000
 _FIRST_JOBS = 4
 
 Item = tuple[Job, Sequence[Task]]
+
+_BIND: Callable[[Iterable[Any]], Bind] = partial(tuple.__new__, Bind)
+"""`Bind._make` without its Python: there is one per pod."""
 
 
 class Lookahead:
@@ -111,12 +116,11 @@ class Lookahead:
         """How many of the jobs whose turns come next can be placed with those before."""
         is_plain, is_free, items = self._plain.get, self._is_free, line.items
         for used, job in enumerate(run):
-            tasks: Sequence[Task] | None = None
-            if job.ticket:  # a lone job: of what `_whole` asks, only this is left
-                (task,) = job.tasks.values()
-                if is_plain(task.shape) and not task.carriers and not task.spec.is_gated:
-                    tasks = (task,)
-            if tasks is None:
+            task = job.sole if job.ticket else None
+            tasks: Sequence[Task] | None
+            if task is not None and is_plain(task.shape) and not task.carriers and not task.spec.is_gated:
+                tasks = (task,)  # a lone job: of what `_whole` asks, only this is left
+            else:
                 tasks = self._whole(job)
             if tasks is None or not (is_free or self._posted((job, tasks))):
                 return used
@@ -202,13 +206,15 @@ class Lookahead:
 
     def _settled(self, items: Sequence[Item], rows: Sequence[int]) -> list[Bind]:
         if self._is_free:
-            bind_whole(items)
+            if items:
+                bind_whole(items)
         else:
             for job, _ in items:
                 job.ticket = 0
-        names, placed = self._cluster.nodes.names, [task for _, tasks in items for task in tasks]
+        placed = [task for _, tasks in items for task in tasks]
         self._cluster.settle_run(placed, rows)
-        return list(map(Bind._make, zip(placed, rows, [names[row] for row in rows], strict=True)))
+        names = map(self._cluster.nodes.names.__getitem__, rows)
+        return list(map(_BIND, zip(placed, rows, names, strict=True)))
 
 
 class _Gathered:

@@ -298,7 +298,7 @@ class Job:
     __slots__ = (
         "_accounts", "_phase", "barred_at", "failed_at", "held", "holds", "in_order", "key", "lines", "minds_others",
         "minds_queue",
-        "pending_best_effort", "ready_count", "roles", "spec", "statuses", "tasks", "ticket", "uid",
+        "pending_best_effort", "ready_count", "roles", "sole", "spec", "statuses", "tasks", "ticket", "uid",
     )  # fmt: skip
 
     def __init__(self, spec: JobSpec, lines: Lines | None = None) -> None:
@@ -311,6 +311,9 @@ class Job:
         """What the placed tasks of a group hold, by resource; see `holding` for lone pods too."""
 
         self.tasks: dict[str, Task] = {}
+        self.sole: Task | None = None
+        """The one task of a job that has one: at hand where a hundred thousand such jobs pass."""
+
         self.in_order: list[Task] | None = None
         """Tasks that wait, the next one last, where somebody keeps the order (`filling.py`); None when one has come."""
 
@@ -318,7 +321,7 @@ class Job:
         """How many tasks are in each status."""
 
         self.roles: dict[str, list[int]] = {}
-        """The same by role."""
+        """The same by role; of a job of one role the same list, so that it is counted once."""
 
         self.ready_count = 0
         """Tasks that have a node, or have had one and succeeded."""
@@ -363,6 +366,8 @@ class Job:
             self.lines.by_phase[self._phase].pop(self.uid, None)
             self.lines.by_phase[phase][self.uid] = self
         self._phase = phase
+        if phase is JobPhase.PENDING:
+            self.step_out()
 
     @property
     def is_held(self) -> bool:
@@ -372,6 +377,7 @@ class Job:
     def sit_out(self) -> None:
         """Leave it aside, until as many calls of `take_part` have followed."""
         self.holds += 1
+        self.step_out()
 
     def take_part(self) -> None:
         """One of the reasons to sit out is over; after the last it is tried anew."""
@@ -407,8 +413,9 @@ class Job:
     def take_in(self, task: Task) -> None:
         """Take a task in; the accounts are the caller's."""
         task.job = self
-        task.role_counts = self.roles.setdefault(task.spec.role, [0] * len(TaskStatus))
+        task.role_counts = self._counts_of(task.spec.role)
         self.tasks[task.uid] = task
+        self.sole = task if len(self.tasks) == 1 else None
         self._count(task, task.status, 1)
         self.failed_at = -1
         self.step_out()
@@ -416,6 +423,7 @@ class Job:
     def remove(self, task: Task) -> None:
         """Let a task go."""
         del self.tasks[task.uid]
+        self.sole = next(iter(self.tasks.values())) if len(self.tasks) == 1 else None
         task.job = self.in_order = None
         self._count(task, task.status, -1)
         self._post(task, -_ASKS[task.status], -_HOLDS[task.status])
@@ -509,6 +517,19 @@ class Job:
         """Whether a task waits for a node."""
         return self.statuses[TaskStatus.PENDING] > 0
 
+    def _counts_of(self, role: str) -> list[int]:
+        """The counts of a role, which are those of the job until a second role comes."""
+        roles = self.roles
+        counts = roles.get(role)
+        if counts is None:
+            for known, same in roles.items():
+                if same is self.statuses:
+                    own = roles[known] = list(same)
+                    for task in self.tasks.values():
+                        task.role_counts = own
+            counts = roles[role] = [0] * len(TaskStatus) if roles else self.statuses
+        return counts
+
     def _post_all(self, sign: int) -> None:
         for task in self.tasks.values():
             self._post(task, sign * _ASKS[task.status], sign * _HOLDS[task.status])
@@ -541,7 +562,8 @@ class Job:
 
     def _count(self, task: Task, status: TaskStatus, change: int) -> None:
         self.statuses[status] += change
-        task.role_counts[status] += change
+        if task.role_counts is not self.statuses:
+            task.role_counts[status] += change
         if status is TaskStatus.PENDING:
             if change > 0:
                 self.in_order = None
@@ -568,30 +590,39 @@ class Job:
         return f"Job({self.key}, {self.phase}, {counts})"
 
 
-def bind_whole(items: Iterable[tuple[Job, Sequence[Task]]]) -> None:
-    """Jobs with all their tasks, which are equal and wait, are being bound; what queues hold of it is the caller's to post."""
-    status = TaskStatus.BINDING
+def bind_whole(items: Sequence[tuple[Job, Sequence[Task]]]) -> None:
+    """Jobs with all their tasks, which are equal and wait, are being bound; what queues hold of it is the caller's to post.
+
+    All are of one cluster.
+    """
+    status, pending, binding = TaskStatus.BINDING, _PENDING, _BINDING
+    lines = items[0][0].lines
+    for_nodes, loose = lines.for_nodes, lines.loose
     for job, tasks in items:
-        number, counts, spread = len(tasks), job.statuses, tasks[0].role_counts
-        for task in tasks:
-            task.status = status
-        assert counts[_PENDING] == number, "a job of equal tasks is bound whole"
-        counts[_PENDING] = 0
-        counts[_BINDING] += number
-        spread[_PENDING] -= number
-        spread[_BINDING] += number
+        number, counts, first = len(tasks), job.statuses, tasks[0]
+        spread, uid = first.role_counts, job.uid
+        assert counts[pending] == number, "a job of equal tasks is bound whole"
+        counts[pending] = 0
+        counts[binding] += number
+        if spread is not counts:
+            spread[pending] -= number
+            spread[binding] += number
         job.ready_count += number
-        lines, uid, spec = job.lines, job.uid, job.spec
-        del lines.for_nodes[uid]
+        del for_nodes[uid]
         if job.ticket:
             job.ticket = 0
         else:
-            lines.loose.pop(uid, None)
-        if spec.has_group:
-            if job.held or spec.min_resources or number > 1:
-                job.hold(tasks[0].shape.request, number)
+            loose.pop(uid, None)
+        if number == 1:
+            first.status = status
+        else:
+            for task in tasks:
+                task.status = status
+        if job.spec.has_group:
+            if number > 1 or job.held or job.spec.min_resources:
+                job.hold(first.shape.request, number)
             else:
-                job.held = dict(tasks[0].shape.request)
+                job.held = dict(first.shape.request)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,20 +75,20 @@ class Standing:
         cluster, rest, fresh = session.cluster, list[Job](), dict[str, list[Place]]()
         nodes, tickets, outside, strict = cluster.nodes, self._tickets, JobPhase.PENDING, session.strict_queues
         queues = {name for name, queue in cluster.queues.items() if queue.is_open}
-        orders, fields_of, loose = self._orders, self._fields, cluster.lines.loose
+        orders, fields_of, loose, is_by_name = self._orders, self._fields, cluster.lines.loose, not nodes.seed
         for uid, job in list(loose.items()):
             spec = job.spec
             queue = spec.queue
-            if queue not in queues or job.phase is outside or job.is_held:
+            if queue not in queues or job.holds or job.phase is outside:
                 continue
-            if not _is_lone(job, spec) or queue in strict:
+            if job.sole is None or job.statuses[0] != 1 or queue in strict or not _is_lone(job, spec):
                 rest.append(job)
             elif job.failed_at < 0 or session.is_worth_a_try(job):
                 order = orders.get(fields_of(spec))
                 if order is None:
                     order = self._order(session, job)
                 job.ticket = ticket = next(tickets)
-                place = (order, spec.created, nodes.tie(uid), ticket, job)
+                place = (order, spec.created, uid if is_by_name else nodes.tie(uid), ticket, job)
                 if queue in fresh:
                     fresh[queue].append(place)
                 else:
@@ -108,7 +108,7 @@ class Standing:
 
 
 def _is_lone(job: Job, spec: JobSpec) -> bool:
-    """Whether it is one pod that waits, and may start with it."""
-    if len(job.tasks) != 1 or job.statuses[0] != 1 or spec.min_available > 1 or job.pending_best_effort:
+    """Whether the one pod that waits may start by itself."""
+    if spec.min_available > 1 or job.pending_best_effort:
         return False
     return spec.closeness is None and not spec.role_minimums and not spec.subgroups

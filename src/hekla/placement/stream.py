@@ -4,7 +4,7 @@ A kernel call costs more than a placement, so jobs whose order is certain before
 together. A shape that comes again has a row in the pool of indexes; one that comes once is scored over all nodes.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -84,10 +84,11 @@ class Stream:
 
         Stops before the first item that does not fit. (rows in order, items placed)
         """
-        uses: dict[Shape, int] = {}
-        for shape, count in zip(shapes, counts, strict=True):
-            uses[shape] = uses.get(shape, 0) + count
         nodes, total = self._nodes, sum(counts)
+        uses: dict[Shape, int] = Counter(shapes)
+        if total > len(shapes):
+            for shape, count in zip(shapes, counts, strict=True):
+                uses[shape] += count - 1
         self._make_ready(2 * total)
         slots = self._slots_for(uses)
         kinds = (*slots, *(shape for shape in uses if shape not in slots))  # those with an index go first
@@ -100,7 +101,7 @@ class Stream:
             classes.scored, classes.weight, classes.adding, classes.balance,
             nodes.height, nodes.rank(), self._by_rank, np.array([slots.get(shape, -1) for shape in kinds], np.int64),
             self._quantised, self._keys, self._position, nodes.log, nodes.log_length,
-            np.array([number[shape] for shape in shapes], np.int64), np.array(counts, np.int64), self._scratch, out,
+            np.array(list(map(number.__getitem__, shapes)), np.int64), np.array(counts, np.int64), self._scratch, out,
         )  # fmt: skip
         for shape, count in uses.items():
             shape.uses += count
