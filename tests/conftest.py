@@ -7,6 +7,8 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from hekla.testing.redis import RedisServer, program, redis_server
+
 # A busy machine is no fault of the code: no example has a deadline, no generator a speed to keep, and every run looks at
 # the same examples. `--hypothesis-seed` and `@settings` of a test look further.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -22,6 +24,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def repository() -> Path:
     """The root of the checkout."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    """A real Redis of the module's own."""
+    if program() is None:
+        pytest.skip("no redis-server here; `make test-deps` installs it")
+    with redis_server() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -13,4 +13,6 @@ apt-get update -q
 apt-get install -y -q --no-install-recommends iproute2 procps wrk openssl curl
 # openmpi-bin, openssh-*: examples/mpi.yaml runs for real
 apt-get install -y -q --no-install-recommends openmpi-bin openssh-server openssh-client
+# redis-server: state that routers share; haproxy: a yardstick of bench/
+apt-get install -y -q --no-install-recommends redis-server haproxy || echo "no redis-server: suites with shared state will be skipped"
 command -v kubectl >/dev/null || apt-get install -y -q --no-install-recommends kubernetes-client || echo "no kubectl: its suite will be skipped"

@@ -1,0 +1,94 @@
+"""Token buckets that several doors keep in one Redis or Valkey, in Kthena's format: a hash {tokens, last_update} per bucket.
+
+What is asked within one tick goes out as one pipeline. The server's clock fills the buckets, so doors need not agree on the time.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from hekla.edge.shared_buckets import BucketsGoneError, Lack, Share
+
+SHORTEST_LIFE_S: Final = 600
+LONGEST_LIFE_S: Final = 90 * 86_400
+MOST_IN_A_PIPELINE: Final = 256
+
+# KEYS: buckets. ARGV: for each, what must be there, what is taken, amount and rate; last, how long an idle bucket lives.
+# Answers {0, 0}, or the number of the first bucket that lacks something and the seconds until it has it, as text.
+_SCRIPT: Final = """
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
+local levels = {}
+for i, key in ipairs(KEYS) do
+  local had = redis.call('HMGET', key, 'tokens', 'last_update')
+  local amount, rate = tonumber(ARGV[i * 4 - 1]), tonumber(ARGV[i * 4])
+  local since = math.max(0, now - (tonumber(had[2]) or now))
+  levels[i] = math.min(amount, (tonumber(had[1]) or amount) + since * rate)
+  local needed = tonumber(ARGV[i * 4 - 3])
+  if levels[i] < needed then
+    return {i, tostring((needed - levels[i]) / rate)}
+  end
+end
+for i, key in ipairs(KEYS) do
+  local left = math.min(tonumber(ARGV[i * 4 - 1]), levels[i] - tonumber(ARGV[i * 4 - 2]))
+  redis.call('HSET', key, 'tokens', tostring(left), 'last_update', string.format('%.6f', now))
+  redis.call('EXPIRE', key, ARGV[#ARGV])
+end
+return {0, '0'}
+"""
+
+_WHATEVER: Final = -1e18
+"""Needed of a bucket that may go into debt."""
+
+
+class RedisBuckets:
+    """Buckets in one server."""
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+        self._script = client.register_script(_SCRIPT)
+
+    async def take(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None]:
+        """As `SharedBuckets`."""
+        answers: list[Lack | None] = []
+        for start in range(0, len(asked), MOST_IN_A_PIPELINE):
+            batch = asked[start : start + MOST_IN_A_PIPELINE]
+            pipeline = self._client.pipeline(transaction=False)
+            for shares in batch:
+                await self._script(keys=[one.key for one in shares], args=_arguments(shares), client=pipeline)
+            try:
+                found = await pipeline.execute()
+            except (RedisError, OSError) as error:
+                raise BucketsGoneError(str(error) or type(error).__name__) from error
+            answers += [_answer(shares, *one) for shares, one in zip(batch, found, strict=True)]
+        return answers
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+def _arguments(shares: Sequence[Share]) -> list[Any]:
+    life_s = max(SHORTEST_LIFE_S, min(LONGEST_LIFE_S, int(3 * max(one.period_s for one in shares))))
+    terms = [
+        term
+        for one in shares
+        for term in (
+            _WHATEVER if one.need is None else one.need,
+            one.take,
+            one.amount,
+            one.amount / one.period_s,
+        )
+    ]
+    return [*terms, life_s]
+
+
+def _answer(shares: Sequence[Share], number: int, wait: bytes | str) -> Lack | None:
+    if not number:
+        return None
+    lacking = shares[number - 1]
+    never = lacking.need is not None and lacking.need > lacking.amount
+    return Lack(number - 1, math.inf if never else float(wait))

@@ -1,0 +1,173 @@
+"""Budgets that all routers share: asked of Redis in batches, and kept by each router alone while Redis is gone.
+
+A guard (`plan.Guard`) for the routes whose `rateLimit` has `global.redis`; `run` must run beside it. While the server does not answer
+in time the router applies the limit by itself, so that N routers let in up to N budgets: a limit that is too wide for a while is
+better than a service that is down. It says so in the log, and in `is_alone` for the metrics.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from hekla.edge.shared_buckets import BucketsGoneError, Lack, Share, SharedBuckets
+from hekla.serving.router.limits import STATUS, TOO_MUCH_INPUT, TOO_MUCH_OUTPUT, Budget, Limit
+from hekla.serving.router.plan import Refusal, Usage, Waiting
+from hekla.serving.router.question import Question
+
+PREFIX: Final = "kthena:ratelimit"
+TIMEOUT_S: Final = 0.25
+"""How long requests wait for the server before the router decides alone."""
+ALONE_S: Final = 1.0
+"""How long it goes on alone before it asks the server again."""
+MOST_PENDING: Final = 20_000
+"""Requests and settlements that wait for the server; one more is decided alone."""
+
+log = structlog.get_logger()
+
+
+class SharedLimits:
+    """The guard of the budgets in one server."""
+
+    def __init__(self, buckets: SharedBuckets, now: Callable[[], float]) -> None:
+        self._buckets = buckets
+        self._now = now
+        self._limits: Mapping[str, Limit] = {}
+        self._own: dict[Limit, Budget] = {}
+        self._pending: list[_Asked] = []
+        self._wanted = asyncio.Event()
+        self._alone_until = -math.inf
+
+    def set_routes(self, limits: Mapping[str, Limit]) -> None:
+        """Take the limits whose budgets are in this server, by the name that is asked for."""
+        self._limits = dict(limits)
+        self._own = {limit: budget for limit, budget in self._own.items() if limit in set(limits.values())}
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the router decides by itself because the server is gone."""
+        return self._now() < self._alone_until
+
+    def admit(self, question: Question, now: float) -> Refusal | Waiting | None:
+        """Ask the server, or decide alone while it is gone."""
+        limit = self._limits.get(question.model)
+        if limit is None:
+            return None
+        if now < self._alone_until or len(self._pending) >= MOST_PENDING:
+            return self._decide_alone(limit, question, now)
+        asked = _Asked(limit, question, _shares(limit, question))
+        self._put(asked)
+        return asked
+
+    def ended(self, question: Question, usage: Usage | None, now: float) -> None:
+        """Settle what the engine counted, whenever the server can be told."""
+        limit = self._limits.get(question.model)
+        if limit is None or usage is None:
+            return
+        if now < self._alone_until or len(self._pending) >= MOST_PENDING:
+            self._budget(limit, now).settle(question.input_tokens, usage, now)
+        elif shares := _settlement(limit, question, usage):
+            self._put(_Asked(limit, question, shares))
+
+    async def run(self) -> None:
+        """Carry batches to the server for ever."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            batch, self._pending = self._pending, []
+            answers = await self._ask([one.shares for one in batch])
+            for number, one in enumerate(batch):
+                if answers is None:
+                    one.go(self._decide_alone(one.limit, one.question, self._now()) if one.is_request else None)
+                else:
+                    one.go(_refusal(one.shares, answers[number]))
+
+    def _put(self, asked: "_Asked") -> None:
+        self._pending.append(asked)
+        self._wanted.set()
+
+    async def _ask(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None] | None:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await self._buckets.take(asked)
+        except (BucketsGoneError, TimeoutError) as error:
+            self._alone_until = self._now() + ALONE_S
+            log.warning("shared limits unreachable", why=str(error) or type(error).__name__, alone_s=ALONE_S)
+            return None
+
+    def _decide_alone(self, limit: Limit, question: Question, now: float) -> Refusal | None:
+        budget = self._budget(limit, now)
+        refusal = budget.refusal(question.input_tokens, now)
+        if refusal is None:
+            budget.take(question.input_tokens, now)
+        return refusal
+
+    def _budget(self, limit: Limit, now: float) -> Budget:
+        budget = self._own.get(limit)
+        if budget is None:
+            budget = self._own[limit] = Budget(limit, now)
+        return budget
+
+
+class _Asked(Waiting):
+    """A request, or a settlement that nobody waits for, on its way to the server."""
+
+    __slots__ = ("_resume", "limit", "question", "shares")
+
+    def __init__(self, limit: Limit, question: Question, shares: Sequence[Share]) -> None:
+        self.limit = limit
+        self.question = question
+        self.shares = shares
+        self._resume: Callable[[Refusal | None], None] | None = None
+
+    @property
+    def is_request(self) -> bool:
+        """Whether somebody waits for it."""
+        return self._resume is not None
+
+    def when_ready(self, resume: Callable[[Refusal | None], None]) -> None:
+        self._resume = resume
+
+    def abandon(self) -> None:
+        self._resume = None
+
+    def go(self, refusal: Refusal | None) -> None:
+        """Tell what was decided."""
+        if self._resume is not None:
+            resume, self._resume = self._resume, None
+            resume(refusal)
+
+
+def _shares(limit: Limit, question: Question) -> list[Share]:
+    shares = []
+    if limit.input_tokens is not None:
+        tokens = question.input_tokens
+        shares.append(Share(_key(limit, "input"), limit.input_tokens, limit.period_s, tokens, tokens))
+    if limit.output_tokens is not None:
+        shares.append(Share(_key(limit, "output"), limit.output_tokens, limit.period_s, 0, 1))
+    return shares
+
+
+def _settlement(limit: Limit, question: Question, usage: Usage) -> list[Share]:
+    shares = []
+    more = usage.input_tokens - question.input_tokens if usage.input_tokens else 0
+    if limit.input_tokens is not None and more:
+        shares.append(Share(_key(limit, "input"), limit.input_tokens, limit.period_s, more))
+    if limit.output_tokens is not None and usage.output_tokens:
+        shares.append(Share(_key(limit, "output"), limit.output_tokens, limit.period_s, usage.output_tokens))
+    return shares
+
+
+def _key(limit: Limit, kind: str) -> str:
+    return f"{PREFIX}:{limit.key}:{kind}"
+
+
+def _refusal(shares: Sequence[Share], lack: Lack | None) -> Refusal | None:
+    if lack is None:
+        return None
+    wait_s = None if math.isinf(lack.wait_s) else lack.wait_s
+    if shares[lack.number].key.endswith(":input"):
+        return Refusal(STATUS, "input_rate_limit", TOO_MUCH_INPUT, wait_s)
+    return Refusal(STATUS, "output_rate_limit", TOO_MUCH_OUTPUT, wait_s)

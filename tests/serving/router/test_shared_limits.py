@@ -1,0 +1,165 @@
+"""Budgets that routers share: one budget for all of them, and each by itself while the server is gone."""
+
+import asyncio
+
+from redis.asyncio import Redis
+
+from hekla.edge.redis_buckets import RedisBuckets
+from hekla.edge.shared_buckets import BucketsGoneError, MemoryBuckets
+from hekla.serving.router import shared_limits
+from hekla.serving.router.limits import Limit
+from hekla.serving.router.plan import Refusal, Usage
+from hekla.serving.router.question import Question
+from hekla.serving.router.shared_limits import SharedLimits
+
+LIMIT = Limit(input_tokens=100, output_tokens=50, period_s=86_400.0, key="llama", redis="redis:6379")
+
+
+def ask(tokens=30, model="llama"):
+    return Question(path="/v1/x", model=model, prompt=b"", input_tokens=tokens)
+
+
+class Gone:
+    """A server that is not there."""
+
+    async def take(self, asked):
+        raise BucketsGoneError("connection refused")
+
+
+class Silent:
+    """A server that never answers."""
+
+    async def take(self, asked):
+        await asyncio.Event().wait()
+
+
+class Router:
+    """One router's guard, its clock, and a way to wait for what it decides."""
+
+    def __init__(self, buckets):
+        self.now = 0.0
+        self.guard = SharedLimits(buckets, lambda: self.now)
+        self.guard.set_routes({"llama": LIMIT})
+        self.running = asyncio.create_task(self.guard.run())
+
+    async def send(self, question):
+        found = self.guard.admit(question, self.now)
+        if found is None or isinstance(found, Refusal):
+            return found
+        told = asyncio.get_running_loop().create_future()
+        found.when_ready(told.set_result)
+        return await told
+
+    async def close(self):
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+
+
+def tell(story):
+    asyncio.run(story())
+
+
+async def share_one_budget(buckets):
+    routers = [Router(buckets), Router(buckets)]
+    answers = [await routers[number % 2].send(ask()) for number in range(4)]
+    assert [one is None for one in answers] == [True, True, True, False]
+    assert answers[3].message == "input token rate limit exceeded"
+    routers[0].guard.ended(ask(), Usage(10, 60), 0.0)
+    while (refusal := await routers[1].send(ask(1))) is None:
+        pass  # the settlement goes with the next batch
+    assert refusal.message == "output token rate limit exceeded"
+    for one in routers:
+        await one.close()
+
+
+def test_routers_share_one_budget():
+    tell(lambda: share_one_budget(MemoryBuckets(lambda: 0.0)))
+
+
+def test_routers_share_one_budget_in_a_real_server(redis):
+    async def story():
+        client = Redis.from_url(redis.url)
+        await client.flushall()
+        await share_one_budget(RedisBuckets(client))
+        await client.aclose()
+
+    tell(story)
+
+
+def test_a_model_without_a_shared_limit_is_not_asked_about():
+    async def story():
+        router = Router(Gone())
+        assert router.guard.admit(ask(model="other"), 0.0) is None
+        await router.close()
+
+    tell(story)
+
+
+def test_a_router_goes_on_alone_within_the_limit_when_the_server_is_gone():
+    async def story():
+        router = Router(Gone())
+        answers = [await router.send(ask()) for _ in range(4)]
+        assert [one is None for one in answers] == [True, True, True, False]
+        assert router.guard.is_alone
+        router.guard.ended(ask(), Usage(30, 70), 0.0)
+        assert (await router.send(ask(1))).message == "output token rate limit exceeded"
+        await router.close()
+
+    tell(story)
+
+
+def test_a_server_that_says_nothing_holds_nobody(monkeypatch):
+    monkeypatch.setattr(shared_limits, "TIMEOUT_S", 0.001)
+
+    async def story():
+        router = Router(Silent())
+        assert await router.send(ask()) is None
+        assert router.guard.is_alone
+        await router.close()
+
+    tell(story)
+
+
+def test_a_server_that_comes_back_is_used_again(redis):
+    async def story():
+        client = Redis.from_url(redis.url)
+        router = Router(RedisBuckets(client))
+        redis.stop()
+        assert await router.send(ask(100)) is None
+        assert router.guard.is_alone
+        redis.start()
+        router.now = 2.0
+        assert await router.send(ask(100)) is None
+        assert (await router.send(ask(100))).status == 429
+        assert not router.guard.is_alone
+        await router.close()
+        await client.aclose()
+
+    tell(story)
+
+
+def test_who_leaves_is_not_called():
+    async def story():
+        router = Router(MemoryBuckets(lambda: 0.0))
+        told = []
+        held = router.guard.admit(ask(), 0.0)
+        held.when_ready(told.append)
+        held.abandon()
+        assert await router.send(ask()) is None
+        assert told == []
+        await router.close()
+
+    tell(story)
+
+
+def test_what_waits_for_the_server_is_bounded(monkeypatch):
+    monkeypatch.setattr(shared_limits, "MOST_PENDING", 2)
+
+    async def story():
+        router = Router(Silent())
+        answers = [router.guard.admit(ask(30), 0.0) for _ in range(7)]
+        assert answers[2:5] == [None, None, None]
+        assert answers[5].status == 429
+        await router.close()
+
+    tell(story)
