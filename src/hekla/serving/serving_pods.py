@@ -1,0 +1,112 @@
+"""The pods of a ModelServing and the service of each instance, to the letter as Kthena's.
+
+`serving_plugins/` changes pods before they are made.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hekla.api.core import Service
+from hekla.api.kthena import ModelServing, labels
+from hekla.api.meta import Document
+from hekla.serving.serving_names import owner_reference, pod_name, role_id
+from hekla.serving.serving_plugins.plugin import PodMaking, ServingPlugin
+from hekla.serving.serving_revision import RoleTemplate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blueprint:
+    """What the pods of one instance are made from."""
+
+    group: str
+    role: RoleTemplate
+    ordinal: int
+    revision: str
+    template_hash: str
+
+    @property
+    def instance(self) -> str:
+        """The instance's name within its group."""
+        return role_id(self.role.name, self.ordinal)
+
+    def pod_name(self, index: int) -> str:
+        """The name of one of its pods."""
+        return pod_name(self.group, self.instance, index)
+
+
+def new_pod(serving: ModelServing, plan: Blueprint, index: int, plugins: Sequence[ServingPlugin]) -> Document:
+    """The document of one pod; index 0 is the entry. Raises PluginError."""
+    template = plan.role.document["entryTemplate" if index == 0 else "workerTemplate"] or {}
+    given, spec = template.get("metadata") or {}, copy.deepcopy(template.get("spec") or {})
+    if serving.spec.scheduler_name:
+        spec["schedulerName"] = serving.spec.scheduler_name
+    _set_environment(spec, serving, plan, index)
+    metadata: Document = {
+        "name": plan.pod_name(index),
+        "namespace": serving.metadata.namespace,
+        "labels": {**_labels(serving, plan, is_entry=index == 0), **(given.get("labels") or {})},
+        "annotations": {**(given.get("annotations") or {}), **_annotations(serving, plan)},
+        "ownerReferences": [owner_reference(serving)],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    making = PodMaking(serving=serving, group=plan.group, role=plan.role.name, index=index, pod=pod)
+    for plugin in plugins:
+        if plugin.concerns(making):
+            plugin.decorate(making)
+    return pod
+
+
+def new_service(serving: ModelServing, plan: Blueprint) -> Document:
+    """The headless service by whose name workers find their entry pod."""
+    kind = Service.kind_info
+    about = {
+        labels.GROUP_NAME: plan.group,
+        labels.ROLE: plan.role.name,
+        labels.ROLE_ID: plan.instance,
+    }
+    metadata = {
+        "name": plan.pod_name(0),
+        "namespace": serving.metadata.namespace,
+        "labels": {labels.NAME: serving.metadata.name, **about},
+        "ownerReferences": [owner_reference(serving)],
+    }
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {**about, labels.ENTRY: "true"}}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+def has_service(role: RoleTemplate) -> bool:
+    """Whether instances of a role have pods that must find each other."""
+    return bool(role.document.get("workerTemplate"))
+
+
+def _labels(serving: ModelServing, plan: Blueprint, *, is_entry: bool) -> dict[str, str]:
+    own = {
+        labels.NAME: serving.metadata.name,
+        labels.GROUP_NAME: plan.group,
+        labels.ROLE: plan.role.name,
+        labels.ROLE_ID: plan.instance,
+        labels.REVISION: plan.revision,
+        labels.ROLE_TEMPLATE_HASH: plan.template_hash,
+    }
+    return {**own, labels.ENTRY: "true"} if is_entry else own
+
+
+def _annotations(serving: ModelServing, plan: Blueprint) -> dict[str, str]:
+    if serving.spec.scheduler_name != "volcano":
+        return {}
+    return {labels.POD_GROUP_NAME: plan.group, labels.TASK_SPEC: plan.instance}
+
+
+def _set_environment(spec: Document, serving: ModelServing, plan: Blueprint, index: int) -> None:
+    """Into every container, in the place of variables of the same names."""
+    told = {
+        labels.GROUP_SIZE_ENV: str(plan.role.size),
+        labels.ENTRY_ADDRESS_ENV: f"{plan.pod_name(0)}.{serving.metadata.namespace}",
+        labels.WORKER_INDEX_ENV: str(index),
+    }
+    own: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in told.items()]
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        kept = [one for one in container.get("env") or () if one.get("name") not in told]
+        container["env"] = [*kept, *copy.deepcopy(own)]

@@ -1,0 +1,169 @@
+"""The status of a ModelServing: its groups counted, its revisions, its conditions.
+
+Available           every group is ready
+Progressing         some group is not
+UpdateInProgress    some group is not, and more groups are of an old revision than the partition protects
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from hekla.api.kthena import labels
+from hekla.api.kthena.serving import ModelServingStatus
+from hekla.api.meta import Document
+from hekla.api.volcano.topology import StrictCondition
+from hekla.kube.commands import SetStatus, target_of
+from hekla.kube.timestamps import rfc3339
+from hekla.serving.serving_names import role_id
+from hekla.serving.serving_plan import GroupPlan
+from hekla.serving.serving_rollout import share
+from hekla.serving.serving_view import ServingView
+
+AVAILABLE, PROGRESSING, UPDATING = "Available", "Progressing", "UpdateInProgress"
+REASONS = {AVAILABLE: "AllGroupsReady", PROGRESSING: "GroupProgressing", UPDATING: "GroupsUpdating"}
+ALL_READY = "All Serving groups are ready"
+
+
+def set_status(view: ServingView, plans: Sequence[GroupPlan]) -> Iterator[SetStatus]:
+    """The command that writes the status, or none if it is written already."""
+    before, after = (_written(one) for one in (view.serving.status, status_of(view, plans)))
+    # the first time all of it, so that a count of 0 is shown as one
+    if patch := _difference(before, after) if view.serving.status.observed_generation else after:
+        yield SetStatus(target_of(view.serving), patch)
+
+
+def status_of(view: ServingView, plans: Sequence[GroupPlan]) -> ModelServingStatus:
+    """What is true now."""
+    found = [one for one in plans if one.found is not None]
+    ready = [at for at, one in enumerate(found) if _is_available(one)]
+    staying = [at for at, one in enumerate(found) if not _is_going(one)]
+    updated = [at for at in staying if _is_updated(view, found[at])]
+    old = [at for at in staying if at not in updated]
+    status = ModelServingStatus(
+        observed_generation=view.serving.metadata.generation,
+        replicas=len(found),
+        available_replicas=len(ready),
+        updated_replicas=len(updated),
+        current_replicas=len(old),
+        update_revision=view.revisions.update,
+        current_revision=_current_revision(view, found, old, is_settled=len(ready) == len(found) >= view.replicas),
+        label_selector=label_selector(view),
+        conditions=_conditions(view, [at for at in range(len(found)) if at not in ready], updated, old),
+    )
+    is_over = status.updated_replicas == status.available_replicas == status.replicas == view.replicas
+    if is_over and _partition(view) == 0:
+        status = msgspec.structs.replace(status, current_replicas=status.updated_replicas)
+    return status
+
+
+def label_selector(view: ServingView) -> str:
+    """One pod of each group, so that whoever counts pods counts groups: the entry of the first role's first instance."""
+    wanted = {labels.NAME: view.serving.metadata.name, labels.ENTRY: "true"}
+    if view.roles:
+        wanted |= {labels.ROLE: view.roles[0].name, labels.ROLE_ID: role_id(view.roles[0].name, 0)}
+    return ",".join(f"{key}={wanted[key]}" for key in sorted(wanted))
+
+
+def _is_going(one: GroupPlan) -> bool:
+    return bool(one.removed) or (one.found is not None and one.found.is_leaving)
+
+
+def _is_available(one: GroupPlan) -> bool:
+    return one.found is not None and not _is_going(one) and one.found.is_ready(one.roles)
+
+
+def _is_updated(view: ServingView, one: GroupPlan) -> bool:
+    return one.found is not None and view.is_current(one.found)
+
+
+def _current_revision(view: ServingView, found: Sequence[GroupPlan], old: Sequence[int], *, is_settled: bool) -> str:
+    """The revision that groups are updated from: what the status says while any is of it, else what most are of.
+
+    It moves on when nothing old is left; where a surge is allowed, when the last group is ready as well, because until
+    then the groups above `replicas` are needed.
+    """
+    before, update = view.serving.status.current_revision, view.revisions.update
+    if not old:
+        may_surge = any(_surges(view))
+        return before if before and may_surge and view.is_rolling and not is_settled else update
+    names = Counter(_revision(view, one) for at, one in enumerate(found) if at in old)
+    return before if names.get(before) else max(names, key=lambda name: (names[name], name))
+
+
+def _revision(view: ServingView, one: GroupPlan) -> str:
+    """The revision of an outdated group: in one that is updated role by role, that of what is still old."""
+    assert one.found is not None
+    instances = [some for found in one.found.instances.values() for some in found]
+    old = [some.revision for some in instances if not view.is_current_instance(some)]
+    return max(old, default=one.found.revision) if view.is_by_role else one.found.revision
+
+
+def _surges(view: ServingView) -> Iterator[int]:
+    strategy = view.serving.spec.rollout_strategy
+    rolling = strategy.rolling_update_configuration if strategy is not None else None
+    if rolling is not None and not view.is_by_role:
+        yield share(rolling.max_surge, view.replicas, round_up=True)
+    if view.is_by_role:
+        yield from (share(role.document.get("maxSurge"), role.replicas, round_up=True) for role in view.roles)
+
+
+def _partition(view: ServingView) -> int:
+    strategy = view.serving.spec.rollout_strategy
+    rolling = strategy.rolling_update_configuration if strategy is not None else None
+    return share(rolling.partition, view.replicas, round_up=True) if rolling is not None else 0
+
+
+def _conditions(
+    view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int]
+) -> list[StrictCondition]:
+    """The condition that holds, and those that held before as false, in the order in which they first held."""
+    holds, message = _what_holds(view, progressing, updated, old)
+    before = {one.type: one for one in view.serving.status.conditions}
+    told = [_told(view, before[kind], kind == holds, message) for kind in before]
+    return told if holds in before else [*told, _told(view, None, True, message, holds)]
+
+
+def _what_holds(
+    view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int]
+) -> tuple[str, str]:
+    if not progressing and len(view.groups) >= view.replicas:
+        return AVAILABLE, ALL_READY
+    message = f"Some groups is progressing: {_go_list(progressing)}"
+    if len(old) > _partition(view):
+        return UPDATING, f"{message}, Updated Groups are: {_go_list(updated)}"
+    return PROGRESSING, message
+
+
+def _go_list(numbers: Sequence[int]) -> str:
+    return f"[{' '.join(map(str, numbers))}]"
+
+
+def _told(
+    view: ServingView, before: StrictCondition | None, is_true: bool, message: str, kind: str = ""
+) -> StrictCondition:
+    status = "True" if is_true else "False"
+    if before is not None and not is_true:
+        message = before.message
+    if before is not None and (before.status, before.message) == (status, message):
+        return before
+    since = before.last_transition_time if before is not None and before.status == status else rfc3339(view.now)
+    kind = kind or (before.type if before is not None else "")
+    return StrictCondition(
+        type=kind, status=status, reason=REASONS.get(kind, "") or getattr(before, "reason", ""), message=message,
+        last_transition_time=since,
+    )  # fmt: skip
+
+
+def _written(status: ModelServingStatus) -> Document:
+    document: Document = msgspec.to_builtins(status)
+    document["conditions"] = [
+        {key: value for key, value in one.items() if value not in (None, "")} for one in document["conditions"]
+    ]
+    return document
+
+
+def _difference(before: Document, after: Document) -> dict[str, Any]:
+    return {key: value for key, value in after.items() if value != before.get(key)}
