@@ -39,6 +39,11 @@ def test_a_broken_formula_breaks_a_story(mutation: Mutation) -> None:
         )
 
 
+def test_the_table_names_words_that_are_there() -> None:
+    gone = [f"{one.file}: {one.was}" for one in TABLE if one.source.count(one.was) != 1]
+    assert not gone, "bring tests/mutation/mutations.yaml up to date: " + "; ".join(gone)
+
+
 def test_every_plug_in_and_action_is_broken_at_least_once() -> None:
     for kind in ("plugins", "actions"):
         there = {path.stem for path in (SOURCE / "placement" / kind).glob("[a-z]*.py")}
