@@ -200,13 +200,15 @@ class Engine:
     # running ahead
 
     def advance(self, until: float) -> list[Happening]:
-        """Run to a moment and tell what happened; a step that would end later stays under way."""
+        """Run to a moment and tell what happened; a step that would end later stays under way, one that would begin
+        at that very moment does not begin yet: somebody may come in it.
+        """
         happened: list[Happening] = []
         while True:
             step = self._step
             if step is None:
                 start = self._next_start()
-                if start > until or (self.begin_step(start) is None and not self._sleep(until)):
+                if start >= until or (self.begin_step(start) is None and not self._sleep(until)):
                     return happened
                 continue
             if step.ends_s > until:
@@ -479,6 +481,7 @@ class Engine:
         return ((mixed ^ (mixed >> 31)) >> 11) / (1 << 53)
 
     def _finish(self, one: Sequence, now: float) -> Ending:
+        self._learn(one, one.computed)  # after a run of steps taken at once there is more than the last one told
         self.running.remove(one)
         del self._known[one.ask.id]
         if one.ask.is_kept:
