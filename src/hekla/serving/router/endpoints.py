@@ -19,6 +19,8 @@ class Endpoint:
     host: str
     port: int
     is_tls: bool = False
+    verifies: bool = False
+    """Whether its certificate is checked: pods are dialled by address, theirs is not."""
     slot: int = 0
     """Its bit in masks; `Fleet` gives it and takes it back."""
 

@@ -52,6 +52,8 @@ class Target(Protocol):
     """TCP port."""
     is_tls: bool
     """Whether the engine speaks HTTPS."""
+    verifies: bool
+    """Whether its certificate is checked; not for a pod, which is dialled by address."""
 
 
 class Destination(Struct, frozen=True, gc=False):
@@ -81,6 +83,10 @@ class Attempt(Struct, gc=False):
     on_answer: Callable[[bytes, float], None] | None = None
     """Takes the body of a leg that is not for the client (a prefill) and the time; then `next` is asked again. None: the
     answer is the client's. A leg answered with 429 or 5xx has failed; any other 4xx of it is the client's answer."""
+    keep_headers: frozenset[bytes] | None = None
+    """Of the client's headers only these go on, in lower case: a stranger must not see the rest; None: all."""
+    method: bytes | None = None
+    """Another method than the client's: GET for a question to an engine."""
     beside: "Attempt | None" = None
     """A leg sent at the same time (SGLang's prefill); its answer is read and dropped. If it fails before the first byte
     of this one, this one is cut off and fails with it."""

@@ -1,0 +1,164 @@
+"""What stands behind a target: a ModelServer's or an InferencePool's engines, as the objects describe them.
+
+A backend lives as long as its object; its pools keep what was learned while pods come and go. `world.py` fills them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from hekla.api.core import Pod
+from hekla.api.foreign import InferencePool
+from hekla.api.kthena import ModelServer, labels
+from hekla.api.kthena.server import ConnectionPool, Engine, PdGroup, SessionSticky
+from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.serving.router.endpoints import Endpoint
+from hekla.serving.router.pool import Pool
+
+MakePool = Callable[[str], Pool]
+"""A pool of this name, with the policy that is configured."""
+
+TOPOLOGY_KEY = "router.hekla.dev/topology-key"
+"""Annotation on a ModelServer: the pods' label whose value prefill and decode must share, such as topology.kubernetes.io/zone."""
+SKIP_PREFILL = "router.hekla.dev/decode-only-below-tokens"
+"""Annotation on a ModelServer: prompts with fewer uncached tokens than this go to a decode engine alone."""
+MOONCAKE_BOOTSTRAP = "router.hekla.dev/mooncake-bootstrap-port"
+"""Annotation on a ModelServer: its engines run vLLM's own Mooncake connector and this is their bootstrap port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What an object says of its engines, read once."""
+
+    key: str
+    backend_type: str
+    """In the words of the metrics: model_server or inference_pool."""
+    match_labels: Mapping[str, str]
+    ports: tuple[int, ...]
+    model: str = ""
+    """The name inside the engine; empty: as asked for."""
+    engine: str = Engine.VLLM
+    is_tls: bool = False
+    head_timeout_s: float = 0.0
+    pd: PdGroup | None = None
+    connector: str = "http"
+    topology_key: str = ""
+    skip_below_tokens: int = 0
+    bootstrap_port: int = 0
+    sticky: SessionSticky | None = None
+    connections: ConnectionPool | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Backend:
+    """The engines behind one target; without a PD group, `decode` has all of them and `prefill` none."""
+
+    traits: Traits
+    decode: Pool
+    prefill: Pool
+    matched: set[str] = field(default_factory=set)
+    """Pods that the selector finds, ready or not, as `namespace/name`."""
+    joined: dict[str, list[tuple[Pool, Endpoint]]] = field(default_factory=dict)
+    """What each ready pod brought."""
+
+    @property
+    def name(self) -> str:
+        """Of the object, without its namespace."""
+        return self.traits.key.partition("/")[2]
+
+
+def traits_of_server(server: ModelServer) -> Traits:
+    """What a ModelServer says."""
+    spec, annotations = server.spec, server.metadata.annotations
+    policy = spec.traffic_policy
+    connector = spec.kv_connector.type if spec.kv_connector else ""
+    return Traits(
+        key=f"{server.metadata.namespace}/{server.metadata.name}",
+        backend_type="model_server",
+        match_labels=spec.workload_selector.match_labels,
+        ports=(spec.workload_port.port,),
+        model=spec.model or "",
+        engine=spec.inference_engine,
+        is_tls=spec.workload_port.protocol == "https",
+        head_timeout_s=seconds(policy.timeout if policy else None),
+        pd=spec.workload_selector.pd_group,
+        connector=connector or ("sglang" if spec.inference_engine == Engine.SGLANG else "http"),
+        topology_key=annotations.get(TOPOLOGY_KEY, ""),
+        skip_below_tokens=_number(annotations.get(SKIP_PREFILL, "")),
+        bootstrap_port=_number(annotations.get(MOONCAKE_BOOTSTRAP, "")),
+        sticky=policy.session_sticky if policy else None,
+        connections=policy.connection_pool if policy else None,
+    )
+
+
+def traits_of_pool(pool: InferencePool) -> Traits:
+    """What an InferencePool says; every port of a pod is an engine of its own."""
+    return Traits(
+        key=f"{pool.metadata.namespace}/{pool.metadata.name}",
+        backend_type="inference_pool",
+        match_labels=pool.spec.selector.match_labels,
+        ports=tuple(one.number for one in pool.spec.target_ports),
+    )
+
+
+def seconds(text: str | None) -> float:
+    """A duration of the API; 0 for none, or one that cannot be read."""
+    try:
+        return parse_duration(text).total_seconds() if text else 0.0
+    except DurationError:
+        return 0.0
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether a pod takes requests: running, ready, reachable, and not on its way out."""
+    status = pod.status
+    return (
+        status.phase == "Running"
+        and bool(status.pod_ip)
+        and pod.metadata.deletion_timestamp is None
+        and any(one.type == "Ready" and one.status == "True" for one in status.conditions)
+    )
+
+
+def selects(wanted: Mapping[str, str], given: Mapping[str, str]) -> bool:
+    """Whether all the wanted labels are there; nothing wanted selects nothing."""
+    return bool(wanted) and all(given.get(key) == value for key, value in wanted.items())
+
+
+def endpoints_of(pod: Pod, backend: Backend) -> list[tuple[Pool, Endpoint]]:
+    """The engines that a ready pod brings to a backend, each with the pool that it joins."""
+    traits = backend.traits
+    pool, role = backend.decode, ""
+    if traits.pd is not None:
+        role = _role(pod, traits.pd)
+        if not role:
+            return []
+        pool = backend.prefill if role == "prefill" else backend.decode
+    return [(pool, _endpoint(pod, traits, port, role)) for port in traits.ports]
+
+
+def _role(pod: Pod, pd: PdGroup) -> str:
+    own = pod.metadata.labels
+    if pd.group_key not in own:
+        return ""
+    return "prefill" if selects(pd.prefill_labels, own) else "decode" if selects(pd.decode_labels, own) else ""
+
+
+def _endpoint(pod: Pod, traits: Traits, port: int, role: str) -> Endpoint:
+    meta = pod.metadata
+    restarts = sum(one.restart_count for one in pod.status.container_statuses)
+    return Endpoint(
+        name=meta.name if port == traits.ports[0] else f"{meta.name}:{port}",
+        host=pod.status.pod_ip,
+        port=port,
+        is_tls=traits.is_tls,
+        namespace=meta.namespace,
+        role=role,
+        group=meta.labels.get(traits.pd.group_key, "") if traits.pd else "",
+        domain=meta.labels.get(traits.topology_key, "") if traits.topology_key else "",
+        revision=meta.labels.get(labels.REVISION, ""),
+        incarnation=f"{meta.uid}/{restarts}",
+    )

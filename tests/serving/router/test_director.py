@@ -1,0 +1,126 @@
+"""Whether requests go where routes say, with the body that the engine expects, and what is said when they cannot."""
+
+import msgspec
+
+from hekla.serving.router.plan import Destination, Fault
+from serving.router.worldkit import (
+    attempt_of,
+    director,
+    plan_of,
+    pod,
+    provider,
+    question,
+    refusal_of,
+    route,
+    sent,
+    server,
+    to,
+)
+
+
+def test_a_request_goes_to_an_engine_of_its_routes_server() -> None:
+    desk = director(route("r", to("llama"), model="m"), server("llama"), pod("a", {"app": "llama"}, ip="10.1.1.1"))
+    plan = plan_of(desk, question("m"))
+    attempt = attempt_of(plan)
+    assert (attempt.target.name, attempt.target.host, attempt.target.port) == ("a", "10.1.1.1", 8000)
+    assert attempt.body is None
+    assert plan.destination == Destination("m", "ml/r", "model_server", "ml/llama", "m")
+    assert desk.models() == ["m"]
+
+
+def test_the_engine_gets_its_own_name_for_the_model_and_the_client_keeps_its_bytes() -> None:
+    desk = director(route("r", to("llama"), model="m"), server("llama", model="org/llama"), pod("a", {"app": "llama"}))
+    asked = question(
+        "m", body=b'{"messages":[{"role":"user","content":"\\"model\\":\\"m\\""}], "model" : "m","x":1.50}'
+    )
+    before = bytes(asked.body)
+    attempt = attempt_of(plan_of(desk, asked))
+    assert (
+        attempt.body
+        == b'{"messages":[{"role":"user","content":"\\"model\\":\\"m\\""}], "model" : "org/llama","x":1.50}'
+    )
+    assert asked.body == before
+
+
+def test_a_model_named_twice_is_renamed_at_the_top_only() -> None:
+    desk = director(route("r", to("llama"), model="m"), server("llama", model="org/llama"), pod("a", {"app": "llama"}))
+    asked = question("m", body=b'{"metadata":{"model":"mine"},"model":"m","temperature":0.10}')
+    attempt = attempt_of(plan_of(desk, asked))
+    assert attempt.body == b'{"metadata":{"model":"mine"},"model":"org/llama","temperature":0.10}'
+
+
+def test_an_adapters_name_is_left_alone() -> None:
+    """Kthena ModelRouteLora: the LoRA name is untouched, unknown ones are 404."""
+    desk = director(
+        route("r", to("llama"), model="m", loraAdapters=["lora-a", "lora-b"]),
+        server("llama", model="org/llama"),
+        pod("a", {"app": "llama"}),
+    )
+    plan = plan_of(desk, question("lora-b"))
+    assert attempt_of(plan).body is None
+    assert plan.destination.upstream_model == "lora-b"
+    assert refusal_of(desk, question("lora-c")).status == 404
+
+
+def test_what_cannot_be_found_is_said_in_kthenas_words() -> None:
+    """Kthena 2.3: 404 route not found; 404 can't find model server; 503 no available pods."""
+    desk = director(
+        route("r", to("gone"), model="dangling"),
+        route("s", to("llama"), model="empty"),
+        route("t", {"externalModelProviderName": "gone"}, model="nobody"),
+        server("llama"),
+    )
+    unknown, dangling, empty = (refusal_of(desk, question(name)) for name in ("unknown", "dangling", "empty"))
+    assert (unknown.status, unknown.message) == (404, "route not found")
+    assert (dangling.status, dangling.message) == (404, "can't find model server: ml/gone")
+    assert (empty.status, empty.message) == (503, "no available pods for model server: ml/llama")
+    assert refusal_of(desk, question("nobody")).status == 404
+
+
+def test_a_failed_engine_is_left_for_another_and_then_nobody_is_left() -> None:
+    desk = director(
+        route("r", to("llama"), model="m"), server("llama"), pod("a", {"app": "llama"}), pod("b", {"app": "llama"})
+    )
+    plan = plan_of(desk, question("m"))
+    first = attempt_of(plan)
+    plan.failed(first, Fault.CONNECT, 0.0)
+    second = attempt_of(plan)
+    assert {first.target.name, second.target.name} == {"a", "b"}
+    plan.failed(second, Fault.CONNECT, 0.0)
+    assert plan.next(0.0).message == "request to all pods failed"  # type: ignore[union-attr]
+
+
+def test_routes_that_change_are_obeyed_at_once() -> None:
+    desk = director(
+        route("r", to("old"), model="m"),
+        server("old"),
+        server("new"),
+        pod("a", {"app": "old"}),
+        pod("b", {"app": "new"}),
+    )
+    assert attempt_of(plan_of(desk, question("m"))).target.name == "a"
+    desk.world.note(None, route("r", to("new"), model="m"))
+    assert attempt_of(plan_of(desk, question("m"))).target.name == "b"
+    desk.world.note(route("r", to("new"), model="m"), None)
+    assert refusal_of(desk, question("m")).status == 404
+
+
+def test_a_session_is_handed_on_from_header_or_cookie() -> None:
+    from hekla.serving.router.stickiness import session_of
+
+    sources = [{"type": "Header", "name": "X-Session"}, {"type": "Cookie", "name": "sid"}]
+    one = server("s", trafficPolicy={"sessionSticky": {"sources": sources}}).spec.traffic_policy
+    assert one is not None
+    assert one.session_sticky is not None
+    assert session_of(one.session_sticky, question("m", headers={"x-session": "h", "cookie": "sid=c"})) == "h"
+    assert session_of(one.session_sticky, question("m", headers={"cookie": "a=1; sid=c"})) == "c"
+    assert session_of(one.session_sticky, question("m")) == ""
+
+
+def test_a_provider_is_asked_with_its_own_name_for_the_model() -> None:
+    desk = director(route("r", {"externalModelProviderName": "openai"}, model="m"), provider("openai", model="gpt-x"))
+    plan = plan_of(desk, question("m"))
+    attempt = attempt_of(plan)
+    assert sent(attempt)["model"] == "gpt-x"
+    assert plan.destination.backend_type == "external_provider"
+    assert msgspec.json.decode(question("m").body)["model"] == "m"
