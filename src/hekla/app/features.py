@@ -69,6 +69,13 @@ async def _run_workloads(features: Features, informers: Informers, api: ApiServe
     await run_reconcilers(informers, RECONCILERS, component="vc-controller-manager")
 
 
+async def _run_serving(features: Features, informers: Informers, api: ApiServer) -> None:
+    from hekla.kube.runtime import run_reconcilers
+    from hekla.serving.reconcilers import RECONCILERS
+
+    await run_reconcilers(informers, RECONCILERS, component="kthena-controller-manager")
+
+
 async def _run_scheduler(features: Features, informers: Informers, api: ApiServer) -> None:
     from hekla.scheduler.batch import BatchScheduler
     from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
@@ -95,6 +102,7 @@ FEATURES: dict[str, Callable[[Features, Informers, ApiServer], Coroutine[None, N
     "node": _run_node,
     "scheduler": _run_scheduler,
     "workloads": _run_workloads,
+    "serving": _run_serving,
     "controlplane": _run_controlplane,
 }
 """In the order of what a waiting user sees first."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hekla.lib import quantity
 
-COMPONENTS = ("scheduler", "workloads", "controlplane", "node")
+COMPONENTS = ("scheduler", "workloads", "serving", "controlplane", "node")
 """What `--without` can leave out; the API server always runs."""
 
 

@@ -1,12 +1,17 @@
 """The components by name: which kinds each follows, which of them a cluster may lack, and how it works."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from hekla.api.meta import Resource
 from hekla.app.standalone.office import Office
-from hekla.app.standalone.settings import CONTROLLERS, CONTROLLERS_LEASE, SCHEDULER, WEBHOOKS
+from hekla.app.standalone.settings import CONTROLLERS, CONTROLLERS_LEASE, SCHEDULER, SERVING, SERVING_LEASE, WEBHOOKS
 from hekla.kube.informer import Informers
+from hekla.kube.reconcile import Reconciler
+
+if TYPE_CHECKING:
+    from hekla.kube.runtime import Runtime
 
 REQUIRED_KINDS = frozenset({"jobs.batch.volcano.sh", "podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh"})
 """Custom kinds without which nothing works; a component is ready though it misses any other."""
@@ -14,14 +19,26 @@ REQUIRED_KINDS = frozenset({"jobs.batch.volcano.sh", "podgroups.scheduling.volca
 CONTROLLERS_COMPONENT = "vc-controller-manager"
 """Who events of the controllers are from."""
 
+SERVING_COMPONENT = "kthena-controller-manager"
+"""Who events of the serving controllers are from."""
+
 
 def controller_kinds() -> tuple[type[Resource], ...]:
     """Every kind that a reconciler declares."""
     from hekla.workloads.reconcilers import RECONCILERS
 
-    kinds = (
-        kind for one in RECONCILERS for kind in (one.kind, *one.owns, *one.reads, *one.wakes, *one.finds)
-    )  # fmt: skip
+    return _kinds_of(RECONCILERS)
+
+
+def serving_kinds() -> tuple[type[Resource], ...]:
+    """Every kind that a reconciler of serving declares."""
+    from hekla.serving.reconcilers import RECONCILERS
+
+    return _kinds_of(RECONCILERS)
+
+
+def _kinds_of(reconcilers: Iterable[Reconciler]) -> tuple[type[Resource], ...]:
+    kinds = (kind for one in reconcilers for kind in (one.kind, *one.owns, *one.reads, *one.wakes, *one.finds))
     return tuple(dict.fromkeys(kinds))
 
 
@@ -47,15 +64,29 @@ async def run_controllers(office: Office) -> None:
     chosen = reconcilers(every_pod=True) if office.settings.every_pod_has_a_group else RECONCILERS
 
     async def work(informers: Informers) -> None:
-        runtime = Runtime(informers, chosen, component=CONTROLLERS_COMPONENT)
-        told = asyncio.create_task(office.stopping.wait())
-        told.add_done_callback(lambda _: runtime.stop())
-        try:
-            await runtime.run()
-        finally:
-            told.cancel()
+        await _until_stopped(office, Runtime(informers, chosen, component=CONTROLLERS_COMPONENT))
 
     await office.serve_terms(CONTROLLERS, CONTROLLERS_LEASE, controller_kinds(), is_optional, work)
+
+
+async def run_serving(office: Office) -> None:
+    """The reconcilers of serving."""
+    from hekla.kube.runtime import Runtime
+    from hekla.serving.reconcilers import RECONCILERS
+
+    async def work(informers: Informers) -> None:
+        await _until_stopped(office, Runtime(informers, RECONCILERS, component=SERVING_COMPONENT))
+
+    await office.serve_terms(SERVING, SERVING_LEASE, serving_kinds(), is_optional, work)
+
+
+async def _until_stopped(office: Office, runtime: "Runtime") -> None:
+    told = asyncio.create_task(office.stopping.wait())
+    told.add_done_callback(lambda _: runtime.stop())
+    try:
+        await runtime.run()
+    finally:
+        told.cancel()
 
 
 async def run_scheduler(office: Office) -> None:
@@ -88,5 +119,6 @@ RUNNING: Mapping[str, Callable[[Office], Awaitable[None]]] = {
     CONTROLLERS: run_controllers,
     SCHEDULER: run_scheduler,
     WEBHOOKS: run_webhooks,
+    SERVING: run_serving,
 }
 """What each component's name stands for."""

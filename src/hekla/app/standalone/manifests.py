@@ -14,7 +14,7 @@ from hekla.api.meta import KINDS, Document
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, SECRET, SERVICE
 from hekla.app.standalone.reviews import path_of, rules_by_path
 from hekla.app.standalone.rights import rights_of
-from hekla.app.standalone.settings import COMPONENTS, CONTROLLERS, DEFAULT_NAMESPACE, SCHEDULER, WEBHOOKS
+from hekla.app.standalone.settings import COMPONENTS, CONTROLLERS, DEFAULT_NAMESPACE, SCHEDULER, SERVING, WEBHOOKS
 from hekla.scheduler.configuration import DEFAULT_TEXT
 from hekla.scheduler.reload import CONFIG_MAP, KEY
 from hekla.workloads.webhook_rule import WebhookRule
@@ -49,7 +49,7 @@ class Installation:
     """Replicas of each component; one leads, the others take over."""
 
     without: frozenset[str] = frozenset()
-    """What to leave out: controllers, scheduler, webhooks, crds; repeatable."""
+    """What to leave out: controllers, scheduler, webhooks, serving, crds; repeatable."""
 
     failure_policy: str = "Fail"
     """What an API server does when no webhook answers: Fail or Ignore."""
@@ -243,6 +243,7 @@ def _resources(name: str) -> Document:
         CONTROLLERS: ("200m", "256Mi", "4Gi"),
         SCHEDULER: ("500m", "512Mi", "8Gi"),
         WEBHOOKS: ("100m", "128Mi", "1Gi"),
+        SERVING: ("100m", "192Mi", "2Gi"),
     }
     cpu, memory, most = asked[name]
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": most}}

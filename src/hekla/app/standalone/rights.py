@@ -22,11 +22,14 @@ from hekla.app.standalone.settings import (
     CONTROLLERS_LEASE,
     DEFAULT_SCHEDULER_NAME,
     SCHEDULER,
+    SERVING,
+    SERVING_LEASE,
     WEBHOOKS,
 )
 from hekla.app.standalone.webhooks import READ_KINDS
 from hekla.kube.reconcile import Reconciler
 from hekla.scheduler.reload import CONFIG_MAP
+from hekla.serving.reconcilers import RECONCILERS as SERVING_RECONCILERS
 from hekla.workloads.reconcilers import RECONCILERS
 
 FOLLOW = ("list", "watch")
@@ -51,6 +54,7 @@ SCHEDULER_ALSO = {
     ),  # the queues root and default; past use as an annotation
     "queues/status.scheduling.volcano.sh": ("patch",),
 }
+SERVING_ALSO: Mapping[str, tuple[str, ...]] = {}
 EVENTS = {"events": ("create", "get", "patch")}
 
 
@@ -91,11 +95,26 @@ class _Verbs:
 
 def rights_of(component: str) -> Rights:
     """The rights of a component."""
-    return {CONTROLLERS: controllers_rights, SCHEDULER: scheduler_rights, WEBHOOKS: webhooks_rights}[component]()
+    return {
+        CONTROLLERS: controllers_rights, SCHEDULER: scheduler_rights, WEBHOOKS: webhooks_rights, SERVING: serving_rights,
+    }[component]()  # fmt: skip
 
 
 def controllers_rights(reconcilers: Iterable[Reconciler] = RECONCILERS) -> Rights:
-    """What the reconcilers declare."""
+    """What the reconcilers of workloads declare."""
+    verbs = _declared(reconcilers)
+    verbs.allow_named(CONTROLLERS_ALSO)
+    return Rights(everywhere=verbs.rules(), at_home=[*lease_rules(CONTROLLERS_LEASE)])
+
+
+def serving_rights() -> Rights:
+    """What the reconcilers of serving declare."""
+    verbs = _declared(SERVING_RECONCILERS)
+    verbs.allow_named(SERVING_ALSO)
+    return Rights(everywhere=verbs.rules(), at_home=[*lease_rules(SERVING_LEASE)])
+
+
+def _declared(reconcilers: Iterable[Reconciler]) -> _Verbs:
     verbs = _Verbs()
     for one in reconcilers:
         verbs.allow(one.kind, *FOLLOW)
@@ -109,9 +128,8 @@ def controllers_rights(reconcilers: Iterable[Reconciler] = RECONCILERS) -> Right
             verbs.allow(kind, *FOLLOW, "create", "delete", "get", "patch")
         for kind in (*one.reads, *one.wakes, *one.finds):
             verbs.allow(kind, *FOLLOW)
-    verbs.allow_named(CONTROLLERS_ALSO)
     verbs.allow_named(EVENTS)
-    return Rights(everywhere=verbs.rules(), at_home=[*lease_rules(CONTROLLERS_LEASE)])
+    return verbs
 
 
 def scheduler_rights() -> Rights:

@@ -3,15 +3,19 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-CONTROLLERS, SCHEDULER, WEBHOOKS = "controllers", "scheduler", "webhooks"
-COMPONENTS = (CONTROLLERS, SCHEDULER, WEBHOOKS)
-"""What can run by itself; `hekla run all` runs the three in one process."""
+CONTROLLERS, SCHEDULER, WEBHOOKS, SERVING = "controllers", "scheduler", "webhooks", "serving"
+COMPONENTS = (CONTROLLERS, SCHEDULER, WEBHOOKS, SERVING)
+"""What can run by itself; `hekla run all` runs them in one process."""
 
 DEFAULT_NAMESPACE = "hekla-system"
 DEFAULT_SCHEDULER_NAME = "volcano"
 CONTROLLERS_LEASE = "vc-controller-manager"
 """Volcano's name, too: two of either kind in one namespace never act at the same time, so one can take over from the
 other. The scheduler's lease is called like the scheduler, as Volcano's is (docs/adr/0016)."""
+
+
+SERVING_LEASE = "kthena.controller-manager"
+"""Kthena's name, for the same reason."""
 
 
 class StandaloneSettingsError(Exception):

@@ -1,4 +1,4 @@
-"""Run Hekla's features as a process of their own against any Kubernetes: controllers, scheduler, webhooks, or all.
+"""Run Hekla's features as a process of their own against any Kubernetes: controllers, scheduler, webhooks, serving, or all.
 
 In a pod the service account's credentials are used, elsewhere a kubeconfig. Replicas wait for a Lease and take over
 when the one that leads is gone. A kind that is not installed, a right that is missing or an API server that is away is
