@@ -1,0 +1,45 @@
+"""A bus for `replicas.py` over a channel of Redis or Valkey; the package `redis` is an extra, so only this module asks for it."""
+
+import asyncio
+from typing import Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from hekla.serving.router.replicas import BusGoneError, Outbox, Receive
+
+CHANNEL: Final = "hekla:routers"
+
+
+class RedisBus:
+    """One channel of one server."""
+
+    def __init__(self, client: Redis, channel: str = CHANNEL) -> None:
+        self._client = client
+        self._channel = channel
+        self._outbox = Outbox()
+
+    def publish(self, message: bytes) -> None:
+        """As `replicas.Bus`."""
+        self._outbox.put(message)
+
+    async def run(self, receive: Receive) -> None:
+        """As `replicas.Bus`."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._send())
+                group.create_task(self._listen(receive))
+        except* (RedisError, OSError) as errors:
+            first = errors.exceptions[0]
+            raise BusGoneError(str(first) or type(first).__name__) from errors
+
+    async def _send(self) -> None:
+        while True:
+            await self._client.publish(self._channel, await self._outbox.get())
+
+    async def _listen(self, receive: Receive) -> None:
+        async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
+            await subscription.subscribe(self._channel)
+            async for message in subscription.listen():
+                if isinstance(message["data"], bytes):
+                    receive(message["data"])

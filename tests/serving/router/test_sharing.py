@@ -1,0 +1,200 @@
+"""What replicas know of one another: loads within a tick, prompts as hints, nothing of who is silent; and a bus may fail at any time."""
+
+import asyncio
+import random
+
+import pytest
+from redis.asyncio import Redis
+
+from hekla.serving.router.endpoints import Endpoint, Fleet
+from hekla.serving.router.prefix.blocks import Blocks, seed_of
+from hekla.serving.router.prefix.index import PrefixIndex
+from hekla.serving.router.redis_bus import RedisBus
+from hekla.serving.router.replicas import DatagramBus, MemoryBus, Replicas
+from hekla.serving.router.sharing import MOST_BYTES, Ledger
+
+PROMPT = bytes(random.Random(7).randbytes(4096))
+
+
+class Router:
+    """One router's fleet, memory and ledger."""
+
+    def __init__(self, name, *, engines=("a", "b")):
+        self.fleet = Fleet()
+        self.index = PrefixIndex()
+        self.engines = {one: self.fleet.add(Endpoint(one, "127.0.0.1", 8000, namespace="ml")) for one in engines}
+        self.ledger = Ledger(name, self.fleet, lambda _: [self.index])
+
+    def holds(self, engine, prompt=PROMPT):
+        found = self.index.match(blocks(prompt), -1)
+        slot = self.engines[engine].slot
+        return sum(depth for bits, depth in found if bits >> slot & 1)
+
+
+def blocks(prompt=PROMPT):
+    return Blocks(prompt, seed_of("llama"))
+
+
+def meet(one, other, now=0.0):
+    """Two routers hear of each other, as they do within a second."""
+    for teller, hearer in ((one, other), (other, one)):
+        hearer.ledger.take(teller.ledger.report(now), now)
+
+
+def tell(teller, hearer, now):
+    message = teller.ledger.report(now)
+    if message is not None:
+        hearer.ledger.take(message, now)
+    return message
+
+
+def test_a_load_is_known_elsewhere_and_ends_there_too():
+    one, other = Router("one"), Router("other")
+    meet(one, other)
+    one.engines["a"].in_flight, one.engines["a"].prefill_tokens = 3, 500
+    tell(one, other, 0.1)
+    seen = other.engines["a"]
+    assert (seen.elsewhere_in_flight, seen.elsewhere_prefill_tokens, seen.in_flight) == (3, 500, 0)
+    one.engines["a"].in_flight = one.engines["a"].prefill_tokens = 0
+    tell(one, other, 0.2)
+    assert (seen.elsewhere_in_flight, seen.elsewhere_prefill_tokens) == (0, 0)
+
+
+def test_loads_of_several_routers_add_up():
+    routers = [Router(f"r{number}") for number in range(4)]
+    for one in routers[1:]:
+        one.engines["b"].in_flight = 2
+        tell(one, routers[0], 0.0)
+    assert routers[0].engines["b"].elsewhere_in_flight == 6
+    assert routers[0].ledger.peers == 3
+
+
+def test_what_was_lost_is_made_good_within_a_second():
+    one, other = Router("one"), Router("other")
+    meet(one, other)
+    one.engines["a"].in_flight = 5
+    assert one.ledger.report(0.1) is not None  # and nobody hears it
+    assert one.ledger.report(0.2) is None
+    tell(one, other, 1.1)
+    assert other.engines["a"].elsewhere_in_flight == 5
+
+
+def test_who_is_silent_counts_for_nothing():
+    one, other = Router("one"), Router("other")
+    one.engines["a"].in_flight = 5
+    tell(one, other, 0.0)
+    other.ledger.expire(2.9)
+    assert other.engines["a"].elsewhere_in_flight == 5
+    other.ledger.expire(3.1)
+    assert (other.engines["a"].elsewhere_in_flight, other.ledger.peers) == (0, 0)
+
+
+def test_an_engine_that_comes_later_has_the_load_that_was_told():
+    one, other = Router("one"), Router("other", engines=("b",))
+    one.engines["a"].in_flight = 5
+    tell(one, other, 0.0)
+    late = other.fleet.add(Endpoint("a", "127.0.0.1", 8000, namespace="ml"))
+    other.ledger.expire(1.0)
+    assert late.elsewhere_in_flight == 5
+
+
+def test_a_prompt_that_one_sent_is_known_to_the_other():
+    one, other = Router("one"), Router("other")
+    meet(one, other)
+    one.ledger.sent(blocks(), one.engines["b"])
+    tell(one, other, 0.1)
+    assert other.holds("b") == len(PROMPT) // 512
+    assert other.holds("a") == 0
+
+
+def test_a_lone_router_gathers_nothing():
+    one = Router("one")
+    one.ledger.report(0.0)
+    one.ledger.sent(blocks(), one.engines["a"])
+    assert one.ledger.report(0.1) is None
+
+
+def test_a_message_fits_a_datagram_whatever_was_sent():
+    one, other = Router("one"), Router("other")
+    meet(one, other)
+    for number in range(100):
+        one.ledger.sent(blocks(random.Random(number).randbytes(2_000_000)), one.engines["a"])
+    assert len(tell(one, other, 0.1)) < MOST_BYTES
+
+
+@pytest.mark.parametrize("message", [b"", b"\xc1", b"\x00" * 100, b"\x91" * 5000, b'["x"]'])
+def test_what_cannot_be_read_is_passed_over(message):
+    one = Router("one")
+    one.ledger.take(message, 0.0)
+    assert (one.ledger.faults, one.ledger.peers) == (1, 0)
+
+
+def test_own_words_that_come_back_are_passed_over():
+    one = Router("one")
+    one.engines["a"].in_flight = 1
+    tell(one, one, 0.0)
+    assert (one.engines["a"].elsewhere_in_flight, one.ledger.peers) == (0, 0)
+
+
+async def until(is_true):
+    """Wait for a condition; the test's own time limit ends it."""
+    while not is_true():
+        await asyncio.sleep(0.005)
+
+
+async def share(buses, between=None):
+    """Two routers on their buses know each other's loads and prompts."""
+    clock = asyncio.get_running_loop().time
+    routers = [Router("one"), Router("other")]
+    running = [
+        asyncio.create_task(Replicas(one.ledger, bus, clock).run()) for one, bus in zip(routers, buses, strict=True)
+    ]
+    try:
+        one, other = routers
+        await until(lambda: one.ledger.peers and other.ledger.peers)
+        one.engines["a"].in_flight = 7
+        await until(lambda: other.engines["a"].elsewhere_in_flight == 7)
+        if between is not None:
+            await between(routers)
+
+        def has_learned():
+            other.ledger.sent(blocks(), other.engines["b"])  # again: a hint may be lost with a bus that comes back
+            return one.holds("b") == len(PROMPT) // 512
+
+        await until(has_learned)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def test_replicas_in_one_process():
+    bus = MemoryBus()
+    asyncio.run(share([bus, bus]))
+
+
+def test_processes_of_one_host(tmp_path):
+    (tmp_path / "stale.sock").touch()
+    asyncio.run(share([DatagramBus(tmp_path, "one"), DatagramBus(tmp_path, "other")]))
+    assert [one.name for one in tmp_path.glob("*.sock")] == []
+
+
+def test_hosts_share_through_a_real_redis_and_outlive_it(redis, monkeypatch):
+    monkeypatch.setattr("hekla.serving.router.replicas.AGAIN_S", 0.01)
+    monkeypatch.setattr("hekla.serving.router.sharing.SILENT_S", 0.2)
+    monkeypatch.setattr("hekla.serving.router.replicas.SILENT_S", 0.2)
+
+    async def lose_the_server(routers):
+        redis.stop()
+        await until(lambda: not any(one.ledger.peers for one in routers))
+        assert routers[1].engines["a"].elsewhere_in_flight == 0
+        redis.start()
+        await until(lambda: all(one.ledger.peers for one in routers))
+
+    async def story():
+        clients = [Redis.from_url(redis.url) for _ in range(2)]
+        await share([RedisBus(one) for one in clients], lose_the_server)
+        for one in clients:
+            await one.aclose()
+
+    asyncio.run(story())
