@@ -11,7 +11,7 @@ import pytest
 from hekla.testing.kubectl import Kubectl
 from hekla.testing.platform import running_platform
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 RULES = """
 actions: "enqueue, allocate, preempt, reclaim, backfill"
@@ -68,7 +68,7 @@ def gang(name: str, pods: int, gpus: int, place: Path, *, queue: str = "default"
 
 
 def running(kubectl: Kubectl, job: str, pods: int) -> None:
-    kubectl("wait", "vcjob", job, "--for=jsonpath={.status.running}=" + str(pods), "--timeout=25s")
+    kubectl("wait", "vcjob", job, "--for=jsonpath={.status.running}=" + str(pods), "--timeout=90s")
 
 
 def documents(kubectl: Kubectl, *what: str) -> list[dict[str, Any]]:
@@ -91,8 +91,8 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture
 def tidy(kubectl: Kubectl) -> Iterator[None]:
     yield
-    kubectl("delete", "vcjob", "--all", "--timeout=25s")
-    kubectl("wait", "pod", "--all", "--for=delete", "--timeout=25s")
+    kubectl("delete", "vcjob", "--all", "--timeout=90s")
+    kubectl("wait", "pod", "--all", "--for=delete", "--timeout=90s")
 
 
 @pytest.mark.usefixtures("tidy")

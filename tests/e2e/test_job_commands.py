@@ -14,7 +14,7 @@ import pytest
 from hekla.testing.kubectl import Said
 from hekla.testing.platform import PlatformProcess, running_platform
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 class Hekla(Protocol):
@@ -39,7 +39,7 @@ def hekla(platform: PlatformProcess, tmp_path: Path) -> Hekla:
     def run(*arguments: str, program: str = "hekla", code: int = 0) -> Said:
         done = subprocess.run(
             [sys.executable, "-c", start, program, *arguments],
-            capture_output=True, text=True, timeout=90, check=False, env=environment,
+            capture_output=True, text=True, timeout=200, check=False, env=environment,
         )  # fmt: skip
         said = Said(done.returncode, done.stdout, done.stderr)
         assert said.code == code, f"{program} {' '.join(arguments)}: {said}"
@@ -61,10 +61,10 @@ def row_of(said: Said, name: str) -> list[str]:
 def test_a_jobs_life_by_our_commands(hekla: Hekla, name: str) -> None:
     queue = f"queue-of-{name}"
     hekla("queue", "create", queue, "--weight", "3")
-    hekla("wait", f"queue/{queue}", "--for", "jsonpath={.status.state}=Open", "--timeout", "30s")
+    hekla("wait", f"queue/{queue}", "--for", "jsonpath={.status.state}=Open", "--timeout", "90s")
     words = ("-r", "2", "-q", queue, "-R", "cpu=1,nvidia.com/gpu=2", "--", "sh", "-c", "echo begun; sleep 600")
     assert hekla("job", "run", name, *words).out == f"job.batch.volcano.sh/{name} created\n"
-    hekla("wait", f"vcjob/{name}", "--for", "phase=Running", "--timeout", "60s")
+    hekla("wait", f"vcjob/{name}", "--for", "phase=Running", "--timeout", "90s")
 
     assert row_of(hekla("job", "list", "-q", queue), name)[:7] == [name, "Running", queue, "2", "2", "0", "2"]
     top = hekla("job", "top")
@@ -75,36 +75,36 @@ def test_a_jobs_life_by_our_commands(hekla: Hekla, name: str) -> None:
     assert "1 job in it has not ended" in hekla("queue", "delete", queue, code=1).err
 
     hekla("job", "suspend", name)
-    hekla("wait", f"vcjob/{name}", "--for", "phase=Aborted", "--timeout", "60s")
+    hekla("wait", f"vcjob/{name}", "--for", "phase=Aborted", "--timeout", "90s")
     assert "is Aborted; only a job that waits or runs can be suspended" in hekla("job", "suspend", name, code=1).err
     assert hekla("job", "top", "-n", "default").out.count(name) == 0, "what rests holds nothing"
     hekla("job", "resume", name)
-    hekla("wait", f"vcjob/{name}", "--for", "phase=Running", "--timeout", "60s")
+    hekla("wait", f"vcjob/{name}", "--for", "phase=Running", "--timeout", "90s")
     assert re.search(r"CommandIssued .*ResumeJob", hekla("job", "view", name).out)
 
     hekla("queue", "operate", queue, "--action", "close")
-    hekla("wait", f"queue/{queue}", "--for", "jsonpath={.status.state}=Closing", "--timeout", "30s")
+    hekla("wait", f"queue/{queue}", "--for", "jsonpath={.status.state}=Closing", "--timeout", "90s")
     said = hekla("job", "run", "late", "-q", queue, code=1).err
     assert queue in said
     assert "Closing" in said
     hekla("job", "delete", name)
-    hekla("wait", f"queue/{queue}", "--for", "jsonpath={.status.state}=Closed", "--timeout", "60s")
+    hekla("wait", f"queue/{queue}", "--for", "jsonpath={.status.state}=Closed", "--timeout", "90s")
     hekla("queue", "operate", queue, "--action", "open")
-    hekla("wait", f"queue/{queue}", "--for", "jsonpath={.status.state}=Open", "--timeout", "30s")
+    hekla("wait", f"queue/{queue}", "--for", "jsonpath={.status.state}=Open", "--timeout", "90s")
     hekla("queue", "delete", queue)
     assert "does not exist" in hekla("queue", "get", queue, code=1).err
 
 
 def test_a_jobs_life_by_volcanos_commands(hekla: Hekla, name: str) -> None:
     hekla("-n", name, "-r", "2", "-m", "2", "-c", "sh -c 'echo begun; sleep 600'", program="vsub")
-    hekla("wait", f"vcjob/{name}", "--for", "phase=Running", "--timeout", "60s")
+    hekla("wait", f"vcjob/{name}", "--for", "phase=Running", "--timeout", "90s")
     assert row_of(hekla("job", "list", program="vcctl"), name)[2:8] == ["Running", "Batch", "2", "2", "0", "2"]
     pods = hekla("pod", "list", "-j", name, program="vcctl").out.splitlines()
     assert [line.split()[1:4] for line in pods[1:]] == [["1/1", "Running", "0"]] * 2
     hekla("-n", name, program="vsuspend")
-    hekla("wait", f"vcjob/{name}", "--for", "phase=Aborted", "--timeout", "60s")
+    hekla("wait", f"vcjob/{name}", "--for", "phase=Aborted", "--timeout", "90s")
     hekla("job", "resume", "-N", name, program="vcctl")
-    hekla("wait", f"vcjob/{name}", "--for", "phase=Running", "--timeout", "60s")
+    hekla("wait", f"vcjob/{name}", "--for", "phase=Running", "--timeout", "90s")
     assert "Phase:\tRunning" in hekla("-n", name, program="vjobs").out
     assert hekla("-n", name, program="vcancel").out == f"cancel job {name} successfully\n"
 

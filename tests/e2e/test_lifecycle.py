@@ -14,7 +14,7 @@ import pytest
 
 from hekla.testing.kubectl import Kubectl, Said
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 GANG = """
 apiVersion: batch.volcano.sh/v1alpha1
@@ -122,8 +122,8 @@ def test_a_platform_is_started_asked_and_stopped(cli: Hekla, place: Path, tmp_pa
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     assert cli("kubeconfig", "--data-dir", str(place)).out == f"{place}/kubeconfig\n"
     kubectl = Kubectl(place / "kubeconfig", home=tmp_path)
-    kubectl("wait", "node/node-1", "--for=create", "--timeout=20s")
-    kubectl("wait", "node/node-1", "--for=condition=Ready", "--timeout=20s")
+    kubectl("wait", "node/node-1", "--for=create", "--timeout=90s")
+    kubectl("wait", "node/node-1", "--for=condition=Ready", "--timeout=90s")
     status = cli("status", "--data-dir", str(place)).out
     assert f"runs at {url[1]}" in status
     assert "nodes: 1 of 1 ready" in status
@@ -146,9 +146,9 @@ def test_two_platforms_run_side_by_side(cli: Hekla, tmp_path: Path) -> None:
     assert len(urls) == 2
     for name in ("one", "two"):
         kubectl = Kubectl(tmp_path / name / "kubeconfig", home=tmp_path)
-        kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=20s")
+        kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=90s")
         kubectl("run", name, "--image=any", "--restart=Never", "--", "sleep", "3600")
-        kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=20s")
+        kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=90s")
         assert kubectl("get", "pods", "-o", "name").out == f"pod/{name}\n"
     cli("down", "--data-dir", str(tmp_path / "one"))
     other = Kubectl(tmp_path / "two" / "kubeconfig", home=tmp_path)
@@ -159,24 +159,24 @@ def test_without_nodes_and_scheduler_the_core_controllers_are_left(cli: Hekla, p
     cli("up", "--detach", "--data-dir", str(place), "--port", "0", "--nodes", "0", "--without", "scheduler")
     kubectl = Kubectl(place / "kubeconfig", home=tmp_path)
     kubectl("create", "deployment", "d", "--image=any", "--replicas=2")
-    kubectl("wait", "deployment/d", "--for=jsonpath={.status.replicas}=2", "--timeout=20s")
+    kubectl("wait", "deployment/d", "--for=jsonpath={.status.replicas}=2", "--timeout=90s")
     assert kubectl("get", "nodes", "-o", "name").out == ""
     pods = kubectl("get", "pods", "-o", "json").json["items"]
     assert [(one["status"]["phase"], one["spec"].get("nodeName")) for one in pods] == [("Pending", None)] * 2
     assert all("PodScheduled" not in json.dumps(one["status"]) for one in pods)
     logs = kubectl("logs", pods[0]["metadata"]["name"], code=1)
     assert logs.err
-    kubectl("delete", "deployment", "d", "--cascade=foreground", "--timeout=20s")
+    kubectl("delete", "deployment", "d", "--cascade=foreground", "--timeout=90s")
     assert kubectl("get", "pods,replicasets", "-o", "name").out == ""
 
 
 def test_down_ends_every_process_of_every_pod(cli: Hekla, place: Path, tmp_path: Path) -> None:
     cli("up", "--detach", "--data-dir", str(place), "--port", "0", "--nodes", "2")
     kubectl = Kubectl(place / "kubeconfig", home=tmp_path)
-    kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=20s")
+    kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=90s")
     script = "trap '' TERM; sleep 3601 & setsid sleep 3602 & (setsid sleep 3603 &) ; while :; do sleep 3604; done"
     kubectl("run", "stubborn", "--image=any", "--grace-period=1", "--", "sh", "-c", script)
-    kubectl("wait", "pod/stubborn", "--for=condition=Ready", "--timeout=20s")
+    kubectl("wait", "pod/stubborn", "--for=condition=Ready", "--timeout=90s")
     processes = descendants(pid_of(place)) | set(marked(place))
     assert len(processes) >= 5, processes
     cli("down", "--data-dir", str(place))
@@ -189,12 +189,12 @@ def test_a_killed_platform_leaves_no_orphan_and_its_next_life_finishes_the_job(
 ) -> None:
     cli("up", "--detach", "--data-dir", str(place), "--port", "0", "--nodes", "2")
     kubectl = Kubectl(place / "kubeconfig", home=tmp_path)
-    kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=20s")
+    kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=90s")
     (tmp_path / "out").mkdir()
     kubectl("create", "deployment", "d", "--image=any", "--replicas=2", "--", "sleep", "3600")
-    kubectl("rollout", "status", "deployment/d", "--timeout=30s")
+    kubectl("rollout", "status", "deployment/d", "--timeout=90s")
     kubectl("apply", "-f", "-", stdin=GANG.replace("PLACE", str(tmp_path / "out")))
-    kubectl("wait", "vcjob/gang", "--for=jsonpath={.status.state.phase}=Running", "--timeout=30s")
+    kubectl("wait", "vcjob/gang", "--for=jsonpath={.status.state.phase}=Running", "--timeout=90s")
     before = kubectl("get", "configmaps,deployments,jobs.batch.volcano.sh", "-A", "-o", "name").out
     processes = descendants(pid_of(place)) | set(marked(place))
     assert len(processes) >= 5, processes
@@ -204,9 +204,9 @@ def test_a_killed_platform_leaves_no_orphan_and_its_next_life_finishes_the_job(
     cli("up", "--detach", "--data-dir", str(place), "--port", "0", "--nodes", "2")
     assert kubectl("get", "configmaps,deployments,jobs.batch.volcano.sh", "-A", "-o", "name").out == before
     (tmp_path / "out" / "go").touch()
-    kubectl("wait", "vcjob/gang", "--for=jsonpath={.status.state.phase}=Completed", "--timeout=50s")
-    kubectl("rollout", "status", "deployment/d", "--timeout=60s")
-    kubectl("wait", "pod", "-l", "app=d", "--for=condition=Ready", "--timeout=60s")
+    kubectl("wait", "vcjob/gang", "--for=jsonpath={.status.state.phase}=Completed", "--timeout=90s")
+    kubectl("rollout", "status", "deployment/d", "--timeout=90s")
+    kubectl("wait", "pod", "-l", "app=d", "--for=condition=Ready", "--timeout=90s")
     pod = kubectl("get", "pods", "-l", "app=d", "-o", "name").out.split()[0]
     assert kubectl("exec", pod, "--", "echo", "alive").out == "alive\n"
 
@@ -215,9 +215,9 @@ def test_a_stopped_platform_takes_up_where_it_was(cli: Hekla, place: Path, tmp_p
     up = ("up", "--detach", "--data-dir", str(place), "--port", "0")
     cli(*up)
     kubectl = Kubectl(place / "kubeconfig", home=tmp_path)
-    kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=20s")
+    kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=90s")
     kubectl("create", "deployment", "d", "--image=any", "--", "sleep", "3600")
-    kubectl("rollout", "status", "deployment/d", "--timeout=30s")
+    kubectl("rollout", "status", "deployment/d", "--timeout=90s")
     authority = kubectl(
         "config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}"
     ).out
@@ -228,10 +228,32 @@ def test_a_stopped_platform_takes_up_where_it_was(cli: Hekla, place: Path, tmp_p
         kubectl("config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}").out
         == authority
     )
-    kubectl("rollout", "status", "deployment/d", "--timeout=60s")
-    kubectl("wait", "pod", "-l", "app=d", "--for=condition=Ready", "--timeout=60s")
+    kubectl("rollout", "status", "deployment/d", "--timeout=90s")
+    kubectl("wait", "pod", "-l", "app=d", "--for=condition=Ready", "--timeout=90s")
     kubectl("annotate", "deployment", "d", "seen=again")
     assert int(kubectl("get", "deployment", "d", "-o", "jsonpath={.metadata.resourceVersion}").out) > revision
+
+
+def test_a_gang_outlives_the_platform_with_the_pods_it_had(cli: Hekla, place: Path, tmp_path: Path) -> None:
+    up = ("up", "--detach", "--data-dir", str(place), "--port", "0")
+    cli(*up)
+    kubectl = Kubectl(place / "kubeconfig", home=tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    lasting = GANG.replace("PLACE", str(out)).replace("restartPolicy: Never", "restartPolicy: OnFailure")
+    kubectl("apply", "-f", "-", stdin=lasting)
+    kubectl("wait", "vcjob/gang", "--for=jsonpath={.status.running}=2", "--timeout=90s")
+    uids = ("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}")
+    before = kubectl(*uids).out
+    cli("down", "--data-dir", str(place))
+    cli(*up)
+    (out / "go").touch()
+    kubectl("wait", "vcjob/gang", "--for=jsonpath={.status.state.phase}=Completed", "--timeout=90s")
+    assert kubectl(*uids).out == before, "a pod was made anew"
+    status = kubectl("get", "vcjob", "gang", "-o", "json").json["status"]
+    assert (status.get("retryCount", 0), status.get("version", 0), status["succeeded"]) == (0, 0, 2)
+    starts = kubectl("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}").out
+    assert starts.split() == ["1", "1"]
 
 
 def test_an_interrupt_ends_the_foreground_platform_in_good_order(place: Path) -> None:
@@ -248,9 +270,9 @@ def test_an_interrupt_ends_the_foreground_platform_in_good_order(place: Path) ->
 def test_nothing_listens_beyond_loopback(cli: Hekla, place: Path, tmp_path: Path) -> None:
     cli("up", "--detach", "--data-dir", str(place), "--port", "0")
     kubectl = Kubectl(place / "kubeconfig", home=tmp_path)
-    kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=20s")
+    kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=90s")
     kubectl("run", "web", "--image=any", "--port=8456", "--expose", "--", "python3", "-m", "http.server", "8456")
-    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=20s")
+    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=90s")
     processes = {pid_of(place)} | descendants(pid_of(place))
     assert [address for address in listening(processes) if not address.startswith("127.")] == []
     assert any(address.startswith("127.0.0.1") for address in listening(processes))

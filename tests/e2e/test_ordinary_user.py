@@ -16,7 +16,7 @@ import pytest
 
 from hekla.testing.kubectl import Kubectl, Said
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 TRAINING = """
 apiVersion: batch.volcano.sh/v1alpha1
@@ -80,7 +80,7 @@ class Ordinary:
         }
         done = subprocess.run(
             [*before, self.python, "-m", "hekla.cli.main", *arguments],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90, check=False, cwd=self.home,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False, cwd=self.home,
             env=environment, **self.identity,
         )  # fmt: skip
         said = Said(done.returncode, done.stdout, done.stderr)
@@ -126,18 +126,18 @@ def _python_for(account: pwd.struct_passwd) -> str:
 
 
 def isolation(kubectl: Kubectl) -> str:
-    kubectl("wait", "node/node-1", "--for=create", "--timeout=20s")
-    kubectl("wait", "node/node-1", "--for=condition=Ready", "--timeout=20s")
+    kubectl("wait", "node/node-1", "--for=create", "--timeout=90s")
+    kubectl("wait", "node/node-1", "--for=condition=Ready", "--timeout=90s")
     path = "jsonpath={.status.conditions[?(@.type=='Isolation')].message}"
     return kubectl("get", "node", "node-1", "-o", path).out
 
 
 def runs_a_gang(kubectl: Kubectl, uid: int) -> None:
-    kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=20s")
+    kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=90s")
     kubectl("create", "configmap", "paint", "--from-literal=colour=blue")
     kubectl("apply", "-f", "-", stdin=TRAINING)
     try:
-        kubectl("wait", "vcjob/gang", "--for=jsonpath={.status.state.phase}=Completed", "--timeout=40s")
+        kubectl("wait", "vcjob/gang", "--for=jsonpath={.status.state.phase}=Completed", "--timeout=90s")
     except AssertionError:
         raise AssertionError(
             kubectl("describe", "pods").out + kubectl("logs", "-l", "volcano.sh/job-name=gang", code=None).out
@@ -147,7 +147,7 @@ def runs_a_gang(kubectl: Kubectl, uid: int) -> None:
     kubectl(
         "run", "shell", "--image=any", "--restart=Never", "--", "sh", "-c", "echo hi > /tmp/x && cat /tmp/x; sleep 3600"
     )
-    kubectl("wait", "pod/shell", "--for=condition=Ready", "--timeout=20s")
+    kubectl("wait", "pod/shell", "--for=condition=Ready", "--timeout=90s")
     assert kubectl("exec", "-i", "shell", "--", "cat", stdin="typed").out == "typed"
     seen = kubectl("exec", "shell", "--", "sh", "-c", "cat /proc/self/uid_map; touch /etc/hekla-was-here", code=None)
     assert not Path("/etc/hekla-was-here").exists()

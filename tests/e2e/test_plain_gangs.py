@@ -7,7 +7,7 @@ import pytest
 
 from hekla.testing.kubectl import Kubectl, Said
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 class Hekla(Protocol):
@@ -41,15 +41,15 @@ def test_a_deployment_that_is_a_gang_waits_whole_and_starts_whole(kubectl: Kubec
     kubectl("create", "namespace", "plain-gang")
     here = ("--namespace", "plain-gang")
     kubectl("apply", *here, "-f", "-", stdin=deployment("filler", 3, 4))
-    kubectl("rollout", "status", *here, "deployment/filler", "--timeout=30s")
+    kubectl("rollout", "status", *here, "deployment/filler", "--timeout=90s")
     assert items(kubectl, "podgroups", *here) == [], "who asks for no gang gets no PodGroup"
 
     # 4 of 16 GPUs are free: one of the three pods would fit
     gang = deployment("ranks", 3, 4, **{"scheduling.volcano.sh/group-min-member": "3"})
     kubectl("apply", *here, "-f", "-", stdin=gang)
-    kubectl("wait", *here, "deployment/ranks", "--for=jsonpath={.status.replicas}=3", "--timeout=30s")
-    kubectl("wait", *here, "podgroup", "--all", "--for=jsonpath={.spec.minMember}=3", "--timeout=30s")
-    kubectl("wait", *here, "podgroup", "--all", "--for=jsonpath={.status.phase}=Pending", "--timeout=30s")
+    kubectl("wait", *here, "deployment/ranks", "--for=jsonpath={.status.replicas}=3", "--timeout=90s")
+    kubectl("wait", *here, "podgroup", "--all", "--for=jsonpath={.spec.minMember}=3", "--timeout=90s")
+    kubectl("wait", *here, "podgroup", "--all", "--for=jsonpath={.status.phase}=Pending", "--timeout=90s")
     waiting = items(kubectl, "pods", *here, "-l", "app=ranks")
     (group,) = items(kubectl, "podgroups", *here)
     assert [pod["spec"].get("nodeName") for pod in waiting] == [None] * 3, "not even the pod that would fit has a node"
@@ -61,8 +61,8 @@ def test_a_deployment_that_is_a_gang_waits_whole_and_starts_whole(kubectl: Kubec
     assert "insufficient nvidia.com/gpu (12 asked, 12 of 16 taken" in said
 
     kubectl("delete", *here, "deployment/filler", "--wait=false")
-    kubectl("rollout", "status", *here, "deployment/ranks", "--timeout=30s")
-    kubectl("wait", *here, "podgroup", "--all", "--for=jsonpath={.status.phase}=Running", "--timeout=30s")
+    kubectl("rollout", "status", *here, "deployment/ranks", "--timeout=90s")
+    kubectl("wait", *here, "podgroup", "--all", "--for=jsonpath={.status.phase}=Running", "--timeout=90s")
     kubectl("scale", *here, "deployment/ranks", "--replicas=0")
-    kubectl("wait", *here, "podgroup", "--all", "--for=delete", "--timeout=30s")
+    kubectl("wait", *here, "podgroup", "--all", "--for=delete", "--timeout=90s")
     kubectl("delete", "namespace", "plain-gang")

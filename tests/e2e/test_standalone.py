@@ -286,7 +286,9 @@ def test_jobs_run_on_while_controllers_and_scheduler_give_way_to_the_next_versio
     kubectl("delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "hekla-webhooks")
     restart = [{"event": "PodFailed", "action": "RestartPod"}]
     with cluster.running("controllers") as controllers, cluster.running("scheduler") as scheduler:
-        items = [json.loads(gang(name, cpu="500m", seconds=600, policies=restart)) for name in ("steady", "grows", "falls")]
+        items = [
+            json.loads(gang(name, cpu="500m", seconds=600, policies=restart)) for name in ("steady", "grows", "falls")
+        ]
         items.append(json.loads(gang("waits", cpu="100")))
         kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
         for name in ("steady", "grows", "falls"):

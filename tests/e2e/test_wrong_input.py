@@ -11,7 +11,7 @@ import pytest
 
 from hekla.testing.kubectl import Kubectl, Said
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 class Hekla(Protocol):
@@ -53,7 +53,7 @@ def unchanged(kubectl: Kubectl) -> Iterator[None]:
 @pytest.fixture
 def tidy(kubectl: Kubectl) -> Iterator[None]:
     yield
-    kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=20s")
+    kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=90s")
 
 
 def refused(kubectl: Kubectl, hekla: Hekla, manifest: str, sentence: str) -> None:
@@ -121,7 +121,7 @@ def test_a_pod_that_could_never_be_is_refused(kubectl: Kubectl, hekla: Hekla) ->
 def test_a_pod_that_no_node_can_hold_waits_and_says_why(kubectl: Kubectl, hekla: Hekla) -> None:
     large = {"resources": {"requests": {"cpu": "100"}, "limits": {"nvidia.com/gpu": "9"}}}
     hekla("apply", "-f", "-", stdin=pod("large", large))
-    kubectl("wait", "pod/large", "--for=condition=PodScheduled=False", "--timeout=20s")
+    kubectl("wait", "pod/large", "--for=condition=PodScheduled=False", "--timeout=90s")
     why = "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient nvidia.com/gpu."
     assert why in kubectl("describe", "pod", "large").out
     assert why in hekla("describe", "pod", "large").out
@@ -134,7 +134,7 @@ def test_a_pod_that_no_node_can_hold_waits_and_says_why(kubectl: Kubectl, hekla:
 def test_a_command_that_does_not_exist_is_named(kubectl: Kubectl, hekla: Hekla) -> None:
     why = 'exec: "no-such-program": executable file not found in $PATH'
     hekla("apply", "-f", "-", stdin=pod("absent", {"command": ["no-such-program"]}))
-    kubectl("wait", "pod/absent", "--for=jsonpath={.status.phase}=Failed", "--timeout=20s")
+    kubectl("wait", "pod/absent", "--for=jsonpath={.status.phase}=Failed", "--timeout=90s")
     [state] = kubectl("get", "pod", "absent", "-o", "json").json["status"]["containerStatuses"]
     assert (state["state"]["terminated"]["exitCode"], state["state"]["terminated"]["reason"]) == (128, "StartError")
     assert why in state["state"]["terminated"]["message"]
@@ -151,17 +151,17 @@ def test_a_port_that_is_taken_fails_whom_it_concerns(kubectl: Kubectl) -> None:
     late = {"command": ["sh", "-c", "sleep 1; exec python3 -u -m http.server 8123"]}
     kubectl("create", "-f", "-", stdin=pod("pair", serve, late))
     kubectl(
-        "wait", "pod/pair", "--for=jsonpath={.status.containerStatuses[1].state.terminated.exitCode}=1", "--timeout=20s"
+        "wait", "pod/pair", "--for=jsonpath={.status.containerStatuses[1].state.terminated.exitCode}=1", "--timeout=90s"
     )
     assert "Address already in use" in kubectl("logs", "pair", "-c", "c1").out
     states = kubectl("get", "pod", "pair", "-o", "json").json["status"]["containerStatuses"]
     assert "running" in states[0]["state"]
     kubectl("create", "-f", "-", stdin=pod("beside", serve))  # another pod has an address, and so ports, of its own
-    kubectl("wait", "pod/beside", "--for=condition=Ready", "--timeout=20s")
+    kubectl("wait", "pod/beside", "--for=condition=Ready", "--timeout=90s")
     with_port = {**serve, "ports": [{"containerPort": 8123, "hostPort": 18123}]}
     for name in ("one", "two", "three"):
         kubectl("create", "-f", "-", stdin=pod(name, with_port))
-    kubectl("wait", "pod/three", "--for=condition=PodScheduled=False", "--timeout=20s")
+    kubectl("wait", "pod/three", "--for=condition=PodScheduled=False", "--timeout=90s")
     assert "2 node(s) didn't have free ports for the requested pod ports" in kubectl("describe", "pod", "three").out
 
 

@@ -197,4 +197,6 @@ def test_a_template_lists_the_jobs_made_from_it():
     assert world.get(JobTemplate, "default", "a").status.job_depends_on_list == ["etl-a"]
     (job,) = world.list(Job)
     assert list(reconcile_job_template.wakes[Job](job)) == [("default", "a")]
-    assert_touches_only_its_own(reconcile_job_template, world, "default", "a", now=NOW)
+    assert_touches_only_its_own(reconcile_job_template, run(diamond()), "default", "a", now=NOW)
+    assert_converges(reconcile_job_template, run(diamond()), "default", "a", now=NOW)
+    assert_heals(reconcile_job_template, lambda: run(diamond()), "default", "a", now=NOW)
