@@ -130,9 +130,9 @@ def revisions_of(
     """What is known about the revisions of a ModelServing."""
     known = {_label(one): found for one in kept if (found := _remembered(one)) is not None}
     hashes = {
-        (pod.metadata.labels.get(labels.REVISION, ""), pod.metadata.labels.get(labels.ROLE, "")): found
+        (pod.metadata.labels.get(labels.REVISION, ""), pod.metadata.labels.get(labels.ROLE, "")): name
         for pod in pods
-        if (found := pod.metadata.labels.get(labels.ROLE_TEMPLATE_HASH))
+        if (name := pod.metadata.labels.get(labels.ROLE_TEMPLATE_HASH))
     }
     return Revisions(update=_update(serving, roles, known), roles=roles, known=known, hashes=hashes)
 

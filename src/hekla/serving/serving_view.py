@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import TypeVar
 
 from hekla.api.apps import ControllerRevision
 from hekla.api.core import Pod, Service
@@ -20,6 +21,8 @@ from hekla.kube.reconcile import World
 from hekla.serving.serving_names import ordinal_of
 from hekla.serving.serving_placement import placed
 from hekla.serving.serving_revision import Revisions, Roles, revisions_of, roles_of
+
+T = TypeVar("T", bound=Resource)
 
 
 @dataclass(frozen=True)
@@ -186,12 +189,18 @@ def view_of(serving: ModelServing, world: World, now: datetime) -> ServingView:
 
 
 def _groups(pods: Sequence[Pod], services: Sequence[Service], pod_groups: Sequence[PodGroup]) -> Sequence[Group]:
-    by_name: dict[str, tuple[list[Pod], list[Service], list[PodGroup]]] = {}
-    for position, some in enumerate((pods, services, pod_groups)):
-        for one in some:
-            by_name.setdefault(_group_of(one), ([], [], []))[position].append(one)  # type: ignore[arg-type]
-    groups = (Group(name, *found[:2], next(iter(found[2]), None)) for name, found in by_name.items())
-    return sorted((group for group in groups if group.ordinal >= 0), key=lambda group: group.ordinal)
+    pods_of, services_of = _by_group(pods), _by_group(services)
+    gang_of = {_group_of(one): one for one in pod_groups}
+    names = (name for name in {*pods_of, *services_of, *gang_of} if ordinal_of(name) >= 0)
+    groups = (Group(name, pods_of.get(name, ()), services_of.get(name, ()), gang_of.get(name)) for name in names)
+    return sorted(groups, key=lambda group: group.ordinal)
+
+
+def _by_group(some: Sequence[T]) -> Mapping[str, Sequence[T]]:
+    found: dict[str, list[T]] = {}
+    for one in some:
+        found.setdefault(_group_of(one), []).append(one)
+    return found
 
 
 def _group_of(one: Resource) -> str:
