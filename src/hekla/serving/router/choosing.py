@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct
+
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.prefix.blocks import Blocks
 from hekla.serving.router.question import Question
@@ -16,41 +18,25 @@ Dice = Callable[[], float]
 """Uniform in [0, 1); handed in, so that a choice can be repeated."""
 
 
-class Look:
+class Look(Struct, gc=False):
     """What a policy looks at for one request: the request, and who has how much of its prompt in cache."""
 
-    __slots__ = ("adapter", "blocks", "crowd", "dice", "matched", "now", "question", "rate", "session", "tokens")
-
-    def __init__(
-        self,
-        question: Question,
-        tokens: int,
-        matched: Sequence[int],
-        blocks: Blocks | None,
-        now: float,
-        dice: Dice,
-        rate: float,
-        crowd: float,
-        *,
-        adapter: str = "",
-        session: str = "",
-    ) -> None:
-        self.question = question
-        self.tokens = tokens
-        """Of the prompt, estimated."""
-        self.matched = matched
-        """By slot: tokens of the prompt that the endpoint is believed to hold."""
-        self.blocks = blocks
-        self.now = now
-        self.dice = dice
-        self.rate = rate
-        """Tokens that an endpoint of this pool prefills in a second, as learned."""
-        self.crowd = crowd
-        """Requests that wait for their first byte, per endpoint."""
-        self.adapter = adapter
-        """The LoRA adapter that is asked for; empty: the base model."""
-        self.session = session
-        """What ties requests together, where stickiness is configured."""
+    question: Question
+    tokens: int
+    """Of the prompt, estimated."""
+    matched: Sequence[int]
+    """By slot: tokens of the prompt that the endpoint is believed to hold."""
+    blocks: Blocks | None
+    now: float
+    dice: Dice
+    rate: float
+    """Tokens that an endpoint of this pool prefills in a second, as learned."""
+    crowd: float
+    """Requests that wait for their first byte, per endpoint."""
+    adapter: str = ""
+    """The LoRA adapter that is asked for; empty: the base model."""
+    session: str = ""
+    """What ties requests together, where stickiness is configured."""
 
 
 class Policy(Protocol):

@@ -6,6 +6,8 @@ corrects slowly, and is unknown until it does: None, never zero. `pool.py` keeps
 
 from dataclasses import dataclass, field
 
+from hekla.serving.router.prefix.precise import PreciseIndex
+
 BENCH_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """How long an endpoint sits out after its first, second, ... fault in a row."""
 
@@ -108,6 +110,8 @@ class Fleet:
 
     by_name: dict[str, Endpoint] = field(default_factory=dict)
     """By `namespace/name`."""
+    precise: PreciseIndex = field(default_factory=PreciseIndex)
+    """What engines tell of their caches."""
     _used: int = 0
 
     def add(self, endpoint: Endpoint) -> Endpoint:
@@ -126,6 +130,7 @@ class Fleet:
         """Its slot is free again; requests in flight go on counting on the record, which nobody looks at any more."""
         if self.by_name.pop(f"{endpoint.namespace}/{endpoint.name}", None) is endpoint:
             self._used &= ~(1 << endpoint.slot)
+            self.precise.forget(endpoint.slot)
 
 
 def take_in(endpoint: Endpoint, sample: Sample) -> None:

@@ -80,7 +80,7 @@ class LocalPlan:
         if charge is None:
             return
         if usage is not None:
-            answering_s = charge.answered_for(now)
+            answering_s = now - charge.since if charge.is_answered else 0.0
             self._pool.pace.ended(len(self._question.prompt), usage.input_tokens, usage.output_tokens, answering_s)
         charge.end()
 

@@ -5,16 +5,28 @@ Pure: time and dice come in. `local_plan.py` takes one request through it; `endp
 
 from collections.abc import Sequence
 
+import msgspec
+from msgspec import Struct
+
 from hekla.serving.router.choosing import Dice, Look, Policy
 from hekla.serving.router.endpoints import Endpoint, Fleet
 from hekla.serving.router.pace import Pace
+from hekla.serving.router.policies.lora_affinity import LoraAffinity
+from hekla.serving.router.policies.session_affinity import Sessions
 from hekla.serving.router.prefix.blocks import BLOCK_BYTES, MOST_BLOCKS, Blocks, seed_of
 from hekla.serving.router.prefix.index import PrefixIndex
+from hekla.serving.router.prefix.token_blocks import Tokens
 from hekla.serving.router.question import Question
 
 HALF_LIFE_S = 300.0
 """How fast what was assigned is forgotten."""
 SETTLE_EVERY_S = 1.0
+GUESS_S = 5.0
+"""How long a guess counts about an endpoint whose events are followed: until its own word arrives."""
+MOST_SEEDS = 1024
+
+_ADAPTERS = LoraAffinity()
+_token_ids = msgspec.json.Decoder(list[int]).decode
 
 
 class Pool:
@@ -35,6 +47,7 @@ class Pool:
         self.fleet = fleet
         self.policy = policy
         self.pace = Pace()
+        self.sessions = Sessions()
         self.members: list[Endpoint] = []
         self.waiting = 0
         """Requests of this pool that are sent and have no first byte yet."""
@@ -54,11 +67,11 @@ class Pool:
         before = known.incarnation if known else endpoint.incarnation
         one = self.fleet.add(endpoint)
         if one.incarnation != before:
-            self.index.forget(one.slot)
+            self.forget(one)
         if one not in self.members:
             self.members.append(one)
             self._mask |= 1 << one.slot
-            self._nothing = [0] * (self._mask.bit_length())
+            self._nothing = [0] * self._mask.bit_length()
         return one
 
     def leave(self, endpoint: Endpoint) -> None:
@@ -68,6 +81,11 @@ class Pool:
             self._benched.discard(endpoint)
             self._mask &= ~(1 << endpoint.slot)
             self.index.forget(endpoint.slot)
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """Its cache began anew: nothing of what it held is left."""
+        self.index.forget(endpoint.slot)
+        self.fleet.precise.forget(endpoint.slot)
 
     def candidates(self, now: float, without: Sequence[Endpoint] = ()) -> Sequence[Endpoint]:
         """Who may be asked: nobody twice, nobody who failed a moment ago, unless nobody else is left."""
@@ -85,10 +103,15 @@ class Pool:
         matched: Sequence[int] = self._nothing
         blocks = None
         if self.policy.wants_prefix:
-            blocks = Blocks(question.prompt, self._seed(question.model), self._block_bytes, self._most_blocks)
+            seed = self._seeds.get(question.model)
+            if seed is None:
+                seed = self._seed(question.model)
+            blocks = Blocks(question.prompt, seed, self._block_bytes, self._most_blocks)
             found = self.index.match(blocks, self._mask)
             if found:
-                matched = self._by_slot(found, question)
+                matched = self._by_slot(found, self._block_bytes * question.input_tokens / len(question.prompt))
+            if self.fleet.precise.holders:
+                matched = self._with_events(matched, question, adapter)
         return Look(
             question,
             question.input_tokens,
@@ -98,19 +121,37 @@ class Pool:
             self._dice,
             self.pace.prefill_rate,
             self.waiting / (len(self.members) or 1),
-            adapter=adapter,
-            session=session,
+            adapter,
+            session,
         )
 
     def choose(self, look: Look, candidates: Sequence[Endpoint]) -> Endpoint | None:
-        """The policy's choice."""
+        """Where its session is, or else the policy's choice, among those that have its adapter if any tells so."""
+        if look.session and (home := self.sessions.home(look.session, candidates, look.now)):
+            return home
+        if look.adapter:
+            candidates = _ADAPTERS.keep(look, candidates) or candidates
         return self.policy.choose(look, candidates)
 
     def charge(self, look: Look, endpoint: Endpoint) -> "Charge":
         """Count a request on the endpoint that it is sent to, and remember that it will hold the prompt."""
         if look.blocks is not None and look.blocks.count:
             self.index.insert(look.blocks, endpoint.slot, look.now)
-        return Charge(self, endpoint, look)
+        if look.session:
+            self.sessions.settle(look.session, endpoint, look.now)
+        tokens, asked, mean = look.tokens, look.question.output_tokens, self.pace.answer_tokens
+        matched = look.matched
+        uncached = tokens - matched[endpoint.slot] if endpoint.slot < len(matched) else tokens
+        if uncached < 1:
+            uncached = 1  # the last token is always computed
+        answer = asked if 0 < asked < mean else int(mean)
+        self.waiting += 1
+        endpoint.in_flight += 1
+        endpoint.prefill_tokens += uncached
+        endpoint.context_tokens += tokens + answer
+        endpoint.decode_tokens += answer
+        endpoint.assigned += uncached
+        return Charge(self, endpoint, uncached, tokens + answer, answer, endpoint.prefill_tokens, look.now)
 
     def fault(self, endpoint: Endpoint, now: float) -> None:
         """An attempt failed: it sits out for a while."""
@@ -119,17 +160,16 @@ class Pool:
             self._benched.add(endpoint)
 
     def _seed(self, model: str) -> int:
-        seed = self._seeds.get(model)
-        if seed is None:
-            if len(self._seeds) > 1024:  # names of adapters come from clients
-                self._seeds.clear()
-            seed = self._seeds[model] = seed_of(model)
+        if len(self._seeds) >= MOST_SEEDS:  # names of adapters come from clients
+            self._seeds.clear()
+        seed = self._seeds[model] = seed_of(model)
         return seed
 
-    def _by_slot(self, found: list[tuple[int, int]], question: Question) -> list[int]:
+    def _by_slot(self, found: list[tuple[int, int]], per_block: float) -> list[int]:
         """Matched tokens by slot; the same share of the tokens as of the bytes."""
+        if found[0][0] == self._mask:  # a system prompt that all have
+            return [int(found[0][1] * per_block)] * len(self._nothing)
         matched = self._nothing[:]
-        per_block = self._block_bytes * question.input_tokens / len(question.prompt)
         for holders, depth in found:
             tokens = int(depth * per_block)
             while holders:
@@ -138,61 +178,78 @@ class Pool:
                 holders ^= bit
         return matched
 
+    def _with_events(self, matched: Sequence[int], question: Question, adapter: str) -> Sequence[int]:
+        """The better of what was guessed and what engines told, for each."""
+        tokens: Tokens | None = question.token_ids
+        if tokens is None and question.is_tokens:
+            tokens = _ids_of(question.prompt)
+        if tokens is None:
+            return matched
+        better = list(matched)
+        for holders, depth in self.fleet.precise.match(tokens, self._mask, adapter):
+            while holders:
+                slot = (holders & -holders).bit_length() - 1
+                better[slot] = max(better[slot], depth)
+                holders &= holders - 1
+        return better
+
     def _settle(self, now: float) -> None:
-        """Let what was assigned fade, and forget prompts that are too old."""
+        """Once a second: let what was assigned fade, forget old prompts, and size the memory as engines tell their caches' sizes."""
         fade = 0.5 ** ((now - self._settled) / HALF_LIFE_S)
         for one in self.members:
             one.assigned *= fade
+            if one.cache_tokens:
+                capacity = int(one.cache_tokens * self.pace.bytes_per_token / self._block_bytes)
+                self.index.resize(one.slot, capacity, GUESS_S if one.has_events else None)
         self.index.expire(now)
         self._settled = now
 
 
-class Charge:
+class Charge(Struct, gc=False):
     """What one request counts on one endpoint, taken back exactly once."""
 
-    __slots__ = ("_ahead", "_answer", "_context", "_pool", "_sent", "_state", "_uncached", "endpoint")
-
-    def __init__(self, pool: Pool, endpoint: Endpoint, look: Look) -> None:
-        self._pool = pool
-        self.endpoint = endpoint
-        self._sent = look.now
-        self._uncached = max(1, look.tokens - look.matched[endpoint.slot])
-        asked = look.question.output_tokens
-        self._answer = int(min(asked or 1 << 30, pool.pace.answer_tokens))
-        self._context = look.tokens + self._answer
-        endpoint.in_flight += 1
-        endpoint.prefill_tokens += self._uncached
-        endpoint.context_tokens += self._context
-        endpoint.decode_tokens += self._answer
-        endpoint.assigned += self._uncached
-        pool.waiting += 1
-        self._ahead = endpoint.prefill_tokens
-        self._state = 0
+    pool: Pool
+    endpoint: Endpoint
+    uncached: int
+    context: int
+    answer: int
+    ahead: int
+    """Tokens to prefill until its own are done."""
+    since: float
+    """When it was sent, or when its first byte came."""
+    is_answered: bool = False
+    is_over: bool = False
 
     def first_byte(self, now: float) -> None:
         """Prefill is over."""
-        if self._state:
+        if self.is_answered or self.is_over:
             return
-        self._state = 1
-        self._pool.waiting -= 1
-        self.endpoint.prefill_tokens -= self._uncached
-        self.endpoint.answered()
-        self._pool.pace.first_byte(self._ahead, now - self._sent)
-        self._sent = now
+        self.is_answered = True
+        self.pool.waiting -= 1
+        one = self.endpoint
+        one.prefill_tokens -= self.uncached
+        if one.faults:
+            one.answered()
+        self.pool.pace.first_byte(self.ahead, now - self.since)
+        self.since = now
 
     def end(self) -> None:
         """The request is over, however it went."""
-        if self._state == 2:
+        if self.is_over:
             return
+        self.is_over = True
         one = self.endpoint
-        if not self._state:
-            self._pool.waiting -= 1
-            one.prefill_tokens -= self._uncached
+        if not self.is_answered:
+            self.pool.waiting -= 1
+            one.prefill_tokens -= self.uncached
         one.in_flight -= 1
-        one.context_tokens -= self._context
-        one.decode_tokens -= self._answer
-        self._state = 2
+        one.context_tokens -= self.context
+        one.decode_tokens -= self.answer
 
-    def answered_for(self, now: float) -> float:
-        """Seconds since the first byte; 0 where there was none."""
-        return now - self._sent if self._state == 1 else 0.0
+
+def _ids_of(prompt: bytes) -> list[int] | None:
+    """The token ids of a prompt that came as such; None for several prompts in one request."""
+    try:
+        return _token_ids(prompt)
+    except msgspec.DecodeError:
+        return None

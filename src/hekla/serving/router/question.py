@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -32,3 +33,5 @@ class Question(Struct, gc=False):
     """The whole body, as it came."""
     is_tokens: bool = False
     """Whether the prompt came as token ids; `prompt` is their JSON text then."""
+    token_ids: Any = None
+    """The prompt's token ids, where a tokenizer was asked; a list or an array of uint32. Engines' KV events are matched by them."""

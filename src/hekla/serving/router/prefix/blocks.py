@@ -19,25 +19,26 @@ _hash = xxhash.xxh3_64_intdigest
 class Blocks:
     """The hashes of one prompt's blocks, computed when they are first asked for."""
 
-    __slots__ = ("_hashes", "_size", "_text", "count")
+    __slots__ = ("_hashes", "_last", "_size", "_text", "count")
 
     def __init__(self, text: bytes, seed: int, size: int = BLOCK_BYTES, most: int = MOST_BLOCKS) -> None:
         """`seed` keeps what may not share a cache apart: models, adapters."""
         self._text = text
         self._size = size
-        self._hashes = [seed]
-        self.count = min(len(text) // size, most)
+        self._last = seed
+        self._hashes: list[int] = []
+        count = len(text) // size
+        self.count = count if count < most else most
 
     def first(self, count: int) -> list[int]:
         """The hashes of at least the first `count` blocks (fewer where the prompt ends); not to be changed."""
-        return self._grown(count)[1:]
-
-    def _grown(self, count: int) -> list[int]:
-        hashes, size, text = self._hashes, self._size, self._text
-        last = hashes[-1]
-        for start in range((len(hashes) - 1) * size, min(count, self.count) * size, size):
-            last = _hash(text[start : start + size], last)
-            hashes.append(last)
+        hashes = self._hashes
+        if len(hashes) < count and len(hashes) < self.count:
+            size, text, last, append = self._size, self._text, self._last, hashes.append
+            for start in range(len(hashes) * size, min(count, self.count) * size, size):
+                last = _hash(text[start : start + size], last)
+                append(last)
+            self._last = last
         return hashes
 
 

@@ -27,6 +27,8 @@ class PrefixIndex:
 
     def match(self, blocks: Blocks, among: int) -> list[tuple[int, int]]:
         """Who holds how many of the first blocks: (endpoints as bits, depth), only those that hold any."""
+        if blocks.count <= STRIDE:
+            return self._match_few(blocks.first(STRIDE), among)
         found: list[tuple[int, int]] = []
         depth, reach, holders = 0, STRIDE, self.holders.get
         while among and depth < blocks.count:
@@ -36,6 +38,23 @@ class PrefixIndex:
             if among != all_the_way:
                 self._settle(hashes, among ^ all_the_way, depth, reach - 1, found)
             among, depth, reach = all_the_way, reach, reach * 2
+        if among and depth:
+            found.append((among, depth))
+        return found
+
+    def _match_few(self, hashes: list[int], among: int) -> list[tuple[int, int]]:
+        """The same, block by block."""
+        found: list[tuple[int, int]] = []
+        depth, holders = 0, self.holders.get
+        for one in hashes:
+            left = holders(one, 0) & among
+            if left != among:
+                if depth:
+                    found.append((among ^ left, depth))
+                if not left:
+                    return found
+                among = left
+            depth += 1
         if among and depth:
             found.append((among, depth))
         return found
@@ -62,14 +81,16 @@ class PrefixIndex:
             recent = self._recent[slot] = OrderedDict()
         capacity = self._capacities.get(slot, self.capacity)
         holders, bit, touch = self.holders, 1 << slot, recent.move_to_end
-        hashes = blocks.first(min(blocks.count, capacity))
+        hashes = blocks.first(capacity)
+        if len(hashes) > capacity:
+            hashes = hashes[:capacity]
         for one in reversed(hashes):  # the beginning last: what is most recent is forgotten last
             if one in recent:
                 touch(one)
             else:
                 holders[one] = holders.get(one, 0) | bit
             recent[one] = now
-        if recent:
+        if len(recent) > capacity:
             self._forget_some(slot, recent, capacity, now)
 
     def resize(self, slot: int, capacity: int, ttl_s: float | None = None) -> None:
