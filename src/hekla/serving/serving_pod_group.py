@@ -19,7 +19,7 @@ from hekla.kube.commands import Command, Create, Patch, target_of
 from hekla.lib import quantity
 from hekla.lib.quantity import QuantityError
 from hekla.serving.serving_names import SHAPE, owner_reference
-from hekla.serving.serving_revision import Roles, RoleTemplate
+from hekla.serving.serving_revision import Roles, RoleTemplate, normal
 from hekla.serving.serving_view import Group
 
 DEFAULT_QUEUE = "default"
@@ -143,7 +143,7 @@ def _shape(spec: Document) -> str:
 
 def _request(spec: Document) -> Amounts:
     try:
-        return pod_request(msgspec.convert(spec, PodSpec, strict=False))
+        return pod_request(msgspec.convert(normal(spec), PodSpec))
     except (msgspec.ValidationError, QuantityError):
         return {}  # no pod can be made of it either, and the API server says why
 

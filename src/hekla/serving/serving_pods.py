@@ -110,3 +110,11 @@ def _set_environment(spec: Document, serving: ModelServing, plan: Blueprint, ind
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         kept = [one for one in container.get("env") or () if one.get("name") not in told]
         container["env"] = [*kept, *copy.deepcopy(own)]
+        _write_amounts(container.get("resources") or {})
+
+
+def _write_amounts(resources: Document) -> None:
+    """A template is no pod, so its amounts may still be numbers; a pod's are text."""
+    for part in ("limits", "requests"):
+        if amounts := resources.get(part):
+            resources[part] = {name: str(amount) for name, amount in amounts.items()}

@@ -69,7 +69,7 @@ class RoleTemplate:
     def content(self) -> bytes:
         """What pods are made from, the same for documents that mean the same."""
         kept = {key: value for key, value in self.document.items() if key not in NO_CONTENT}
-        return msgspec.json.encode(_normal(kept), order="deterministic")
+        return msgspec.json.encode(normal(kept), order="deterministic")
 
     @cached_property
     def hash(self) -> str:
@@ -217,15 +217,15 @@ def _without_none(value: Any) -> Any:
     return value
 
 
-def _normal(value: Any, key: str = "") -> Any:
+def normal(value: Any, key: str = "") -> Any:
     """A document without what means nothing, and amounts as Kubernetes would write them."""
     if isinstance(value, dict):
         if key in ("limits", "requests"):
             return {name: _amount(item) for name, item in value.items()}
-        parts = {name: _normal(item, name) for name, item in value.items()}
+        parts = {name: normal(item, name) for name, item in value.items()}
         return {name: item for name, item in parts.items() if not _is_absent(name, item)}
     if isinstance(value, list):
-        return [_normal(item) for item in value]
+        return [normal(item) for item in value]
     return value
 
 
