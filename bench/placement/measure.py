@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bench.placement.worlds import CHOOSY, world
+from hekla.app.serving import COLLECT_AFTER
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind
@@ -75,10 +76,13 @@ def cycles(made: World, arrivals: int, number: int) -> list[float]:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """What the platform does at start: objects that stay are taken out of the collector's sight."""
+    """What the platform does at start: objects that stay are taken out of the collector's sight, which looks seldom."""
+    before = gc.get_threshold()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
     try:
         yield
     finally:
+        gc.set_threshold(*before)
         gc.unfreeze()

@@ -29,6 +29,8 @@ PLUGINS = (
     (("priority", "gang", "conformance"), ("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack")),
     (("gang", "sla"), ("drf", "predicates", "capacity", "nodeorder")),
     (("priority",), ("predicates", "binpack")),
+    (("priority", "gang"), (("drf", {"hierarchy": True}), "predicates", "proportion", "binpack")),
+    (("priority", "gang"), ("fair-share", "predicates", "capacity", "binpack")),
 )
 
 

@@ -57,7 +57,11 @@ class Opinion:
 
 @runtime_checkable
 class QueueOrder(Protocol):
-    """Which queue may place next."""
+    """Which queue may place next.
+
+    A plug-in that says `reads_accounts` here, of what queues may take and of who has had its share, looks at nothing but the
+    accounts of queues: then turns that several queues take are told before anybody is placed (`lookahead.py`).
+    """
 
     def queue_key(self, session: "Session", queue: Queue) -> Key:
         """The sort key of a queue."""

@@ -36,7 +36,7 @@ class Line:
         """The next one; None if there is none."""
         first, at, back = self._first, self._at, self._back
         if self._is_kept:
-            while at < len(first) and not self._stands(first[at]):
+            while at < len(first) and first[at][3] != first[at][4].ticket:
                 at += 1
             while back and not self._stands(back[0]):
                 heappop(back)
@@ -49,11 +49,15 @@ class Line:
         """The next one, out of the line; there must be one."""
         place = self.head()
         assert place is not None, "nobody stands in line"
-        if self._at < len(self._first) and self._first[self._at] is place:
+        self.take(place)
+        return place
+
+    def take(self, head: Place) -> None:
+        """Let the one go that `head` has just told."""
+        if self._at < len(self._first) and self._first[self._at] is head:
             self._at += 1
         else:
             heappop(self._back)
-        return place
 
     def pop_run(self, most: int) -> list[Place]:
         """The next ones, at most so many and perhaps fewer; none only if nobody is left."""
@@ -115,9 +119,9 @@ class Pair:
             return kept or passing
         return min(kept, passing)
 
-    def pop(self) -> Place:
-        """The next one, out of the line; there must be one."""
-        return self._line_of(self.head()).pop()
+    def take(self, head: Place) -> None:
+        """Let the one go that `head` has just told."""
+        self._line_of(head).take(head)
 
     def pop_run(self, most: int) -> list[Place]:
         """The next ones, at most so many and perhaps fewer; none only if nobody is left."""

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any
 
 from hekla.placement.constraint import NO_CONSTRAINTS
-from hekla.placement.framework import Ready
-from hekla.placement.model import Job, Task, TaskSpec, TaskStatus, bind_whole
+from hekla.placement.framework import Allocatable, Overused, QueueOrder, Ready
+from hekla.placement.model import Job, Task, TaskSpec, bind_whole
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
 from hekla.placement.statement import Bind
@@ -56,6 +56,12 @@ class Lookahead:
 
         self._is_free = turns.is_one_queue
         """Whether what jobs take need not be told after each of them: there is one queue, and it is far from its share."""
+
+        points = (QueueOrder, Overused, Allocatable)
+        self._can_take_turns = all(
+            getattr(p, "reads_accounts", False) for one in points for p in session.policy.asked(one)
+        )
+        """Whether what queues are told by follows from their accounts, which are brought up to date after each turn."""
 
         self._most = _FIRST_JOBS
         """How many jobs are looked at together: twice as many after each success, none after a failure."""
@@ -97,39 +103,50 @@ class Lookahead:
 
     def _gathered(self, first: Item) -> list[Item]:
         """A job and those that follow it, as far as their turns can be told; none if it may not take what it asks for."""
-        if not self._is_free and not self._posted(first):
-            return []
         line = _Gathered(first, max(1, MOST_ROWS // max(self._cluster.nodes.height, 1)), self._most)
+        if not self._is_free:
+            return self._gathered_in_turn(line) if self._can_take_turns and self._posted(first) else []
         while not line.is_full:
-            run = self._turns.run_ahead(line.lacking) if self._is_free else self._one_ahead()
+            run = self._turns.run_ahead(line.lacking)
             used = self._joined(line, run)
             self._turns.give_back(len(run) - used)
             if used < len(run) or not run:
                 break
         return line.items
 
-    def _one_ahead(self) -> Sequence[Job]:
-        job = self._turns.next_ahead()
-        return () if job is None else (job,)
+    def _gathered_in_turn(self, line: "_Gathered") -> list[Item]:
+        """The same where what each takes decides whose turn comes next."""
+        turns, items = self._turns, line.items
+        while not line.is_full and (job := turns.next_ahead()) is not None:
+            tasks = self._tasks_of(job)
+            if tasks is None or not self._posted((job, tasks)):
+                turns.give_back(1)
+                break
+            items.append((job, tasks))
+            if len(tasks) > 1 or not tasks[0].shape.uses:
+                line.fill(tasks)
+        return items
 
     def _joined(self, line: "_Gathered", run: Sequence[Job]) -> int:
         """How many of the jobs whose turns come next can be placed with those before."""
-        is_plain, is_free, items = self._plain.get, self._is_free, line.items
+        items, tasks_of = line.items, self._tasks_of
         for used, job in enumerate(run):
-            task = job.sole if job.ticket else None
-            tasks: Sequence[Task] | None
-            if task is not None and is_plain(task.shape) and not task.carriers and not task.spec.is_gated:
-                tasks = (task,)  # a lone job: of what `_whole` asks, only this is left
-            else:
-                tasks = self._whole(job)
-            if tasks is None or not (is_free or self._posted((job, tasks))):
+            tasks = tasks_of(job)
+            if tasks is None:
                 return used
             items.append((job, tasks))
-            if len(tasks) == 1 and tasks[0].shape.uses:  # no bound but that of jobs, which `lacking` heeds
-                continue
-            if line.is_filled_by(tasks):
-                return used + 1
+            if len(tasks) > 1 or not tasks[0].shape.uses:  # else no bound but that of jobs, which `lacking` heeds
+                line.fill(tasks)
+                if line.is_full:
+                    return used + 1
         return len(run)
+
+    def _tasks_of(self, job: Job) -> Sequence[Task] | None:
+        """The tasks of a job that can be decided here; None if it has to be placed by itself."""
+        task = job.sole if job.ticket else None
+        if task is not None and self._plain.get(task.shape) and not task.carriers and not task.spec.is_gated:
+            return (task,)  # a lone job: of what `_whole` asks, only this is left
+        return self._whole(job)
 
     def _whole(self, job: Job) -> Sequence[Task] | None:
         """The tasks of a job that starts whole: all wait, are equal, and are as many as it needs to start."""
@@ -164,9 +181,7 @@ class Lookahead:
         job, tasks = item
         if self._session.allowance(job, tasks[0], len(tasks)) < len(tasks):
             return False
-        ticket = job.ticket
-        job.move_run(tasks, TaskStatus.BINDING)
-        job.ticket = ticket  # its place is still its own, if it has to be taken back
+        job.post_ahead(tasks[0], len(tasks))
         return True
 
     def _posted_all(self, items: Sequence[Item]) -> bool:
@@ -201,16 +216,12 @@ class Lookahead:
         if self._is_free:
             self._cluster.ledger.post(items[0][0].spec.queue, _sum(items), -1)
             return
-        for job, tasks in reversed(items):
-            job.move_run(tasks, TaskStatus.PENDING)
+        for job, tasks in items:
+            job.post_ahead(tasks[0], -len(tasks))
 
     def _settled(self, items: Sequence[Item], rows: Sequence[int]) -> list[Bind]:
-        if self._is_free:
-            if items:
-                bind_whole(items)
-        else:
-            for job, _ in items:
-                job.ticket = 0
+        if items:
+            bind_whole(items)
         placed = [task for _, tasks in items for task in tasks]
         self._cluster.settle_run(placed, rows)
         names = map(self._cluster.nodes.names.__getitem__, rows)
@@ -225,7 +236,8 @@ class _Gathered:
     def __init__(self, first: Item, most_unseen: int, most: int) -> None:
         self.items = [first]
         self._most, self._most_unseen = most, most_unseen
-        self._pods, self._unseen, self._is_filled = len(first[1]), set[Shape](), False
+        self._pods, self._unseen, self._is_filled = len(first[1]) - 1, set[Shape](), False
+        """Pods beyond one for each job."""
 
     @property
     def is_full(self) -> bool:
@@ -237,14 +249,14 @@ class _Gathered:
         """How many more may join."""
         return self._most - len(self.items)
 
-    def is_filled_by(self, tasks: Sequence[Task]) -> bool:
-        """Count the last that joined; whether there are now as many pods, or shapes not seen before, as may be."""
+    def fill(self, tasks: Sequence[Task]) -> None:
+        """Count the last that joined, which is more than one pod or of a shape that was not seen before."""
         shape = tasks[0].shape
-        self._pods += len(tasks)
+        self._pods += len(tasks) - 1
         if not shape.uses:
             self._unseen.add(shape)
-        self._is_filled = self._pods + self.lacking > MOST_PODS or len(self._unseen) >= self._most_unseen
-        return self._is_filled
+        is_long = self._pods + self._most > MOST_PODS
+        self._is_filled = is_long or len(self._unseen) >= self._most_unseen
 
 
 def _sum(items: Sequence[Item]) -> dict[str, int]:

@@ -449,6 +449,13 @@ class Job:
             self._post(first, 0, number * (_HOLDS[status] - _HOLDS[before]))
         assert spread is tasks[-1].role_counts, "a run is of one role"
 
+    def post_ahead(self, task: Task, number: int) -> None:
+        """Tell the queue's accounts that so many tasks like this one are about to be placed (`bind_whole`)."""
+        self.lines.ledger.changes += 1
+        request = task.shape.request
+        for account in self._accounts:
+            account.post(request, 0, number)
+
     def credit(self, task: Task, since_s: float) -> None:
         """Tell the queue's past that a task which holds its node has held it since then, by the wall clock."""
         if _HOLDS[task.status]:

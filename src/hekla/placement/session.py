@@ -175,7 +175,10 @@ class Session:
     def queue_key(self, queue: Queue) -> Key:
         """Smaller places first; ties by age, then name."""
         tie = self.cluster.nodes.tie(queue.name)
-        return (*(key for p in self._queue_orders for key in p.queue_key(self, queue)), queue.created, tie)
+        key: Key = ()
+        for plugin in self._queue_orders:
+            key += plugin.queue_key(self, queue)
+        return (*key, queue.created, tie)
 
     def job_key(self, job: Job) -> Key:
         """Smaller goes first; ties by age, then uid, or as the seed says. In a strict queue by priority and age alone."""
@@ -213,7 +216,10 @@ class Session:
 
     def is_overused(self, queue: Queue) -> bool:
         """Whether a queue had its share."""
-        return any(p.is_overused(self, queue) for p in self._overused)
+        for plugin in self._overused:  # noqa: SIM110 - asked before every turn, and a generator costs as much as the answer
+            if plugin.is_overused(self, queue):
+                return True
+        return False
 
     def shortfall(self, job: Job) -> int:
         """At least how many more tasks a job needs to be ready; at least 1, which is what an elastic job gets a turn."""

@@ -80,6 +80,8 @@ class Turns:
 
     def give_back(self, count: int) -> None:
         """Take back the last turns that were given out; the queue of the one before lines up anew, by what is held then."""
+        if not count:
+            return
         for _ in range(count):
             key, name, place = self._ahead.pop()
             self._lines[name].push(place)
@@ -106,7 +108,8 @@ class Turns:
                 return None
             queue_key, name = queues[0]
             line = self._lines[name]
-            if line.head() is None:
+            place = line.head()
+            if place is None:
                 heappop(queues)
             elif self._heeds_shares and session.is_overused(queue := session.cluster.queues[name]):
                 if is_ahead:
@@ -115,7 +118,7 @@ class Turns:
                 heappop(queues)
             else:
                 heappop(queues)
-                place = line.pop()
+                line.take(place)
                 self._ahead.append((queue_key, name, place))
                 self._last = name
                 return place[4]

@@ -43,6 +43,9 @@ class Capacity:
     ancestor_reclaim_level: int = 0
     """How many queues above one that reclaims may stand in for it, if they still deserve more."""
 
+    reads_accounts = True
+    """Asked by `lookahead.py`: what it says of a queue's turn follows from the accounts of queues."""
+
     @property
     def takes_queues_as_tree(self) -> bool:
         """Asked by the policy: whether a queue's use counts for those above it too."""

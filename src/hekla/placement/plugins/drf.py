@@ -44,6 +44,11 @@ class Drf:
     hierarchy: bool = False
     """Whether queues are ordered, by the tree of their annotations."""
 
+    @property
+    def reads_accounts(self) -> bool:
+        """Asked by `lookahead.py`: a tree is weighed by what jobs hold, and else queues are not weighed here."""
+        return not self.hierarchy
+
     def open(self, session: Session) -> Branches:
         """The tree as it is now."""
         return Branches(session)

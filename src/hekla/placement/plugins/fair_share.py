@@ -34,6 +34,9 @@ class FairShare:
     ahead_s: float = FIVE_MINUTES_S
     """For how much longer what is held now counts."""
 
+    reads_accounts = True
+    """Asked by `lookahead.py`: what it says of a queue's turn follows from the accounts of queues."""
+
     def open(self, session: Session) -> Mapping[str, int]:
         """What the cluster has."""
         return session.cluster.nodes.totals()

@@ -48,6 +48,9 @@ class Proportion:
     """Asked by `enqueue`: what a queue holds already is no reason to keep a job out for which its own lower priorities
     would go, or for which others would give back what the queue deserves."""
 
+    reads_accounts = True
+    """Asked by `lookahead.py`: what it says of a queue's turn follows from the accounts of queues."""
+
     def open(self, session: Session) -> Shares:
         """Deal anew: what queues ask for has changed."""
         cluster, total = session.cluster, session.cluster.nodes.totals()
