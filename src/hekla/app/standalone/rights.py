@@ -54,7 +54,9 @@ SCHEDULER_ALSO = {
     ),  # the queues root and default; past use as an annotation
     "queues/status.scheduling.volcano.sh": ("patch",),
 }
-SERVING_ALSO: Mapping[str, tuple[str, ...]] = {}
+SERVING_ALSO = {
+    "leaderworkersets/status.leaderworkerset.x-k8s.io": ("patch",),  # a kind of another project
+}
 EVENTS = {"events": ("create", "get", "patch")}
 
 
