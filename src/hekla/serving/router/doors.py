@@ -1,0 +1,214 @@
+"""Everything that stands before the desk, put together: who asks, how much he may ask, and whose turn it is.
+
+`running.py` makes one from the router's settings, gives its `guards` to the reception, tells it of changed routes, and runs it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from hekla.edge.bearer import Expected
+from hekla.edge.shared_buckets import SharedBuckets
+from hekla.serving.router.authentication import Authentication
+from hekla.serving.router.fair_queue import Fairness, FairOrder
+from hekla.serving.router.key_fetching import KeyFetcher
+from hekla.serving.router.limits import Limit, Limits, limits_of
+from hekla.serving.router.plan import Guard, Refusal, Usage, Waiting
+from hekla.serving.router.question import Question
+from hekla.serving.router.queues import Lines
+from hekla.serving.router.session_boost import BoostOrder, SessionBoost
+from hekla.serving.router.shared_limits import SharedLimits
+from hekla.serving.router.world import World
+from hekla.wire.client import HttpClient
+
+TICK_S: Final = 0.02
+"""How often lines look at their deadlines, and limits at changed routes."""
+FAULT_S: Final = 1.0
+IN_FLIGHT_PER_ENGINE: Final = 16
+"""Requests of a model under way per engine before others wait in a line."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoorSettings:
+    """What an operator sets."""
+
+    api_keys: Mapping[bytes, str] = field(default_factory=dict)
+    """Users by the digest of their key (`authentication.read_api_keys`)."""
+    expected: Expected | None = None
+    """Whose bearer tokens are taken."""
+    jwks_uri: str = ""
+    tenants: Mapping[str, Limit] = field(default_factory=dict)
+    fairness: Fairness | None = None
+    """One line per model, the user who used least first; not with `session_boost`."""
+    session_boost: SessionBoost | None = None
+
+
+ConnectBuckets = Callable[[str], SharedBuckets]
+"""The buckets of a Redis at an address; raises ImportError where the package is missing."""
+
+
+class Doors:
+    """The guards of one router."""
+
+    def __init__(
+        self,
+        settings: DoorSettings,
+        world: World,
+        *,
+        now: Callable[[], float],
+        wall: Callable[[], float],
+        connect: ConnectBuckets,
+    ) -> None:
+        self.limits = Limits()
+        self.limits.set_tenants(settings.tenants)
+        self.shared = SharedBudgets(connect, now)
+        self.lines = _lines(settings, world)
+        self._client = HttpClient()
+        self._keys = KeyFetcher(settings.jwks_uri, self._client, now) if settings.jwks_uri else None
+        self.authentication: Authentication | None = None
+        if settings.api_keys or settings.expected is not None:
+            self.authentication = Authentication(
+                wall=wall, api_keys=settings.api_keys, expected=settings.expected, keys=self._keys
+            )
+        self._world = world
+        self._now = now
+        self._version = -1
+
+    @property
+    def guards(self) -> Sequence[Guard]:
+        """In the order in which they are asked."""
+        found: tuple[Guard | None, ...] = (self.authentication, self.limits, self.shared, self.lines)
+        return [one for one in found if one is not None]
+
+    def look_at_routes(self) -> None:
+        """Take the routes' limits, if routes changed."""
+        if self._version == self._world.version:
+            return
+        self._version = self._world.version
+        limits = limits_of(route.source for route in self._world.routes.by_key.values())
+        self.limits.set_routes(limits, self._now())
+        self.shared.set_routes(limits)
+
+    async def run(self) -> None:
+        """Fetch keys, carry shared budgets, watch deadlines, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tick())
+            group.create_task(self.shared.run())
+            if self._keys is not None:
+                group.create_task(lasting(self._keys.run, "issuer's keys"))
+        await self._client.close()
+
+    async def _tick(self) -> None:
+        while True:
+            self.look_at_routes()
+            if self.lines is not None:
+                self.lines.tick(self._now())
+            await asyncio.sleep(TICK_S)
+
+
+class SharedBudgets:
+    """The guard of the routes whose budgets are in a Redis: one `SharedLimits` for each address."""
+
+    def __init__(self, connect: ConnectBuckets, now: Callable[[], float]) -> None:
+        self._connect = connect
+        self._now = now
+        self._by_address: dict[str, SharedLimits] = {}
+        self._address_of: dict[str, str] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def alone(self) -> list[str]:
+        """Addresses that do not answer."""
+        return [address for address, one in self._by_address.items() if one.is_alone]
+
+    def set_routes(self, limits: Mapping[str, Limit]) -> None:
+        """Take the limits that name a server; who is no longer named is let go."""
+        shared = {name: limit for name, limit in limits.items() if limit.redis}
+        self._address_of = {name: limit.redis for name, limit in shared.items()}
+        addresses = set(self._address_of.values())
+        self._by_address = {
+            address: self._by_address.get(address) or SharedLimits(self._connect(address), self._now)
+            for address in sorted(addresses)
+        }
+        for address, one in self._by_address.items():
+            one.set_routes({name: limit for name, limit in shared.items() if limit.redis == address})
+        self._changed.set()
+
+    def admit(self, question: Question, now: float) -> Refusal | Waiting | None:
+        """Ask the server of the model's budget."""
+        keeper = self._keeper(question)
+        return None if keeper is None else keeper.admit(question, now)
+
+    def ended(self, question: Question, usage: Usage | None, now: float) -> None:
+        """Settle with it."""
+        if (keeper := self._keeper(question)) is not None:
+            keeper.ended(question, usage, now)
+
+    async def run(self) -> None:
+        """Carry what is asked to the servers, until cancelled."""
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                for address in self._running.keys() - self._by_address.keys():
+                    self._running.pop(address).cancel()
+                for address in self._by_address.keys() - self._running.keys():
+                    work = lasting(self._by_address[address].run, f"limits in {address}")
+                    self._running[address] = asyncio.create_task(work)
+        finally:
+            for task in self._running.values():
+                task.cancel()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def _keeper(self, question: Question) -> SharedLimits | None:
+        address = self._address_of.get(question.model)
+        return None if address is None else self._by_address[address]
+
+
+class EngineRoom:
+    """What lines ask about the engines: `queues.Room` over the world."""
+
+    def __init__(self, world: World, in_flight_per_engine: int) -> None:
+        self._world = world
+        self._per_engine = in_flight_per_engine
+
+    def knows(self, model: str) -> bool:
+        """Whether a route has the name."""
+        routes, _ = self._world.routes.candidates(model)
+        return any(True for _ in routes)
+
+    def may_start(self, model: str, in_flight: int, now: float) -> bool:
+        """Whether there is room: fewer under way than the engines may have, and one of them with nothing waiting.
+
+        Where there is no engine at all the desk decides: it may hold the request, or say why not.
+        """
+        routes, _ = self._world.routes.candidates(model)
+        keys = {target.key for route in routes for rule in route.rules for target in rule.targets}
+        engines = [one for key in keys if key in self._world.servers for one in self._world.servers[key].decode.members]
+        if not engines:
+            return True
+        return in_flight < self._per_engine * len(engines) and any(not one.waiting for one in engines)
+
+
+def _lines(settings: DoorSettings, world: World) -> Lines | None:
+    if settings.fairness is not None:
+        return Lines(FairOrder(settings.fairness), EngineRoom(world, IN_FLIGHT_PER_ENGINE))
+    if settings.session_boost is not None:
+        return Lines(BoostOrder(settings.session_boost), EngineRoom(world, settings.session_boost.in_flight_per_pod))
+    return None
+
+
+async def lasting(work: Callable[[], Awaitable[None]], name: str) -> None:
+    """Run work that should never end; a mistake in it is told, and it begins anew: it must not take the router along."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("router's work broken", work=name, again_s=FAULT_S)
+        await asyncio.sleep(FAULT_S)
