@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.lib.yaml_lines import Lines, YamlError, read_mapping
 from hekla.placement.action import ACTIONS
 from hekla.placement.framework import PLUGINS
 from hekla.placement.registry import ArgumentError, load
@@ -24,7 +25,6 @@ from hekla.scheduler.configuration_plugins import (
     switched,
 )
 from hekla.scheduler.usage_source import MetricsSettings, metrics_settings
-from hekla.scheduler.yaml_lines import Lines, YamlError, read_mapping
 
 DEFAULT_TEXT = """\
 actions: "enqueue, allocate, backfill"

@@ -13,8 +13,8 @@ import structlog
 from hekla.api.core import ConfigMap
 from hekla.kube.commands import Event, target_of
 from hekla.kube.informer import Informers
+from hekla.lib.yaml_lines import MOST_BYTES
 from hekla.scheduler.configuration import Configuration, ConfigurationError, parse_configuration
-from hekla.scheduler.yaml_lines import MOST_BYTES
 
 log = structlog.get_logger()
 
