@@ -40,9 +40,11 @@ class Look(Struct, gc=False):
 
 
 class Policy(Protocol):
-    """Chooses among endpoints. `wants_prefix` has the pool look prompts up; without it `matched` is all zeros."""
+    """Chooses among endpoints."""
 
-    wants_prefix: bool
+    @property
+    def wants_prefix(self) -> bool:
+        """Whether the pool is to look prompts up; without it `matched` is all zeros."""
 
     def choose(self, look: Look, candidates: Sequence[Endpoint]) -> Endpoint | None:
         """The endpoint to send to; None: none of these will do."""
@@ -68,8 +70,13 @@ class Weighed:
 class Filter(Protocol):
     """Takes endpoints out."""
 
-    name: str
-    wants_prefix: bool
+    @property
+    def name(self) -> str:
+        """As configurations spell it."""
+
+    @property
+    def wants_prefix(self) -> bool:
+        """As a policy's."""
 
     def keep(self, look: Look, candidates: Sequence[Endpoint]) -> Sequence[Endpoint]:
         """Those that may be chosen."""
@@ -81,8 +88,13 @@ class Filter(Protocol):
 class Scorer(Protocol):
     """Says how much it likes each endpoint, 0 to 100."""
 
-    name: str
-    wants_prefix: bool
+    @property
+    def name(self) -> str:
+        """As configurations spell it."""
+
+    @property
+    def wants_prefix(self) -> bool:
+        """As a policy's."""
 
     def scores(self, look: Look, candidates: Sequence[Endpoint]) -> Sequence[float]:
         """In the candidates' order."""
@@ -94,11 +106,13 @@ class Chain:
 
     filters: Sequence[Filter] = ()
     scorers: Sequence[tuple[Scorer, float]] = ()
+    """With their weights."""
+    wants_prefix: bool = field(init=False)
+    """Whether any part does; asked for every request, so found out once."""
 
-    @property
-    def wants_prefix(self) -> bool:
-        """Whether any part does."""
-        return any(one.wants_prefix for one in self.filters) or any(one.wants_prefix for one, _ in self.scorers)
+    def __post_init__(self) -> None:
+        wants = [one.wants_prefix for one in self.filters] + [one.wants_prefix for one, _ in self.scorers]
+        object.__setattr__(self, "wants_prefix", any(wants))
 
     def choose(self, look: Look, candidates: Sequence[Endpoint]) -> Endpoint | None:
         """The best of those that pass."""

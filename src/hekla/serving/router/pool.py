@@ -41,7 +41,6 @@ class Pool:
         *,
         index: PrefixIndex | None = None,
         block_bytes: int = BLOCK_BYTES,
-        most_blocks: int = MOST_BLOCKS,
     ) -> None:
         self.name = name
         self.fleet = fleet
@@ -52,9 +51,11 @@ class Pool:
         self.waiting = 0
         """Requests of this pool that are sent and have no first byte yet."""
         self.index = index if index is not None else PrefixIndex()
+        self.block_bytes = block_bytes
+        self.most_blocks = MOST_BLOCKS
+        self.follows_cache = True
+        """Whether the memory of prompts is sized from what engines tell of their caches."""
         self._dice = dice
-        self._block_bytes = block_bytes
-        self._most_blocks = most_blocks
         self._mask = 0
         self._nothing: list[int] = []
         self._seeds: dict[str, int] = {}
@@ -106,10 +107,10 @@ class Pool:
             seed = self._seeds.get(question.model)
             if seed is None:
                 seed = self._seed(question.model)
-            blocks = Blocks(question.prompt, seed, self._block_bytes, self._most_blocks)
+            blocks = Blocks(question.prompt, seed, self.block_bytes, self.most_blocks)
             found = self.index.match(blocks, self._mask)
             if found:
-                matched = self._by_slot(found, self._block_bytes * question.input_tokens / len(question.prompt))
+                matched = self._by_slot(found, self.block_bytes * question.input_tokens / len(question.prompt))
             if self.fleet.precise.holders:
                 matched = self._with_events(matched, question, adapter)
         return Look(
@@ -129,9 +130,11 @@ class Pool:
         """Where its session is, or else the policy's choice, among those that have its adapter if any tells so."""
         if look.session and (home := self.sessions.home(look.session, candidates, look.now)):
             return home
-        if look.adapter:
-            candidates = _ADAPTERS.keep(look, candidates) or candidates
-        return self.policy.choose(look, candidates)
+        return self.policy.choose(look, self.eligible(look, candidates) if look.adapter else candidates)
+
+    def eligible(self, look: Look, candidates: Sequence[Endpoint]) -> Sequence[Endpoint]:
+        """Those with the adapter that is asked for, if any tells that it has it."""
+        return _ADAPTERS.keep(look, candidates) or candidates
 
     def charge(self, look: Look, endpoint: Endpoint) -> "Charge":
         """Count a request on the endpoint that it is sent to, and remember that it will hold the prompt."""
@@ -198,8 +201,8 @@ class Pool:
         fade = 0.5 ** ((now - self._settled) / HALF_LIFE_S)
         for one in self.members:
             one.assigned *= fade
-            if one.cache_tokens:
-                capacity = int(one.cache_tokens * self.pace.bytes_per_token / self._block_bytes)
+            if one.cache_tokens and self.follows_cache:
+                capacity = int(one.cache_tokens * self.pace.bytes_per_token / self.block_bytes)
                 self.index.resize(one.slot, capacity, GUESS_S if one.has_events else None)
         self.index.expire(now)
         self._settled = now

@@ -1,0 +1,79 @@
+"""Say why a request would go where it would: each candidate with what it holds, what it has to do, its scores, and the choice.
+
+Asks the policy itself (`weigh`) and changes nothing: no turn is taken and nothing is counted. `hekla route explain` prints it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hekla.serving.router.choosing import Look, Weighed
+from hekla.serving.router.endpoints import Endpoint
+from hekla.serving.router.pool import Pool
+from hekla.serving.router.question import Question
+
+NEAR = 1e-9
+
+
+def explain(pool: Pool, question: Question, now: float, *, adapter: str = "", session: str = "") -> dict[str, Any]:
+    """The decision that a request would meet now, as JSON's types."""
+    candidates = pool.candidates(now)
+    look = pool.look(question, now, adapter=adapter, session=session)
+    eligible = pool.eligible(look, candidates)
+    weighed = pool.policy.weigh(look, eligible)
+    home = pool.sessions.home(session, candidates, now) if session else None
+    chosen = [home.name] if home else _best(weighed)
+    return {
+        "pool": pool.name,
+        "policy": _name_of(pool.policy),
+        "model": question.model,
+        "tokens": look.tokens,
+        "prefill_rate": round(look.rate, 1),
+        "waiting_per_endpoint": round(look.crowd, 3),
+        "candidates": [_candidate(one, look, weighed, eligible) for one in pool.members],
+        "chosen": chosen[0] if len(chosen) == 1 else None,
+        "tied": chosen if len(chosen) > 1 else [],
+        "because": _because(look, weighed, eligible, chosen, home),
+    }
+
+
+def _candidate(one: Endpoint, look: Look, weighed: Weighed, eligible: Sequence[Endpoint]) -> dict[str, Any]:
+    cached = look.matched[one.slot] if one.slot < len(look.matched) else 0
+    queued = one.prefill_tokens + one.elsewhere_prefill_tokens
+    refused = weighed.refused.get(one.name)
+    if refused is None and one not in eligible:
+        refused = "it failed a moment ago, or does not list the adapter that others do"
+    return {
+        "name": one.name,
+        "cached_tokens": cached,
+        "queued_tokens": queued,
+        "in_flight": one.in_flight,
+        "estimated_ttft_s": round((queued + max(1, look.tokens - cached)) / look.rate, 4),
+        "scores": {name: round(column[one.name], 3) for name, column in weighed.columns.items() if one.name in column},
+        "total": round(weighed.totals[one.name], 3) if one.name in weighed.totals else None,
+        "refused": refused,
+    }
+
+
+def _best(weighed: Weighed) -> list[str]:
+    """The names with the best total; several where dice decide."""
+    if not weighed.totals:
+        return []
+    best = (min if weighed.is_cost else max)(weighed.totals.values())
+    return [name for name, total in weighed.totals.items() if abs(total - best) <= NEAR * max(1.0, abs(best))]
+
+
+def _because(
+    look: Look, weighed: Weighed, eligible: Sequence[Endpoint], chosen: Sequence[str], home: Endpoint | None
+) -> str:
+    if home is not None:
+        return f"its session is with {home.name}"
+    if not chosen:
+        return "no endpoint is ready" if not eligible else "every endpoint is refused"
+    word = "lowest cost" if weighed.is_cost else "highest score"
+    names = " and ".join(chosen)
+    cached = {one.name: look.matched[one.slot] for one in eligible if one.slot < len(look.matched)}
+    return f"{names}: {word}, {cached.get(chosen[0], 0)} of {look.tokens} tokens cached"
+
+
+def _name_of(policy: object) -> str:
+    return type(policy).__name__.lower()
