@@ -49,9 +49,14 @@ def platform_rules(authorizer: RbacAuthorizer, settings: Settings, webhooks: Web
 
 
 def feature_rules(settings: Settings) -> Sequence[AdmissionRule]:
-    """What the features bring: Volcano's webhooks as rules."""
-    if "workloads" in settings.without:
-        return []
-    from hekla.workloads.admission import ADMISSION_RULES
+    """What the features bring: Volcano's and Kthena's webhooks as rules."""
+    rules: list[AdmissionRule] = []
+    if "workloads" not in settings.without:
+        from hekla.workloads.admission import ADMISSION_RULES as OF_WORKLOADS
 
-    return ADMISSION_RULES
+        rules += OF_WORKLOADS
+    if "serving" not in settings.without:
+        from hekla.serving.admission import ADMISSION_RULES as OF_SERVING
+
+        rules += OF_SERVING
+    return rules

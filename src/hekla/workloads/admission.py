@@ -13,7 +13,7 @@ from hekla.workloads.admission_plain_pod import group_plain_pod
 from hekla.workloads.admission_pod import gate_pod, refuse_pod
 from hekla.workloads.admission_pod_group import default_pod_group, refuse_pod_group
 from hekla.workloads.admission_queue import default_queue, refuse_queue
-from hekla.workloads.webhook_rule import ANY, CREATE, WRITE, WebhookRule
+from hekla.apiserver.webhook_rule import ANY, CREATE, WRITE, WebhookRule
 
 ADMISSION_RULES: tuple[AdmissionRule, ...] = (
     WebhookRule(name="mutatejob.volcano.sh", resource="jobs.batch.volcano.sh", operations=WRITE, change=default_job),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.fielderrors import shown
-from hekla.workloads.webhook_rule import aggregate
+from hekla.apiserver.webhook_rule import aggregate
 
 
 def refuse_hyper_node(request: AdmissionRequest, reader: Reader) -> str:

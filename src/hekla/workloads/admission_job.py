@@ -17,7 +17,7 @@ from hekla.workloads.admission_job_policies import policy_errors
 from hekla.workloads.admission_job_template import template_errors
 from hekla.workloads.graph import has_cycle
 from hekla.workloads.job_plugins.registry import PLUGINS
-from hekla.workloads.webhook_rule import go_list
+from hekla.apiserver.webhook_rule import go_list
 
 QUEUES = "queues.scheduling.volcano.sh"
 _BOTH_TIERS = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously"

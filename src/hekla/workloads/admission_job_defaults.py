@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from hekla.api.meta import Document
 from hekla.api.volcano import Job
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
-from hekla.workloads.webhook_rule import is_readable
+from hekla.apiserver.webhook_rule import is_readable
 
 DEFAULT_QUEUE = "default"
 DEFAULT_SCHEDULER = "volcano"

@@ -7,7 +7,7 @@ from hekla.api.volcano.bus import Action, Event
 from hekla.apiserver.fielderrors import shown
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.workloads.job_policies import INTERNAL_EVENTS, events_of
-from hekla.workloads.webhook_rule import go_errors, go_list
+from hekla.apiserver.webhook_rule import go_errors, go_list
 
 _FORBIDDEN_ACTIONS = frozenset(
     {Action.SYNC_JOB, Action.ENQUEUE_JOB, Action.SYNC_QUEUE, Action.OPEN_QUEUE, Action.CLOSE_QUEUE}

@@ -13,7 +13,7 @@ from hekla.lib import quantity
 from hekla.lib.quantity import Quantity
 from hekla.workloads import keys
 from hekla.workloads.admission_queue_tree import QueueTree, wrong_parent, wrong_shares
-from hekla.workloads.webhook_rule import aggregate, is_readable
+from hekla.apiserver.webhook_rule import aggregate, is_readable
 
 QUEUES = "queues.scheduling.volcano.sh"
 _STATES = ("", "Open", "Closed")

@@ -12,6 +12,7 @@ from hekla.apiserver.patch import json_patch
 from hekla.apiserver.status import StatusError
 from hekla.apiserver.webhook_calls import Webhook, review_of, verdict_of
 from hekla.app.standalone.reviews import ReviewError, answered, difference, path_of, rules_by_path
+from hekla.serving.admission import ADMISSION_RULES as OF_SERVING
 from hekla.workloads.admission import ADMISSION_RULES
 
 JSON = st.recursive(
@@ -102,12 +103,12 @@ def test_a_webhook_decides_as_the_same_rule_does_within_the_server(rule, operati
 
 
 def test_every_rule_has_a_path_of_volcanos():
-    assert sorted(rules_by_path()) == [
+    assert sorted(rules_by_path()) == sorted([
         "/cronjobs/validate", "/hypernodes/validate", "/jobflows/validate", "/jobs/mutate", "/jobs/validate",
         "/podgroups/mutate", "/podgroups/validate", "/pods/mutate", "/pods/validate", "/queues/mutate",
         "/queues/validate",
-    ]  # fmt: skip
-    assert all(rules_by_path()[path_of(rule)] is rule for rule in ADMISSION_RULES)
+    ] + sorted(map(path_of, OF_SERVING)))  # fmt: skip
+    assert all(rules_by_path()[path_of(rule)] is rule for rule in (*ADMISSION_RULES, *OF_SERVING))
 
 
 @given(DOCUMENTS, DOCUMENTS)

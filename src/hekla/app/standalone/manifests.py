@@ -17,7 +17,7 @@ from hekla.app.standalone.rights import rights_of
 from hekla.app.standalone.settings import COMPONENTS, CONTROLLERS, DEFAULT_NAMESPACE, SCHEDULER, SERVING, WEBHOOKS
 from hekla.scheduler.configuration import DEFAULT_TEXT
 from hekla.scheduler.reload import CONFIG_MAP, KEY
-from hekla.workloads.webhook_rule import WebhookRule
+from hekla.apiserver.webhook_rule import WebhookRule
 
 METRICS_PORT, WEBHOOK_PORT = 8080, 8443
 NOBODY = 65532

@@ -14,10 +14,12 @@ import msgspec
 
 from hekla.api.meta import KINDS, Document, Kind, Resource
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader, User
-from hekla.workloads.admission import ADMISSION_RULES
-from hekla.workloads.webhook_rule import WebhookRule
+from hekla.apiserver.webhook_rule import WebhookRule
+from hekla.serving.admission import ADMISSION_RULES as OF_SERVING
+from hekla.workloads.admission import ADMISSION_RULES as OF_WORKLOADS
 
 VERSION = "admission.k8s.io/v1"
+ADMISSION_RULES = (*OF_WORKLOADS, *OF_SERVING)
 REFUSED = 400
 """The code of a denial, as the embedded server answers it."""
 

@@ -25,7 +25,7 @@ from hekla.kube.informer import Informers
 from hekla.wire.limits import Limits
 from hekla.wire.messages import Request, Response
 from hekla.wire.server import Server
-from hekla.workloads.webhook_rule import WebhookRule
+from hekla.apiserver.webhook_rule import WebhookRule
 
 log = structlog.get_logger(__name__)
 

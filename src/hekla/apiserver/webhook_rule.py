@@ -1,7 +1,7 @@
-"""Volcano's webhooks as values: what a rule looks at, what it changes, and why it refuses, in the webhook's words.
+"""Webhooks of the peers as values: what a rule looks at, what it changes, and why it refuses, in the webhook's words.
 
 A refusal reads as if the webhook had been called: `admission webhook "validatejob.volcano.sh" denied the request: ...`.
-`admission.py` lists the rules; `admission_job.py` and its neighbours say what they check.
+The `admission.py` of each feature lists its rules; the files beside it say what they check.
 """
 
 from collections.abc import Callable, Sequence

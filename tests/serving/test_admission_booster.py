@@ -1,0 +1,137 @@
+"""Whether a ModelBooster is refused as Kthena's webhook refuses it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hekla.api.kthena import ModelBooster
+from hekla.serving.admission_booster import refuse_model_booster
+from serving.admissionkit import refused, request
+
+WORKERS = "spec.backend.workers"
+
+
+def booster(*workers: dict[str, Any], kind: str = "vLLM", **backend: Any) -> dict[str, Any]:
+    usual = {"name": "b", "type": kind, "modelURI": "hf://org/model", "replicas": 1}
+    return {"spec": {"backend": {**usual, "workers": list(workers) or [worker()], **backend}}}
+
+
+def worker(kind: str = "server", **more: Any) -> dict[str, Any]:
+    return {"type": kind, "image": "vllm", "replicas": 1, "pods": 1, **more}
+
+
+def pair(prefill: Any = None, decode: Any = None) -> dict[str, Any]:
+    return booster(
+        worker("prefill", config=prefill or {}), worker("decode", config=decode or {}), kind="vLLMDisaggregated"
+    )
+
+
+def transfer(connector: Any = "NixlConnector", role: Any = "kv_both") -> dict[str, Any]:
+    said = {"kv_connector": connector, "kv_role": role}
+    return {"kv-transfer-config": msgspec.json.encode({k: v for k, v in said.items() if v is not None}).decode()}
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (
+            booster(replicas=1_000_001),
+            "spec.backend.replicas: Invalid value: 1000001: replicas (1000001) cannot exceed",
+        ),
+        (
+            booster(worker(image="a b")),
+            f'{WORKERS}[0].image: Invalid value: "a b": invalid container image reference: image',
+        ),
+        (booster(worker(image=" ")), "invalid container image reference: image cannot be empty or whitespace only"),
+        (
+            booster(worker(), worker()),
+            f"{WORKERS}: Invalid value: 2: If backend type is 'vLLM', there must be exactly one",
+        ),
+        (booster(worker("decode")), "If backend type is 'vLLM', the worker type must be 'server'"),
+        (
+            booster(worker(), kind="vLLMDisaggregated"),
+            f"{WORKERS}[0].type: Invalid value: \"server\": If backend type is 'vLLMDisaggregated', all workers must be type "
+            "'prefill' or 'decode'",
+        ),
+        (
+            booster(worker(config={"port": "x"})),
+            f'{WORKERS}[0].config.port: Invalid value: "x": invalid port "x" for worker server',
+        ),
+        (
+            pair({"port": 8000}, {"port": 9000}),
+            f"{WORKERS}[1].config.port: Invalid value: 9000: workers use different engine ports: 8000 and 9000",
+        ),
+        (
+            booster(modelURI="pvc://claim/model"),
+            'spec.backend.cacheURI: Invalid value: "": when modelURI uses pvc://, cacheURI must also use pvc://.',
+        ),
+        (
+            booster(modelURI="pvc://../other", cacheURI="pvc://claim"),
+            "spec.backend.modelURI: Invalid value: \"pvc://../other\": pvc:// modelURI must not contain '..' path segments",
+        ),
+        (
+            booster(modelURI="pvc:///a/b", cacheURI="pvc://a/b"),
+            "pvc:// cacheURI must contain a single PVC claim name with no path separator",
+        ),
+        (
+            booster(modelURI="pvc:///other/model", cacheURI="pvc://claim"),
+            r'PVC source path "/other/model" is not reachable via cacheURI mount "/claim".',
+        ),
+        (
+            booster(worker("prefill"), worker("prefill"), kind="vLLMDisaggregated"),
+            f'{WORKERS}: Invalid value: "b": invalid kv connector configuration: backend b: found 2 prefill workers, expected '
+            "at most 1; duplicate prefill workers are not supported",
+        ),
+        (
+            pair({}, transfer()),
+            'backend b: decode worker specifies kv_connector "NixlConnector" but the prefill worker has no kv-transfer-config',
+        ),
+        (
+            pair(transfer(), {}),
+            'backend b: prefill worker specifies kv_connector "NixlConnector" but the decode worker has no kv-transfer-config',
+        ),
+        (
+            pair(transfer(), transfer("LMCacheConnectorV1")),
+            'kv_connector mismatch between prefill ("NixlConnector") and decode ("LMCacheConnectorV1") workers',
+        ),
+        (
+            pair({"kv-transfer-config": {}}, {}),
+            "worker prefill: kv-transfer-config must be a JSON string, got map[string]",
+        ),
+        (
+            pair({"kv-transfer-config": "{"}, {}),
+            "worker prefill: invalid kv-transfer-config: failed to unmarshal config: ",
+        ),
+        (pair(transfer(None), {}), "worker prefill: kv-transfer-config is set but kv_connector is missing"),
+        (
+            pair(transfer("X"), {}),
+            'worker prefill: unsupported kv_connector "X" (supported: LMCacheConnectorV1, MooncakeConnector, '
+            "MooncakeConnectorV1, NixlConnector)",
+        ),
+        (pair(transfer(role=None), {}), "worker prefill: kv-transfer-config is set but kv_role is missing"),
+        (
+            pair(transfer(role="kv_consumer"), {}),
+            'worker prefill: invalid kv_role "kv_consumer", expected one of [kv_producer, kv_both]',
+        ),
+    ],
+)
+def test_what_the_webhook_refuses(document: dict[str, Any], said: str) -> None:
+    sentence = refused(refuse_model_booster, ModelBooster, document)
+    assert sentence.startswith("validation failed:\n  - ")
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        booster(),
+        booster(worker(config={"port": "9000"})),
+        booster(modelURI="pvc:///claim/models/q", cacheURI="pvc://claim"),
+        pair(transfer(role="kv_producer"), transfer(role="kv_consumer")),
+        pair(transfer("MooncakeConnector"), transfer("MooncakeConnectorV1")),
+    ],
+)
+def test_what_it_lets_in(document: dict[str, Any]) -> None:
+    nobody: Any = None
+    assert refuse_model_booster(request(ModelBooster, document), nobody) == ""

@@ -1,0 +1,176 @@
+"""Whether routes, servers and providers are refused as the router's webhook refuses them (webhook e2e of the router)."""
+
+from typing import Any
+
+import pytest
+
+from hekla.api.kthena import ExternalModelProvider, ModelRoute, ModelServer
+from hekla.serving.admission_routing import refuse_model_route, refuse_model_server, refuse_provider
+from serving.admissionkit import refused, request
+
+RULE = "spec.rules[0]"
+
+
+def route(*targets: Any, match: Any = None, **spec: Any) -> dict[str, Any]:
+    rule = {"targetModels": list(targets)} | ({"modelMatch": match} if match else {})
+    return {"spec": {"modelName": "m", "rules": [rule], **spec}}
+
+
+def server(**selector: Any) -> dict[str, Any]:
+    labels = {"matchLabels": {"app": "a"}, **selector}
+    return {"spec": {"inferenceEngine": "vLLM", "workloadSelector": labels, "workloadPort": {"port": 8000}}}
+
+
+def sticky(**said: Any) -> dict[str, Any]:
+    document = server()
+    document["spec"]["trafficPolicy"] = {"sessionSticky": said}
+    return document
+
+
+def pairs(**more: Any) -> dict[str, Any]:
+    return {"groupKey": "g", "prefillLabels": {"r": "p"}, "decodeLabels": {"r": "d"}, **more}
+
+
+def provider(**spec: Any) -> dict[str, Any]:
+    return {"spec": {"baseURL": "https://api.example.com/v1", **spec}}
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (
+            route({"modelServerName": "a"}, modelName=""),
+            "spec: Required value: either modelName or loraAdapters must be",
+        ),
+        (
+            route({"modelServerName": "a"}, loraAdapters=[""]),
+            'spec.loraAdapters[0]: Invalid value: "": lora adapter name cannot be an empty string',
+        ),
+        (route(), f"{RULE}.targetModels: Required value: each rule must have at least one target model"),
+        (
+            route({}),
+            f'{RULE}.targetModels[0]: Invalid value: "/": exactly one of modelServerName or '
+            "externalModelProviderName must be set",
+        ),
+        (route({"modelServerName": "a", "externalModelProviderName": "b"}), 'Invalid value: "a/b": exactly one of'),
+        (
+            route({"externalModelProviderName": "b"}, loraAdapters=["l"]),
+            f'{RULE}.targetModels[0].externalModelProviderName: Invalid value: "b": lora routes must target modelServerName',
+        ),
+        (
+            route({"modelServerName": "a", "weight": 0}, {"modelServerName": "b", "weight": 0}),
+            f"{RULE}.targetModels: Invalid value: 0: total weight must be greater than zero",
+        ),
+        (
+            route({"modelServerName": "a"}, match={"headers": {"x": {"regex": "("}}}),
+            f'{RULE}.modelMatch.headers[x].regex: Invalid value: "(": error parsing regexp: ',
+        ),
+        (
+            route({"modelServerName": "a"}, match={"uri": {"regex": "["}}),
+            f'{RULE}.modelMatch.uri.regex: Invalid value: "[": error parsing regexp: ',
+        ),
+    ],
+)
+def test_routes_that_are_refused(document: dict[str, Any], said: str) -> None:
+    sentence = refused(refuse_model_route, ModelRoute, document)
+    assert sentence.startswith("validation failed:\n  - ")
+    assert said in sentence
+
+
+def test_a_route_with_weights_that_do_not_sum_to_a_hundred_is_let_in() -> None:
+    """Kthena ModelRouteSubset/WeightSumNot100Percent."""
+    document = route({"modelServerName": "a", "weight": 30}, {"modelServerName": "b", "weight": 50})
+    assert refuse_model_route(request(ModelRoute, document), _nobody()) == ""
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (server(matchLabels={}), "spec.workloadSelector.matchLabels: Required value: labels must contain at least one"),
+        (
+            server(matchLabels={"a b": "c"}),
+            'spec.workloadSelector.matchLabels: Invalid value: {"a b":"c"}: invalid selector',
+        ),
+        (
+            server(pdGroup=pairs(groupKey="")),
+            "spec.workloadSelector.pdGroup.groupKey: Required value: groupKey must be",
+        ),
+        (
+            server(pdGroup=pairs(prefillLabels={})),
+            "spec.workloadSelector.pdGroup.prefillLabels: Required value: labels",
+        ),
+        (
+            server(pdGroup=pairs(decodeLabels={})),
+            "spec.workloadSelector.pdGroup.decodeLabels: Required value: labels must",
+        ),
+        (
+            sticky(sources=[]),
+            "spec.trafficPolicy.sessionSticky.sources: Required value: sources must be non-empty when sessionSticky is set",
+        ),
+        (
+            sticky(sources=[{"type": "Header", "name": "x"}], sessionAffinitySeconds=0),
+            "spec.trafficPolicy.sessionSticky.sessionAffinitySeconds: Invalid value: 0: sessionAffinitySeconds must be at",
+        ),
+        (
+            sticky(sources=[{"type": "Body", "name": "x"}]),
+            'sources[0].type: Unsupported value: "Body": supported values: "Header", "Query", "Cookie", "JWTClaim"',
+        ),
+        (
+            sticky(sources=[{"type": "Header", "name": ""}]),
+            "sources[0].name: Required value: source name must be non-empty",
+        ),
+    ],
+)
+def test_servers_that_are_refused(document: dict[str, Any], said: str) -> None:
+    sentence = refused(refuse_model_server, ModelServer, document)
+    assert sentence.startswith("validation failed:   - ")
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (
+            provider(providerType="Gemini"),
+            'spec.providerType: Unsupported value: "Gemini": supported values: "OpenAI", "Anth',
+        ),
+        (provider(baseURL="http://x"), 'spec.baseURL: Invalid value: "http://x": baseURL must use https'),
+        (provider(baseURL="https://u@x"), "baseURL must not contain userinfo, query, or fragment"),
+        (provider(baseURL="https://x?a=b"), "baseURL must not contain userinfo, query, or fragment"),
+        (provider(headers={"a b": "c"}), 'spec.headers[a b]: Invalid value: "a b": header name is invalid'),
+        (
+            provider(headers={"authorization": "c"}),
+            'spec.headers[authorization]: Invalid value: "authorization": header is reserved and cannot be configured as a',
+        ),
+        (provider(headers={"X-A": "a\nb"}), "header value must not contain CR or LF"),
+        (
+            provider(auth={"scheme": "Basic", "secretRef": {"name": "s", "key": "k"}}),
+            'spec.auth.scheme: Unsupported value: "Basic": supported values: "Bearer", "APIKey"',
+        ),
+        (
+            provider(auth={"secretRef": {"key": "k"}}),
+            "spec.auth.secretRef.name: Required value: secret name is required",
+        ),
+        (
+            provider(auth={"secretRef": {"name": "s"}}),
+            "spec.auth.secretRef.key: Required value: secret key is required",
+        ),
+        (
+            provider(auth={"secretRef": {"name": "s", "key": "k", "optional": True}}),
+            "spec.auth.secretRef.optional: Invalid value: true: optional must be false or unset",
+        ),
+    ],
+)
+def test_providers_that_are_refused(document: dict[str, Any], said: str) -> None:
+    sentence = refused(refuse_provider, ExternalModelProvider, document)
+    assert sentence.startswith("validation failed:\n  - ")
+    assert said in sentence
+
+
+def test_what_is_right_is_let_in() -> None:
+    assert refuse_model_server(request(ModelServer, server(pdGroup=pairs())), _nobody()) == ""
+    assert refuse_provider(request(ExternalModelProvider, provider(headers={"X-Org": "me"})), _nobody()) == ""
+
+
+def _nobody() -> Any:
+    return None
