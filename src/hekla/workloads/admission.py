@@ -4,6 +4,7 @@
 """
 
 from hekla.apiserver.admission import AdmissionRule
+from hekla.apiserver.webhook_rule import ANY, CREATE, WRITE, WebhookRule
 from hekla.workloads.admission_cronjob import refuse_cron_job
 from hekla.workloads.admission_flow import refuse_job_flow
 from hekla.workloads.admission_hypernode import refuse_hyper_node
@@ -13,7 +14,6 @@ from hekla.workloads.admission_plain_pod import group_plain_pod
 from hekla.workloads.admission_pod import gate_pod, refuse_pod
 from hekla.workloads.admission_pod_group import default_pod_group, refuse_pod_group
 from hekla.workloads.admission_queue import default_queue, refuse_queue
-from hekla.apiserver.webhook_rule import ANY, CREATE, WRITE, WebhookRule
 
 ADMISSION_RULES: tuple[AdmissionRule, ...] = (
     WebhookRule(name="mutatejob.volcano.sh", resource="jobs.batch.volcano.sh", operations=WRITE, change=default_job),

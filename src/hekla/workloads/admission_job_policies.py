@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from hekla.api.volcano.batch import LifecyclePolicy
 from hekla.api.volcano.bus import Action, Event
 from hekla.apiserver.fielderrors import shown
+from hekla.apiserver.webhook_rule import go_errors, go_list
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.workloads.job_policies import INTERNAL_EVENTS, events_of
-from hekla.apiserver.webhook_rule import go_errors, go_list
 
 _FORBIDDEN_ACTIONS = frozenset(
     {Action.SYNC_JOB, Action.ENQUEUE_JOB, Action.SYNC_QUEUE, Action.OPEN_QUEUE, Action.CLOSE_QUEUE}

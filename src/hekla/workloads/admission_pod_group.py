@@ -7,8 +7,8 @@ import msgspec
 from hekla.api.volcano import PodGroup
 from hekla.api.volcano.batch import NetworkTopology
 from hekla.apiserver.admission import AdmissionRequest, Reader
-from hekla.workloads import keys
 from hekla.apiserver.webhook_rule import is_readable
+from hekla.workloads import keys
 
 QUEUES = "queues.scheduling.volcano.sh"
 _BOTH = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously."

@@ -9,11 +9,11 @@ from hekla.api.meta import Document
 from hekla.api.volcano import Queue
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
 from hekla.apiserver.fielderrors import shown
+from hekla.apiserver.webhook_rule import aggregate, is_readable
 from hekla.lib import quantity
 from hekla.lib.quantity import Quantity
 from hekla.workloads import keys
 from hekla.workloads.admission_queue_tree import QueueTree, wrong_parent, wrong_shares
-from hekla.apiserver.webhook_rule import aggregate, is_readable
 
 QUEUES = "queues.scheduling.volcano.sh"
 _STATES = ("", "Open", "Closed")

@@ -11,13 +11,13 @@ import yaml
 from hekla import __version__
 from hekla.api.crd import CUSTOM_KINDS, crd_document
 from hekla.api.meta import KINDS, Document
+from hekla.apiserver.webhook_rule import WebhookRule
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, SECRET, SERVICE
 from hekla.app.standalone.reviews import path_of, rules_by_path
 from hekla.app.standalone.rights import rights_of
 from hekla.app.standalone.settings import COMPONENTS, CONTROLLERS, DEFAULT_NAMESPACE, SCHEDULER, SERVING, WEBHOOKS
 from hekla.scheduler.configuration import DEFAULT_TEXT
 from hekla.scheduler.reload import CONFIG_MAP, KEY
-from hekla.apiserver.webhook_rule import WebhookRule
 
 METRICS_PORT, WEBHOOK_PORT = 8080, 8443
 NOBODY = 65532

@@ -15,6 +15,7 @@ from prometheus_client import Counter
 from hekla.api.core import Namespace
 from hekla.api.meta import Document, Resource
 from hekla.api.volcano import Queue
+from hekla.apiserver.webhook_rule import WebhookRule
 from hekla.app.standalone.certificate_keeper import CertificateKeeper
 from hekla.app.standalone.office import Office
 from hekla.app.standalone.reviews import ReviewError, answered, rules_by_path
@@ -25,7 +26,6 @@ from hekla.kube.informer import Informers
 from hekla.wire.limits import Limits
 from hekla.wire.messages import Request, Response
 from hekla.wire.server import Server
-from hekla.apiserver.webhook_rule import WebhookRule
 
 log = structlog.get_logger(__name__)
 
