@@ -168,6 +168,62 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         job(volumes=[{"mountPath": "/d"}]),
         "either VolumeClaim or VolumeClaimName must be specified;",
     ),
+    "a claim both named and described": (
+        job(volumes=[{"mountPath": "/d", "volumeClaimName": "x", "volumeClaim": {"storageClassName": "fast"}}]),
+        "conflict: If you want to use an existing PVC, just specify VolumeClaimName."
+        "If you want to create a new PVC, you do not need to specify VolumeClaimName",
+    ),
+    "a mount path that is missing": (
+        job(volumes=[{"mountPath": "", "volumeClaimName": "x"}]),
+        "mountPath is required;",
+    ),
+    "a claim whose name cannot be": (
+        job(volumes=[{"mountPath": "/d", "volumeClaimName": "Mine"}]),
+        "invalid VolumeClaimName Mine : [a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
+        "'-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+        "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')]",
+    ),
+    "no partitions": (
+        job(task(partitionPolicy={"totalPartitions": 0, "partitionSize": 2})),
+        "'TotalPartitions' must be greater than 0 in task: worker, job: train",
+    ),
+    "partitions of nothing": (
+        job(task(partitionPolicy={"totalPartitions": 2, "partitionSize": 0})),
+        "'PartitionSize' must be greater than 0 in task: worker, job: train",
+    ),
+    "a partition's tier named twice": (
+        job(
+            task(
+                partitionPolicy={
+                    "totalPartitions": 1,
+                    "partitionSize": 2,
+                    "networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"},
+                }
+            )
+        ),
+        "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously",
+    ),
+    "a task that waits for itself": (
+        job(task("a", 1, dependsOn={"name": ["a"]})),
+        "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG);",
+    ),
+    "pods whose last number makes the name too long": (
+        job(task("w", 101), name="j" * 58, minAvailable=1),
+        f"create pod with name {'j' * 58}-w-100 validate failed [name part must be no more than 63 bytes];",
+    ),
+    "an event that only controllers raise": (
+        job(policies=[{"event": "PodRunning", "action": "AbortJob"}]),
+        f'1 error occurred:\n\t* spec.policies: Invalid value: "PodRunning": invalid policy event\n\n{KNOWN}',
+    ),
+    "an event that does not exist": (
+        job(task(policies=[{"events": ["PodFailed", "Solstice"], "action": "AbortJob"}])),
+        f'1 error occurred:\n\t* spec.tasks.policies: Invalid value: "Solstice": invalid policy event\n\n{KNOWN}',
+    ),
+    "several things at once": (
+        job(minAvailable=9, plugins={"tpu": []}, queue="root"),
+        "job 'minAvailable' should not be greater than total replicas in tasks; unable to find job plugin: tpu; "
+        "can not submit job to root queue;",
+    ),
     "half a processor under a NUMA policy": (
         job(
             task(
@@ -177,7 +233,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
                 },
             )
         ),
-        "the cpu request isn't an integer in spec.task[0] container[0].",
+        "the cpu request isn't  an integer in spec.task[0] container[0].",
     ),
 }
 QUEUES = [
@@ -235,6 +291,35 @@ UPDATES: dict[str, tuple[dict[str, Any], str]] = {
     "one more task": (
         {"tasks": [task(minAvailable=2, maxRetry=3), task("b")]},
         "job updates may not add or remove tasks",
+    ),
+    "partitions that do not add up": (
+        {
+            "tasks": [
+                task(
+                    replicas=2,
+                    minAvailable=2,
+                    maxRetry=3,
+                    partitionPolicy={"totalPartitions": 2, "partitionSize": 2},
+                )
+            ]
+        },
+        "'Replicas' are not equal to TotalPartitions*PartitionSize in task: worker, job: train",
+    ),
+    "a tier named twice": (
+        {"networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"}},
+        "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously",
+    ),
+    "another image": (
+        {
+            "tasks": [
+                task(
+                    minAvailable=2,
+                    maxRetry=3,
+                    template={"spec": {"containers": [{"name": "main", "image": "python:4"}]}},
+                )
+            ]
+        },
+        "job updates may not change fields other than `minAvailable`, `tasks[*].replicas under spec` and `PriorityClassName`",
     ),
     "another queue": (
         {"queue": "research"},

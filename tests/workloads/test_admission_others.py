@@ -199,6 +199,8 @@ def test_the_queue_allocation_gate_is_added_once_where_it_is_asked_for() -> None
         ([("a", ["a"])], "jobflow Flow is not DAG"),
         ([("a", ["b"]), ("b", ["a"])], "jobflow Flow is not DAG"),
         ([("a", ["z"])], "jobflow Flow is not DAG: vertex is not defined: z"),
+        ([("a", []), ("b", ["c"]), ("c", ["d"]), ("d", ["b"])], "jobflow Flow is not DAG"),
+        ([("a", []), ("b", []), ("b", ["a"])], 'flow names must be unique: "b" comes twice'),
     ],
 )
 def test_a_flow_that_waits_for_itself_or_for_nothing_is_refused(flows: list[Any], sentence: str) -> None:
@@ -207,6 +209,42 @@ def test_a_flow_that_waits_for_itself_or_for_nothing_is_refused(flows: list[Any]
     assert said == (
         'admission webhook "validatejobflow.volcano.sh" denied the request: ' + sentence if sentence else ""
     )
+
+
+TASK = {"replicas": 1, "template": {"spec": {"containers": [{"name": "main", "image": "python"}]}}}
+
+
+def hourly(task: dict[str, Any] = TASK, name: str = "c", suspend: bool = False, **spec: Any) -> dict[str, Any]:
+    template = {"spec": {"tasks": [task], **spec}}
+    return api_object(CronJob, name, "ml", spec={"schedule": "@hourly", "suspend": suspend, "jobTemplate": template})
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        (hourly(), ""),
+        (hourly(queue="nowhere"), 'unable to find job queue: queue.scheduling.volcano.sh "nowhere" not found;'),
+        (hourly(minAvailable=2), "job 'minAvailable' should not be greater than total replicas in tasks;"),
+        (hourly({**TASK, "template": {"spec": {}}}), "spec.task[0].template.spec.containers: Required value."),
+        (
+            hourly({**TASK, "name": "worker"}, name="c" * 52),
+            f"create pod with name {'c' * 52}-00000000-worker-0 validate failed [name part must be no more than 63 bytes];",
+        ),
+    ],
+)
+def test_a_template_of_which_no_job_can_be_made_is_refused_with_its_cron_job(
+    document: dict[str, Any], sentence: str
+) -> None:
+    denied = 'admission webhook "validatecronjob.volcano.sh" denied the request: '
+    assert refusal(ADMISSION_RULES, document, there=[queue("default")]) == (denied + sentence if sentence else "")
+
+
+def test_a_cron_job_may_be_suspended_although_its_queue_is_closed() -> None:
+    shut = {**queue("shut"), "status": {"state": "Closed"}}
+    old, new = hourly(queue="shut"), hourly(queue="shut", suspend=True)
+    assert refusal(ADMISSION_RULES, new, old=old, operation=Operation.UPDATE, there=[shut]) == ""
+    changed = hourly(queue="shut", maxRetry=7)
+    assert "status is `Closed`" in refusal(ADMISSION_RULES, changed, old=old, operation=Operation.UPDATE, there=[shut])
 
 
 @pytest.mark.parametrize(
@@ -239,7 +277,8 @@ def test_a_flow_that_waits_for_itself_or_for_nothing_is_refused(flows: list[Any]
     ],
 )
 def test_a_cron_job_that_could_never_run_is_refused(name: str, spec: dict[str, Any], sentence: str) -> None:
-    said = refusal(ADMISSION_RULES, api_object(CronJob, name, "ml", spec=spec))
+    document = api_object(CronJob, name, "ml", spec={"jobTemplate": {"spec": {"tasks": [TASK]}}, **spec})
+    said = refusal(ADMISSION_RULES, document, there=[queue("default")])
     assert said == (
         'admission webhook "validatecronjob.volcano.sh" denied the request: ' + sentence if sentence else ""
     )

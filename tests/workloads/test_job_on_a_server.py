@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import REGISTRY
 
 from hekla.api.apiextensions import CustomResourceDefinition
-from hekla.api.core import Pod
+from hekla.api.core import Event, Pod
 from hekla.api.crd import CUSTOM_KINDS, crd_document
 from hekla.api.meta import Document
 from hekla.api.volcano import Job, PodGroup, Queue
@@ -212,5 +213,77 @@ def test_a_wrong_job_is_refused_and_nothing_changes(changes: Document, sentence:
                 await on.client.create(Job, wrong, "default")
             assert str(raised.value) == sentence
             assert list((await on.client.list(Job, "default")).items) == []
+
+    virtual_time.run(scenario())
+
+
+def test_a_template_of_more_than_a_megabyte_is_carried_to_the_pods_and_one_beyond_the_servers_limit_is_refused() -> (
+    None
+):
+    def padded(size: int) -> Document:
+        document = manifest("gang.yaml")
+        document["spec"]["tasks"][0]["template"]["metadata"] = {"labels": {"big": "true"}}
+        container = document["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
+        container["env"] = [{"name": "PADDING", "value": "x" * size}]
+        return document
+
+    async def scenario() -> None:
+        async with platform() as on:
+            await on.client.create(Job, padded(1_200_000), "default")
+            await on.admit("gang")
+            await on.run(3)
+            pods = await on.pods()
+            assert {len(pod.spec.containers[0].env[0].value) for pod in pods.values()} == {1_200_000}
+            with pytest.raises(ApiError, match="Request entity too large: limit is 3145728"):
+                await on.client.create(Job, padded(3_200_000) | {"metadata": {"name": "huge"}}, "default")
+
+    virtual_time.run(scenario())
+
+
+def test_a_plug_in_that_does_not_know_its_arguments_is_told_and_the_job_runs_without_it() -> None:
+    async def scenario() -> None:
+        async with platform() as on:
+            wrong = manifest("gang.yaml")
+            wrong["spec"]["plugins"] = {"pytorch": ["--masters=a"], "env": []}
+            await on.client.create(Job, wrong, "default")
+            await on.admit("gang")
+            await on.run(3)
+            events = (await on.client.list(Event, "default")).items
+            told = [one.message for one in events if one.reason == "PluginError"]
+            assert len(told) == 1
+            assert told[0].startswith(
+                'job plugin "pytorch" does not know the argument "--masters=a"; it takes --master, '
+            )
+            names = {variable.name for pod in (await on.pods()).values() for variable in pod.spec.containers[0].env}
+            assert "VC_TASK_INDEX" in names
+            assert "MASTER_ADDR" not in names
+
+    virtual_time.run(scenario())
+
+
+def statuses_written() -> float:
+    labels = {"reconciler": "job", "command": "SetStatus"}
+    return REGISTRY.get_sample_value("hekla_reconcile_commands_total", labels) or 0.0
+
+
+def test_a_wave_of_pods_is_written_down_in_few_statuses() -> None:
+    async def scenario() -> None:
+        async with platform() as on:
+            wide = manifest("gang.yaml")
+            wide["spec"]["tasks"][0]["replicas"] = wide["spec"]["minAvailable"] = 300
+            await on.client.create(Job, wide, "default")
+            await on.admit("gang")
+
+            async def all_there() -> bool:
+                return len(await on.pods()) == 300
+
+            await eventually(all_there)
+            before = statuses_written()
+            names = list(await on.pods())
+            await asyncio.gather(*(on.client.bind("default", name, "n1") for name in names))
+            await asyncio.gather(*(on.status(name, {"phase": "Running"}) for name in names))
+            await asyncio.gather(*(on.status(name, {"phase": "Succeeded"}) for name in names))
+            await eventually(lambda: _is(on, "gang", "Completed"))
+            assert statuses_written() - before <= 30  # of 600 changes
 
     virtual_time.run(scenario())

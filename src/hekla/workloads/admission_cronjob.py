@@ -1,16 +1,27 @@
-"""What Volcano refuses in a CronJob: a schedule or time zone that cannot be read, a name too long for its jobs."""
+"""What Volcano refuses in a CronJob: a schedule or time zone that cannot be read, a name too long for its jobs, and a
+template of which no job could be made (`admission_job.py`).
+"""
 
+import copy
 import re
 from collections.abc import Iterator
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
+
 from hekla.api.meta import Document
+from hekla.api.volcano import Job
 from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.validation.names import qualified_name
 from hekla.lib.schedule import ScheduleError, check
+from hekla.workloads.admission_job import job_errors
+from hekla.workloads.admission_job_defaults import complete
 
 MAX_NAME = 52
 """A job's name is its CronJob's, a dash and ten digits; together they must fit 63."""
+
+SUFFIX_DIGITS = 8
+"""Minutes since 1970, until 2160."""
 
 _ZONE_PART = re.compile(r"[A-Za-z._0-9+\-]{1,14}")
 
@@ -21,7 +32,24 @@ def refuse_cron_job(request: AdmissionRequest, reader: Reader) -> str:
     spec = document.get("spec") or {}
     said = (_wrong_schedule(spec.get("schedule", "")) + "".join(_wrong_zone(spec))).strip()
     name = document.get("metadata", {}).get("name", "")
-    return "; ".join(one for one in (said, _wrong_name(name)) if one)
+    of_name = _wrong_name(name)
+    skips_jobs = of_name or _keeps_template(request)
+    of_jobs = "" if skips_jobs else _wrong_template(name, spec.get("jobTemplate") or {}, reader)
+    return "; ".join(one for one in (said, of_jobs, of_name) if one)
+
+
+def _keeps_template(request: AdmissionRequest) -> bool:
+    """Whether a change leaves the template as it is: its queue may have closed since, which must not hold up a suspension."""
+    old = ((request.old or {}).get("spec") or {}).get("jobTemplate")
+    return old is not None and old == (request.object or {}).get("spec", {}).get("jobTemplate")
+
+
+def _wrong_template(name: str, template: Document, reader: Reader) -> str:
+    """What would be said of the first job, named with the digits of this decade."""
+    spec = copy.deepcopy(template.get("spec") or {})
+    complete(spec)
+    metadata = {**(template.get("metadata") or {}), "name": f"{name}-{'0' * SUFFIX_DIGITS}"}
+    return job_errors(msgspec.convert({"metadata": metadata, "spec": spec}, Job), reader).strip()
 
 
 def _wrong_schedule(schedule: str) -> str:

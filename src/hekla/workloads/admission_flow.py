@@ -1,4 +1,4 @@
-"""What Volcano refuses in a JobFlow: a job that waits for one that is not there, or for itself."""
+"""What is refused in a JobFlow: a job that waits for one that is not there, or for itself, and two of one name."""
 
 from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.workloads.graph import has_cycle
@@ -7,6 +7,10 @@ from hekla.workloads.graph import has_cycle
 def refuse_job_flow(request: AdmissionRequest, reader: Reader) -> str:
     """Why a flow may not be written; empty if it may."""
     flows = (request.object or {}).get("spec", {}).get("flows") or []
+    names = [flow["name"] for flow in flows]
+    if twice := next((name for at, name in enumerate(names) if name in names[:at]), ""):
+        # Volcano takes them for one (#5876): the second is never run.
+        return f'flow names must be unique: "{twice}" comes twice'
     waits_for = {flow["name"]: (flow.get("dependsOn") or {}).get("targets") or [] for flow in flows}
     for targets in waits_for.values():
         for target in targets:

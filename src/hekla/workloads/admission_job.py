@@ -13,11 +13,11 @@ from hekla.api.volcano import Job
 from hekla.api.volcano.batch import JobSpec, NetworkTopology, TaskSpec
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
 from hekla.apiserver.validation.names import dns_subdomain, qualified_name
+from hekla.apiserver.webhook_rule import go_list
 from hekla.workloads.admission_job_policies import policy_errors
 from hekla.workloads.admission_job_template import template_errors
 from hekla.workloads.graph import has_cycle
 from hekla.workloads.job_plugins.registry import PLUGINS
-from hekla.apiserver.webhook_rule import go_list
 
 QUEUES = "queues.scheduling.volcano.sh"
 _BOTH_TIERS = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously"
@@ -29,8 +29,13 @@ def refuse_job(request: AdmissionRequest, reader: Reader) -> str:
         return ""
     job = _typed(request.object)
     if request.operation is Operation.CREATE:
-        return "".join(_wrong_on_create(job, reader))
+        return job_errors(job, reader)
     return _wrong_on_update(job, _typed(request.old or {}))
+
+
+def job_errors(job: Job, reader: Reader) -> str:
+    """Everything that is wrong with a new job, its defaults filled in."""
+    return "".join(_wrong_on_create(job, reader))
 
 
 def _typed(document: Document) -> Job:
