@@ -48,4 +48,4 @@ class SequentialConnector:
             params = _decode(prefill_answer).kv_transfer_params
         except msgspec.DecodeError:
             return body
-        return with_fields(body, {"kv_transfer_params": params}) if params not in (b"", b"null") else body
+        return with_fields(body, {"kv_transfer_params": params}) if bytes(params) not in (b"", b"null") else body
