@@ -1,4 +1,4 @@
-"""`hekla why`, as the server answers it: the copy of the cluster, the reasons, and every remedy that it tries.
+"""`hekla why`, as the server answers it: the copy of the cluster, the reasons, every remedy that it tries, and why nobody is evicted.
 
 4,000 GPUs on 500 nodes, nearly full, where KAI needs 249 s to say why a gang does not fit (recorded); and 10,000 nodes.
 What is asked about is a gang of 64 pods of 8 GPUs that does not fit, an urgent one that others would have to make way
@@ -15,6 +15,8 @@ from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.explain import why_in
 from hekla.scheduler.queue_why import queue_why
 from hekla.scheduler.remedies import remedies
+from hekla.scheduler.remedies_by_eviction import remedies_by_eviction
+from hekla.scheduler.why_not_evicted import why_not_evicted
 from hekla.testing.cluster import World
 
 KAI_S = 249.0
@@ -22,6 +24,8 @@ PLUGINS = (
     ("priority", "gang", "conformance"),
     ("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack"),
 )
+ACTIONS = ("enqueue", "allocate", "preempt", "reclaim", "gangpreempt", "gangreclaim", "backfill")
+CLASSES = {f"class-{number}": number * 1000 for number in range(1, 9)}
 REPEATS = 7
 
 
@@ -48,6 +52,7 @@ def run(report: Report) -> None:
 def full_cluster(nodes: int) -> World:
     """All GPUs but a few held by jobs of four queues, more jobs waiting."""
     world = World(plugins=PLUGINS)
+    world.policy.actions = ACTIONS
     for queue in range(4):
         world.queue(f"team-{queue}", weight=queue + 1)
     for number in range(nodes):
@@ -60,12 +65,19 @@ def full_cluster(nodes: int) -> World:
 
 
 def explained(world: World, uid: str) -> object:
+    """All that `scheduler/answers.py` does: the reasons, who is evicted or why nobody is, and the remedies of both sorts."""
     rehearsal = Rehearsal(world.policy)
-    return remedies(rehearsal, uid, why_in(rehearsal, uid), may_see=lambda _: True)
+    found = remedies(rehearsal, uid, why_in(rehearsal, uid), may_see=_all)
+    evictions = why_not_evicted(rehearsal, uid, _all)
+    return (*found, *remedies_by_eviction(rehearsal, uid, evictions, CLASSES, _all))
 
 
 def queue_explained(world: World) -> object:
     return queue_why(Rehearsal(world.policy), "team-0", lambda _: True)
+
+
+def _all(namespace: str) -> bool:
+    return True
 
 
 def timed(ask: Callable[[], object]) -> tuple[float, object]:

@@ -39,6 +39,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield from (f"  {name:<8}{text}" for name, text in _facts(found) if text)
     yield from _why(found)
+    yield from _evictions(found)
     yield from _remedies(found)
     yield from _transitions(found)
 
@@ -70,6 +71,18 @@ def _why(found: dict[str, Any]) -> Iterator[str]:
         reasons = sorted(nodes["reasons"], key=lambda reason: (-reason["nodes"], reason["message"]))
         rows = [(f"    {one['nodes']}", one["message"], _some(one)) for one in reasons]
         yield columns_text(["", "", ""], rows, show_headers=False)
+
+
+def _evictions(found: dict[str, Any]) -> Iterator[str]:
+    """What the actions find that evict for others; a server of an older version says nothing."""
+    if not found.get("evictions"):
+        return
+    yield from ("", "Evicting others for it")
+    for one in found["evictions"]:
+        yield f"  {one['action'] + ': ' if one['action'] else ''}{one['message']}"
+        rows = [(f"    {kept['pods']}", kept["message"]) for kept in one["kept"]]
+        if rows:
+            yield columns_text(["", ""], rows, show_headers=False)
 
 
 def _some(reason: dict[str, Any]) -> str:

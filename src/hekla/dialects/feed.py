@@ -164,6 +164,11 @@ class ClusterFeed:
         elif old is not None:
             self.cluster.remove_domain(old.metadata.name)
 
+    @property
+    def priority_classes(self) -> Mapping[str, int]:
+        """The priority classes that there are, by name."""
+        return {known.metadata.name: known.value for known in self._priorities.values()}
+
     def on_priority_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         """A priority class came, changed or went: groups that name it change with it."""
         _put(self._priorities, old, new)

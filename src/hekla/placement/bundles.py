@@ -51,11 +51,11 @@ def _unit(kind: Kind, job: Job, tasks: Sequence[Task], claims: Sequence[Task] = 
     return Unit(kind, job, tasks, claims, [task.row for task in (*tasks, *claims)])
 
 
-def victims_of(session: Session, right: Right, preemptor: Job) -> list[Job]:
+def victims_of(session: Session, right: Right, preemptor: Job, jobs: Iterable[Job]) -> list[Job]:
     """The jobs that may lose tasks for a gang: of the same queue and a lower priority, or of queues that give back."""
     queues, own = session.cluster.queues, preemptor.spec
     found = []
-    for job in session.cluster.jobs.values():
+    for job in jobs:
         spec = job.spec
         if right is Preemptable:
             is_meant = spec.queue == own.queue and spec.priority < own.priority

@@ -90,8 +90,10 @@ class _Trial:
 class GangRoom:
     """Makes room for one gang."""
 
-    def __init__(self, session: Session, job: Job, manner: Manner) -> None:
+    def __init__(self, session: Session, job: Job, manner: Manner, *, among: Iterable[Job] | None = None) -> None:
+        """`among` are the jobs that may lose tasks, where not all there are."""
         self._session, self._job, self._manner = session, job, manner
+        self._among = session.cluster.jobs.values() if among is None else among
         self._cluster, self._rights, self._placer = session.cluster, session.rights, session.policy.placer
         self._tree = session.cluster.topology.tree()
         self._grows = session.is_ready(job)
@@ -346,7 +348,7 @@ class GangRoom:
 
     def _units(self, section: _Section, mask: BoolArray) -> Sequence[Unit]:
         if self._victims is None:
-            self._victims = victims_of(self._session, self._manner.right, self._job)
+            self._victims = victims_of(self._session, self._manner.right, self._job, self._among)
         need: Counter[str] = Counter()
         for task in section.waiting[: section.count]:
             need.update(task.shape.request)

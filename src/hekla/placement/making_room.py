@@ -42,10 +42,13 @@ class Manner(NamedTuple):
 class RoomMaker:
     """Makes room for the tasks of one queue's jobs, in one cycle."""
 
-    def __init__(self, session: Session, queue: Queue, manner: Manner) -> None:
+    def __init__(
+        self, session: Session, queue: Queue, manner: Manner, *, among: Sequence[Job] | None = None
+    ) -> None:  # fmt: skip
+        """`among` are the jobs that may lose tasks, where not all there are."""
         self._session, self._cluster, self._rights = session, session.cluster, session.rights
         self._placer = session.policy.placer
-        self._queue, self._manner = queue, manner
+        self._queue, self._manner, self._among = queue, manner, among
         self._pool: VictimPool | None = None
         self._gone: dict[str, Task] = {}
         """Tasks that the pool takes for gone, by uid."""
@@ -250,14 +253,13 @@ class RoomMaker:
 
     def _new_pool(self, job: Job) -> VictimPool:
         """All who could go: of the same queue to preempt, of other queues that give back to reclaim."""
-        queues = self._cluster.queues
+        queues, mine = self._cluster.queues, self._queue.name
+        jobs = self._cluster.jobs.values() if self._among is None else self._among
         if self._manner.right is Preemptable:
-            jobs = [one for one in self._cluster.jobs.values() if one.spec.queue == self._queue.name]
+            jobs = [one for one in jobs if one.spec.queue == mine]
         else:
-            jobs = [
-                one for one in self._cluster.jobs.values()
-                if one.spec.queue != self._queue.name and (q := queues.get(one.spec.queue)) is not None and q.is_reclaimable
-            ]  # fmt: skip
+            lending = {name for name, queue in queues.items() if name != mine and queue.is_reclaimable}
+            jobs = [one for one in jobs if one.spec.queue in lending]
         tasks = (task for one in jobs if one.may_lose for task in one.tasks.values() if is_candidate(task))
         told = self._session.policy.asked(TellsApart)  # type: ignore[type-abstract]  # a Protocol is what is asked for
         return VictimPool(

@@ -25,6 +25,8 @@ from hekla.placement.shape import Shape
 
 T = TypeVar("T")
 _SHARED: tuple[type, ...] = (Job, Task, Shape)
+_NEVER_CHANGES: set[type] = {bool, int, float, str, type(None)}
+"""Types whose values are not copied, as far as they have been met: most of what a job or a task has is of these."""
 
 
 class Rehearsal:
@@ -34,6 +36,7 @@ class Rehearsal:
         self._copies = _Copies()
         self.cluster = self._copies.of_cluster(policy.cluster)
         self.policy = Policy(self.cluster, policy.tiers, policy.arguments)
+        self.policy.know_as(policy)
         self.policy.actions = policy.actions
         self.now = now
         self._touched: set[str] = set()
@@ -53,24 +56,26 @@ class Rehearsal:
     @contextmanager
     def changed(
         self, uid: str, *, min_available: int | None = None, at_most: Mapping[str, int] | None = None,
-        relaxed: Callable[[Constraints], Constraints] | None = None, **fields: Any,
+        relaxed: Callable[[Constraints], Constraints] | None = None, of_pods: Mapping[str, Any] | None = None, **fields: Any,
     ) -> Iterator[Job]:  # fmt: skip
         """The job as it would be with another minimum, or with waiting tasks that ask for less, or demand something else.
 
-        `fields` are further ones of its spec: another queue, another wish for closeness.
+        `fields` are further ones of its spec: another queue, another wish for closeness; `of_pods` those of its waiting tasks.
         """
         job = self.job(uid)
         spec, tasks = job.spec, [task.spec for task in job.tasks.values() if task.status is TaskStatus.PENDING]
         self.cluster.put_job(structs.replace(_changed(job, min_available, at_most or {}), **fields))
-        for before in tasks if at_most or relaxed else ():
+        changed = tasks if at_most or relaxed or of_pods else ()
+        for before in changed:
             constraints = relaxed(before.constraints) if relaxed else before.constraints
-            after = structs.replace(before, request=_capped(before.request, at_most or {}), constraints=constraints)
+            request = _capped(before.request, at_most or {})
+            after = structs.replace(before, request=request, constraints=constraints, **(of_pods or {}))
             self.cluster.put_task(after, job)
         try:
             yield job
         finally:
             self.cluster.put_job(spec)
-            for before in tasks if at_most or relaxed else ():
+            for before in changed:
                 self.cluster.put_task(before, job)
 
     @contextmanager
@@ -194,7 +199,11 @@ class _Copies:
             return value if type(value) is not tuple else tuple(self._of(part) for part in value)
         if isinstance(value, set):
             return copy(value)
-        return self._keep(value, copy(value), self._own) if self._is_ours(value) else value
+        if self._is_ours(value):
+            return self._keep(value, copy(value), self._own)
+        if not isinstance(value, _SHARED):
+            _NEVER_CHANGES.add(type(value))
+        return value
 
     def _keep(self, value: Any, twin: Any, fill: Any) -> Any:
         self._made[id(value)] = twin  # before what is in it is copied: that may point back
@@ -211,8 +220,10 @@ class _Copies:
     def _own(self, twin: Any) -> None:
         names = getattr(type(twin), "__slots__", None) or list(vars(twin))
         for name in names:
-            if not name.startswith("__"):
-                setattr(twin, name, self._of(getattr(twin, name)))
+            if name.startswith("__") or type(value := getattr(twin, name)) in _NEVER_CHANGES:
+                continue
+            if (part := self._of(value)) is not value:
+                setattr(twin, name, part)
 
     def _is_plain(self, value: Any) -> bool:
         return not isinstance(value, np.ndarray | dict | list | set | tuple) and not self._is_ours(value)

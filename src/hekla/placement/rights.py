@@ -17,8 +17,8 @@ Beyond plug-ins: nobody is evicted for a job of a lower priority in the same que
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from hekla.placement.constraint import Refusal
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 Right = type[Preemptable] | type[Reclaimable]
 """By which right a task is evicted: priority within a queue, or what another queue deserves."""
+
+Hurdle = Callable[[Sequence[Task]], Sequence[Task]]
+"""Those of some victims, which are in the order of eviction, that get past it."""
 
 _METHODS: dict[Any, str] = {Preemptable: "preemptable", Reclaimable: "reclaimable"}
 
@@ -212,6 +215,44 @@ class Rights:
                 return agreed
         return victims if self._policy.asked(right) and not is_asked else ()
 
+    def hurdles(self, right: Right, task: Task) -> Iterator[tuple[object, Hurdle]]:
+        """What protects victims whatever the tiers say, in order, each with what stands behind it: a word, or a plug-in."""
+        yield "minRun", lambda victims: [victim for victim in victims if self._has_run_enough(victim)]
+        asked = self._policy.asked(right)
+        yield from ((plugin, partial(self._left, plugin, right, task)) for plugin in asked if _is_shield(plugin))
+        if self._heeds_budgets[right]:
+            yield "disruptionBudget", partial(within_budgets, self._session.cluster)
+        yield from ((plugin, partial(self._left, plugin, right, task)) for plugin in asked if _knows_shares(plugin))
+
+    def opinions(self, right: Right, task: Task, *, together: bool) -> Iterator[tuple[object, Hurdle]]:
+        """Whom each plug-in of the tiers would let go; `together` as the actions for gangs ask. `voted` adds them up."""
+        if together:
+            asked = self._policy.asked(UnifiedEvictable)
+            yield from ((plugin, partial(self._together, plugin, right, task)) for plugin in asked)
+            return
+        for plugin in self._policy.asked(right):
+            if not _is_shield(plugin) and not _knows_shares(plugin):
+                yield plugin, partial(self._left, plugin, right, task)
+
+    def voted_together(self, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        """The tiers' decision for the actions for gangs, whatever protects victims anyway aside."""
+        is_asked = False
+        for tier in self._policy.asked_by_tier(UnifiedEvictable):
+            left = victims
+            for plugin in tier:
+                is_asked, left = True, self._together(plugin, right, task, left)
+            if left and tier:
+                return left
+        return () if is_asked else victims
+
+    def _together(self, plugin: UnifiedEvictable, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        answer = plugin.evictable_together(self._session, task, victims, takes_back=right is Reclaimable)
+        return victims if answer is None else answer
+
+    def _left(self, plugin: Any, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        answer = self._answer(plugin, right, task, victims) if victims else None
+        return victims if answer is None else answer
+
     def _answer(self, plugin: Any, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
         answer: Sequence[Task] | None = getattr(plugin, _METHODS[right])(self._session, task, victims)
         return answer
@@ -238,6 +279,7 @@ class Rights:
         return precedence.before(job.party) if len(precedence) else frozenset()
 
     def _unshielded(self, right: Right, task: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        """Those of `victims` that no shield, budget or time to run protects, each as if those before had gone."""
         session = self._session
         left = [victim for victim in victims if self._has_run_enough(victim)]
         for plugin in self._policy.asked(right):

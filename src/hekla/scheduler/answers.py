@@ -4,7 +4,7 @@
 of the cluster within one turn of the event loop.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from hekla.api.explanation import EXPLANATION, SCHEDULER, SNAPSHOT, SUBJECTS
@@ -18,7 +18,9 @@ from hekla.scheduler.explain import why_in
 from hekla.scheduler.explanation_document import document_of
 from hekla.scheduler.queue_why import queue_document, queue_why
 from hekla.scheduler.remedies import remedies
+from hekla.scheduler.remedies_by_eviction import remedies_by_eviction
 from hekla.scheduler.snapshot import documents_of
+from hekla.scheduler.why_not_evicted import ByAction, why_not_evicted
 
 if TYPE_CHECKING:
     from hekla.scheduler.batch import BatchScheduler
@@ -46,8 +48,14 @@ def explanation(scheduler: "BatchScheduler", namespace: str, name: str, may_see:
     job = _job_of_pod(scheduler, pod) if pod is not None else _job_of_group(scheduler, group)
     rehearsal = Rehearsal(scheduler.policy, now=scheduler.now_s())
     found = why_in(rehearsal, job.uid)
+    evictions: Sequence[ByAction] = ()
     fixes = remedies(rehearsal, job.uid, found, may_see=may_see)
-    return document_of(name, job, found, fixes, group or scheduler.feed.group_of(job), pod, may_see)
+    if found.is_waiting and not found.fits:
+        evictions = why_not_evicted(rehearsal, job.uid, may_see)
+        classes = scheduler.feed.priority_classes
+        fixes += tuple(remedies_by_eviction(rehearsal, job.uid, evictions, classes, may_see))
+    document = document_of(name, job, found, fixes, group or scheduler.feed.group_of(job), pod, may_see)
+    return {**document, "evictions": [one.document(may_see) for one in evictions]}
 
 
 def _queue_explanation(

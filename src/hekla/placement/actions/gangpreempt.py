@@ -29,9 +29,8 @@ def gangpreempt(session: Session) -> Iterator[Decision]:
 
 def make_room_for_gangs(session: Session, action: str, right: Right) -> Iterator[Decision]:
     """Serve the gangs that starve in their turn, each whole or not at all."""
-    arguments = session.policy.arguments.get(action, {})
+    arguments, manner = session.policy.arguments.get(action, {}), gang_manner(session, action, right)
     session.rights.heed_budgets(right, bool(arguments.get("heedDisruptionBudgets", True)))
-    manner = Manner(action, right, _most_domains(session, action), bool(arguments.get("allowWholeBundle", True)))
     in_vain, is_changed = list[Job](), False
     for job in Turns(session, starving_jobs(session, action), heeds_shares=right is not Preemptable):
         if not session.rights.is_starving(job):
@@ -46,6 +45,12 @@ def make_room_for_gangs(session: Session, action: str, right: Right) -> Iterator
         yield from decisions
     for job in in_vain if not is_changed else ():
         session.bar(job, action)  # trying out the others was no news for it
+
+
+def gang_manner(session: Session, action: str, right: Right) -> Manner:
+    """How an action evicts for gangs by its arguments."""
+    allows_whole = bool(session.policy.arguments.get(action, {}).get("allowWholeBundle", True))
+    return Manner(action, right, _most_domains(session, action), allows_whole)
 
 
 def _most_domains(session: Session, action: str) -> int:

@@ -39,13 +39,20 @@ def preempt(session: Session) -> Iterator[Decision]:
 
 def starving_jobs(session: Session, action: str) -> list[Job]:
     """Jobs for which others may be evicted, and for which the action was not in vain since anything has changed."""
-    found = []
-    for job in session.jobs_waiting():
-        if job.phase is JobPhase.PENDING or session.is_barred(job, action) or session.why_invalid(job) is not None:
-            continue
-        if session.rights.is_starving(job) and any(not task.spec.preemption_never for task in job.pending()):
-            found.append(job)
-    return found
+    waiting = (job for job in session.jobs_waiting() if job.phase is not JobPhase.PENDING)
+    return [
+        job
+        for job in waiting
+        if not session.is_barred(job, action)
+        and session.why_invalid(job) is None
+        and session.rights.is_starving(job)
+        and may_ask(job)
+    ]
+
+
+def may_ask(job: Job) -> bool:
+    """Whether others may be evicted for any of a job's waiting tasks (`preemptionPolicy`)."""
+    return any(not task.spec.preemption_never for task in job.pending())
 
 
 def _maker(session: Session, makers: dict[str, RoomMaker], job: Job, manner: Manner) -> RoomMaker:
@@ -62,13 +69,18 @@ def _between_jobs(session: Session, maker: RoomMaker, job: Job) -> Iterator[Deci
             if room.make(statement):
                 yield from conclude(session, statement, job, "preempt")
                 return
-    maker.begin(job)
     with session.statement() as statement:
-        for task in _askers(session, job):
-            if not session.rights.is_starving(job):
-                break
-            maker.make_room(statement, task)
+        ask_for_room(session, maker, statement, job)
         yield from conclude(session, statement, job, "preempt")
+
+
+def ask_for_room(session: Session, maker: RoomMaker, statement: Statement, job: Job) -> None:
+    """Have a job's tasks promised room until it starves no more."""
+    maker.begin(job)
+    for task in _askers(session, job):
+        if not session.rights.is_starving(job):
+            return
+        maker.make_room(statement, task)
 
 
 def _has_lesser_promises(session: Session, job: Job) -> bool:

@@ -13,7 +13,7 @@ from hekla.placement.framework import Reclaimable
 from hekla.placement.making_room import RoomMaker, manner_of
 from hekla.placement.model import Job
 from hekla.placement.session import Session
-from hekla.placement.statement import Decision
+from hekla.placement.statement import Decision, Statement
 from hekla.placement.turns import Turns
 
 
@@ -32,14 +32,19 @@ def reclaim(session: Session) -> Iterator[Decision]:
 
 
 def _take_back(session: Session, maker: RoomMaker, job: Job) -> Iterator[Decision]:
-    maker.begin(job)
     with session.statement() as statement:
-        for task in session.in_task_order(task for task in job.pending() if not task.spec.preemption_never):
-            if not session.rights.is_starving(job):
-                break
-            refusal = session.rights.why_not_preemptive(job, task)
-            if refusal is None:
-                maker.make_room(statement, task)
-            else:
-                session.note_no_room(job, refusal)
+        ask_back(session, maker, statement, job)
         yield from conclude(session, statement, job, "reclaim")
+
+
+def ask_back(session: Session, maker: RoomMaker, statement: Statement, job: Job) -> None:
+    """Have a job's tasks promised room until it starves no more, as far as its queue may take back so much."""
+    maker.begin(job)
+    for task in session.in_task_order(task for task in job.pending() if not task.spec.preemption_never):
+        if not session.rights.is_starving(job):
+            return
+        refusal = session.rights.why_not_preemptive(job, task)
+        if refusal is None:
+            maker.make_room(statement, task)
+        else:
+            session.note_no_room(job, refusal)
