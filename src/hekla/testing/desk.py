@@ -15,6 +15,7 @@ class Engine(Struct):
     host: str
     port: int
     is_tls: bool = False
+    verifies: bool = False
 
 
 class PlainPlan:

@@ -21,6 +21,7 @@ class LocalPlan:
         "_charge",
         "_head_timeout_s",
         "_pool",
+        "_prompt_bytes",
         "_question",
         "_session",
         "_tried",
@@ -41,6 +42,8 @@ class LocalPlan:
         self.destination = destination
         self._pool = pool
         self._question = question
+        self._prompt_bytes = len(question.prompt)
+        """The prompt itself is let go when the answer begins."""
         self._body = body
         self._adapter = adapter
         self._session = session
@@ -81,7 +84,7 @@ class LocalPlan:
             return
         if usage is not None:
             answering_s = now - charge.since if charge.is_answered else 0.0
-            self._pool.pace.ended(len(self._question.prompt), usage.input_tokens, usage.output_tokens, answering_s)
+            self._pool.pace.ended(self._prompt_bytes, usage.input_tokens, usage.output_tokens, answering_s)
         charge.end()
 
     def _nobody_left(self) -> Refusal:

@@ -8,7 +8,6 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol
 
 import structlog
 
@@ -39,13 +38,6 @@ Document = Callable[[], tuple[int, bytes, bytes]]
 """What the router answers itself: status, content type, text."""
 
 
-class Ledger(Protocol):
-    """Takes every request that is over."""
-
-    def append(self, exchange: "Exchange") -> None:
-        """Note it; what it needs is read within the next tick."""
-
-
 class House:
     """What all requests of one router share."""
 
@@ -53,7 +45,6 @@ class House:
         self,
         desk: Desk,
         pools: Pools,
-        ledger: Ledger,
         bounds: Bounds,
         *,
         guards: Sequence[Guard] = (),
@@ -61,7 +52,8 @@ class House:
     ) -> None:
         self.desk = desk
         self.pools = pools
-        self.ledger = ledger
+        self.ledger: list[Exchange] = []
+        """Requests that are over; whoever keeps the books empties it a few times a second."""
         self.bounds = bounds
         self.guards = tuple(guards)
         self.clock = clock
@@ -271,6 +263,8 @@ class Exchange(Relay):
             headers=attempt.headers,
             body_length=len(body),
             request_id=self.request_id,
+            method=attempt.method,
+            kept=attempt.keep_headers,
         )
 
     def _body_of(self, attempt: Attempt) -> bytes:

@@ -5,7 +5,6 @@ One connection carries one request at a time. It knows where an answer ends and 
 """
 
 import asyncio
-import ipaddress
 import ssl
 from collections.abc import Callable
 from typing import Protocol, cast
@@ -232,7 +231,8 @@ class Pool:
     def __init__(self, pools: "Pools", target: Target) -> None:
         self._pools = pools
         self.bounds = pools.bounds
-        self._host, self._port, self._is_tls = target.host, target.port, target.is_tls
+        self._host, self._port = target.host, target.port
+        self._is_tls, self._verifies = target.is_tls, target.verifies
         self.idle: list[EngineConnection] = []
         self.open = 0
 
@@ -287,7 +287,7 @@ class Pool:
                     lambda: connection,
                     self._host,
                     self._port,
-                    ssl=self._pools.tls_context(self._host) if self._is_tls else None,
+                    ssl=self._pools.tls_context(verifies=self._verifies) if self._is_tls else None,
                     server_hostname=self._host if self._is_tls else None,
                 )
             is_made = True
@@ -314,13 +314,13 @@ class Pools:
         """Coarse: of the last sweep."""
         self.is_closed = False
         self._engine_ca_file = engine_ca_file
-        self._pools: dict[tuple[str, int, bool], Pool] = {}
+        self._pools: dict[tuple[str, int, bool, bool], Pool] = {}
         self._connecting: set[asyncio.Task[None]] = set()
         self._contexts: dict[bool, ssl.SSLContext] = {}
 
     def of(self, target: Target) -> Pool:
         """The pool of a target's address."""
-        key = (target.host, target.port, target.is_tls)
+        key = (target.host, target.port, target.is_tls, target.verifies)
         pool = self._pools.get(key)
         if pool is None:
             pool = self._pools[key] = Pool(self, target)
@@ -333,21 +333,21 @@ class Pools:
         task.add_done_callback(self._connecting.discard)
         return task
 
-    def tls_context(self, host: str) -> ssl.SSLContext:
+    def tls_context(self, *, verifies: bool) -> ssl.SSLContext:
         """Providers, which have names, are verified; pods, which have addresses, only against a CA that was given.
 
         A pod's certificate cannot name its address; Kubernetes' own probes verify it no more than we do.
         """
-        is_pod = _is_address(host)
-        if is_pod not in self._contexts:
-            self._contexts[is_pod] = self._new_context(is_pod)
-        return self._contexts[is_pod]
+        if verifies not in self._contexts:
+            self._contexts[verifies] = self._new_context(verifies)
+        return self._contexts[verifies]
 
-    def _new_context(self, is_pod: bool) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=(self._engine_ca_file or None) if is_pod else None)
-        if is_pod:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_REQUIRED if self._engine_ca_file else ssl.CERT_NONE
+    def _new_context(self, verifies: bool) -> ssl.SSLContext:
+        if verifies:
+            return ssl.create_default_context()
+        context = ssl.create_default_context(cafile=self._engine_ca_file or None)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED if self._engine_ca_file else ssl.CERT_NONE
         return context
 
     def sweep(self, now: float) -> None:
@@ -365,11 +365,3 @@ class Pools:
             pool.sweep(float("inf"))
         for task in self._connecting:
             task.cancel()
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

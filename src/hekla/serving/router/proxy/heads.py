@@ -226,9 +226,18 @@ def request_bytes(
     headers: Sequence[tuple[bytes, bytes]],
     body_length: int,
     request_id: bytes,
+    method: bytes | None = None,
+    kept: frozenset[bytes] | None = None,
 ) -> bytes:
-    """The head that goes to an engine: as it came, without what concerned the client's hop, with what is set for it."""
+    """The head that goes to an engine: as it came, without what concerned the client's hop, with what is set for it.
+
+    `kept` are the only headers of the client's that a stranger may see, in lower case; None: all.
+    """
     lines = head.lines
+    if kept is not None:
+        lines = b"".join(
+            line for line in lines.splitlines(keepends=True) if line.partition(b":")[0].lower() in kept | _ALWAYS
+        )
     if not head.is_plain:
         lines = _HOP_BY_HOP.sub(b"", lines)
         for name in head.named_by_connection:
@@ -239,7 +248,11 @@ def request_bytes(
         lines += b"x-request-id: %b\r\n" % request_id
     for name, value in headers:
         lines = _lines_of(name.lower()).sub(b"", lines) + b"%b: %b\r\n" % (name, value)
-    return b"%b %b HTTP/1.1\r\n%b\r\n" % (head.method, path or head.target, lines)
+    return b"%b %b HTTP/1.1\r\n%b\r\n" % (method or head.method, path or head.target, lines)
+
+
+_ALWAYS = frozenset({b"content-length", b"host"})
+"""Framing, and what is replaced by a header set for the target."""
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,57 @@
+"""Tells the world of every object that routing looks at, as informers see it change.
+
+A kind that the cluster does not have, or may not be read, is waited for by its informer; the others are told meanwhile.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from hekla.api.core import Secret
+from hekla.api.meta import Resource
+from hekla.kube.informer import Informer, Informers
+from hekla.serving.router.world import GATEWAY_KINDS, KINDS, SECRET_SELECTOR, World
+
+log = structlog.get_logger(__name__)
+
+
+class Discovery:
+    """The informers of one router."""
+
+    def __init__(self, informers: Informers, world: World, *, namespace: str = "", with_gateways: bool = False) -> None:
+        self._world = world
+        kinds = (*KINDS, *GATEWAY_KINDS) if with_gateways else KINDS
+        self._followed: list[tuple[Informer[Any], Callable[[Any, Any], None]]] = []
+        for kind in kinds:
+            selector = SECRET_SELECTOR if kind is Secret else ""
+            informer: Informer[Any] = informers.of(kind, namespace=namespace, label_selector=selector)
+            self._followed.append((informer, self._told))
+
+    def begin(self) -> None:
+        """Tell of what is known, and from now on of each change."""
+        for informer, told in self._followed:
+            informer.add_handler(told)
+
+    def end(self) -> None:
+        """Tell no more."""
+        for informer, told in self._followed:
+            informer.remove_handler(told)
+
+    @property
+    def missing(self) -> list[str]:
+        """Kinds that are not known yet, as `kubectl` calls them."""
+        return [one.kind.kind_info.resource for one, _ in self._followed if not one.is_synced]
+
+    def known(self, kind: type[Resource]) -> list[Resource]:
+        """The objects of a kind; none of a kind that is not followed."""
+        return [one for informer, _ in self._followed if informer.kind is kind for one in informer.cache]
+
+    def _told(self, old: Resource | None, new: Resource | None) -> None:
+        """One object that routing cannot digest must not keep it from the others."""
+        try:
+            self._world.note(old, new)
+        except Exception:
+            told = new if new is not None else old
+            name = told.metadata.name if told is not None else ""
+            log.exception("an object met a mistake of the router", kind=type(told).__name__, name=name)

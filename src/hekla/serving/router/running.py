@@ -1,0 +1,258 @@
+"""One router: discovers engines, listens for clients, keeps its books, and drains when it is told to go.
+
+    async with Router(settings, informers) as router:
+        await router.run()
+
+Everything that runs beside the requests (scraping, feeds of KV events, replicas, queues, the books) has a boundary of its
+own: what breaks is told and begun anew, and requests go on. The table of routes stands in `world.py`.
+"""
+
+import asyncio
+import gc
+import random
+import secrets
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+import structlog
+
+from hekla.edge.bearer import Expected
+from hekla.edge.shared_buckets import SharedBuckets
+from hekla.kube.informer import Informers
+from hekla.serving.router.access_log import AccessLog
+from hekla.serving.router.authentication import read_api_keys
+from hekla.serving.router.configuration import Configured
+from hekla.serving.router.director import Director
+from hekla.serving.router.discovery import Discovery
+from hekla.serving.router.documents import Documents
+from hekla.serving.router.doors import Doors, DoorSettings, lasting
+from hekla.serving.router.endpoints import Fleet
+from hekla.serving.router.metrics import Labels, Metrics
+from hekla.serving.router.proxy.engines import Pools
+from hekla.serving.router.proxy.listener import Listener
+from hekla.serving.router.reception import House, Reception
+from hekla.serving.router.scraping import SCRAPE_LIMITS, Scraper
+from hekla.serving.router.settings import RouterSettings
+from hekla.serving.router.world import World
+from hekla.wire.client import HttpClient
+from hekla.wire.server import Server
+
+log = structlog.get_logger(__name__)
+
+BOOKS_S = 0.1
+"""How often requests that are over are counted and logged."""
+CONFIGURATION_S = 2.0
+"""How often the configuration file is looked at: a ConfigMap reaches a pod within a minute anyway."""
+
+
+class Router:
+    """One router process' worth of routing."""
+
+    def __init__(self, settings: RouterSettings, informers: Informers) -> None:
+        """Raises ConfigurationError, ApiKeyError or OSError for what it was told and cannot use."""
+        self.settings = settings
+        loop = asyncio.get_running_loop()
+        self._now = loop.time
+        dice = random.Random(secrets.randbits(64)).random
+        self.configured = Configured(_text_of(settings.configuration_file))
+        self.fleet = Fleet()
+        self.world = World(self.fleet, lambda name: self.configured.current.recipe.pool(name, self.fleet, dice))
+        self.director = Director(self.world, dice)
+        self.discovery = Discovery(
+            informers, self.world, namespace=settings.namespace, with_gateways=settings.with_gateways
+        )
+        self.doors = Doors(
+            self._door_settings(), self.world, now=self._now, wall=time.time, connect=self._connect_buckets
+        )
+        self.pools = Pools(settings.bounds, settings.engine_ca_file)
+        self.house = House(self.director, self.pools, settings.bounds, guards=self.doors.guards, clock=self._now)
+        self.metrics = Metrics(gauges=[self._engine_gauges, self._queue_gauges])
+        self._access_log = (
+            AccessLog(settings.access_log_format, settings.access_log_output) if settings.access_log_enabled else None
+        )
+        self.documents = Documents(
+            self.world, self.house, self.metrics, known=self.discovery.known, is_ready=lambda: not self.trouble
+        )
+        answered = self.documents.for_clients(with_metrics=settings.expose_metrics_on_router_port)
+        self.listener = Listener(Reception(self.house, answered), settings.bounds, self.pools)
+        self.scraper = Scraper(
+            lambda: self.fleet.by_name.values(),
+            lambda: any(route.source.spec.lora_adapters for route in self.world.routes.by_key.values()),
+            interval_s=settings.scrape_interval_s,
+            now=self._now,
+            make_client=self._scrape_client,
+        )
+        self.port = 0
+        self.metrics_port = 0
+        self.debug_port = 0
+        self._metrics_server, self._debug_server = Server(), Server()
+        self._stopping = asyncio.Event()
+        self._is_listening = False
+
+    @property
+    def trouble(self) -> str:
+        """Why the router is not ready to take requests; empty: it is."""
+        if not self._is_listening:
+            return "not listening yet"
+        if self.listener.is_draining:
+            return "draining"
+        missing = self.discovery.missing
+        return f"not known yet: {', '.join(missing)}" if missing else ""
+
+    async def listen(self) -> None:
+        """Open the ports; raises OSError where one is taken."""
+        told = self.settings
+        self.port = await self.listener.listen(
+            "default", told.host, told.port, tls=_tls_of(told), shares_port=told.shares_port
+        )
+        if told.metrics_port >= 0:
+            await self._metrics_server.start(
+                self.documents.metrics_request, host=told.metrics_host, port=told.metrics_port
+            )
+            self.metrics_port = self._metrics_server.port
+        if told.debug_port >= 0:
+            await self._debug_server.start(self.documents.debug_request, host="127.0.0.1", port=told.debug_port)
+            self.debug_port = self._debug_server.port
+        self._is_listening = True
+        log.info("router listens", port=self.port, metrics_port=self.metrics_port, debug_port=self.debug_port)
+
+    def stop(self) -> None:
+        """Drain: no more connections, what is under way is finished."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serve until `stop` and what is under way has ended, or until cancelled."""
+        self.discovery.begin()
+        beside = [asyncio.create_task(lasting(work, name), name=f"router {name}") for name, work in self._works()]
+        gc.collect()
+        gc.freeze()  # what is here now stays: a full collection would look at all of it, 20 ms each
+        try:
+            await self._stopping.wait()
+            timeout_s = self.settings.drain_timeout_s
+            if not await self.listener.drain(timeout_s):
+                log.warning("requests cut off", after_s=timeout_s, connections=self.listener.connections)
+        finally:
+            self.listener.stop()
+            self.discovery.end()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            await self._end()
+
+    async def _end(self) -> None:
+        self.keep_books()
+        if self._access_log is not None:
+            await self._access_log.flushed()
+        await self.scraper.close()
+        await self._metrics_server.stop(1.0)
+        await self._debug_server.stop(1.0)
+
+    def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
+        yield "scraping", self.scraper.run
+        yield "guards", self.doors.run
+        yield "books", self._keep_books
+        yield "configuration", self._follow_configuration
+
+    async def _keep_books(self) -> None:
+        while True:
+            await asyncio.sleep(BOOKS_S)
+            self.keep_books()
+
+    def keep_books(self) -> None:
+        """Count and log the requests that are over."""
+        if not self.house.ledger:
+            return
+        batch, self.house.ledger[:] = self.house.ledger[:], []
+        rows = self.metrics.fold(batch, self.director.models)
+        if self._access_log is not None:
+            wall_offset_s = time.time() - self._now()
+            self._access_log.add(batch, [self.metrics.rows[row] for row in rows], wall_offset_s)
+
+    async def _follow_configuration(self) -> None:
+        while True:
+            await asyncio.sleep(CONFIGURATION_S)
+            self.look_at_configuration()
+
+    def look_at_configuration(self) -> None:
+        """Take the configuration file if it changed; one that cannot be used changes nothing."""
+        refusal = self.configured.refusal
+        if self.configured.offer(_text_of(self.settings.configuration_file)):
+            for pool in self.world.pools():
+                self.configured.current.recipe.apply(pool)
+            log.info("configuration taken", policy=self.configured.current.recipe.name)
+        elif self.configured.refusal and self.configured.refusal != refusal:
+            log.warning("configuration refused", why=self.configured.refusal)
+
+    def _door_settings(self) -> DoorSettings:
+        told, auth = self.settings, self.configured.current.auth
+        return DoorSettings(
+            api_keys=read_api_keys(_keys_of(told.api_keys_file)) if told.api_keys_file else {},
+            expected=Expected(auth.issuer, auth.audiences) if auth is not None else None,
+            jwks_uri=auth.jwks_uri if auth is not None else "",
+            fairness=told.fairness,
+            session_boost=told.session_boost,
+        )
+
+    def _connect_buckets(self, address: str) -> SharedBuckets:
+        from redis.asyncio import Redis
+
+        from hekla.edge.redis_buckets import RedisBuckets
+
+        host, _, port = address.rpartition(":")
+        return RedisBuckets(
+            Redis(host=host or address, port=int(port or 6379), password=self.settings.redis_password or None)
+        )
+
+    def _scrape_client(self, is_tls: bool) -> HttpClient:
+        context = self.pools.tls_context(verifies=False) if is_tls else None
+        return HttpClient(ssl_context=context, limits=SCRAPE_LIMITS)
+
+    def _engine_gauges(self) -> Iterable[tuple[str, Labels, float]]:
+        for pool in self.world.pools():
+            for one in pool.members:
+                labels: Labels = (("pool", pool.name), ("pod", one.name))
+                yield "hekla_router_engine_in_flight", labels, one.in_flight
+                yield "hekla_router_engine_prefill_tokens", labels, one.prefill_tokens
+                if one.kv_usage is not None:
+                    yield "hekla_router_engine_kv_usage", labels, one.kv_usage
+                if one.acceptance is not None:
+                    yield "hekla_router_engine_accepted_speculation", labels, one.acceptance
+            yield "hekla_router_prefill_rate", (("pool", pool.name),), pool.pace.prefill_rate
+        yield "hekla_router_scrape_failures_total", (), self.scraper.failures
+        if self._access_log is not None:
+            yield "hekla_router_access_log_left_out_total", (), self._access_log.left_out
+
+    def _queue_gauges(self) -> Iterable[tuple[str, Labels, float]]:
+        lines = self.doors.lines
+        if lines is None:
+            return
+        kind = "fairness" if self.settings.fairness is not None else "session_boost"
+        user: Labels = (("user_id", "_all"),) if kind == "fairness" else ()
+        for line in lines.lines():
+            yield f"kthena_router_{kind}_queue_size", (("model", line.model), *user), len(line.places)
+            yield f"kthena_router_{kind}_queue_inflight", (("model", line.model),), line.in_flight
+
+
+def _text_of(file: str) -> str:
+    """What a file says; nothing where there is none."""
+    try:
+        return Path(file).read_text() if file else ""
+    except FileNotFoundError:
+        return ""
+
+
+def _keys_of(file: str) -> dict[str, str]:
+    """Lines USER: KEY; empty lines and those that begin with # mean nothing."""
+    lines = [line.strip() for line in Path(file).read_text().splitlines()]
+    pairs = [line.partition(":") for line in lines if line and not line.startswith("#")]
+    return {user.strip(): key.strip() for user, _, key in pairs}
+
+
+def _tls_of(settings: RouterSettings) -> ssl.SSLContext | None:
+    if not settings.tls_cert:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(settings.tls_cert, settings.tls_key or None)
+    return context
