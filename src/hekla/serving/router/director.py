@@ -89,7 +89,7 @@ class Director:
 
     def over(
         self, backend: Backend, question: Question, destination: Destination, *, is_adapter: bool = False
-    ) -> Plan | Refusal | Waiting:
+    ) -> Plan:
         """The plan of a request over a backend's engines: one engine, or a prefill and a decode engine."""
         traits = backend.traits
         body = None
