@@ -102,7 +102,7 @@ RECIPES = {
         Recipe(name="round-robin", make=RoundRobin),
         Recipe(name="random", make=lambda: Chain(scorers=((Random(), 1.0),))),
         Recipe(name="kthena", make=kthena, sight=KTHENA_SIGHT),
-        Recipe(name="longest-prefix", make=lambda: Chain(scorers=((Prefix(top_k=1 << 30), 1.0),))),
+        Recipe(name="longest-prefix", make=lambda: Chain(scorers=((Prefix(top_k=1 << 30, rounds=False), 1.0),))),
         Recipe(name="llm-d", make=llm_d, sight=LLM_D_SIGHT),
     )
 }

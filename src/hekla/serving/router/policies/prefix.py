@@ -20,13 +20,16 @@ class Prefix:
     """`topKMatches`: how many engines get a score."""
     seen_tokens: float = float("inf")
     """What the memory can see of a prompt; Kthena's sees 8 KiB."""
+    rounds: bool = True
+    """Whether scores are whole numbers, as Kthena's: less than a hundredth of a prompt is nothing then."""
 
     name = "prefix-cache"
     wants_prefix = True
 
     def scores(self, look: Look, candidates: Sequence[Endpoint]) -> Sequence[float]:
-        """A whole number, as Kthena's."""
+        """The share that is held, in percent."""
         seen = max(1.0, min(look.tokens, self.seen_tokens))
         shares = [look.matched[one.slot] / seen for one in candidates]
         least = sorted(shares, reverse=True)[: self.top_k][-1] if shares else 0.0
-        return [min(100, int(share * 100)) if share >= least else 0 for share in shares]
+        scores = [min(100.0, share * 100) if share >= least else 0.0 for share in shares]
+        return [int(score) for score in scores] if self.rounds else scores
