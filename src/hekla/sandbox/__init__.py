@@ -1,0 +1,1 @@
+"""Agents' sandboxes: isolated places to run code, claimed by sessions, and the daemon inside each."""

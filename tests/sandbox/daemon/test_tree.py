@@ -1,0 +1,228 @@
+"""Files below a root: every verb works, and none of them ever reaches outside, whatever links and races are there."""
+
+import os
+import threading
+
+import pytest
+
+from hekla.sandbox.daemon import tree as trees
+from hekla.sandbox.daemon.tree import Tree, TreeError
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A root, and a secret outside it."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (outside / "flag").write_text("secret")
+    return Tree(str(root)), root, outside
+
+
+def test_what_is_written_is_read_with_its_directories_and_mode(place):
+    tree, root, _ = place
+    assert tree.write("/a/b/c.txt", b"hello", mode=0o600) == 5
+    assert tree.read("a/b/c.txt") == b"hello"
+    entry = tree.stat("a//b/./c.txt")
+    assert (entry.name, entry.path, entry.kind, entry.size, entry.mode) == ("c.txt", "/a/b/c.txt", "file", 5, 0o600)
+    tree.write("/a/b/c.txt", b"")
+    assert (tree.read("/a/b/c.txt"), tree.stat("/a/b/c.txt").mode) == (b"", 0o600)
+
+
+def test_a_write_that_fails_leaves_what_was_there(place):
+    tree, root, _ = place
+    tree.write("/f", b"before")
+    with pytest.raises(RuntimeError), tree.writer("/f") as writer:
+        writer.write(b"half")
+        raise RuntimeError
+    assert tree.read("/f") == b"before"
+    assert os.listdir(root) == ["f"]
+
+
+def test_directories_are_listed_as_deep_as_asked(place):
+    tree, _, _ = place
+    for path in ("/x/1", "/x/y/2", "/x/y/z/3"):
+        tree.write(path, b"")
+    assert [one.path for one in tree.list("/x")] == ["/x/1", "/x/y"]
+    assert [one.path for one in tree.list("/", depth=3)] == ["/x", "/x/1", "/x/y", "/x/y/2", "/x/y/z"]
+
+
+def test_links_within_are_followed_and_not_removed_through(place):
+    tree, root, _ = place
+    tree.write("/real/file", b"x")
+    (root / "link").symlink_to("real")
+    assert tree.read("/link/file") == b"x"
+    assert tree.stat("/link").target == "real"
+    tree.remove("/link")
+    assert tree.read("/real/file") == b"x"
+
+
+VERBS = {
+    "read": lambda tree, path: tree.read(path),
+    "open": lambda tree, path: tree.open(path),
+    "write": lambda tree, path: tree.write(path, b"x"),
+    "list": lambda tree, path: tree.list(path),
+    "make": lambda tree, path: tree.make(path + "/new"),
+    "move from": lambda tree, path: tree.move(path + "/flag", "/here"),
+    "move to": lambda tree, path: tree.move("/own", path + "/there"),
+    "remove": lambda tree, path: tree.remove(path + "/flag"),
+    "stat": lambda tree, path: tree.stat(path + "/flag"),
+    "metadata": lambda tree, path: tree.set_metadata(path, {"a": "b"}),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("target", ["../outside", "{outside}", "inner/../../outside", "../root/../outside"])
+def test_no_verb_follows_a_link_to_the_outside(place, verb, target):
+    tree, root, outside = place
+    tree.write("/own", b"own")
+    tree.make("/inner")
+    (root / "out").symlink_to(target.format(outside=outside))
+    (root / "flag").symlink_to(outside / "flag")
+    with pytest.raises(TreeError) as error:
+        VERBS[verb](tree, "/flag" if verb in ("read", "open", "write", "metadata") else "/out")
+    assert error.value.code == "denied"
+    assert sorted(os.listdir(outside)) == ["flag"]
+    assert (outside / "flag").read_text() == "secret"
+
+
+@pytest.mark.parametrize("path", ["..", "../outside/flag", "/a/../../outside/flag", "/../outside/flag"])
+def test_dots_do_not_lead_outside(place, path):
+    tree, _, _ = place
+    tree.make("/a")
+    with pytest.raises(TreeError) as error:
+        tree.read(path)
+    assert error.value.code == "denied"
+
+
+def test_links_that_lead_outside_are_not_listed(place):
+    tree, root, outside = place
+    (root / "out").symlink_to(outside)
+    (root / "nowhere").symlink_to("gone")
+    assert [one.name for one in tree.list("/")] == ["nowhere"]
+
+
+def test_a_race_that_swaps_a_directory_for_a_link_never_wins(place):
+    tree, root, outside = place
+    tree.write("/d/flag", b"own")
+    (root / "l").symlink_to(outside)
+    stop = threading.Event()
+
+    def swap():
+        while not stop.is_set():
+            os.rename(root / "d", root / "kept")
+            os.rename(root / "l", root / "d")
+            os.rename(root / "d", root / "l")
+            os.rename(root / "kept", root / "d")
+
+    racing = threading.Thread(target=swap)
+    racing.start()
+    seen = set()
+    try:
+        for _ in range(3000):
+            try:
+                seen.add(tree.read("/d/flag"))
+            except TreeError as error:
+                seen.add(error.code)
+    finally:
+        stop.set()
+        racing.join()
+    assert b"secret" not in seen
+    assert seen <= {b"own", "denied", "not_found", "not_a_directory"}
+
+
+def test_what_is_no_file_neither_hangs_nor_is_replaced(place):
+    tree, root, _ = place
+    os.mkfifo(root / "pipe")
+    for verb in (tree.read, lambda path: tree.write(path, b"x")):
+        with pytest.raises(TreeError, match="is a pipe and no file"):
+            verb("/pipe")
+    with pytest.raises(TreeError, match="is a directory and no file"):
+        tree.read("/")
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/no", "not_found"),
+        ("/f/below", "not_a_directory"),
+        ("a\0b", "invalid"),
+        ("/" + "x" * 5000, "invalid"),
+        ("/" + "y" * 300, "invalid"),
+        ("/loop", "invalid"),
+    ],
+)
+def test_a_path_that_cannot_be_is_told(place, path, code):
+    tree, root, _ = place
+    tree.write("/f", b"")
+    (root / "loop").symlink_to("loop")
+    with pytest.raises(TreeError) as error:
+        tree.read(path)
+    assert error.value.code == code
+
+
+def test_names_that_are_no_text_are_carried_through(place):
+    tree, root, _ = place
+    name = os.fsdecode(b"caf\xe9")
+    tree.write("/" + name, b"x")
+    assert [one.name for one in tree.list("/")] == [name]
+    assert tree.read("/" + name) == b"x"
+
+
+def test_making_a_directory_says_whether_it_was_there(place):
+    tree, _, _ = place
+    assert tree.make("/a/b")
+    assert not tree.make("/a/b")
+    tree.write("/f", b"")
+    with pytest.raises(TreeError, match="no directory"):
+        tree.make("/f/x")
+
+
+def test_what_is_removed_is_gone_with_what_is_in_it_and_nothing_else(place):
+    tree, root, outside = place
+    tree.write("/a/b/c", b"")
+    (root / "a" / "out").symlink_to(outside)
+    with pytest.raises(TreeError) as error:
+        tree.remove("/a", recursive=False)
+    assert error.value.code == "not_empty"
+    tree.remove("/a")
+    assert os.listdir(root) == []
+    assert os.listdir(outside) == ["flag"]
+    tree.write("/x", b"")
+    tree.remove("/")
+    assert os.listdir(root) == []
+
+
+def test_a_directory_too_large_to_list_says_so(place, monkeypatch):
+    tree, _, _ = place
+    monkeypatch.setattr(trees, "MOST_LISTED", 3)
+    for number in range(4):
+        tree.write(f"/{number}", b"")
+    with pytest.raises(TreeError, match="more than 3 files"):
+        tree.list("/")
+
+
+def test_no_descriptor_stays_open(place):
+    tree, root, outside = place
+    (root / "out").symlink_to(outside)
+    tree.write("/a/b", b"x")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        tree.read("/a/b")
+        tree.list("/", depth=5)
+        tree.write("/c", b"y")
+        tree.move("/c", "/e")
+        tree.remove("/e")
+        for path in ("/out/flag", "/no/no", "/a"):
+            with pytest.raises(TreeError):
+                tree.read(path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_whole_file_system_may_be_the_root(tmp_path):
+    tree = Tree("/")
+    path = str(tmp_path / "x" / "y")
+    tree.write(path, b"z")
+    (tmp_path / "link").symlink_to(tmp_path / "x")
+    assert tree.read(str(tmp_path / "link" / "y")) == b"z"
+    assert tree.read("/../.." + path) == b"z"
