@@ -1,0 +1,98 @@
+"""`hekla route`: what it prints of a replay and of one decision, and what it says of what cannot be."""
+
+import asyncio
+import gzip
+import json
+
+import pytest
+
+from hekla.cli.main import main
+from hekla.wire.messages import Response
+from hekla.wire.server import Server
+
+LINES = [
+    json.dumps({"timestamp": 100 * n, "input_length": 1100, "output_length": 5, "hash_ids": [0, n % 3 + 1, 100 + n]})
+    for n in range(30)
+]
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "trace.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(LINES).encode()))
+    return str(path)
+
+
+def test_a_replay_is_a_row_for_each_policy(trace, capsys):
+    assert main(["route", "replay", trace, "--replicas", "2", "--policy", "soonest", "--policy", "llm-d"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("30 requests in ")
+    assert [line.split()[0] for line in lines[2:]] == ["POLICY", "soonest", "llm-d"]
+
+
+def test_a_replay_as_json_has_every_figure(trace, capsys, tmp_path):
+    config = tmp_path / "routerConfiguration.yaml"
+    config.write_text("scheduler:\n  policy: round-robin\n")
+    assert main(["route", "replay", trace, "--speed", "1", "--config", str(config), "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["requests"] == 30
+    assert told["idealHitRate"] > 0
+    [one] = told["policies"]
+    assert one["policy"] == "routerConfiguration.yaml"
+    assert set(one["ttftSeconds"]) == {"p50", "p90", "p99"}
+    assert len(one["busySeconds"]) == 8
+
+
+def test_a_decision_of_a_trace_is_explained(trace, capsys):
+    assert main(["route", "explain", trace, "--request", "20", "--replicas", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "1100 tokens, by soonest over 2 endpoints" in out
+    assert "* engine-" in out
+
+
+def test_a_running_router_is_asked(tmp_path, capsys):
+    """A router's debug port, played by a server that answers what it was asked."""
+    body = tmp_path / "body.json"
+    body.write_text('{"model": "m"}')
+    asked = []
+
+    def answer(request):
+        asked.append((request.target, request.headers["x-user"], request.body))
+        if len(asked) == 2:
+            return Response(404, b'{"error": {"message": "no route takes model m"}}')
+        return Response(body=json.dumps({"model": "m", "policy": "soonest", "tokens": 3, "prefill_rate": 8000.0,
+                        "candidates": [], "chosen": None, "tied": [], "because": "no endpoint is ready"}).encode())  # fmt: skip
+
+    async def story():
+        server = Server()
+        await server.start(answer)
+        url = f"http://127.0.0.1:{server.port}"
+        words = ["route", "explain", "--router", url, "--body", str(body), "-H", "x-user: ada"]
+        try:
+            return [await asyncio.to_thread(main, words) for _ in range(2)]
+        finally:
+            await server.stop(0)
+
+    assert asyncio.run(story()) == [0, 1]
+    assert asked[0] == ("/debug/explain?path=%2Fv1%2Fchat%2Fcompletions", "ada", b'{"model": "m"}')
+    told = capsys.readouterr()
+    assert "no endpoint is ready" in told.out
+    assert "the router refuses the request: no route takes model m" in told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["replay", "TRACE", "--policy", "best"], 2, '--policy "best" is not known; choose from soonest'),
+        (["replay", "nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file or directory"),
+        (["replay", __file__], 1, "is no trace of LLM requests"),
+        (["replay", "TRACE", "-o", "xml"], 2, '-o "xml" is not known'),
+        (["explain", "TRACE", "--request", "30"], 2, "--request 30 is not in the trace: it has 30 requests"),
+        (["explain"], 2, "name a TRACE, or a router"),
+        (["explain", "--router", "http://127.0.0.1:1"], 2, "--router needs --body FILE"),
+        (["explain", "--router", "http://127.0.0.1:1", "--body", __file__], 3, "no router answers at"),
+    ],
+)
+def test_what_cannot_be_is_said(words, code, said, trace, capsys):
+    assert main(["route", *(trace if word == "TRACE" else word for word in words)]) == code
+    assert said in capsys.readouterr().err
