@@ -243,8 +243,12 @@ class Exchange(Relay):
         attempt = self._attempt
         if connection is None or attempt is None:
             self.failed(Fault.CONNECT, why)
-        else:
+            return
+        try:
             self._start(connection, attempt)
+        except Exception as error:  # noqa: BLE001 - as in `_admit`
+            connection.abort()
+            self._crash(error)
 
     def _start(self, connection: EngineConnection, attempt: Attempt) -> None:
         body = self._body_of(attempt)

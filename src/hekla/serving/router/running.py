@@ -76,7 +76,7 @@ class Router:
             self.world, self.house, self.metrics, known=self.discovery.known, is_ready=lambda: not self.trouble
         )
         answered = self.documents.for_clients(with_metrics=settings.expose_metrics_on_router_port)
-        self.listener = Listener(Reception(self.house, answered), settings.bounds, self.pools)
+        self.listener = Listener(Reception(self.house, answered), settings.bounds, self.pools, self._now)
         self.scraper = Scraper(
             lambda: self.fleet.by_name.values(),
             lambda: any(route.source.spec.lora_adapters for route in self.world.routes.by_key.values()),

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable
 
 import structlog
 
@@ -18,7 +19,8 @@ _BACKLOG = 4096
 class Listener:
     """The addresses that one router listens on, and the connections that came in by them."""
 
-    def __init__(self, front: Front, bounds: Bounds, pools: Pools) -> None:
+    def __init__(self, front: Front, bounds: Bounds, pools: Pools, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._doorway = Doorway(front, bounds)
         self._pools = pools
         self._servers: dict[str, asyncio.Server] = {}
@@ -39,7 +41,7 @@ class Listener:
     ) -> int:
         """Listen on one more address; returns the port. Several processes may share one, each with its own connections."""
         loop = asyncio.get_running_loop()
-        self._doorway.now = self._pools.now = loop.time()
+        self._doorway.now = self._pools.now = self._clock()
         server = await loop.create_server(
             lambda: ClientConnection(self._doorway),
             host,
@@ -61,16 +63,17 @@ class Listener:
             server.close()
 
     def tick(self) -> None:
-        """Look at everything that waits."""
-        loop = asyncio.get_running_loop()
-        now = self._doorway.now = loop.time()
+        """Look at everything that waits, and again in a moment."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        now = self._doorway.now = self._clock()
         for connection in tuple(self._doorway.connections):
             try:
                 connection.tick(now)
             except Exception:  # one connection's trouble is not the others'
                 log.exception("a connection's time could not be kept")
         self._pools.sweep(now)
-        self._ticker = loop.call_later(TICK_S, self.tick)
+        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self.tick)
 
     async def drain(self, timeout_s: float) -> bool:
         """Take no more connections, finish what is under way, close what is idle; whether all of it ended in time."""

@@ -21,8 +21,11 @@ _STREAM_OPTIONS = re.compile(rb'"stream_options"')
 _FIRST_FIELD = re.compile(rb"\s*\{\s*")
 
 
+_NOTHING = msgspec.Raw(b"")
+
+
 class _Options(msgspec.Struct):
-    stream_options: msgspec.Raw | None = None
+    stream_options: msgspec.Raw = _NOTHING
 
 
 _options = msgspec.json.Decoder(_Options)
@@ -45,16 +48,15 @@ def asking_for_usage(body: bytes) -> bytes:
     """The body of a streaming request, with the wish for its usage merged into it; other options stay."""
     if _STREAM_OPTIONS.search(body) is None:
         return _with_options(body, b'{"include_usage":true}')
-    options = _options.decode(body).stream_options
-    if options is None or bytes(options) == b"null":
-        told: dict[str, object] = {}
-    else:
-        told = msgspec.json.decode(options, type=dict[str, object])
-    told["include_usage"] = True
-    if options is None:  # the word stands deeper in the body
-        return _with_options(body, msgspec.json.encode(told))
+    options = bytes(_options.decode(body).stream_options)
+    if not options:  # the word stands deeper in the body
+        return _with_options(body, b'{"include_usage":true}')
+    told: object = msgspec.json.decode(options)
+    if told is not None and not isinstance(told, dict):
+        return body  # the engine will tell its client
+    asked = {**(told or {}), "include_usage": True}
     whole: dict[str, msgspec.Raw] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    whole["stream_options"] = msgspec.Raw(msgspec.json.encode(told))
+    whole["stream_options"] = msgspec.Raw(msgspec.json.encode(asked))
     return msgspec.json.encode(whole)
 
 

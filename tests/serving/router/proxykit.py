@@ -1,0 +1,302 @@
+"""A whole data plane on real sockets in one loop: scripted engines, a router over a plain desk, and raw clients.
+
+Nothing waits for time: every read waits for bytes or for the end of the connection, for as long as a busy machine needs.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvloop
+
+from hekla.serving.router.plan import Guard
+from hekla.serving.router.proxy.bounds import Bounds
+from hekla.serving.router.proxy.engines import Pools
+from hekla.serving.router.proxy.listener import Listener
+from hekla.serving.router.reception import Document, House, Reception
+from hekla.testing.desk import Engine, PlainDesk
+
+PATIENCE_S = 30.0
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await story
+
+    uvloop.run(bounded())
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - the loop has to turn
+        await asyncio.sleep(0)
+
+
+@dataclass
+class Asked:
+    """A request as an engine got it."""
+
+    head: bytes
+    body: bytes
+
+    @property
+    def headers(self) -> dict[str, str]:
+        lines = self.head.decode("latin-1").split("\r\n")[1:]
+        return {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
+
+    @property
+    def line(self) -> str:
+        return self.head.decode("latin-1").split("\r\n")[0]
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+Script = Callable[[Asked, asyncio.StreamWriter], Awaitable[None]]
+
+
+class ScriptedEngine:
+    """An engine that answers by a script; `gone` is set when a client's connection ended."""
+
+    def __init__(self, script: Script, name: str) -> None:
+        self.script = script
+        self.name = name
+        self.asked: list[Asked] = []
+        self.connections = 0
+        self.open = 0
+        self.gone = asyncio.Event()
+        self.port = 0
+
+    async def serve(self) -> asyncio.Server:
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=1 << 27)
+        self.port = server.sockets[0].getsockname()[1]
+        return server
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.open += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                asked = Asked(head[:-4], b"")
+                asked.body = await reader.readexactly(int(asked.headers.get("content-length", "0")))
+                self.asked.append(asked)
+                await self.script(asked, writer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.open -= 1
+            self.gone.set()
+            writer.close()
+
+    @property
+    def engine(self) -> Engine:
+        return Engine(self.name, "127.0.0.1", self.port)
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    head: bytes = b""
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> Any:
+        return self.json()["error"]
+
+
+class Client:
+    """A client that writes what it is told, byte by byte if need be."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def ask(self, data: bytes, *, is_head: bool = False) -> Answer:
+        await self.send(data)
+        return await self.answer(is_head=is_head)
+
+    async def answer(self, *, is_head: bool = False) -> Answer:
+        head = await self.head()
+        if is_head or head.status in (204, 304) or head.status < 200:
+            return head
+        if head.headers.get("transfer-encoding") == "chunked":
+            while (piece := await self.chunk()) is not None:
+                head.body += piece
+        elif "content-length" in head.headers:
+            head.body = await self.reader.readexactly(int(head.headers["content-length"]))
+        else:
+            head.body = await self.reader.read()
+        return head
+
+    async def head(self) -> Answer:
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        first, *lines = head[:-4].decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        return Answer(int(first.split()[1]), headers, b"", head)
+
+    async def chunk(self) -> bytes | None:
+        """The next chunk; None at the last."""
+        size = int((await self.reader.readline()).strip() or b"0", 16)
+        data = await self.reader.readexactly(size + 2)
+        return data[:-2] if size else None
+
+    async def closed(self) -> bytes:
+        """What comes until the router closes the connection."""
+        try:
+            return await self.reader.read()
+        except ConnectionResetError:
+            return b""
+
+    def leave(self) -> None:
+        self.writer.transport.abort()
+
+
+@dataclass
+class Plane:
+    """One running data plane."""
+
+    desk: PlainDesk
+    house: House
+    listener: Listener
+    pools: Pools
+    port: int
+    engines: list[ScriptedEngine]
+    clients: list[Client] = field(default_factory=list)
+
+    async def client(self) -> Client:
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.clients.append(client)
+        return client
+
+    async def ask(self, data: bytes) -> Answer:
+        return await (await self.client()).ask(data)
+
+    @property
+    def over(self) -> list[Any]:
+        return self.house.ledger
+
+    def later(self, seconds: float) -> None:
+        """Time passes: clocks jump, and everything that waits is looked at."""
+        self.clock.ahead += seconds
+        self.listener.tick()
+
+    clock: Any = None
+
+
+class JumpingClock:
+    """The loop's time, ahead by what a test wants."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._time = loop.time
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return self._time() + self.ahead
+
+
+@asynccontextmanager
+async def plane(
+    *scripts: Script,
+    bounds: Bounds | None = None,
+    guards: tuple[Guard, ...] = (),
+    documents: dict[str, Document] | None = None,
+    head_timeout_s: float = 0.0,
+    desk: Callable[[list[Engine]], Any] | None = None,
+) -> AsyncIterator[Plane]:
+    engines = [ScriptedEngine(script, f"engine-{number}") for number, script in enumerate(scripts)]
+    servers = [await one.serve() for one in engines]
+    clock = JumpingClock(asyncio.get_running_loop())
+    bounds = bounds or Bounds()
+    pools = Pools(bounds)
+    targets = [one.engine for one in engines]
+    made = desk(targets) if desk else PlainDesk({"m": targets}, head_timeout_s)
+    made._turn = len(targets) - 1  # the first engine is asked first
+    house = House(made, pools, bounds, guards=guards, clock=clock)
+    listener = Listener(Reception(house, documents or {}), bounds, pools, clock=clock)
+    port = await listener.listen("default", "127.0.0.1", 0)
+    running = Plane(made, house, listener, pools, port, engines, clock=clock)
+    try:
+        yield running
+    finally:
+        for client in running.clients:
+            client.leave()
+        listener.stop()
+        for server in servers:
+            server.close()
+
+
+def chat(*, stream: bool = False, headers: str = "", close: bool = False, text: str = "hello", **fields: Any) -> bytes:
+    """A chat request."""
+    body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": text}], **fields}
+    if stream:
+        body["stream"] = True
+    return request(json.dumps(body).encode(), headers=headers + ("Connection: close\r\n" if close else ""))
+
+
+def request(body: bytes, *, headers: str = "", path: str = "/v1/chat/completions", version: str = "1.1") -> bytes:
+    head = f"POST {path} HTTP/{version}\r\nHost: router\r\nContent-Type: application/json\r\n{headers}"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+DOCUMENT = json.dumps({"id": "x", "choices": [{"message": {"content": "hi"}}], "usage": USAGE}).encode()
+
+
+def whole(body: bytes = DOCUMENT, status: int = 200, extra: str = "") -> bytes:
+    head = f"HTTP/1.1 {status} Whatever\r\ncontent-type: application/json\r\n{extra}content-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+LAST = b"0\r\n\r\n"
+
+
+def event(text: str) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"delta": {"content": text}}]}).encode() + b"\n\n"
+
+
+USAGE_EVENT = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+def chunk(payload: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(payload), payload)
+
+
+def stream(*events: bytes) -> bytes:
+    return STREAM_HEAD + b"".join(map(chunk, events)) + LAST
+
+
+def says(*answers: bytes) -> Script:
+    """Answers one request after the other with these; the last is repeated."""
+    left = list(answers)
+
+    async def script(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(left.pop(0) if len(left) > 1 else left[0])
+
+    return script
+
+
+def says_and_closes(answer: bytes) -> Script:
+    async def script(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    return script
+
+
+async def says_nothing(asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """Until the router gives up."""
