@@ -27,6 +27,7 @@ class Server:
         self.at_once = 0
         self.most_at_once = 0
         self.arrived_at = ""
+        self.binds_in_bulk = False
 
     async def bind(self, namespace: str, pod: str, node: str, *, uid: str = "", annotations: Any = None) -> None:
         self.asked += 1
@@ -43,6 +44,25 @@ class Server:
         if not self.arrived_at:
             raise NotFoundError(404, "NotFound", "no such pod")
         return make_pod(name, node=self.arrived_at)
+
+
+class BulkServer(Server):
+    """Binds in bulk; pods named in `refused` only one by one."""
+
+    def __init__(self, *answers: Exception | None, refused: set[str] | None = None) -> None:
+        super().__init__(*answers)
+        self.binds_in_bulk = True
+        self.refused = refused or set()
+        self.calls: list[int] = []
+
+    async def bind_many(self, bindings: list[tuple[str, str, str, str]]) -> list[ApiError | None]:
+        self.calls.append(len(bindings))
+        await asyncio.sleep(0)
+        if self.answers and isinstance(self.answers[0], TransportError):
+            raise self.answers.pop(0)  # type: ignore[misc]  # it is one
+        self.bound += [(pod, node) for _, pod, _, node in bindings if pod not in self.refused]
+        busy = ApiError(503, "ServiceUnavailable", "busy")
+        return [busy if pod in self.refused else None for _, pod, _, _ in bindings]
 
 
 def make_pod(name: str, node: str = "") -> Pod:
@@ -146,3 +166,35 @@ def test_a_pod_deleted_before_its_bind_is_not_bound() -> None:
         await binder.close()
 
     asyncio.run(story())
+
+
+def test_many_pods_are_bound_in_few_calls_where_the_server_can() -> None:
+    server = BulkServer()
+
+    def check(_: ClusterFeed, binder: Binder, __: Server) -> None:
+        assert binder.bound == 100
+        assert server.calls == [100]
+        assert server.asked == 0
+
+    place(server, 100, check)
+
+
+def test_who_is_refused_among_many_is_asked_for_alone() -> None:
+    server = BulkServer(refused={"p3"})
+
+    def check(_: ClusterFeed, binder: Binder, __: Server) -> None:
+        assert binder.bound == 5
+        assert server.asked == 1
+        assert server.bound[-1] == ("p3", "n1")
+
+    place(server, 5, check)
+
+
+def test_a_call_for_many_without_an_answer_is_made_for_each() -> None:
+    server = BulkServer(TransportError("broken"))
+
+    def check(_: ClusterFeed, binder: Binder, __: Server) -> None:
+        assert binder.bound == 5
+        assert server.asked == 5
+
+    place(server, 5, check)

@@ -4,6 +4,8 @@ Nothing of the pod is decoded but the few fields that decide: whether it is boun
 condition and the new revision are spliced into the stored body.
 """
 
+import asyncio
+
 import msgspec
 
 from hekla.api.meta import Document
@@ -15,8 +17,8 @@ from hekla.apiserver.documents import loose_document, part_of, text_in
 from hekla.apiserver.negotiation import document_type
 from hekla.apiserver.presentation import document_answer
 from hekla.apiserver.status import bad_request, conflict, not_found, success
-from hekla.apiserver.store import Key, RevisionMismatchError, Stored
-from hekla.apiserver.writes import ATTEMPTS, MODIFIED, admission_request
+from hekla.apiserver.store import Key, Stored
+from hekla.apiserver.writes import admission_request
 from hekla.wire.messages import Response
 
 BOUND = success(201)
@@ -67,6 +69,13 @@ async def bind_pod(backend: Backend, call: Call) -> Response:
 
 async def bind(backend: Backend, call: Call, name: str, binding: Document) -> None:
     """Give a pod its node; raises 409 if it has one, is gated, or is going."""
+    durable = await bind_soon(backend, call, name, binding)
+    if durable is not None:
+        await durable
+
+
+async def bind_soon(backend: Backend, call: Call, name: str, binding: Document) -> "asyncio.Future[None] | None":
+    """The same, decided: what is done when the binding is durable; None for a dry run."""
     node, metadata = _target(binding), part_of(binding, "metadata")
     for name_of_map in ("annotations", "labels"):
         if not all(isinstance(value, str) for value in part_of(metadata, name_of_map).values()):
@@ -77,32 +86,27 @@ async def bind(backend: Backend, call: Call, name: str, binding: Document) -> No
     if backend.rules:
         request = admission_request(call, Operation.CREATE, name, binding, None, "binding")
         await backend.validate(await backend.mutate(request), request)
-    for _attempt in range(ATTEMPTS):
-        stored = backend.store.get(key)
-        if stored is None:
-            raise not_found("pods", "", name)
-        head = backend.registry.stored("pods")
-        assert head is not None, "pods are bound only where they are served"
-        tail = bound_tail(stored, head.storage_head, name, node, metadata, backend.now())
-        if call.is_dry_run:
-            return
-        try:
-            await _store(backend, stored, head.storage_head, tail, node, metadata)
-        except RevisionMismatchError:
-            continue
-        return
-    raise conflict("pods/binding", "", name, MODIFIED)
+    stored = backend.store.get(key)
+    if stored is None:
+        raise not_found("pods", "", name)
+    head = backend.registry.stored("pods")
+    assert head is not None, "pods are bound only where they are served"
+    # nothing waits between reading and writing, so nobody else's change can come between
+    tail = bound_tail(stored, head.storage_head, name, node, metadata, backend.now())
+    return None if call.is_dry_run else _store(backend, stored, head.storage_head, tail, node, metadata)
 
 
-async def _store(backend: Backend, stored: Stored, head: bytes, tail: bytes, node: str, metadata: Document) -> None:
+def _store(
+    backend: Backend, stored: Stored, head: bytes, tail: bytes, node: str, metadata: Document
+) -> "asyncio.Future[None]":
     before = head + b'"metadata":{"resourceVersion":"'
 
     def render(revision: int) -> tuple[bytes, bytes]:
         return before + b"%d" % revision + tail, stored.managed_fields
 
     fields = {**stored.fields, "spec.nodeName": node}
-    labels = {**stored.labels, **(metadata.get("labels") or {})}
-    await backend.store.put(stored.key, render, expected=stored.revision, labels=labels, fields=fields)
+    labels = {**stored.labels, **(metadata.get("labels") or {})} if metadata.get("labels") else stored.labels
+    return backend.store.put_soon(stored.key, render, expected=stored.revision, labels=labels, fields=fields)[1]
 
 
 def _target(binding: Document) -> str:

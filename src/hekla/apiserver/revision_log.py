@@ -166,13 +166,26 @@ class RevisionLog(ABC):
         fields: dict[str, str] | None = None,
     ) -> Stored:
         """Write one object and return once it is durable."""
+        stored, durable = self.put_soon(key, render, expected=expected, labels=labels, fields=fields)
+        await durable
+        return stored
+
+    def put_soon(
+        self,
+        key: Key,
+        render: Render,
+        *,
+        expected: int | None,
+        labels: dict[str, str],
+        fields: dict[str, str] | None = None,
+    ) -> "tuple[Stored, asyncio.Future[None]]":
+        """Decide a write; the object, and what is done when it is durable."""
         current = self._admit(key, expected)
         revision = self._taken + 1
         body, managed = render(revision)
         created = current.create_revision if current else revision
         stored = Stored(key, revision, created, body, managed, labels, _named(key) if fields is None else fields)
-        await self._decide(Change(revision, key, stored, current, None))
-        return stored
+        return stored, self._decide(Change(revision, key, stored, current, None))
 
     async def delete(self, key: Key, render: Render, *, expected: int | None) -> Stored:
         """Remove one object."""

@@ -20,6 +20,8 @@ from hekla.apiserver.auth.attributes import AllowAll, Attributes, Authorizer, re
 from hekla.apiserver.auth.authenticate import impersonated
 from hekla.apiserver.backend import LOCAL_ADMIN, Backend, random_suffix, random_uid, utc_now
 from hekla.apiserver.bootstrap_namespaces import ensure_namespaces
+from hekla.apiserver.bulk_binding import PATH as BULK_BINDINGS
+from hekla.apiserver.bulk_binding import bind_pods
 from hekla.apiserver.calls import Call
 from hekla.apiserver.computed import Computed
 from hekla.apiserver.crds import CustomResources, NoWebhookConversion
@@ -170,6 +172,8 @@ class ApiServer:
         if len(request.body) > MAX_BODY:
             raise too_large(MAX_BODY)
         path = request.path
+        if path == BULK_BINDINGS and request.peer.is_local:
+            return bind_pods(self.backend, request, user)
         target = target_of(path)
         if target is None:
             return self._non_resource(request, user, path)

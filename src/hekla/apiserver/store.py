@@ -20,6 +20,7 @@ StoreError
     └── StoreCorruptError       it is damaged
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -199,6 +200,20 @@ class Store(Protocol):
         """Return when that revision is durable: what has been read is never lost. Returns at once if it already is.
 
         Raises UndoneError if the disk refused it.
+        """
+
+    def put_soon(
+        self,
+        key: Key,
+        render: Render,
+        *,
+        expected: int | None,
+        labels: dict[str, str],
+        fields: dict[str, str] | None = None,
+    ) -> "tuple[Stored, asyncio.Future[None]]":
+        """What `put` does, decided at once: the object, and what is done when it is durable or could not be made so.
+
+        For many writes that are to share a commit. Each future must be looked at.
         """
 
     async def put(

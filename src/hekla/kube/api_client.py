@@ -71,6 +71,9 @@ class ApiClient:
         self._rate_limit = rate_limit
         self._page_limit = page_limit or getattr(transport, "page_limit", PAGE_LIMIT)
         self._warned: OrderedDict[str, None] = OrderedDict()
+        self.binds_in_bulk: bool = getattr(transport, "binds_in_bulk", False)
+        """Whether `bind_many` may be called: only a server in this process knows how."""
+
         self.prefers_watch_list: bool = getattr(transport, "prefers_watch_list", False)
         """Whether informers should start with a streamed list: over a network it saves the server memory."""
 
@@ -171,6 +174,12 @@ class ApiClient:
         }
         path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(pod)}/binding"
         await self._send("POST", path, _encode(binding))
+
+    async def bind_many(self, bindings: Sequence[tuple[str, str, str, str]]) -> "Sequence[ApiError | None]":
+        """Bind pods, each [namespace, name, uid, node], in one call; for each the refusal, or None."""
+        answer = await self._send("POST", "/hekla/bindings", _encode(bindings))
+        refused: list[Document | None] = msgspec.json.decode(answer)
+        return [None if status is None else error_from_status(status) for status in refused]
 
     async def evict(self, namespace: str, pod: str, *, grace_s: int | None = None) -> None:
         """Ask for an eviction once: a budget that says no is an answer, not a reason to try again at once."""

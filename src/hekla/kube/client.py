@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from hekla.api.meta import Document, Kind, Resource
+from hekla.kube.errors import ApiError
 from hekla.wire.messages import Request, Response
 
 T = TypeVar("T", bound=Resource)
@@ -122,6 +123,13 @@ class Client(Protocol):
         self, namespace: str, pod: str, node: str, *, uid: str = "", annotations: dict[str, str] | None = None
     ) -> None:
         """Bind a pod to a node."""
+
+    @property
+    def binds_in_bulk(self) -> bool:
+        """Whether the server knows a call that binds many pods."""
+
+    async def bind_many(self, bindings: Sequence[tuple[str, str, str, str]]) -> Sequence[ApiError | None]:
+        """Bind pods, each [namespace, name, uid, node], in one call; for each the refusal, or None."""
 
     async def evict(self, namespace: str, pod: str, *, grace_s: int | None = None) -> None:
         """Ask for an eviction; TooManyRequestsError where a disruption budget forbids it."""

@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from hekla.lib.go_duration import DurationError, parse_duration
@@ -20,6 +21,7 @@ class ArgumentError(ValueError):
     """An argument of a plug-in that cannot be used; the text is a sentence for whoever wrote it."""
 
 
+@cache
 def load() -> None:
     """Import every module of both folders, so that what they declare is known."""
     for folder in (actions, plugins):

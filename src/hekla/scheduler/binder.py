@@ -6,7 +6,7 @@ arrived is asked again, for the same node, before anything else is done with the
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 
 import structlog
 
@@ -26,6 +26,10 @@ log = structlog.get_logger()
 
 AT_ONCE = 256
 """Binds under way together."""
+
+BULKS_AT_ONCE, MOST_IN_BULK = 2, 128
+"""Calls under way together where one call binds many: one is decided while the other is committed; and how many pods a
+call binds, so that the event loop is held up for 5 ms at most."""
 
 ASKS = 5
 """How often a bind without an answer is asked again, with waits of 0.1 s, 0.2 s, 0.4 s..."""
@@ -52,8 +56,11 @@ class Binder:
         self._events = events
         self._wake = wake
         self._at_once = at_once
+        self._in_bulk = client.binds_in_bulk
         self._on_settled = on_settled
         self._waiting: deque[Bind] = deque()
+        self._for_bulk: deque[Bind] = deque()
+        self._bulks: set[asyncio.Task[None]] = set()
         self._claims_changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[str, int] = {}
@@ -64,7 +71,7 @@ class Binder:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way."""
-        return not self._tasks and not self._waiting
+        return not self._tasks and not self._waiting and not self._bulks and not self._for_bulk
 
     @property
     def is_busy(self) -> bool:
@@ -73,11 +80,17 @@ class Binder:
 
     def submit(self, bind: Bind) -> None:
         """Bind soon. What waits is bounded by the pods there are."""
+        if not self._in_bulk:
+            self._submit_alone(bind)
+            return
+        self._for_bulk.append(bind)
+        if len(self._bulks) < BULKS_AT_ONCE:
+            _start(self._work_in_bulk(), self._bulks)
+
+    def _submit_alone(self, bind: Bind) -> None:
         self._waiting.append(bind)
         if len(self._tasks) < self._at_once:
-            worker = asyncio.create_task(self._work(), name="binder")
-            self._tasks.add(worker)
-            worker.add_done_callback(self._tasks.discard)
+            _start(self._work(), self._tasks)
 
     def on_claim(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         """Tell those who wait for their claims."""
@@ -85,9 +98,10 @@ class Binder:
 
     async def close(self) -> None:
         """Stop; binds under way are cut off, and the pods' own events will tell what became of them."""
-        for task in list(self._tasks):
+        tasks = [*self._tasks, *self._bulks]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self) -> None:
         while self._waiting:
@@ -97,6 +111,42 @@ class Binder:
             except Exception as error:  # the task boundary: a mistake with one pod must give its room back, not keep it
                 log.exception("bind failed", pod=bind.task.key, node=bind.node)
                 self._undo(bind, error)
+
+    # Where the server is in this process
+
+    async def _work_in_bulk(self) -> None:
+        """Bind what waits, many in one call; who needs more than the call is bound by itself."""
+        waiting = self._for_bulk
+        while waiting:
+            together = list[tuple[Bind, Pod]]()
+            for bind in [waiting.popleft() for _ in range(min(len(waiting), MOST_IN_BULK))]:
+                pod = self._feed.pods.get(bind.task.uid)
+                if pod is None or any(True for _ in claim_names(pod)):
+                    self._submit_alone(bind)
+                else:
+                    together.append((bind, pod))
+            for bind in await self._bound_together(together):
+                self._submit_alone(bind)
+
+    async def _bound_together(self, binds: Sequence[tuple[Bind, Pod]]) -> list[Bind]:
+        """Bind pods in one call; those that the server refused, or of which nobody knows."""
+        wanted = [(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid, bind.node) for bind, pod in binds]
+        if not wanted:
+            return []
+        try:
+            refusals = await self._client.bind_many(wanted)
+        except Exception:  # the task boundary: each is asked about by itself, which tells what became of it
+            log.exception("bulk bind failed", count=len(wanted))
+            return [bind for bind, _ in binds]
+        refused = list[Bind]()
+        for (bind, pod), refusal in zip(binds, refusals, strict=True):
+            if refusal is None:
+                self._on_bound(bind, pod)
+            else:
+                refused.append(bind)
+        return refused
+
+    # One by one
 
     async def _bind(self, bind: Bind) -> None:
         pod = self._feed.pods.get(bind.task.uid)
@@ -110,6 +160,9 @@ class Binder:
         except (ApiError, TransportError, TimeoutError) as error:
             self._undo(bind, error)
             return
+        self._on_bound(bind, pod)
+
+    def _on_bound(self, bind: Bind, pod: Pod) -> None:
         self.bound += 1
         self._worked_at = asyncio.get_running_loop().time()
         self._on_settled(bind.task, True)
@@ -176,6 +229,12 @@ class Binder:
         assert job is not None
         cluster.take_back(task)
         hold_back(job, delay_s, self._wake)
+
+
+def _start(work: Coroutine[None, None, None], among: set[asyncio.Task[None]]) -> None:
+    worker = asyncio.create_task(work, name="binder")
+    among.add(worker)
+    worker.add_done_callback(among.discard)
 
 
 def _chosen(claim: PersistentVolumeClaim) -> bool:
