@@ -587,3 +587,15 @@ def test_programs_are_called_by_their_own_names(capsys: pytest.CaptureFixture[st
     for name in ("vcctl", "vsub", "vjobs", "vcancel", "vsuspend", "vresume", "vqueues"):
         assert main(["--help"], program=name) == 0
         assert capsys.readouterr().out.startswith(f"Usage: {name} ")
+
+
+def test_the_status_of_any_cluster_is_told_by_its_kubeconfig(volcano: Volcano) -> None:
+    volcano.out("job", "run", "train", "--", "true")
+    volcano.status(f"{JOBS}/train", {"state": {"phase": "Running"}})
+    lines = volcano.out("status").splitlines()
+    assert lines[0].startswith("a Kubernetes v")
+    assert lines[1:] == ["nodes:  0 of 0 ready", "pods:   none", "jobs:   1 Running", "queues: 2 Open"]
+    assert json.loads(volcano.out("status", "-o", "json"))["jobs"] == {"Running": 1}
+    assert volcano.out("status", "-o", "jsonpath={.queues.Open}") == "2"
+    said = volcano.refusal("status", "--data-dir", str(volcano.folder), code=2)
+    assert said == "--data-dir and --kubeconfig each name a platform; give one of them"

@@ -126,7 +126,7 @@ def test_a_platform_is_started_asked_and_stopped(cli: Hekla, place: Path, tmp_pa
     kubectl("wait", "node/node-1", "--for=condition=Ready", "--timeout=90s")
     status = cli("status", "--data-dir", str(place)).out
     assert f"runs at {url[1]}" in status
-    assert "nodes: 1 of 1 ready" in status
+    assert "nodes:  1 of 1 ready" in status
     assert re.fullmatch(r"hekla \d+\.\d+\.\d+.*\n", cli("version").out.splitlines(keepends=True)[0])
     pid = pid_of(place)
     again = cli("up", "--data-dir", str(place), code=1).err

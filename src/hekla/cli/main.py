@@ -48,16 +48,18 @@ def main(arguments: Sequence[str] | None = None, *, program: str = OWN_NAME) -> 
         return 0
 
 
-ON_UNLESS_TOLD = frozenset({"--wait", "--leader-elect"})
+ON_UNLESS_TOLD = frozenset({"--wait", "--leader-elect", "--enable-prefix-caching"})
 """Switches that are on unless they are turned off; false for any other is what it is anyway."""
 
 
 def _without_values(words: Sequence[str]) -> Iterator[str]:
-    """Turn switches as kubectl spells them into ours: `--wait=false` is `--no-wait`, `--all=true` is `--all`."""
+    """Turn what kubectl's users write into what is read here: `--wait=false` is `--no-wait`, `-o=json` is `-o json`."""
     own = list(words).index("--") if "--" in words else len(words)
     for word in words[:own]:
-        switch, _, value = word.partition("=")
-        if not word.startswith("--") or value not in ("true", "false"):
+        switch, equals, value = word.partition("=")
+        if equals and len(switch) == 2 and switch[0] == "-" and switch[1].isalpha():
+            yield from (switch, value)
+        elif not word.startswith("--") or value not in ("true", "false"):
             yield word
         elif value == "true":
             yield switch

@@ -26,7 +26,15 @@ Files = Annotated[
     typer.Option("-f", "--filename", help="File, folder, or - for standard input; repeatable.", show_default=False),
 ]
 Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Look into subfolders.")]
-Output = Annotated[str, typer.Option("-o", "--output", help="json, yaml, name or wide.", show_default=False)]
+Output = Annotated[
+    str,
+    typer.Option(
+        "-o",
+        "--output",
+        help="json, yaml, name, wide, jsonpath={PATH} or custom-columns=NAME:PATH.",
+        show_default=False,
+    ),
+]
 AllObjects = Annotated[bool, typer.Option("--all", help="Every object of the type in the namespace.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace values that are there already.")]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and print every change.")]

@@ -1,4 +1,4 @@
-"""How answers are printed: documents as JSON or YAML, Tables as aligned columns."""
+"""How answers are printed: documents as JSON or YAML or what a template picks of them, Tables as aligned columns."""
 
 import json
 from collections.abc import Sequence
@@ -7,11 +7,14 @@ from typing import Any
 
 import typer
 
+from hekla.cli.jsonpath import column_rows, rendered
 from hekla.cli.main import EXIT_USAGE, CommandError
 
+COLUMNS, TEMPLATE = "custom-columns=", "jsonpath="
 
-def print_document(document: Any, form: str) -> None:
-    """Print a document as `json`, `yaml` or `name`."""
+
+def print_document(document: Any, form: str, *, headers: bool = True) -> None:
+    """Print a document as `json`, `yaml`, `name`, `jsonpath=TEMPLATE` or `custom-columns=NAME:PATH,...`."""
     if form == "json":
         typer.echo(json.dumps(document, indent=4, ensure_ascii=False))
     elif form == "yaml":
@@ -19,8 +22,14 @@ def print_document(document: Any, form: str) -> None:
     elif form == "name":
         for one in document.get("items", [document]):
             typer.echo(resource_name(one))
+    elif form.startswith(TEMPLATE):
+        typer.echo(rendered(form.removeprefix(TEMPLATE), document), nl=False)
+    elif form.startswith(COLUMNS):
+        rows = column_rows(form.removeprefix(COLUMNS), document.get("items", [document]))
+        typer.echo(aligned(rows if headers else rows[1:]))
     else:
-        raise CommandError(f'-o "{form}" is not known; use json, yaml, name or wide', EXIT_USAGE)
+        known = "json, yaml, name, wide, jsonpath={PATH} or custom-columns=NAME:PATH"
+        raise CommandError(f'-o "{form}" is not known; use {known}', EXIT_USAGE)
 
 
 def as_yaml(document: Any) -> str:
@@ -57,10 +66,14 @@ def resource_name(document: dict[str, Any]) -> str:
 def columns_text(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, show_headers: bool = True) -> str:
     """Cells aligned in columns three spaces apart, as kubectl prints them."""
     cells = [[str(cell) if cell is not None else "<none>" for cell in row] for row in rows]
-    table = [[header.upper() for header in headers], *cells] if show_headers else cells
+    return aligned([[header.upper() for header in headers], *cells] if show_headers else cells)
+
+
+def aligned(table: Sequence[Sequence[str]]) -> str:
+    """Rows of texts with columns three spaces apart."""
     if not table:
         return ""
-    widths = [max(len(row[i]) for row in table) for i in range(len(headers))]
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     return "\n".join(
         "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
     )

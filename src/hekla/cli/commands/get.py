@@ -1,4 +1,4 @@
-"""List objects, or show some.
+r"""List objects, or show some.
 
 Examples:
 
@@ -11,6 +11,10 @@ Examples:
   hekla get all -n research
 
   hekla get pod/train-worker-0 -o json
+
+  hekla get pods -o jsonpath='{range .items[*]}{.metadata.name} {.status.podIP}{"\n"}{end}'
+
+  hekla get vcjob -o custom-columns=NAME:.metadata.name,PHASE:.status.state.phase
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -124,7 +128,7 @@ async def _print_documents(connection: "Connection", selections: "list[Selection
             documents += [document] if name else _items(document)
     is_one = len(selections) == 1 and len(selections[0].names) == 1
     whole: Any = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": documents}
-    print_document(_without_managed_fields(documents[0] if is_one else whole), query.output)
+    print_document(_without_managed_fields(documents[0] if is_one else whole), query.output, headers=query.headers)
 
 
 def _items(listed: "Document") -> "list[Document]":
@@ -167,4 +171,4 @@ async def _watch(connection: "Connection", selection: "Selection", query: Query,
             columns = table["columnDefinitions"] = table.get("columnDefinitions") or columns
             typer.echo(table_text([table], wide=wide, namespaces=query.everywhere, headers=False, prefix=prefix))
         else:
-            print_document(_without_managed_fields(event["object"]), query.output)
+            print_document(_without_managed_fields(event["object"]), query.output, headers=False)

@@ -1,37 +1,59 @@
-"""Say whether a platform runs, where, and how its nodes and queues are.
+"""Say whether a platform runs, where, and how its nodes, pods, jobs and queues are; or how those of another cluster are.
 
-Exit code 0 if it runs and is ready, 3 if not.
+Exit code 0 if it runs and answers, 3 if not.
 
 Examples:
 
   hekla status
 
   hekla status --data-dir /tmp/h -o json
+
+  hekla status --kubeconfig ~/.kube/config
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from hekla.cli.options import Output
+from hekla.cli.options import Kubeconfig, Output
 
 if TYPE_CHECKING:
+    from hekla.api.meta import Document, Resource
     from hekla.cli.connection import Connection
+
+Kept = TypeVar("Kept", bound="Resource")
 
 
 def run(
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="The platform's data directory.", show_default=False)
     ] = None,
+    kubeconfig: Kubeconfig = "",
     output: Output = "",
 ) -> None:
     """Say how the platform is."""
+    from hekla.cli.connection import run_connected
+    from hekla.cli.main import EXIT_USAGE, CommandError
+    from hekla.cli.output import print_document
+
+    if data_dir and kubeconfig:
+        raise CommandError("--data-dir and --kubeconfig each name a platform; give one of them", EXIT_USAGE)
+    who, path = ({}, kubeconfig) if kubeconfig else _running(data_dir)
+    facts = who | run_connected(path, _facts)
+    if output:
+        print_document(facts, output)
+    else:
+        typer.echo(_text(facts))
+
+
+def _running(data_dir: Path | None) -> tuple[dict[str, Any], str]:
+    """What is known of the platform's process, and how to reach it."""
     from hekla.app.data_directory import DataDirectory
     from hekla.app.settings import default_data_dir
-    from hekla.cli.connection import run_connected
     from hekla.cli.main import EXIT_UNREACHABLE, CommandError
-    from hekla.cli.output import print_document
     from hekla.cli.platform_errors import in_words
 
     directory = DataDirectory((data_dir or default_data_dir()).absolute())
@@ -41,35 +63,53 @@ def run(
         raise CommandError(
             f"no platform runs on {directory.root}; start one with `hekla up --detach`", EXIT_UNREACHABLE
         )
-    facts: dict[str, Any] = {
-        "url": running.url,
-        "pid": running.pid,
-        "version": running.version,
-        "dataDir": str(directory.root),
-    }
-    facts |= run_connected(str(directory.kubeconfig), _facts)
-    if output:
-        print_document(facts, output)
-    else:
-        typer.echo(_text(facts))
+    who = {"url": running.url, "pid": running.pid, "version": running.version, "dataDir": str(directory.root)}
+    return who, str(directory.kubeconfig)
 
 
 async def _facts(connection: "Connection") -> dict[str, Any]:
     from hekla.api.core import Node, Pod
+    from hekla.api.volcano import Job, Queue
 
     nodes = (await connection.client.list(Node)).items
-    pods = (await connection.client.list(Pod)).items
     ready = sum(any(c.type == "Ready" and c.status == "True" for c in node.status.conditions) for node in nodes)
-    phases: dict[str, int] = {}
-    for pod in pods:
-        phase = pod.status.phase or "Pending"
-        phases[phase] = phases.get(phase, 0) + 1
-    return {"nodes": {"ready": ready, "all": len(nodes)}, "pods": phases}
+    pods = (await connection.client.list(Pod)).items
+    version: Document = await connection.client.request("GET", "/version")
+    return {
+        "kubernetes": version["gitVersion"],
+        "nodes": {"ready": ready, "all": len(nodes)},
+        "pods": _counted(pod.status.phase or "Pending" for pod in pods),
+        "jobs": _counted(job.status.state.phase or "Pending" for job in await _all_of(connection, Job)),
+        "queues": _counted(queue.status.state or "Open" for queue in await _all_of(connection, Queue)),
+    }
+
+
+async def _all_of(connection: "Connection", kind: type[Kept]) -> list[Kept]:
+    """Every object of a kind; none where the cluster does not have the kind."""
+    from hekla.kube.errors import NotFoundError
+
+    try:
+        return list((await connection.client.list(kind)).items)
+    except NotFoundError:
+        return []
+
+
+def _counted(words: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(words).items()))
 
 
 def _text(facts: dict[str, Any]) -> str:
-    pods = ", ".join(f"{count} {phase}" for phase, count in sorted(facts["pods"].items())) or "none"
+    told = {
+        name: ", ".join(f"{count} {word}" for word, count in facts[name].items()) or "none"
+        for name in ("pods", "jobs", "queues")
+    }
     return (
-        f"hekla {facts['version']} runs at {facts['url']} (process {facts['pid']}, data in {facts['dataDir']})\n"
-        f"nodes: {facts['nodes']['ready']} of {facts['nodes']['all']} ready\npods:  {pods}"
+        f"{_who(facts)}\nnodes:  {facts['nodes']['ready']} of {facts['nodes']['all']} ready\n"
+        f"pods:   {told['pods']}\njobs:   {told['jobs']}\nqueues: {told['queues']}"
     )
+
+
+def _who(facts: dict[str, Any]) -> str:
+    if "pid" not in facts:
+        return f"a Kubernetes {facts['kubernetes']} API server answers"
+    return f"hekla {facts['version']} runs at {facts['url']} (process {facts['pid']}, data in {facts['dataDir']})"

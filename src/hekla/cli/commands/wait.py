@@ -12,7 +12,7 @@ Examples:
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -127,13 +127,6 @@ def _phase(document: "Document | None") -> str:
 
 
 def _lookup(document: "Document | None", path: str) -> str:
-    import re
+    from hekla.cli.jsonpath import path_of
 
-    value: Any = document or {}
-    for key in re.findall(r"\.((?:\\.|[^.\[\]{}])+)|\[(\d+)\]", path):
-        name, index = key
-        try:
-            value = value[int(index)] if index else value[name.replace("\\.", ".")]
-        except (KeyError, IndexError, TypeError):
-            return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return path_of(path).render(document or {})
