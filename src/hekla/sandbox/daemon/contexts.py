@@ -1,0 +1,333 @@
+"""Interpreter contexts: places where code runs cell by cell and variables stay, told apart by id.
+
+The daemon's side of `kernel.py`. One cell at a time in each context, the others wait in order; a context whose process dies says so to
+whoever waits, and begins anew with the next cell. Other languages run a program per cell and keep nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+from typing import TYPE_CHECKING, Any
+
+from hekla.sandbox.daemon.kernel import FORKED, LONGEST_MESSAGE, READY
+from hekla.sandbox.daemon.processes import MARK, Command, CommandError, Identity, Processes, _marked
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from hekla.sandbox.daemon.nursery import Nursery
+
+MOST_CONTEXTS = 64
+INTERRUPT_GRACE_S = 2.0
+"""After an interrupt a cell has so long to end; then its process is ended."""
+INTERRUPT_EVERY_S = 0.1
+START_TIMEOUT_S = 10.0
+PROGRAMS = {"bash": ("bash", "-c"), "javascript": ("node", "-e"), "js": ("node", "-e"), "r": ("Rscript", "-e")}
+"""Languages that keep nothing between cells."""
+PYTHON = "python"
+
+Message = dict[str, Any]
+
+
+class Context:
+    """One context."""
+
+    def __init__(self, language: str, cwd: str, user: Identity, envs: Mapping[str, str]) -> None:
+        self.id = secrets.token_hex(16)
+        self.language = language
+        self.cwd = cwd
+        self.user = user
+        self.mark = secrets.token_hex(8)
+        self.envs = {**envs, **user.environment(), MARK: self.mark}
+        self.turn = asyncio.Lock()
+        self.cells = 0
+        self.process: Process | None = None
+        self.command: Command | None = None
+
+    def kill(self) -> None:
+        """End what runs in it, with everything that carries its mark."""
+        if self.process is not None:
+            self.process.kill()
+            self.process = None
+        for pid in _marked(self.mark):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+class Process:
+    """A Python interpreter at the other end of a channel."""
+
+    def __init__(self, pid: int, channel: socket.socket, output: int) -> None:
+        self.pid = pid
+        self._channel = channel
+        self._output = output
+        self._lines = b""
+        self._is_heard = False
+
+    async def ask(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a request."""
+        loop = asyncio.get_running_loop()
+        data = json.dumps(message).encode("utf-8", "surrogatepass") + b"\n"
+        if descriptors:
+            socket.send_fds(self._channel, [data], list(descriptors))
+        else:
+            await loop.sock_sendall(self._channel, data)
+
+    async def next(self) -> Message | None:
+        """What it tells next; None: it is gone."""
+        while b"\n" not in self._lines:
+            data = await self._receive()
+            if not data or len(self._lines) > 2 * LONGEST_MESSAGE:
+                return None
+            self._lines += data
+        line, _, self._lines = self._lines.partition(b"\n")
+        try:
+            told = json.loads(line)
+        except ValueError:  # the code in it wrote into the channel: nothing that it says can be believed
+            return None
+        return told if isinstance(told, dict) else None
+
+    def printed(self) -> bytes:
+        """What programs that it started have printed since."""
+        pieces: list[bytes] = []
+        if self._output < 0:
+            return b""
+        with contextlib.suppress(BlockingIOError, OSError):
+            while piece := os.read(self._output, 65_536):
+                pieces.append(piece)
+                if len(pieces) >= 256:
+                    break
+        return b"".join(pieces)
+
+    def interrupt(self) -> None:
+        """As Ctrl-C."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it and its process group."""
+        for kill in (lambda: os.killpg(self.pid, signal.SIGKILL), lambda: os.kill(self.pid, signal.SIGKILL)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill()
+        self.close()
+
+    async def _receive(self) -> bytes:
+        if self._channel.fileno() < 0:
+            return b""
+        self._is_heard = True
+        try:
+            return await asyncio.get_running_loop().sock_recv(self._channel, 256 * 1024)
+        except OSError:
+            return b""
+        finally:
+            self._is_heard = False
+
+    def close(self) -> None:
+        """Let go of its ends; whoever hears it now is told that it is gone, and then the channel goes with the object."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)
+        if not self._is_heard:
+            self._channel.close()
+        if self._output >= 0:
+            os.close(self._output)
+            self._output = -1
+
+
+class Contexts:
+    """All contexts of the sandbox."""
+
+    def __init__(self, processes: Processes, nursery: Nursery) -> None:
+        self._processes = processes
+        self._nursery = nursery
+        self._contexts: dict[str, Context] = {}
+        self._defaults: dict[str, str] = {}
+        """By language: the context of cells that name none."""
+
+    def listed(self) -> list[Context]:
+        """In the order in which they were made."""
+        return list(self._contexts.values())
+
+    def find(self, context_id: str) -> Context:
+        """A context by its id."""
+        try:
+            return self._contexts[context_id]
+        except KeyError:
+            raise CommandError(f"there is no context {context_id}", "not_found") from None
+
+    def default(self, language: str = "") -> Context:
+        """The context of a language for cells that name none."""
+        language = _language(language)
+        if self._defaults.get(language) not in self._contexts:
+            self._defaults[language] = self.create(language).id
+        return self._contexts[self._defaults[language]]
+
+    def create(self, language: str = "", cwd: str = "", user: str = "") -> Context:
+        """Another context."""
+        language = _language(language)
+        if len(self._contexts) >= MOST_CONTEXTS:
+            raise CommandError(f"{MOST_CONTEXTS} contexts are open already; remove one", "resource_exhausted")
+        identity = Identity.of(user)
+        if cwd and not os.path.isdir(cwd):
+            raise CommandError(f'the working directory "{cwd}" does not exist')
+        context = Context(language, cwd or identity.home, identity, self._processes.environment)
+        self._contexts[context.id] = context
+        return context
+
+    def remove(self, context_id: str) -> None:
+        """End a context."""
+        context = self.find(context_id)
+        context.kill()
+        del self._contexts[context_id]
+
+    def restart(self, context_id: str) -> Context:
+        """Begin it anew: its variables are gone, its id stays."""
+        context = self.find(context_id)
+        context.kill()
+        return context
+
+    def interrupt(self, context_id: str) -> None:
+        """Interrupt the cell that runs in it."""
+        context = self.find(context_id)
+        if context.command is not None:
+            self._processes.kill(context.command)
+        elif context.process is not None:
+            context.process.interrupt()
+
+    async def fork(self, context_id: str) -> Context:
+        """Another context that goes on from where this one is: its variables come along."""
+        context = self.find(context_id)
+        copy = self.create(context.language, context.cwd, context.user.name)
+        if context.language != PYTHON:
+            return copy
+        async with context.turn:
+            process = await self._process(context)
+            own, its = socket.socketpair()
+            output, written = os.pipe()
+            try:
+                await process.ask({"op": "fork"}, (its.fileno(), written))
+                told = await process.next()
+            finally:
+                its.close()
+                os.close(written)
+            if told is None or told.get("type") != FORKED:
+                own.close()
+                os.close(output)
+                self.remove(copy.id)
+                raise CommandError(f"context {context_id} could not be forked", "unavailable")
+        own.setblocking(False)
+        os.set_blocking(output, False)
+        copy.process = Process(told["pid"], own, output)
+        await self._until_ready(copy.process)
+        copy.cells = context.cells
+        return copy
+
+    async def run(self, context: Context, code: str, envs: Mapping[str, str] | None = None, timeout_s: float = 0.0) -> AsyncIterator[Message]:
+        """Run one cell: stdout, stderr, result and error messages as they come. Leaving early interrupts it."""
+        async with context.turn:
+            context.cells += 1
+            cell = self._python(context, code, envs or {}) if context.language == PYTHON else self._program(context, code, envs or {})
+            late = asyncio.ensure_future(self._end_late(context, timeout_s)) if timeout_s > 0 else None
+            is_whole = False
+            try:
+                async for message in cell:
+                    yield message
+                is_whole = True
+            finally:
+                if late is not None:
+                    late.cancel()
+                await cell.aclose()
+                if not is_whole:
+                    await self._stop(context)
+
+    async def _python(self, context: Context, code: str, envs: Mapping[str, str]) -> AsyncIterator[Message]:
+        process = await self._process(context)
+        await process.ask({"op": "run", "code": code, "envs": dict(envs)})
+        while (told := await process.next()) is not None:
+            if printed := process.printed():
+                yield {"type": "stdout", "text": printed.decode("utf-8", "replace")}
+            if told["type"] == "end":
+                return
+            yield told
+        if context.process is process:
+            context.kill()
+        yield {
+            "type": "error",
+            "name": "KernelDied",
+            "value": "the interpreter ended while it ran this cell; its variables are gone",
+            "traceback": "",
+        }
+
+    async def _program(self, context: Context, code: str, envs: Mapping[str, str]) -> AsyncIterator[Message]:
+        program, flag = PROGRAMS[context.language]
+        command = self._processes.start([program, flag, code], cwd=context.cwd, envs=dict(envs), user=context.user.name)
+        context.command = command
+        try:
+            listener = command.listen()
+            while (piece := await listener.next()) is not None:
+                yield {"type": piece[0], "text": piece[1].decode("utf-8", "replace")}
+        finally:
+            context.command = None
+            self._processes.kill(command)
+        if command.exit_code:
+            value = f"{program} ended with exit code {command.exit_code}"
+            yield {"type": "error", "name": "ExitCode", "value": value, "traceback": ""}
+
+    async def _end_late(self, context: Context, timeout_s: float) -> None:
+        """Interrupt a cell whose time is over, again while it may not have heard, and end its process if it does not listen."""
+        await asyncio.sleep(timeout_s)
+        for _ in range(int(INTERRUPT_GRACE_S / INTERRUPT_EVERY_S)):
+            self.interrupt(context.id)
+            await asyncio.sleep(INTERRUPT_EVERY_S)
+        context.kill()
+
+    async def _stop(self, context: Context) -> None:
+        """Whoever ran a cell left: interrupt it, and end its process if it does not listen."""
+        process = context.process
+        if process is None:
+            return
+        process.interrupt()
+        try:
+            await asyncio.wait_for(_until_end(process), INTERRUPT_GRACE_S)
+        except asyncio.TimeoutError:
+            context.kill()
+
+    async def _process(self, context: Context) -> Process:
+        if context.process is None:
+            user = context.user
+            pid, channel, output = self._nursery.bear(cwd=context.cwd, envs=context.envs, uid=user.uid, gid=user.gid)
+            context.process = Process(pid, channel, output)
+            await self._until_ready(context.process)
+        return context.process
+
+    @staticmethod
+    async def _until_ready(process: Process) -> None:
+        try:
+            told = await asyncio.wait_for(process.next(), START_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            told = None
+        if told is None or told.get("type") != READY:
+            process.kill()
+            raise CommandError("the interpreter did not start", "unavailable")
+
+
+async def _until_end(process: Process) -> None:
+    while (told := await process.next()) is not None and told.get("type") != "end":
+        continue
+
+
+def _language(name: str) -> str:
+    language = name.lower() or PYTHON
+    if language in (PYTHON, "python3"):
+        return PYTHON
+    if language not in PROGRAMS:
+        raise CommandError(f'the language "{name}" is none of python, {", ".join(PROGRAMS)}')
+    if shutil.which(PROGRAMS[language][0]) is None:
+        raise CommandError(f'"{name}" needs the program {PROGRAMS[language][0]}, which this sandbox does not have', "unimplemented")
+    return language

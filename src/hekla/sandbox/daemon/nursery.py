@@ -1,0 +1,120 @@
+"""A small process from which interpreters are forked in a millisecond: forked itself before the daemon has read any secret.
+
+It has imported what cells often need. `contexts.py` asks it; `kernel.py` is what its children become.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from typing import TYPE_CHECKING
+
+from hekla.sandbox.daemon.kernel import _receive, become_a_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LARGEST_REQUEST = 256 * 1024
+_PR_SET_PDEATHSIG = 1
+
+
+class Nursery:
+    """The daemon's end."""
+
+    def __init__(self, channel: socket.socket, pid: int) -> None:
+        self._channel = channel
+        self.pid = pid
+
+    @classmethod
+    def start(cls, preload: Sequence[str] = ()) -> Nursery:
+        """Fork it; `preload` names modules that it imports, as far as they are there."""
+        own, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            its.close()
+            return cls(own, pid)
+        own.close()
+        try:
+            _live(its, preload, parent)
+        finally:
+            os._exit(0)
+
+    def bear(self, *, cwd: str, envs: dict[str, str], uid: int, gid: int) -> tuple[int, socket.socket, int]:
+        """Another context: its pid, our end of its channel, and where what its programs print is read."""
+        own, its = socket.socketpair()
+        output, written = os.pipe()
+        asked = json.dumps({"cwd": cwd, "envs": envs, "uid": uid, "gid": gid}).encode()
+        try:
+            socket.send_fds(self._channel, [asked], [its.fileno(), written])
+            (pid,) = struct.unpack("i", self._channel.recv(4))
+        except (OSError, struct.error) as error:
+            own.close()
+            os.close(output)
+            raise OSError(f"the nursery is gone: {error}") from error
+        finally:
+            its.close()
+            os.close(written)
+        own.setblocking(False)
+        os.set_blocking(output, False)
+        return pid, own, output
+
+    def close(self) -> None:
+        """Let it go; it ends by itself."""
+        self._channel.close()
+
+
+def _live(channel: socket.socket, preload: Sequence[str], parent: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before we asked to die with it
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by nobody, so by the kernel
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    for name in preload:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what is here is never looked at again, so its pages stay shared
+    while True:
+        asked, descriptors = _receive(channel)
+        if not asked:
+            return
+        pid = os.fork()
+        if not pid:
+            channel.close()
+            _become(asked, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        channel.send(struct.pack("i", pid))
+
+
+def _become(asked: bytes, descriptors: list[int]) -> None:
+    """In the child: be whom the daemon wants, and run cells to the end."""
+    try:
+        gc.unfreeze()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.setsid()
+        wanted = json.loads(asked)
+        if os.getuid() == 0 and wanted["uid"]:
+            os.setgroups([])
+            os.setgid(wanted["gid"])
+            os.setuid(wanted["uid"])
+        os.environ.clear()
+        os.environ.update(wanted["envs"])
+        with contextlib.suppress(OSError):
+            os.chdir(wanted["cwd"])
+        become_a_kernel(socket.socket(fileno=descriptors[0]), descriptors[1])
+    except BaseException as error:  # noqa: BLE001 - a child that goes on as the nursery would answer twice
+        sys.__stderr__.write(f"{error}\n") if sys.__stderr__ is not None else None
+    finally:
+        os._exit(0)

@@ -1,0 +1,257 @@
+"""Interpreter contexts: variables stay, results are rich, whatever goes wrong is a message, and a fork is a copy with a chance of its own."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from hekla.sandbox.daemon import contexts as contexts_module
+from hekla.sandbox.daemon.contexts import Contexts
+from hekla.sandbox.daemon.nursery import Nursery
+from hekla.sandbox.daemon.processes import CommandError, Processes
+
+
+def tell(story):
+    """Run a story with the contexts of a sandbox; nothing of it is alive afterwards."""
+    nursery = Nursery.start()
+
+    async def told():
+        processes = Processes({"PATH": os.environ["PATH"]})
+        processes.begin()
+        one = Contexts(processes, nursery)
+        try:
+            await story(one)
+        finally:
+            for context in one.listed():
+                one.remove(context.id)
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
+
+    try:
+        asyncio.run(told())
+    finally:
+        nursery.close()
+        os.kill(nursery.pid, signal.SIGKILL)
+        try:
+            os.waitpid(nursery.pid, 0)
+        except ChildProcessError:  # the daemon's reaper was first
+            pass
+
+
+async def run(one, code, context=None, **more):
+    return [message async for message in one.run(context or one.default(), code, **more)]
+
+
+def texts(messages, kind):
+    return "".join(message["text"] for message in messages if message["type"] == kind)
+
+
+def test_variables_stay_and_the_last_value_is_the_result():
+    async def story(one):
+        assert await run(one, "x = 40\ny = 2") == []
+        assert await run(one, "print('hi'); x + y") == [
+            {"type": "stdout", "text": "hi"},
+            {"type": "stdout", "text": "\n"},
+            {"type": "result", "is_main_result": True, "text": "42"},
+        ]
+        assert await run(one, "_;") == []
+
+    tell(story)
+
+
+def test_what_goes_wrong_is_told_with_the_lines_of_the_cell():
+    async def story(one):
+        (error,) = await run(one, "def f():\n    return 1 / 0\nf()")
+        assert (error["type"], error["name"], error["value"]) == ("error", "ZeroDivisionError", "division by zero")
+        assert "return 1 / 0" in error["traceback"]
+        assert "kernel.py" not in error["traceback"]
+        (error,) = await run(one, "a b")
+        assert error["name"] == "SyntaxError"
+        (error,) = await run(one, "raise SystemExit(3)")
+        assert (error["name"], error["value"]) == ("SystemExit", "3")
+        assert texts(await run(one, "1"), "result") == "1"
+
+    tell(story)
+
+
+def test_values_are_shown_in_every_form_that_they_offer():
+    async def story(one):
+        code = """
+class Table:
+    def _repr_html_(self): return "<b>t</b>"
+    def _repr_png_(self): return b"\\x89PNG"
+    def _repr_svg_(self): raise ValueError("no")
+    def __repr__(self): return "Table"
+class Broken:
+    def __repr__(self): raise ValueError
+display(Table())
+Broken()
+"""
+        first, second = await run(one, code)
+        assert first == {"type": "result", "is_main_result": False, "text": "Table", "html": "<b>t</b>", "png": "iVBORw=="}
+        assert second["text"] == "<Broken, whose repr raised ValueError>"
+
+    tell(story)
+
+
+def test_a_result_that_is_too_long_is_cut():
+    async def story(one):
+        (result,) = await run(one, "'x' * 5_000_000")
+        assert len(result["text"]) < 1_100_000
+        assert result["text"].endswith("[cut by the sandbox]")
+
+    tell(story)
+
+
+def test_what_programs_print_and_what_is_written_to_stderr_is_heard():
+    async def story(one):
+        code = "import subprocess, sys\nsubprocess.run(['echo', 'from below'])\nprint('err', file=sys.stderr)"
+        messages = await run(one, code)
+        assert "from below" in texts(messages, "stdout")
+        assert texts(messages, "stderr") == "err\n"
+
+    tell(story)
+
+
+def test_await_is_allowed_at_the_top():
+    async def story(one):
+        code = "import asyncio\nawait asyncio.sleep(0)\nasync def f(): return 7\nawait f()"
+        assert texts(await run(one, code), "result") == "7"
+        assert texts(await run(one, "asyncio.run(f())"), "result") == "7"
+
+    tell(story)
+
+
+def test_input_is_over_at_once():
+    async def story(one):
+        (error,) = await run(one, "input()")
+        assert error["name"] == "EOFError"
+
+    tell(story)
+
+
+def test_variables_of_one_cell_are_gone_with_it():
+    async def story(one):
+        assert texts(await run(one, "import os; os.environ['A']", envs={"A": "b"}), "result") == "'b'"
+        assert texts(await run(one, "os.environ.get('A')"), "result") == ""
+
+    tell(story)
+
+
+def test_an_interpreter_that_never_returns_is_interrupted():
+    async def story(one):
+        messages = await run(one, "kept = 1\nwhile True: pass", timeout_s=0.1)
+        assert messages[-1]["name"] == "KeyboardInterrupt"
+        assert texts(await run(one, "kept"), "result") == "1"
+
+    tell(story)
+
+
+def test_one_that_does_not_listen_is_ended_and_begins_anew(monkeypatch):
+    monkeypatch.setattr(contexts_module, "INTERRUPT_GRACE_S", 0.1)
+
+    async def story(one):
+        context = one.default()
+        cell = one.run(context, "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf')\nwhile True: pass")
+        assert (await cell.__anext__())["text"] == "deaf"
+        await cell.aclose()
+        assert texts(await run(one, "1 + 1", context), "result") == "2"
+
+    tell(story)
+
+
+def test_an_interpreter_that_dies_says_so_and_begins_anew():
+    async def story(one):
+        await run(one, "x = 1")
+        messages = await run(one, "import os; os._exit(1)")
+        assert messages[-1]["name"] == "KernelDied"
+        assert (await run(one, "x"))[-1]["name"] == "NameError"
+
+    tell(story)
+
+
+def test_cells_that_write_into_the_channel_only_harm_themselves():
+    async def story(one):
+        code = """
+import os
+for fd in map(int, os.listdir('/proc/self/fd')):
+    if fd > 2:
+        try: os.write(fd, b'garbage\\n')
+        except OSError: pass
+"""
+        assert (await run(one, code))[-1]["name"] == "KernelDied"
+        assert texts(await run(one, "5"), "result") == "5"
+
+    tell(story)
+
+
+def test_a_fork_goes_on_from_where_the_session_is_and_apart_from_it():
+    async def story(one):
+        context = one.default()
+        await run(one, "x = [1]\nimport random, uuid; random.random()\nf = open('/proc/self/stat')")
+        copies = [await one.fork(context.id) for _ in range(3)]
+        for number, copy in enumerate([context, *copies]):
+            await run(one, f"x.append({number})", copy)
+        seen = [texts(await run(one, "x", copy), "result") for copy in [context, *copies]]
+        assert seen == ["[1, 0]", "[1, 1]", "[1, 2]", "[1, 3]"]
+        assert {len((await run(one, "f.read(3)", copy))) for copy in copies} == {1}
+        chances = {texts(await run(one, "(random.random(), uuid.uuid4())", one_), "result") for one_ in [context, *copies]}
+        assert len(chances) == 4
+        one.remove(context.id)
+        assert texts(await run(one, "x", copies[0]), "result") == "[1, 1]"
+
+    tell(story)
+
+
+def test_cells_of_one_context_wait_for_one_another_and_others_do_not():
+    async def story(one):
+        slow, quick = one.create(), one.create()
+        first = asyncio.ensure_future(run(one, "print('begun'); import time\nwhile 'go' not in globals(): time.sleep(0.01)", slow))
+        assert texts(await run(one, "'quick'", quick), "result") == "'quick'"
+        assert not first.done()
+        one.interrupt(slow.id)
+        while not first.done():
+            one.interrupt(slow.id)
+            await asyncio.sleep(0.01)
+
+    tell(story)
+
+
+def test_bash_runs_a_program_per_cell():
+    async def story(one):
+        context = one.create("bash")
+        messages = await run(one, "echo $((6*7)); exit 3", context)
+        assert texts(messages, "stdout") == "42\n"
+        assert messages[-1] == {"type": "error", "name": "ExitCode", "value": "bash ended with exit code 3", "traceback": ""}
+
+    tell(story)
+
+
+@pytest.mark.parametrize(("language", "code"), [("cobol", "invalid_argument"), ("r", "unimplemented")])
+def test_a_language_that_is_not_here_is_told(language, code, monkeypatch):
+    monkeypatch.setattr(contexts_module.shutil, "which", lambda program: None)
+
+    async def story(one):
+        with pytest.raises(CommandError) as error:
+            one.create(language)
+        assert error.value.code == code
+
+    tell(story)
+
+
+def test_contexts_are_bounded_and_one_that_is_removed_is_gone(monkeypatch):
+    monkeypatch.setattr(contexts_module, "MOST_CONTEXTS", 2)
+
+    async def story(one):
+        first = one.create()
+        pid = (await run(one, "import os; os.getpid()", first))[0]["text"]
+        one.create()
+        with pytest.raises(CommandError, match="2 contexts are open already"):
+            one.create()
+        one.remove(first.id)
+        while os.path.exists(f"/proc/{pid}"):
+            await asyncio.sleep(0.01)
+        with pytest.raises(CommandError, match="there is no context"):
+            one.find(first.id)
+
+    tell(story)
