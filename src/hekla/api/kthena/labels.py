@@ -37,6 +37,8 @@ TASK_SPEC = "volcano.sh/task-spec"
 """Annotation on a pod: its role's instance, as the scheduler counts it."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation on a pod: how dear it is to delete; the cheapest group goes first."""
+WANTED_AT = "serving.hekla.dev/wanted-at"
+"""Annotation on a ModelServing without replicas: when a request for it last came, in RFC 3339. The autoscaler wakes it."""
 
 PROVIDER_CREDENTIAL = "networking.serving.volcano.sh/external-model-provider-credential"
 """Label that a Secret must carry with the value `true` before a provider may use it."""

@@ -1,0 +1,113 @@
+"""Asks pods and Prometheus servers for metrics: all at once, each with little patience, so that one slow pod delays nobody.
+
+Earlier looks at histograms are kept for five minutes; `measuring.py` says what they are for.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
+
+import msgspec
+import structlog
+
+from hekla.api.kthena.autoscaling import PrometheusSource
+from hekla.serving.autoscaler.algorithms.histogram import Histogram
+from hekla.serving.autoscaler.exposition import MOST_BYTES, Reading, read
+from hekla.serving.autoscaler.measuring import Look, last_change
+from hekla.wire.client import HttpClient
+from hekla.wire.errors import WireError
+
+log = structlog.get_logger(__name__)
+
+PATIENCE_S = 3.0
+AT_ONCE = 64
+OLD_ENOUGH_S, TOO_OLD_S = 60.0, 300.0
+"""A histogram is compared with a look that is at least a minute old; older than five minutes none is kept."""
+
+Place = tuple[str, str]
+"""A pod, by its uid or name, and where it was asked."""
+
+
+class Collector:
+    """Asks, and remembers what it saw."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._seen: dict[Place, list[tuple[float, Reading]]] = {}
+
+    async def ask(self, looks: Sequence[Look], now_s: float) -> dict[tuple[str, str], float | Histogram]:
+        """What pods answer; one that does not is left out."""
+        answers = await asyncio.gather(*(self._look(look) for look in looks))
+        found: dict[tuple[str, str], float | Histogram] = {}
+        for look, reading in zip(looks, answers, strict=True):
+            if reading is None:
+                continue
+            before = self._remember((look.pod, look.url), reading, now_s)
+            for metric, name in look.metrics.items():
+                value = last_change(before, reading, name)
+                if value is not None:
+                    found[look.pod, metric] = value
+        return found
+
+    async def ask_prometheus(self, sources: Mapping[str, PrometheusSource]) -> dict[str, float]:
+        """What servers answer, by metric."""
+        answers = await asyncio.gather(*(self._query(source) for source in sources.values()))
+        return {name: value for name, value in zip(sources, answers, strict=True) if value is not None}
+
+    def forget_old(self, now_s: float) -> None:
+        """Drop looks that nobody will compare with; pods that are gone go with theirs."""
+        for place in list(self._seen):
+            kept = [one for one in self._seen[place] if now_s - one[0] <= TOO_OLD_S]
+            if kept:
+                self._seen[place] = kept
+            else:
+                del self._seen[place]
+
+    def _remember(self, place: Place, reading: Reading, now_s: float) -> Reading | None:
+        """Keep this look; the youngest of those that are old enough to compare with."""
+        if not reading.histograms:
+            return None
+        seen = self._seen.setdefault(place, [])
+        old = [one for at_s, one in seen if OLD_ENOUGH_S <= now_s - at_s <= TOO_OLD_S]
+        seen.append((now_s, reading))
+        return old[-1] if old else None
+
+    async def _look(self, look: Look) -> Reading | None:
+        body = await self._get(look.url)
+        return read(body.decode("utf-8", "replace"), list(look.metrics.values())) if body is not None else None
+
+    async def _query(self, source: PrometheusSource) -> float | None:
+        url = f"{source.server_url.rstrip('/')}/api/v1/query?{urlencode({'query': source.query})}"
+        body = await self._get(url)
+        if body is None:
+            return None
+        try:
+            return first_sample(body)
+        except (msgspec.DecodeError, ValueError, KeyError, IndexError, TypeError) as error:
+            log.info("answer of prometheus cannot be read", url=source.server_url, query=source.query, why=str(error))
+            return None
+
+    async def _get(self, url: str) -> bytes | None:
+        async with self._turns:
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    answer = await self._client.request("GET", url)
+            except (WireError, OSError, TimeoutError) as error:
+                log.info("metrics cannot be read", url=url, why=str(error) or type(error).__name__)
+                return None
+        if answer.status != 200 or not isinstance(answer.body, bytes) or len(answer.body) > MOST_BYTES:
+            log.info("metrics cannot be read", url=url, status=answer.status)
+            return None
+        return answer.body
+
+
+def first_sample(body: bytes) -> float:
+    """The one number of an instant query: a scalar, or the first of a vector."""
+    data = msgspec.json.decode(body)["data"]
+    result = data["result"]
+    sample = result if data["resultType"] == "scalar" else result[0]["value"]
+    value = float(sample[1])
+    if value != value:
+        raise ValueError("it is not a number")
+    return value

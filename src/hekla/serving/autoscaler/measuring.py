@@ -1,0 +1,158 @@
+"""From pods and what they show to what `decision.py` decides on: replicas, their metrics, what waits. Pure.
+
+A replica is a serving group, or an instance of a role. Of its entry pods amounts are added and ratios averaged; of a
+histogram the 95th percentile counts, of what came since an earlier look.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hekla.api.core import Pod
+from hekla.api.kthena import ModelServing, labels
+from hekla.api.kthena.autoscaling import PodSource
+from hekla.api.volcano import PodGroup
+from hekla.dialects.node_terms import selects
+from hekla.kube.timestamps import parse_rfc3339
+from hekla.serving.autoscaler.algorithms.histogram import Histogram, HistogramError, merged, quantile, since
+from hekla.serving.autoscaler.algorithms.recommendation import Metrics, is_ratio
+from hekla.serving.autoscaler.decision import Measured
+from hekla.serving.autoscaler.exposition import Reading
+from hekla.serving.autoscaler.units import Unit
+
+PERCENTILE = 95
+
+
+@dataclass(frozen=True)
+class Look:
+    """One pod to be asked, and for what."""
+
+    pod: str
+    address: str
+    port: int
+    path: str
+    metrics: Mapping[str, str]
+    """By the policy's name for a metric, the pod's."""
+
+    @property
+    def url(self) -> str:
+        """Where it is asked."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"http://{host}:{self.port}{self.path}"
+
+
+Answers = Mapping[tuple[str, str], float | Histogram]
+"""By pod and the policy's name of a metric: a value, or what came since an earlier look."""
+
+
+def looks(unit: Unit, pods: Sequence[Pod]) -> Sequence[Look]:
+    """Whom to ask about a unit; a pod is asked once for all that it shows in one place."""
+    asked: dict[tuple[str, int, str], dict[str, str]] = defaultdict(dict)
+    by_name = {pod.metadata.name: pod for pod in entries(unit, pods) if is_ready(pod) and pod.status.pod_ip}
+    for name in unit.targets:
+        source = unit.sources[name].pod if name in unit.sources else None
+        for pod in by_name.values() if source is not None else ():
+            if source is not None and _shows(source, pod):
+                asked[pod.metadata.name, source.port, source.uri or "/metrics"][name] = source.name or name
+    return [
+        Look(pod, by_name[pod].status.pod_ip, port, path, metrics) for (pod, port, path), metrics in asked.items()
+    ]  # fmt: skip
+
+
+def entries(unit: Unit, pods: Sequence[Pod]) -> Iterator[Pod]:
+    """The entry pods of a unit that are there to stay."""
+    for pod in pods:
+        told = pod.metadata.labels
+        if (
+            labels.ENTRY in told
+            and pod.metadata.deletion_timestamp is None
+            and unit.role in ("", told.get(labels.ROLE))
+        ):
+            yield pod
+
+
+def measured(
+    unit: Unit,
+    serving: ModelServing,
+    pods: Sequence[Pod],
+    groups: Sequence[PodGroup],
+    answers: Answers,
+    whole: Metrics,
+) -> Measured | None:
+    """What is known of a unit; None if the role that it is about is not there."""
+    current = current_replicas(unit, serving)
+    if current is None:
+        return None
+    replicas: dict[str, list[Pod]] = defaultdict(list)
+    for pod in entries(unit, pods):
+        replicas[_replica_of(unit, pod)].append(pod)
+    ready = [some for some in replicas.values() if all(map(is_ready, some))]
+    return Measured(
+        current=current,
+        ready=[_metrics(unit, some, answers) for some in ready],
+        # those that are not made yet are as little ready as those that are starting
+        unready=max(0, max(current, len(replicas)) - len(ready)),
+        whole=whole,
+        waits_for=_waits_for(groups),
+        wanted_at=parse_rfc3339(serving.metadata.annotations.get(labels.WANTED_AT)),
+    )
+
+
+def current_replicas(unit: Unit, serving: ModelServing) -> int | None:
+    """How many replicas the spec asks for."""
+    if not unit.role:
+        return 1 if serving.spec.replicas is None else serving.spec.replicas
+    role = next((one for one in serving.spec.template.roles if one.name == unit.role), None)
+    return None if role is None else 1 if role.replicas is None else role.replicas
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether a pod serves."""
+    return pod.status.phase == "Running" and any(
+        one.type == "Ready" and one.status == "True" for one in pod.status.conditions
+    )
+
+
+def last_change(before: Reading | None, now: Reading, name: str) -> float | Histogram | None:
+    """A metric of one pod: its value, or what its histogram counted since `before`; None if that cannot be said."""
+    if name not in now.histograms:
+        return now.values.get(name)
+    if before is None or name not in before.histograms:
+        return None  # what it counted in all its life says nothing of now
+    try:
+        return since(now.histograms[name], before.histograms[name])
+    except HistogramError:
+        return None
+
+
+def _shows(source: PodSource, pod: Pod) -> bool:
+    return source.label_selector is None or selects(source.label_selector, pod.metadata.labels)
+
+
+def _replica_of(unit: Unit, pod: Pod) -> str:
+    told = pod.metadata.labels
+    group = told.get(labels.GROUP_NAME, "")
+    # roles are scaled within each group, so the first instances of all groups are one replica
+    return told.get(labels.ROLE_ID, "") if unit.role else group
+
+
+def _metrics(unit: Unit, pods: Sequence[Pod], answers: Answers) -> Metrics:
+    found: dict[str, float] = {}
+    for name in unit.targets:
+        told = [answers[key] for pod in pods if (key := (pod.metadata.name, name)) in answers]
+        histograms = [one for one in told if isinstance(one, Histogram)]
+        values = [one for one in told if not isinstance(one, Histogram)]
+        if histograms:
+            found[name] = quantile(merged(histograms), PERCENTILE)
+        elif values:
+            # a role's instance stands for its like in every group, so there too the mean counts
+            found[name] = sum(values) / len(values) if unit.role or is_ratio(name) else sum(values)
+    return found
+
+
+def _waits_for(groups: Sequence[PodGroup]) -> str:
+    for group in groups:
+        told = [one for one in group.status.conditions if one.type == "Unschedulable" and one.status == "True"]
+        if told and group.status.phase in ("", "Pending", "Inqueue"):
+            return f"{group.metadata.name}: {told[-1].message}"
+    return ""
