@@ -87,9 +87,7 @@ class Director:
             way.destinations[target] = destination
         return self.over(backend, question, destination, is_adapter=way.found.is_adapter)
 
-    def over(
-        self, backend: Backend, question: Question, destination: Destination, *, is_adapter: bool = False
-    ) -> Plan:
+    def over(self, backend: Backend, question: Question, destination: Destination, *, is_adapter: bool = False) -> Plan:
         """The plan of a request over a backend's engines: one engine, or a prefill and a decode engine."""
         traits = backend.traits
         body = None
