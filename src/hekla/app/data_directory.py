@@ -6,6 +6,8 @@ DIR/platform.json  pid, start time and address of the one that runs
 DIR/kubeconfig     how a client reaches it (mode 0600)
 DIR/state.db       the objects
 DIR/pki/           the generated authority, certificates and token keys
+DIR/router.url     where the router listens for clients
+DIR/router.log     its access log
 DIR/node/          what the node agent keeps: logs, volumes, running processes
 DIR/hekla.log      the log of a detached platform
 """
@@ -78,6 +80,16 @@ class DataDirectory:
     def record(self) -> Path:
         """Who runs on it."""
         return self.root / "platform.json"
+
+    @property
+    def router_url(self) -> Path:
+        """Where clients of models go."""
+        return self.root / "router.url"
+
+    @property
+    def access_log(self) -> Path:
+        """The router's."""
+        return self.root / "router.log"
 
     def running(self) -> Running | None:
         """The platform that runs on this directory, or None."""

@@ -76,6 +76,12 @@ async def _run_serving(features: Features, informers: Informers, api: ApiServer)
     await run_reconcilers(informers, RECONCILERS, component="kthena-controller-manager")
 
 
+async def _run_router(features: Features, informers: Informers, api: ApiServer) -> None:
+    from hekla.app.routing import run_embedded_router
+
+    await run_embedded_router(features.directory, features.settings.router_port, informers)
+
+
 async def _run_scheduler(features: Features, informers: Informers, api: ApiServer) -> None:
     from hekla.scheduler.batch import BatchScheduler
     from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
@@ -103,6 +109,7 @@ FEATURES: dict[str, Callable[[Features, Informers, ApiServer], Coroutine[None, N
     "scheduler": _run_scheduler,
     "workloads": _run_workloads,
     "serving": _run_serving,
+    "router": _run_router,
     "controlplane": _run_controlplane,
 }
 """In the order of what a waiting user sees first."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hekla.lib import quantity
 
-COMPONENTS = ("scheduler", "workloads", "serving", "controlplane", "node")
+COMPONENTS = ("scheduler", "workloads", "serving", "router", "controlplane", "node")
 """What `--without` can leave out; the API server always runs."""
 
 
@@ -52,6 +52,9 @@ class Settings:
     port: int = 6443
     """Port on 127.0.0.1; if it is taken, a free one is chosen."""
 
+    router_port: int = 8080
+    """Port on 127.0.0.1 of the router for models; if it is taken, a free one is chosen."""
+
     nodes: int = 1
     """How many virtual nodes run real processes on this machine."""
 
@@ -68,7 +71,7 @@ class Settings:
     """How many nodes pretend to run pods, for scale and what-if."""
 
     without: frozenset[str] = frozenset()
-    """Components to leave out: scheduler, workloads, controlplane, node."""
+    """Components to leave out: scheduler, workloads, serving, router, controlplane, node."""
 
     scheduler_conf: Path | None = None
     """Volcano's scheduler configuration file to decide by; followed while the platform runs."""
@@ -104,5 +107,6 @@ class Settings:
             raise SettingsError(
                 f"--nodes is {self.nodes}; at most 1000 nodes run real processes here, use --simulated-nodes for more"
             )
-        if not 0 <= self.port <= 65_535:
-            raise SettingsError(f"--port is {self.port}; a port lies between 0 (any) and 65535")
+        for flag, port in (("--port", self.port), ("--router-port", self.router_port)):
+            if not 0 <= port <= 65_535:
+                raise SettingsError(f"{flag} is {port}; a port lies between 0 (any) and 65535")

@@ -1,8 +1,10 @@
-"""Run Hekla's features as a process of their own against any Kubernetes: controllers, scheduler, webhooks, serving, or all.
+"""Run Hekla's features as a process of their own against any Kubernetes: controllers, scheduler, webhooks, serving, all of
+these, or a router.
 
 In a pod the service account's credentials are used, elsewhere a kubeconfig. Replicas wait for a Lease and take over
 when the one that leads is gone. A kind that is not installed, a right that is missing or an API server that is away is
-told in the log and by /readyz, and tried again.
+told in the log and by /readyz, and tried again. Routers route side by side, without a Lease; they take Kthena's
+environment, too (DRAIN_TIMEOUT, ACCESS_LOG_FORMAT, REDIS_HOST, FAIRNESS_* and the others).
 
 Examples:
 
@@ -10,19 +12,29 @@ Examples:
 
   hekla run scheduler --scheduler-conf volcano-scheduler.conf
 
+  hekla run router --port 8080 --router-configuration routerConfiguration.yaml
+
   hekla run controllers --namespace hekla-system --metrics-address 0.0.0.0:8080
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from hekla.app.settings import docstrings_of
 from hekla.app.standalone.settings import COMPONENTS, StandaloneSettings, StandaloneSettingsError
+from hekla.serving.router.settings import RouterSettings
 
 HELP = docstrings_of(StandaloneSettings)
-WORDS = (*COMPONENTS, "all")
+OF_ROUTERS = docstrings_of(RouterSettings)
+ROUTER = "router"
+WORDS = (*COMPONENTS, "all", ROUTER)
+PANEL = "Options of a router"
+
+
+def _of_router(flag: str, field: str) -> Any:
+    return typer.Option(flag, help=OF_ROUTERS[field], rich_help_panel=PANEL, show_default=False)
 
 
 def run(
@@ -46,6 +58,20 @@ def run(
         bool, typer.Option("--groups-for-every-pod/--groups-for-gangs-only", help=HELP["every_pod_has_a_group"])
     ] = StandaloneSettings.every_pod_has_a_group,
     log_level: Annotated[str, typer.Option("--log-level", help=HELP["log_level"])] = StandaloneSettings.log_level,
+    port: Annotated[int | None, _of_router("--port", "port")] = None,
+    tls_cert: Annotated[str | None, _of_router("--tls-cert", "tls_cert")] = None,
+    tls_key: Annotated[str | None, _of_router("--tls-key", "tls_key")] = None,
+    metrics_port: Annotated[int | None, _of_router("--metrics-port", "metrics_port")] = None,
+    metrics_on_port: Annotated[
+        bool | None, _of_router("--expose-metrics-on-router-port", "expose_metrics_on_router_port")
+    ] = None,
+    debug_port: Annotated[int | None, _of_router("--debug-port", "debug_port")] = None,
+    gateways: Annotated[bool | None, _of_router("--enable-gateway-api", "with_gateways")] = None,
+    configuration: Annotated[str | None, _of_router("--router-configuration", "configuration_file")] = None,
+    api_keys: Annotated[str | None, _of_router("--api-keys", "api_keys_file")] = None,
+    engine_ca: Annotated[str | None, _of_router("--engine-ca", "engine_ca_file")] = None,
+    share_port: Annotated[bool | None, _of_router("--share-port", "shares_port")] = None,
+    replicas: Annotated[str | None, _of_router("--replicas-directory", "replicas_directory")] = None,
 ) -> None:
     """Run components."""
     from hekla.cli.commands.up import checked_configuration
@@ -53,6 +79,15 @@ def run(
 
     if what not in WORDS:
         raise CommandError(f'"{what}" cannot be run; choose from {", ".join(WORDS)}', EXIT_USAGE)
+    if what == ROUTER:
+        flags = {
+            "port": port, "tls_cert": tls_cert, "tls_key": tls_key, "metrics_port": metrics_port,
+            "expose_metrics_on_router_port": metrics_on_port, "debug_port": debug_port, "with_gateways": gateways,
+            "configuration_file": configuration, "api_keys_file": api_keys, "engine_ca_file": engine_ca,
+            "shares_port": share_port, "replicas_directory": replicas,
+        }  # fmt: skip
+        route({name: value for name, value in flags.items() if value is not None}, kubeconfig, log_level)
+        return
     try:
         settings = StandaloneSettings(
             components=COMPONENTS if what == "all" else (what,),
@@ -69,6 +104,24 @@ def run(
     except StandaloneSettingsError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     serve(settings)
+
+
+def route(flags: dict[str, Any], kubeconfig: str, log_level: str) -> None:
+    """Run a router until a signal comes; the first one drains, a second ends at once."""
+    import os
+
+    from hekla.app.standalone.process import StandaloneError
+    from hekla.app.standalone.router_process import RouterSettingsError, router_settings, run_router
+    from hekla.cli.main import EXIT_USAGE, CommandError
+    from hekla.kube.kubeconfig import KubeconfigError
+
+    try:
+        settings = router_settings(flags, os.environ)
+        run_router(settings, kubeconfig, log_level, lambda url: typer.echo(f"hekla router: listens at {url}"))
+    except (KubeconfigError, RouterSettingsError) as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
+    except StandaloneError as error:
+        raise CommandError(str(error)) from None
 
 
 def serve(settings: StandaloneSettings) -> None:

@@ -30,6 +30,7 @@ def run(
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready, and leave it running.")] = False,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help=HELP["data_dir"], show_default=False)] = None,
     port: Annotated[int, typer.Option("--port", help=HELP["port"])] = Settings.port,
+    router_port: Annotated[int, typer.Option("--router-port", help=HELP["router_port"])] = Settings.router_port,
     nodes: Annotated[int, typer.Option("--nodes", help=HELP["nodes"])] = Settings.nodes,
     gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", help=HELP["gpus_per_node"])] = Settings.gpus_per_node,
     cpu_per_node: Annotated[str, typer.Option("--cpu-per-node", help=HELP["cpu_per_node"])] = Settings.cpu_per_node,
@@ -49,6 +50,7 @@ def run(
         settings = Settings(
             data_dir=(data_dir or default_data_dir()).absolute(),
             port=port,
+            router_port=router_port,
             nodes=nodes,
             gpus_per_node=gpus_per_node,
             cpu_per_node=cpu_per_node,
