@@ -143,7 +143,9 @@ def _said_by(behind: object) -> Kept:
     """The reason of a plug-in, or what a word stands for."""
     if isinstance(behind, str):
         return _BY_WORD[behind]
-    name = type(behind).__module__.rpartition(".")[2].replace("_", "-")
+    asked = getattr(behind, "preemptable", None) or getattr(behind, "reclaimable", None)
+    plugin = getattr(asked, "__self__", behind)  # where switches left only a part of a plug-in, whose part it is
+    name = type(plugin).__module__.rpartition(".")[2].replace("_", "-")
     return _BY_PLUGIN.get(name) or Kept(f"keptBy/{name}", f"are kept by the plug-in {name}")
 
 

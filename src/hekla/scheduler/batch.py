@@ -101,7 +101,8 @@ class BatchScheduler:
             self.settings.configuration, file=self.settings.configuration_file, on_change=self._reconfigure,
             record=self._events.record,
         )  # fmt: skip
-        self._extenders = ExtenderCalls()
+        self.extenders = ExtenderCalls(on_news=self._on_extender_news)
+        self._main_loop: asyncio.AbstractEventLoop | None = None
         self._usage = UsageSource(self._on_usage, now_s=lambda: self._clock.now().timestamp())
         self._put_to_work(self._live.current)
         self._queues_told = -1
@@ -118,6 +119,7 @@ class BatchScheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled."""
+        self._main_loop = asyncio.get_running_loop()
         await self._make_queues()
         async with _registered(self.metrics), asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run(), name="scheduler events")
@@ -138,7 +140,7 @@ class BatchScheduler:
             finally:
                 await self._binder.close()
                 await self._evictor.close()
-                self._extenders.close()
+                self.extenders.close()
 
     async def idle(self) -> None:
         """Wait until nothing is to be decided, bound or written at this moment."""
@@ -189,7 +191,7 @@ class BatchScheduler:
 
     def _put_to_work(self, configuration: Configuration) -> None:
         """Decide by a configuration from the next cycle on."""
-        self._extenders.connect(configuration.tiers)
+        self.extenders.connect(configuration.tiers)
         self._usage.follow(configuration.metrics)
         self.policy = Policy(self.cluster, configuration.tiers, configuration.arguments)
         self.policy.actions = configuration.actions
@@ -203,11 +205,19 @@ class BatchScheduler:
             self._idle.clear()
             self._wake.set()
 
-    def _reconfigure(self) -> None:
-        self._put_to_work(self._live.current)
-        self.cluster.gains += 1  # what did not fit by the former rules may fit by these
+    def _on_extender_news(self) -> None:
+        """An extender has answered whom a cycle did not wait for: said by its thread."""
+        if self._main_loop is not None and not self._main_loop.is_closed():
+            self._main_loop.call_soon_threadsafe(self._try_all_again)
+
+    def _try_all_again(self) -> None:
+        self.cluster.gains += 1
         self._idle.clear()
         self._wake.set()
+
+    def _reconfigure(self) -> None:
+        self._put_to_work(self._live.current)
+        self._try_all_again()  # what did not fit by the former rules may fit by these
 
     async def _follow(self) -> None:
         """Follow every kind that placement depends on. Pods last: most of what they refer to is then known."""
@@ -267,6 +277,7 @@ class BatchScheduler:
     def cycle(self) -> Session:
         """One cycle, or one slice of it: decide, hand over binds, tell the others why they wait."""
         self.cycles += 1
+        self.extenders.begin_cycle()
         elapsed_s, metrics = self._clock.elapsed_s, self.metrics
         begun_s = elapsed_s()
         end = begun_s + self.settings.slice_s
@@ -280,7 +291,7 @@ class BatchScheduler:
             action_begun_s = elapsed_s()
             self._carry_out(action(session), session)
             metrics.on_action(name, elapsed_s() - action_begun_s)
-        self._extenders.end_session(self.cluster.nodes)
+        self.extenders.end_session()
         touched, self.feed.dirty = self.feed.dirty, set()
         touched |= session.failures.keys() | session.refusals.keys() | {job.uid for job in session.admitted}
         metrics.on_cycle(session, elapsed_s() - begun_s)
@@ -312,7 +323,7 @@ class BatchScheduler:
                 if self._heard is not None:
                     self._heard.append(decision)
                 if isinstance(decision, Bind | Evict):
-                    self._extenders.decided(self.cluster.nodes, decision)
+                    self.extenders.decided(decision)
                 if isinstance(decision, Bind):
                     self._binder.submit(decision)
                     placed[job.uid] = job

@@ -120,6 +120,17 @@ REFUSED = Family(
     ("reason",),
 )
 
+EXTENDER_CALLS = Family(
+    "hekla_extender_calls_total",
+    "counter",
+    "Calls of the plug-in extender, by what came of them: ok, wrong, silent, late (a cycle did not wait for it), "
+    "unasked or untold (it was silent before).",
+    ("verb", "outcome"),
+)
+EXTENDER_SILENT = Family(
+    "hekla_extender_silent", "gauge", "Whether an extender is left alone because it was silent several times.", ("url",)
+)
+
 COUNTED = (
     CYCLE, OPEN_SESSION, ACTION, PLUGIN, POD_WAIT, STAGE, JOB_WAIT, ATTEMPTS, PREEMPTIONS, TRANSACTIONS, CYCLES,
     UNSCHEDULABLE, REFUSED, EVICTIONS, LOST_WORK,
@@ -146,7 +157,7 @@ JOB_LAST = Family(
 VICTIMS = Family("volcano_pod_preemption_victims", "gauge", "Pods that the last action that evicted any chose.")
 OF_JOBS = (JOB_DURATION, JOB_START, JOB_LAST)
 
-METRICS = (*COUNTED, *OF_JOBS, VICTIMS, *GAUGES)
+METRICS = (*COUNTED, *OF_JOBS, VICTIMS, EXTENDER_CALLS, EXTENDER_SILENT, *GAUGES)
 
 MOST_JOBS = 1000
 """Jobs that have series of their own: those that were given nodes last, and those that have waited longest."""
@@ -283,6 +294,9 @@ class SchedulerMetrics:
         yield metric(JOB_START, {key: created for key, (created, _) in jobs.items()})
         yield metric(JOB_LAST, {key: last for key, (_, last) in jobs.items()})
         yield metric(VICTIMS, {(): self.victims})
+        extenders = self._scheduler.extenders
+        yield metric(EXTENDER_CALLS, {key: float(count) for key, count in extenders.counted.items()})
+        yield metric(EXTENDER_SILENT, {(url,): 1.0 for url in extenders.silent})
         yield from read_gauges(self._scheduler, self.reasons, most_jobs=MOST_JOBS)
 
 

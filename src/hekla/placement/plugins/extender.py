@@ -8,8 +8,10 @@
 
 Placement makes no calls itself: `service` carries them out, and the scheduler's shell connects it. With
 `extender.managedResources` only pods that ask for one of them are its business. Where it fails, an `ignorable` service
-counts as not asked; any other says no. A service that was silent once is not asked again in the same cycle, so that a
-dead one costs a cycle one timeout and not one for every node.
+counts as not asked; any other says no. A service that was silent once is not asked again in the same cycle.
+
+An answer that is on its way when a cycle has waited enough is *late*: whoever it is about waits, ignorable or not, and is
+tried again when it is there. So a slow service makes its own pods slow and nobody else (`scheduler/extender_calls.py`).
 """
 
 import json
@@ -44,6 +46,10 @@ class SilenceError(ServiceError):
     """The service cannot be reached, or takes too long."""
 
 
+class LateError(ServiceError):
+    """The answer is on its way, and will be there in another cycle."""
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where the service is, and how long it may take."""
@@ -57,22 +63,33 @@ Answers = Sequence[bytes | ServiceError]
 Caller = Callable[[Address, str, Sequence[bytes]], Answers]
 """Sends each body to a verb, several at a time, and answers in the same order."""
 
+Teller = Callable[[Address, str, bytes], None]
+"""Sends a body to a verb of which no answer is wanted."""
+
 
 class Service:
     """The way out: unconnected, every call fails."""
 
     def __init__(self) -> None:
         self._call: Caller | None = None
+        self._tell: Teller | None = None
 
-    def connect(self, caller: Caller) -> None:
-        """Have calls carried out by this from now on."""
-        self._call = caller
+    def connect(self, caller: Caller, teller: Teller | None = None) -> None:
+        """Have calls carried out by these from now on; without a teller what is told is asked, too."""
+        self._call, self._tell = caller, teller
 
     def ask(self, address: Address, verb: str, bodies: Sequence[bytes]) -> Answers:
         """Answers in the order of the questions."""
         if self._call is None:
             return [ServiceError("nobody carries out calls here") for _ in bodies]
         return self._call(address, verb, bodies)
+
+    def tell(self, address: Address, verb: str, body: bytes) -> None:
+        """Let the service know."""
+        if self._tell is not None:
+            self._tell(address, verb, body)
+        else:
+            self.ask(address, verb, [body])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +135,7 @@ class Extender:
     def outlook(self, session: Session) -> Hashable:
         """Tells the service that a cycle begins; its answers are asked for anew in each."""
         if self.verbs.on_session_open:
-            self._ask(session.cluster.nodes, self.verbs.on_session_open, [_session(session)])
+            self._tell(self.verbs.on_session_open, _session(session))
         return None
 
     def read(self, task: TaskSpec, job: JobSpec, queues: Mapping[str, Queue]) -> Reading | None:
@@ -127,11 +144,16 @@ class Extender:
         return Reading(is_single=True) if asked and self._is_concerned(task.request) else None
 
     def refuse_live(self, nodes: Nodes, tallies: Tallies, task: Task) -> Iterator[Refused]:
-        """Nodes that the service is against, each for its own reason."""
-        if not self.verbs.predicate or not self._is_concerned(task.shape.request):
+        """Nodes that the service is against, each for its own reason; all, while it has yet to say how it likes them."""
+        if not self._is_concerned(task.shape.request):
             return
-        rows = np.flatnonzero(_has_room(nodes, task))
-        told = _task(task)
+        late = self._points(nodes, task) if self.verbs.prioritize else None
+        if isinstance(late, LateError):
+            yield Refused(Refusal("extender", str(late)), np.ones(nodes.rows, np.bool_))
+            return
+        if not self.verbs.predicate:
+            return
+        rows, told = np.flatnonzero(_has_room(nodes, task)), _task(task)
         bodies = [{"task": told, "node": _node(nodes, int(row))} for row in rows]
         by_reason: dict[str, list[int]] = {}
         for row, answer in zip(rows, self._ask(nodes, self.verbs.predicate, bodies), strict=True):
@@ -151,9 +173,7 @@ class Extender:
         """The service's points, a hundred of which are a weight of one; below the least of them nobody falls."""
         if not self.verbs.prioritize or not self._is_concerned(task.shape.request):
             return None
-        rows = np.flatnonzero(_has_room(nodes, task))
-        body = {"task": _task(task), "nodes": [_node(nodes, int(row)) for row in rows]}
-        (answer,) = self._ask(nodes, self.verbs.prioritize, [body])
+        rows, answer = np.flatnonzero(_has_room(nodes, task)), self._points(nodes, task)
         points = answer.get("nodeScore") if isinstance(answer, dict) and not answer.get("errorMessage") else None
         if not isinstance(points, dict):
             return None  # no opinion, as when it is ignored; Volcano gives up on the pod
@@ -162,6 +182,13 @@ class Extender:
             value = points.get(nodes.names[row], 0)
             scores[row] = value / 100 if isinstance(value, int | float) else 0
         return scores - min(float(scores.min(initial=0)), 0.0)
+
+    def _points(self, nodes: Nodes, task: Task) -> dict[str, Any] | ServiceError:
+        """What the service says of all nodes that have room."""
+        rows = np.flatnonzero(_has_room(nodes, task))
+        body = {"task": _task(task), "nodes": [_node(nodes, int(row)) for row in rows]}
+        (answer,) = self._ask(nodes, self.verbs.prioritize, [body])
+        return answer
 
     def apart(self, session: Session, victim: Task) -> Hashable:
         """Victims are named one by one."""
@@ -180,15 +207,17 @@ class Extender:
         if not self.verbs.queue_overused:
             return False
         answer = self._one(session, self.verbs.queue_overused, {"queue": _queue(session, queue)})
-        return not self.ignorable if answer is None else answer.get("overused") is True
+        if isinstance(answer, ServiceError):
+            return not self._is_ignored(answer)
+        return answer.get("overused") is True
 
     def may_enqueue(self, session: Session, job: Job) -> Opinion:
         """The service's vote."""
         if not self.verbs.job_enqueueable or not self._minds(job):
             return Opinion(Vote.ABSTAIN)
         answer = self._one(session, self.verbs.job_enqueueable, {"job": _job(job)})
-        if answer is None:
-            return Opinion(Vote.PERMIT) if self.ignorable else Opinion(Vote.REJECT, "the extender does not answer")
+        if isinstance(answer, ServiceError):
+            return Opinion(Vote.PERMIT) if self._is_ignored(answer) else Opinion(Vote.REJECT, str(answer))
         status = answer.get("status", 0)
         if status == _REJECT:
             return Opinion(Vote.REJECT, "the extender is against it")
@@ -199,22 +228,26 @@ class Extender:
         if not self.verbs.job_ready or not self._minds(job):
             return True
         answer = self._one(session, self.verbs.job_ready, {"job": _job(job)})
-        return self.ignorable if answer is None else answer.get("status") is True
+        if isinstance(answer, ServiceError):
+            if not self._is_ignored(answer):
+                session.refusals[job.uid] = Refusal("extender", str(answer))
+            return self._is_ignored(answer)
+        return answer.get("status") is True
 
     def shortfall(self, session: Session, job: Job) -> int:
         """One at a time: only the service knows how many it wants."""
         return 1 if self.verbs.job_ready and self._minds(job) else 0
 
-    def end_session(self, nodes: Nodes) -> None:
+    def end_session(self) -> None:
         """Tell the service that a cycle is over."""
         if self.verbs.on_session_close:
-            self._ask(nodes, self.verbs.on_session_close, [{}])
+            self._tell(self.verbs.on_session_close, {})
 
-    def decided(self, nodes: Nodes, task: Task, node: str, *, is_placed: bool) -> None:
+    def decided(self, task: Task, node: str, *, is_placed: bool) -> None:
         """Tell the service that a pod was given a node, or taken off one."""
         verb = self.verbs.allocate_func if is_placed else self.verbs.deallocate_func
         if verb and self._is_concerned(task.shape.request):
-            self._ask(nodes, verb, [{"task": {**_task(task), "NodeName": node}}])
+            self._tell(verb, {"task": {**_task(task), "NodeName": node}})
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
@@ -241,9 +274,12 @@ class Extender:
     def _minds(self, job: Job) -> bool:
         return not self.managed or any(self._is_concerned(task.shape.request) for task in job.tasks.values())
 
-    def _one(self, session: Session, verb: str, body: Any) -> dict[str, Any] | None:
+    def _one(self, session: Session, verb: str, body: Any) -> dict[str, Any] | ServiceError:
         (answer,) = self._ask(session.cluster.nodes, verb, [body])
-        return None if isinstance(answer, ServiceError) else answer
+        return answer
+
+    def _tell(self, verb: str, body: Any) -> None:
+        self.service.tell(self.address, verb, json.dumps(body).encode())
 
     def _ask(self, nodes: Nodes, verb: str, bodies: Sequence[Any]) -> list[dict[str, Any] | ServiceError]:
         """Answers as objects; once the service was silent, it is not asked again before the next cycle."""
@@ -257,16 +293,20 @@ class Extender:
             nodes.notes["extender"] = silent
         return read
 
+    def _is_ignored(self, error: ServiceError) -> bool:
+        """Whether it counts as not asked: not while its answer is on its way."""
+        return self.ignorable and not isinstance(error, LateError)
+
     def _failure(self, error: ServiceError) -> str:
-        return "" if self.ignorable else str(error)
+        return "" if self._is_ignored(error) else str(error)
 
     def _victims(self, session: Session, verb: str, task: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
         if not verb or not self._is_concerned(task.shape.request):
             return None
         body = {"evictor": _task(task), "evictees": [_task(victim) for victim in victims]}
         answer = self._one(session, verb, body)
-        if answer is None:
-            return None if self.ignorable else []
+        if isinstance(answer, ServiceError):
+            return None if self._is_ignored(answer) else []
         if answer.get("status", 0) == 0:
             return None
         named = {entry.get("UID") for entry in answer.get("victims") or [] if isinstance(entry, dict)}
