@@ -1,0 +1,303 @@
+"""What a policy comes to, by what was measured. Kthena: TestHighLoad…, TestToleranceHigh…, DoDisaggregatedScale…"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from hekla.api.core import Pod
+from hekla.api.kthena import AutoscalingPolicy, ModelServing
+from hekla.api.meta import Document
+from hekla.api.volcano import PodGroup
+from hekla.serving.autoscaler.algorithms.histogram import histogram_of
+from hekla.serving.autoscaler.decision import (
+    HISTORY,
+    Decision,
+    Measured,
+    decide,
+    is_worth_writing,
+    status_of,
+    write_histories,
+)
+from hekla.serving.autoscaler.exposition import read
+from hekla.serving.autoscaler.measuring import looks, measured
+from hekla.serving.autoscaler.units import units_of
+from hekla.testing.serving_world import role, serving
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LOAD = [{"name": "load", "targetValue": "1"}]
+EAGER = {
+    "scaleUp": {"stablePolicy": {"instances": 100, "percent": 1000, "period": "15s"}},
+    "scaleDown": {"instances": 100, "percent": 100, "period": "15s", "stabilizationWindow": "0s"},
+}
+
+
+def policy(*, annotations: dict[str, str] | None = None, **spec: Any) -> AutoscalingPolicy:
+    whole = {"tolerancePercent": 0, "metrics": LOAD, "behavior": EAGER, **spec}
+    metadata = {"name": "p", "namespace": "default", "generation": 1, "annotations": annotations or {}}
+    return msgspec.convert({"metadata": metadata, "spec": whole}, AutoscalingPolicy)
+
+
+def target(name: str = "llama") -> Document:
+    return {"targetRef": {"name": name}, "metricSources": {"load": {"pod": {"port": 8000}}}}
+
+
+def homogeneous(least: int = 1, most: int = 10, **more: Any) -> AutoscalingPolicy:
+    return policy(homogeneousTarget={"target": target(), "minReplicas": least, "maxReplicas": most}, **more)
+
+
+def disaggregated(**ratio: Any) -> AutoscalingPolicy:
+    roles = {
+        "prefill": {"minReplicas": 0, "maxReplicas": 8, "metricSources": {}},
+        "decode": {"minReplicas": 0, "maxReplicas": 16, "metricSources": {}},
+    }
+    constraint = {"numeratorRole": "prefill", "denominatorRole": "decode", **ratio}
+    return policy(disaggregatedTarget={"targetRef": {"name": "llama"}, "roles": roles, "ratioConstraint": constraint})
+
+
+def seen(current: int, *loads: float, **more: Any) -> Measured:
+    return Measured(current=current, ready=[{"load": load} for load in loads], **more)
+
+
+def replicas(decision: Decision) -> list[int]:
+    return [one.replicas for one in decision.outcomes]
+
+
+def test_high_load_asks_for_the_most() -> None:
+    """Kthena: TestHighLoad_then_DoScale_expect_Replicas10."""
+    decision = decide(homogeneous(), {"llama": seen(1, 10.0)}, NOW)
+    [scaling] = decision.scalings
+    assert (scaling.before, scaling.after) == (1, 10)
+    assert scaling.reason == "load is 10 a replica, target 1"
+
+
+def test_a_load_within_the_tolerance_changes_nothing() -> None:
+    """Kthena: TestToleranceHigh_then_DoScale_expect_NoUpdateActions."""
+    assert decide(homogeneous(tolerancePercent=100), {"llama": seen(3, 1, 1, 1)}, NOW).scalings == []
+
+
+def test_two_backends_get_the_cheapest_mix() -> None:
+    """Kthena: TestTwoBackendsHighLoad_then_DoOptimize_expect_DistributionA5B4."""
+    params = [
+        {"target": target("a"), "minReplicas": 1, "maxReplicas": 5, "cost": 10},
+        {"target": target("b"), "minReplicas": 2, "maxReplicas": 4, "cost": 20},
+    ]
+    found = policy(heterogeneousTarget={"params": params, "costExpansionRatePercent": 100})
+    decision = decide(found, {"a": seen(1, 100.0), "b": seen(2, 100.0, 100.0)}, NOW)
+    assert replicas(decision) == [5, 4]
+    status = status_of(found, decision, NOW)
+    assert [(one["name"], one["desiredReplicas"]) for one in status["heterogeneousStatus"]] == [("a", 5), ("b", 4)]
+    assert replicas(decide(found, {"a": seen(5, *[0.8] * 5), "b": seen(4, *[0.2] * 4)}, NOW)) == [3, 2]
+
+
+def test_the_ratio_raises_the_role_that_is_short() -> None:
+    """Kthena: TestDoDisaggregatedScale_RatioRaisesDecode."""
+    found = disaggregated(minRatio="0.25", maxRatio="1")
+    decision = decide(found, {"prefill": seen(2, 3.0, 3.0), "decode": seen(2, 1.0, 1.0)}, NOW)
+    assert {one.unit.role: one.replicas for one in decision.outcomes} == {"prefill": 6, "decode": 6}
+    status = status_of(found, decision, NOW)["disaggregatedStatus"]
+    assert status["ratioAdjusted"] is True
+    assert status["ratioStatus"] == {"numeratorRole": "prefill", "denominatorRole": "decode", "currentRatio": "1"}
+    assert [one["desiredReplicas"] for one in status["roles"]] == [6, 2]
+    reasons = [scaling.reason for scaling in decision.scalings]
+    assert reasons[1] == "load is 1 a replica, target 1; 2 by metrics, but prefill:decode must be 0.25 to 1"
+
+
+def test_a_role_that_is_fixed_stays() -> None:
+    roles = {
+        "prefill": {"minReplicas": 2, "maxReplicas": 2},
+        "decode": {"minReplicas": 1, "maxReplicas": 8},
+    }
+    found = policy(disaggregatedTarget={"targetRef": {"name": "llama"}, "roles": roles})
+    decision = decide(found, {"prefill": seen(2, 9.0, 9.0), "decode": seen(2, 2.0, 2.0)}, NOW)
+    assert {one.unit.role: one.replicas for one in decision.outcomes} == {"prefill": 2, "decode": 4}
+
+
+def test_each_role_holds_its_objective() -> None:
+    ttft, inter_token = "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds"
+    roles = {
+        "prefill": {"minReplicas": 1, "maxReplicas": 8, "metrics": [{"name": ttft, "targetValue": "500m"}]},
+        "decode": {"minReplicas": 1, "maxReplicas": 8, "metrics": [{"name": inter_token, "targetValue": "50m"}]},
+    }
+    found = policy(
+        metrics=[], disaggregatedTarget={"targetRef": {"name": "llama"}, "roles": roles}, tolerancePercent=10
+    )
+    measured_now = {
+        "prefill": Measured(current=2, ready=[{ttft: 1.0}, {ttft: 1.0}]),
+        "decode": Measured(current=4, ready=[{inter_token: 0.05}] * 4),
+    }
+    decision = decide(found, measured_now, NOW)
+    assert {one.unit.role: one.replicas for one in decision.outcomes} == {"prefill": 4, "decode": 4}
+
+
+def test_nothing_is_done_without_metrics_and_the_condition_says_so() -> None:
+    found = homogeneous()
+    decision = decide(found, {"llama": seen(3, unready=3)}, NOW)
+    assert decision.scalings == []
+    ready = next(one for one in status_of(found, decision, NOW)["conditions"] if one["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "MetricsUnavailable")
+
+
+def test_a_target_that_is_not_there_is_told() -> None:
+    found = homogeneous()
+    decision = decide(found, {}, NOW)
+    told = {one["type"]: (one["status"], one["message"]) for one in status_of(found, decision, NOW)["conditions"]}
+    assert told["TargetFound"] == ("False", "llama does not exist; create it or name another")
+    assert told["Ready"][0] == "False"
+
+
+# ---- zero
+
+
+def test_an_idle_model_goes_to_zero_and_stays_there() -> None:
+    assert replicas(decide(homogeneous(least=0), {"llama": seen(1, 0.0)}, NOW)) == [0]
+    decision = decide(homogeneous(least=0), {"llama": seen(0)}, NOW)
+    assert decision.scalings == []
+    assert decision.outcomes[0].is_measured
+
+
+def test_a_request_that_waits_wakes_a_model() -> None:
+    [scaling] = decide(homogeneous(least=0), {"llama": seen(0, wanted_at=NOW - timedelta(seconds=2))}, NOW).scalings
+    assert (scaling.after, scaling.reason) == (1, "a request waits for it")
+
+
+def test_a_model_that_was_just_asked_for_does_not_fall_asleep() -> None:
+    wanted = {"wanted_at": NOW - timedelta(seconds=100)}
+    assert decide(homogeneous(least=0), {"llama": seen(1, 0.0, **wanted)}, NOW).scalings == []
+    assert replicas(decide(homogeneous(least=0), {"llama": seen(1, 0.0, wanted_at=NOW - timedelta(hours=1))}, NOW)) == [
+        0
+    ]
+
+
+# ---- room
+
+
+def test_no_more_is_asked_for_while_a_gang_waits_for_room() -> None:
+    waits = "llama-2: 0/4 nodes are available"
+    decision = decide(homogeneous(), {"llama": seen(3, 4.0, 4.0, unready=1, waits_for=waits)}, NOW)
+    assert decision.scalings == []
+    assert decision.outcomes[0].reason.endswith("but the last ones wait: llama-2: 0/4 nodes are available")
+    assert replicas(decide(homogeneous(), {"llama": seen(3, 0.1, 0.1, 0.1, waits_for=waits)}, NOW)) == [1]
+
+
+# ---- what is remembered
+
+
+def test_windows_outlive_the_controller() -> None:
+    slow = {**EAGER, "scaleDown": {"instances": 0, "percent": 100, "period": "1m", "stabilizationWindow": "5m"}}
+    first = decide(homogeneous(behavior=slow), {"llama": seen(6, *[1.0] * 6)}, NOW)
+    written = write_histories(first.histories)
+    later = homogeneous(behavior=slow, annotations={HISTORY: written})
+    calm = {"llama": seen(6, *[0.1] * 6)}
+    assert decide(later, calm, NOW + timedelta(minutes=4)).scalings == []
+    assert replicas(decide(homogeneous(behavior=slow), calm, NOW + timedelta(minutes=4))) == [1]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"llama": {"r": 1}}', '{"llama": {}}'])
+def test_a_history_that_cannot_be_read_is_none(text: str) -> None:
+    assert replicas(decide(homogeneous(annotations={HISTORY: text}), {"llama": seen(1, 3.0)}, NOW)) == [3]
+
+
+def test_a_status_that_says_the_same_is_not_written_again() -> None:
+    found = homogeneous()
+    status = status_of(found, decide(found, {"llama": seen(2, 1.0, 1.0)}, NOW), NOW)
+    assert is_worth_writing(found, status)
+    written = msgspec.structs.replace(found, status=msgspec.convert({"status": status}, AutoscalingPolicy).status)
+    again = status_of(written, decide(written, {"llama": seen(2, 1.0, 1.0)}, NOW), NOW + timedelta(seconds=15))
+    assert not is_worth_writing(written, again)
+    grown = status_of(written, decide(written, {"llama": seen(2, 3.0, 3.0)}, NOW), NOW)
+    assert is_worth_writing(written, grown)
+
+
+# ---- measuring
+
+
+def pod(name: str, group: int, role_name: str = "server", ordinal: int = 0, *, is_ready: bool = True) -> Pod:
+    told = {
+        "modelserving.volcano.sh/name": "llama",
+        "modelserving.volcano.sh/group-name": f"llama-{group}",
+        "modelserving.volcano.sh/role": role_name,
+        "modelserving.volcano.sh/role-id": f"{role_name}-{ordinal}",
+        "modelserving.volcano.sh/entry": "true",
+    }
+    status = {
+        "phase": "Running",
+        "podIP": f"10.0.{group}.{ordinal}",
+        "conditions": [{"type": "Ready", "status": str(is_ready)}],
+    }
+    return msgspec.convert({"metadata": {"name": name, "labels": told}, "status": status}, Pod)
+
+
+def llama(**spec: Any) -> ModelServing:
+    return msgspec.convert(serving(**spec), ModelServing)
+
+
+def test_a_replica_is_a_group_and_its_pods_count_together() -> None:
+    [unit] = units_of(homogeneous())
+    pods = [pod("a", 0), pod("b", 0, ordinal=1), pod("c", 1), pod("d", 2, is_ready=False)]
+    answers = {("a", "load"): 2.0, ("b", "load"): 3.0, ("c", "load"): 4.0}
+    found = measured(unit, llama(replicas=4), pods, [], answers, {})
+    assert found is not None
+    assert list(found.ready) == [{"load": 5.0}, {"load": 4.0}]
+    assert (found.current, found.unready) == (4, 2)
+
+
+def test_an_instance_of_a_role_is_the_mean_of_its_like_in_all_groups() -> None:
+    unit = next(one for one in units_of(disaggregated(minRatio="0", maxRatio="9")) if one.role == "decode")
+    pods = [pod("a", 0, "decode"), pod("b", 1, "decode"), pod("p", 0, "prefill")]
+    answers = {("a", "load"): 2.0, ("b", "load"): 4.0, ("p", "load"): 99.0}
+    found = measured(unit, llama(roles=[role("prefill"), role("decode")], replicas=2), pods, [], answers, {})
+    assert found is not None
+    assert list(found.ready) == [{"load": 3.0}]
+    assert measured(unit, llama(), pods, [], answers, {}) is None
+
+
+def test_a_quantile_is_taken_over_all_pods() -> None:
+    [unit] = units_of(homogeneous())
+    fast, slow = histogram_of({0.1: 100, 1.0: 100}), histogram_of({0.1: 0, 1.0: 100})
+    found = measured(
+        unit, llama(), [pod("a", 0), pod("b", 0, ordinal=1)], [], {("a", "load"): fast, ("b", "load"): slow}, {}
+    )
+    assert found is not None
+    assert found.ready[0]["load"] == pytest.approx(0.91)
+
+
+def test_a_gang_that_does_not_fit_is_what_a_unit_waits_for() -> None:
+    status = {"phase": "Inqueue", "conditions": [{"type": "Unschedulable", "status": "True", "message": "no room"}]}
+    group = msgspec.convert({"metadata": {"name": "llama-1"}, "status": status}, PodGroup)
+    [unit] = units_of(homogeneous())
+    found = measured(unit, llama(), [], [group], {}, {})
+    assert found is not None
+    assert found.waits_for == "llama-1: no room"
+
+
+def test_a_pod_is_asked_once_for_all_that_it_shows_in_one_place() -> None:
+    sources = {
+        "load": {"pod": {"name": "vllm:num_requests_waiting", "port": 8000}},
+        "kv": {"pod": {"port": 8000, "labelSelector": {"matchLabels": {"modelserving.volcano.sh/role": "server"}}}},
+    }
+    metrics = [*LOAD, {"name": "kv", "targetValue": "800m"}]
+    whole = {"target": {"targetRef": {"name": "llama"}, "metricSources": sources}, "minReplicas": 1, "maxReplicas": 2}
+    [unit] = units_of(policy(metrics=metrics, homogeneousTarget=whole))
+    [look] = looks(unit, [pod("a", 0), pod("b", 1, is_ready=False)])
+    assert look.url == "http://10.0.0.0:8000/metrics"
+    assert look.metrics == {"load": "vllm:num_requests_waiting", "kv": "kv"}
+
+
+def test_metrics_are_read_from_text() -> None:
+    text = """
+# TYPE load gauge
+load{model="a",pod="x"} 2
+load{model="b"} 3.5
+load_total 9
+wait_bucket{le="0.1",model="a"} 1
+wait_bucket{model="b",le="0.1"} 2
+wait_bucket{le="+Inf"} 7
+wait_sum 3
+broken
+load NaN
+"""
+    found = read(text, ["load", "wait"])
+    assert found.values == {"load": 5.5}
+    assert found.histograms["wait"].buckets == ((0.1, 3.0), (float("inf"), 7.0))

@@ -1,0 +1,186 @@
+"""The autoscaler on an API server with the controller of ModelServings, in virtual time; the test plays node and engines."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hekla.api.apiextensions import CustomResourceDefinition
+from hekla.api.core import Pod
+from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
+from hekla.api.meta import Document
+from hekla.kube.api_client import ApiClient
+from hekla.kube.clock import LoopClock
+from hekla.kube.in_process import InProcessTransport
+from hekla.kube.informer import Informers
+from hekla.kube.runtime import Runtime
+from hekla.serving.autoscaler.scaler import Autoscaler
+from hekla.serving.reconcilers import RECONCILERS
+from hekla.testing import virtual_time
+from hekla.testing.server import api_server
+from hekla.testing.serving_world import role, serving
+from hekla.wire.errors import TimedOutError
+from hekla.wire.messages import Response
+
+
+class Engines:
+    """Answers for every pod; the load is shared by all that are ready."""
+
+    def __init__(self) -> None:
+        self.load = 0.0
+        self.pods = 1
+        self.is_silent = False
+        self.asked: list[str] = []
+
+    async def request(self, method: str, url: str, **_: Any) -> Response:
+        self.asked.append(url)
+        if self.is_silent:
+            raise TimedOutError("no answer")
+        return Response(200, body=f"load {self.load / max(1, self.pods)}\n".encode())
+
+    async def close(self) -> None: ...
+
+
+class Cluster:
+    def __init__(self, client: ApiClient, engines: Engines) -> None:
+        self.client, self.engines = client, engines
+
+    async def replicas(self, name: str = "llama") -> int | None:
+        return (await self.client.get(ModelServing, name, "default")).spec.replicas
+
+    async def policy(self) -> AutoscalingPolicy:
+        return await self.client.get(AutoscalingPolicy, "p", "default")
+
+    async def play_node(self) -> None:
+        """Every pod runs and is ready."""
+        number = 0
+        for pod in (await self.client.list(Pod, "default")).items:
+            number += 1
+            if pod.metadata.deletion_timestamp:
+                await self.client.delete(Pod, pod.metadata.name, "default", grace_s=0)
+            elif pod.status.phase != "Running":
+                status = {
+                    "phase": "Running",
+                    "podIP": f"10.0.0.{number}",
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                }
+                await self.client.patch(Pod, pod.metadata.name, {"status": status}, "default", subresource="status")
+        self.engines.pods = number
+
+    async def eventually(self, holds: Callable[[], Any]) -> None:
+        while not await holds():
+            await self.play_node()
+            await asyncio.sleep(1)
+
+
+@asynccontextmanager
+async def cluster(target: Document, *, replicas: int, roles: list[Document] | None = None) -> AsyncIterator[Cluster]:
+    async with api_server() as server:
+        client = ApiClient(InProcessTransport(server.handle))
+        for kind in CUSTOM_KINDS:
+            await client.create(CustomResourceDefinition, crd_document(kind))
+        await client.create(ModelServing, serving(replicas=replicas, roles=roles), "default")
+        quick = {"instances": 100, "percent": 1000, "period": "15s", "stabilizationWindow": "0s"}
+        behavior = {"scaleUp": {"stablePolicy": quick}, "scaleDown": {**quick, "stabilizationWindow": "1m"}}
+        metrics = [{"name": "load", "targetValue": "2"}]
+        spec = {"tolerancePercent": 10, "metrics": metrics, "behavior": behavior, **target}
+        document = {"apiVersion": AutoscalingPolicy.kind_info.api_version, "kind": "AutoscalingPolicy"}
+        await client.create(AutoscalingPolicy, {**document, "metadata": {"name": "p"}, "spec": spec}, "default")
+        engines = Engines()
+        async with Informers(ApiClient(InProcessTransport(server.handle)), dice=random.Random(1)) as informers:
+            runtime = Runtime(informers, RECONCILERS, clock=LoopClock(), dice=random.Random(2))
+            scaler = Autoscaler(informers, clock=LoopClock(), http=engines)  # type: ignore[arg-type]  # all that it calls
+            tasks = [asyncio.create_task(runtime.run()), asyncio.create_task(scaler.run())]
+            try:
+                yield Cluster(client, engines)
+            finally:
+                runtime.stop()
+                tasks[1].cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+
+SOURCES = {"load": {"pod": {"port": 8000}}}
+
+
+def whole(least: int = 1, most: int = 8) -> Document:
+    target = {"targetRef": {"kind": "ModelServing", "name": "llama"}, "metricSources": SOURCES}
+    return {"homogeneousTarget": {"target": target, "minReplicas": least, "maxReplicas": most}}
+
+
+def test_replicas_follow_the_load_up_and_down_again() -> None:
+    """Kthena: AutoscalingPolicyLifecycle."""
+
+    async def scenario() -> None:
+        async with cluster(whole(), replicas=1) as on:
+            on.engines.load = 10
+
+            async def is_at(count: int) -> bool:
+                return await on.replicas() == count
+
+            await on.eventually(lambda: is_at(5))
+            policy = await on.policy()
+            assert policy.status.homogeneous_status is not None
+            assert policy.status.homogeneous_status.desired_replicas == 5
+            on.engines.load = 3
+            await on.eventually(lambda: is_at(2))
+            pods = (await on.client.list(Pod, "default")).items
+            assert {pod.metadata.labels[labels.GROUP_NAME] for pod in pods} >= {"llama-0", "llama-1"}
+
+    virtual_time.run(scenario())
+
+
+def test_roles_are_scaled_by_themselves() -> None:
+    async def scenario() -> None:
+        roles = {
+            "prefill": {"minReplicas": 1, "maxReplicas": 1},
+            "decode": {"minReplicas": 1, "maxReplicas": 6, "metricSources": SOURCES},
+        }
+        target = {"disaggregatedTarget": {"targetRef": {"name": "llama"}, "roles": roles}}
+        async with cluster(target, replicas=1, roles=[role("prefill"), role("decode")]) as on:
+            on.engines.load = 12
+
+            async def has_grown() -> bool:
+                found = await on.client.get(ModelServing, "llama", "default")
+                return {one.name: one.replicas for one in found.spec.template.roles} == {"prefill": 1, "decode": 5}
+
+            await on.eventually(has_grown)
+            assert (
+                len((await on.client.get(ModelServing, "llama", "default")).spec.template.roles[1].entry_template.spec)
+                > 0
+            )
+
+    virtual_time.run(scenario())
+
+
+def test_engines_that_do_not_answer_leave_replicas_as_they_are() -> None:
+    async def scenario() -> None:
+        async with cluster(whole(), replicas=3) as on:
+            on.engines.is_silent = True
+
+            async def was_told() -> bool:
+                conditions = (await on.policy()).status.conditions
+                return any(one.reason == "MetricsUnavailable" for one in conditions)
+
+            await on.eventually(was_told)
+            assert await on.replicas() == 3
+
+    virtual_time.run(scenario())
+
+
+def test_a_model_without_replicas_wakes_at_once_when_a_request_waits() -> None:
+    async def scenario() -> None:
+        async with cluster(whole(least=0), replicas=0) as on:
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(20)
+            assert await on.replicas() == 0
+            begun = loop.time()
+            stamp = LoopClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
+            patch = {"metadata": {"annotations": {labels.WANTED_AT: stamp}}}
+            await on.client.patch(ModelServing, "llama", patch, "default")
+            while await on.replicas() != 1:
+                await asyncio.sleep(0.1)
+            assert loop.time() - begun < 1  # of virtual time
+
+    virtual_time.run(scenario())
