@@ -1,12 +1,27 @@
 """The reconcilers of this package, for whoever runs them: the embedded platform, or controllers on a cluster."""
 
 from hekla.kube.reconcile import Reconciler
+from hekla.serving.binding_conversion import reconcile_binding
+from hekla.serving.gateway_status import (
+    reconcile_gateway,
+    reconcile_gateway_class,
+    reconcile_http_route,
+    reconcile_inference_pool,
+)
 from hekla.serving.leader_worker_set import reconcile_leader_worker_set
 from hekla.serving.model_booster import reconcile_model_booster
 from hekla.serving.model_serving import reconcile_model_serving
+from hekla.serving.route_status import reconcile_model_route_status, reconcile_model_server_status
 
 RECONCILERS: tuple[Reconciler, ...] = (
     reconcile_model_serving,
     reconcile_model_booster,
     reconcile_leader_worker_set,
+    reconcile_binding,
+    reconcile_model_route_status,
+    reconcile_model_server_status,
+    reconcile_gateway_class,
+    reconcile_gateway,
+    reconcile_http_route,
+    reconcile_inference_pool,
 )

@@ -97,7 +97,7 @@ def test_what_is_left_out_leaves_nothing_behind():
     assert len(of_kind(found, "Deployment")) == len(COMPONENTS) - 1
 
 
-def test_webhooks_are_registered_as_volcanos_chart_does_unless_more_is_asked_for():
+def test_webhooks_are_registered_as_the_peers_charts_do_unless_more_is_asked_for():
     def paths(**options):
         found = documents(**options)
         configurations = (
@@ -109,6 +109,9 @@ def test_webhooks_are_registered_as_volcanos_chart_does_unless_more_is_asked_for
     default = {
         "/jobs/mutate", "/jobs/validate", "/podgroups/validate", "/queues/mutate", "/queues/validate",
         "/hypernodes/validate", "/cronjobs/validate", "/jobflows/validate",
+        "/modelservings/validate", "/modelboosters/validate", "/modelroutes/validate", "/modelservers/validate",
+        "/externalmodelproviders/validate", "/autoscalingpolicies/mutate", "/autoscalingpolicies/validate",
+        "/autoscalingpolicybindings/validate",
     }  # fmt: skip
     assert paths() == default
     assert paths(also_ask=frozenset({"/pods/validate"})) == {*default, "/pods/validate"}

@@ -55,7 +55,11 @@ SCHEDULER_ALSO = {
     "queues/status.scheduling.volcano.sh": ("patch",),
 }
 SERVING_ALSO = {
-    "leaderworkersets/status.leaderworkerset.x-k8s.io": ("patch",),  # a kind of another project
+    "leaderworkersets/status.leaderworkerset.x-k8s.io": ("patch",),  # kinds of other projects
+    "gatewayclasses/status.gateway.networking.k8s.io": ("patch",),
+    "gateways/status.gateway.networking.k8s.io": ("patch",),
+    "httproutes/status.gateway.networking.k8s.io": ("patch",),
+    "inferencepools/status.inference.networking.k8s.io": ("patch",),
 }
 EVENTS = {"events": ("create", "get", "patch")}
 

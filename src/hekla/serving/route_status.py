@@ -1,0 +1,171 @@
+"""Reconciles the statuses of ModelRoutes and ModelServers, which Kthena leaves empty: a route to nothing says so.
+
+ModelRoute    Accepted            its rules can take requests, and no older route takes them all
+              ResolvedRefs        what its targets name exists
+              AdaptersResolved    no adapter is another route's model, only where it has adapters
+ModelServer   Ready               an engine, or a pair of engines, takes requests
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from hekla.api.core import Pod
+from hekla.api.kthena import ExternalModelProvider, ModelRoute, ModelServer
+from hekla.api.kthena.server import PdGroup
+from hekla.kube.commands import Command, SetStatus, target_of
+from hekla.kube.reconcile import World, reconciler
+from hekla.serving.conditions import Observation, as_documents, conditions
+from hekla.serving.router.backends import is_ready, selects
+from hekla.serving.router.routes import Route, compile_route
+
+
+def _targets_of(route: ModelRoute) -> Iterator[tuple[int, type[ModelServer] | type[ExternalModelProvider], str]]:
+    for number, rule in enumerate(route.spec.rules):
+        for one in rule.target_models:
+            if one.model_server_name:
+                yield number, ModelServer, one.model_server_name
+            elif one.external_model_provider_name:
+                yield number, ExternalModelProvider, one.external_model_provider_name
+
+
+def _names(route: ModelRoute) -> set[str]:
+    return {route.spec.model_name, *route.spec.lora_adapters} - {""}
+
+
+def _routes_to(target: ModelServer | ExternalModelProvider, world: World) -> Iterator[tuple[str, str]]:
+    meta = target.metadata
+    for route in world.list(ModelRoute, meta.namespace):
+        if any((kind, name) == (type(target), meta.name) for _, kind, name in _targets_of(route)):
+            yield meta.namespace, route.metadata.name
+
+
+def _rivals(route: ModelRoute, world: World) -> Iterator[tuple[str, str]]:
+    """Routes that share a name with one that changed."""
+    for other in world.list(ModelRoute):
+        if _names(other) & _names(route):
+            yield other.metadata.namespace, other.metadata.name
+
+
+@reconciler(
+    ModelRoute,
+    reads=(ModelServer, ExternalModelProvider),
+    finds={ModelServer: _routes_to, ExternalModelProvider: _routes_to, ModelRoute: _rivals},
+)
+def reconcile_model_route_status(route: ModelRoute, world: World, now: datetime) -> Iterator[Command]:
+    """Say what a route comes to."""
+    if route.metadata.deletion_timestamp is not None:
+        return
+    rivals = [one for one in world.list(ModelRoute) if one.metadata.uid != route.metadata.uid]
+    observed = [_accepted(route, rivals), _resolved(route, world)]
+    if route.spec.lora_adapters:
+        observed.append(_adapters(route, rivals))
+    told = conditions(route.status.conditions, observed, route.metadata.generation, now)
+    if told != as_documents(route.status.conditions):
+        status = {"observedGeneration": route.metadata.generation, "conditions": told}
+        yield SetStatus(target_of(route), status)
+
+
+def _accepted(route: ModelRoute, rivals: list[ModelRoute]) -> Observation:
+    compiled = compile_route(route)
+    for number, rule in enumerate(compiled.rules):
+        if not rule.ceilings:
+            said = f"rule {number} sends nothing anywhere: the weights of its targets sum to zero; give one of them a weight"
+            return Observation("Accepted", False, "NoWeight", said)
+    if not compiled.rules:
+        return Observation("Accepted", False, "NoRules", "the route has no rules, so it takes no request; give it one")
+    older = next((one for one in sorted(map(compile_route, rivals)) if _takes_all(one, compiled)), None)
+    if older is not None:
+        said = f'route "{older.key}" is older and takes every request for this route\'s names; delete one of the two'
+        return Observation("Accepted", False, "OlderRouteWins", said)
+    return Observation("Accepted", True, "Accepted", "requests are routed by this route")
+
+
+def _takes_all(older: Route, route: Route) -> bool:
+    is_open = any(rule.ceilings and rule.is_open for rule in older.rules)
+    has_parents = bool(older.source.spec.parent_refs or route.source.spec.parent_refs)
+    if not is_open or has_parents or not older < route:
+        return False
+    model = route.source.spec.model_name
+    return (not model or older.source.spec.model_name == model) and route.adapters <= older.adapters
+
+
+def _resolved(route: ModelRoute, world: World) -> Observation:
+    for number, kind, name in _targets_of(route):
+        if world.get(kind, route.metadata.namespace, name) is None:
+            noun, reason = ("ModelServer", "ModelServerNotFound")
+            if kind is ExternalModelProvider:
+                noun, reason = "ExternalModelProvider", "ExternalModelProviderNotFound"
+            said = f'rule {number} sends requests to {noun} "{route.metadata.namespace}/{name}", which does not exist'
+            return Observation("ResolvedRefs", False, reason, f"{said}; create it or name another")
+    return Observation("ResolvedRefs", True, "ResolvedRefs", "everything that the route names exists")
+
+
+def _adapters(route: ModelRoute, rivals: list[ModelRoute]) -> Observation:
+    own = route.spec.model_name
+    if own in route.spec.lora_adapters:
+        said = f'adapter "{own}" is called like the route\'s own model, so requests for it go to the model; rename one of them'
+        return Observation("AdaptersResolved", False, "CyclicAdapters", said)
+    for other in rivals:
+        model = other.spec.model_name
+        if model and model in route.spec.lora_adapters:
+            where = f'"{other.metadata.namespace}/{other.metadata.name}"'
+            said = f'adapter "{model}" is the model of route {where}, which requests for it go to'
+            if own and own in other.spec.lora_adapters:
+                said += f', and this route\'s model "{own}" is an adapter there'
+                return Observation("AdaptersResolved", False, "CyclicAdapters", f"{said}; rename one of them")
+            return Observation("AdaptersResolved", False, "AdapterIsAModel", f"{said}; rename one of them")
+    return Observation("AdaptersResolved", True, "AdaptersResolved", "every adapter is this route's alone")
+
+
+def _servers_of(pod: Pod, world: World) -> Iterator[tuple[str, str]]:
+    for server in world.list(ModelServer, pod.metadata.namespace):
+        if selects(server.spec.workload_selector.match_labels, pod.metadata.labels):
+            yield server.metadata.namespace, server.metadata.name
+
+
+@reconciler(ModelServer, reads=(Pod,), finds={Pod: _servers_of})
+def reconcile_model_server_status(server: ModelServer, world: World, now: datetime) -> Iterator[Command]:
+    """Count a server's engines, and say whether any takes requests."""
+    if server.metadata.deletion_timestamp is not None:
+        return
+    wanted = server.spec.workload_selector.match_labels
+    matched = world.list(Pod, server.metadata.namespace, wanted) if wanted else []
+    ready = [pod for pod in matched if is_ready(pod)]
+    observed = _server_ready(server, len(matched), ready)
+    told = conditions(server.status.conditions, [observed], server.metadata.generation, now)
+    before = server.status
+    if (told, before.matched_replicas, before.ready_replicas) != (
+        as_documents(before.conditions),
+        len(matched),
+        len(ready),
+    ):
+        status = {
+            "observedGeneration": server.metadata.generation,
+            "matchedReplicas": len(matched),
+            "readyReplicas": len(ready),
+            "conditions": told,
+        }
+        yield SetStatus(target_of(server), status)
+
+
+def _server_ready(server: ModelServer, matched: int, ready: list[Pod]) -> Observation:
+    pairs = server.spec.workload_selector.pd_group
+    if not matched:
+        labels = ", ".join(f"{name}={value}" for name, value in server.spec.workload_selector.match_labels.items())
+        return Observation(
+            "Ready", False, "NoPods", f"no pod of the namespace has the labels {labels or '(none given)'}"
+        )
+    if not ready:
+        return Observation("Ready", False, "NoReadyPods", "no pod that the selector finds is ready")
+    if pairs is not None and not _paired(pairs, ready):
+        said = f'no value of label "{pairs.group_key}" has both a ready prefill pod and a ready decode pod'
+        return Observation("Ready", False, "NoPairs", said)
+    return Observation("Ready", True, "EnginesReady", "engines take requests")
+
+
+def _paired(pairs: PdGroup, ready: list[Pod]) -> bool:
+    def groups(wanted: dict[str, str]) -> set[str]:
+        found = (pod.metadata.labels for pod in ready if selects(wanted, pod.metadata.labels))
+        return {labels[pairs.group_key] for labels in found if pairs.group_key in labels}
+
+    return bool(groups(pairs.prefill_labels) & groups(pairs.decode_labels))

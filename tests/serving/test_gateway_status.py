@@ -1,0 +1,154 @@
+"""Whether the Gateway API's objects say what became of them, with the reasons that the API knows."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from hekla.api.core import Namespace
+from hekla.api.foreign import Gateway, GatewayClass, HttpRoute, InferencePool
+from hekla.api.meta import Resource
+from hekla.kube.reconcile import Reconciler
+from hekla.serving.gateway_status import (
+    reconcile_gateway,
+    reconcile_gateway_class,
+    reconcile_http_route,
+    reconcile_inference_pool,
+)
+from hekla.testing.world import FakeWorld
+
+NOW, LATER = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)
+POOL = {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "pool"}
+BY_KIND: dict[type[Resource], Reconciler] = {
+    GatewayClass: reconcile_gateway_class,
+    Gateway: reconcile_gateway,
+    HttpRoute: reconcile_http_route,
+    InferencePool: reconcile_inference_pool,
+}
+
+
+def thing(
+    kind: type[Resource], name: str, spec: Any, namespace: str = "ml", day: int = 1, **more: Any
+) -> dict[str, Any]:
+    info = kind.kind_info
+    metadata = {
+        "name": name,
+        "uid": f"{info.kind}/{name}",
+        "generation": 1,
+        "creationTimestamp": f"2026-01-0{day}T00:00:00Z",
+    }
+    metadata |= {"namespace": namespace} if info.is_namespaced else {}
+    return {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata, "spec": spec, **more}
+
+
+def gateway(name: str = "gw", *listeners: dict[str, Any], of: str = "kthena-router", **more: Any) -> dict[str, Any]:
+    spec = {"gatewayClassName": of, "listeners": list(listeners) or [listener()]}
+    return thing(Gateway, name, spec, **more)
+
+
+def listener(name: str = "http", port: int = 80, protocol: str = "HTTP", **more: Any) -> dict[str, Any]:
+    return {"name": name, "port": port, "protocol": protocol, **more}
+
+
+def route(*rules: dict[str, Any], parents: Any = None, namespace: str = "ml", **more: Any) -> dict[str, Any]:
+    spec = {"parentRefs": parents or [{"name": "gw"}], "rules": list(rules) or [{"backendRefs": [POOL]}], **more}
+    return thing(HttpRoute, "r", spec, namespace)
+
+
+POOL_OBJECT = thing(InferencePool, "pool", {"selector": {"matchLabels": {"a": "b"}}, "targetPorts": [{"number": 8000}]})
+SPACES = [thing(Namespace, name, {}) for name in ("ml", "other")]
+
+
+def status(kind: type[Any], name: str, *objects: dict[str, Any], namespace: str = "ml") -> Any:
+    world = FakeWorld(*objects, *SPACES)
+    where = namespace if kind.kind_info.is_namespaced else ""
+    one = world.get(kind, where, name)
+    world.execute(BY_KIND[kind].decide(one, world, NOW))
+    again = world.get(kind, where, name)
+    assert again is not None
+    assert not list(BY_KIND[kind].decide(again, world, LATER)), "a second look changes nothing"
+    return again.status
+
+
+def said(conditions: Any) -> dict[str, tuple[str, str]]:
+    return {one.type: (one.status, one.reason) for one in conditions}
+
+
+def route_said(*objects: dict[str, Any], namespace: str = "ml") -> dict[str, tuple[str, str]]:
+    (parent,) = status(HttpRoute, "r", *objects, namespace=namespace).parents
+    assert parent.controller_name == "volcano.sh/kthena-router"
+    return said(parent.conditions)
+
+
+def test_our_class_is_accepted_and_no_other() -> None:
+    ours = thing(GatewayClass, "kthena-router", {"controllerName": "volcano.sh/kthena-router"})
+    assert said(status(GatewayClass, "kthena-router", ours).conditions) == {"Accepted": ("True", "Accepted")}
+    other = thing(GatewayClass, "istio", {"controllerName": "istio.io/gateway-controller"})
+    assert status(GatewayClass, "istio", other).conditions == []
+    assert status(Gateway, "gw", gateway(of="istio")).conditions == []
+
+
+def test_a_gateway_is_programmed_and_counts_its_routes() -> None:
+    told = status(Gateway, "gw", gateway(), route(), POOL_OBJECT)
+    assert said(told.conditions) == {"Accepted": ("True", "Accepted"), "Programmed": ("True", "Programmed")}
+    (one,) = told.listeners
+    assert one.attached_routes == 1
+    assert said(one.conditions)["Conflicted"] == ("False", "NoConflicts")
+    assert [kind.kind for kind in one.supported_kinds] == ["HTTPRoute", "ModelRoute"]
+
+
+def test_listeners_that_cannot_be_served_are_named() -> None:
+    told = status(Gateway, "gw", gateway("gw", listener(), listener("tls", 443, "HTTPS")))
+    assert said(told.conditions)["Accepted"] == ("True", "ListenersNotValid")
+    assert said(told.listeners[1].conditions)["Accepted"] == ("False", "UnsupportedProtocol")
+    alone = status(Gateway, "gw", gateway("gw", listener("tls", 443, "HTTPS")))
+    assert said(alone.conditions) == {"Accepted": ("False", "ListenersNotValid"), "Programmed": ("False", "Invalid")}
+
+
+def test_of_two_listeners_on_one_port_the_older_is_served() -> None:
+    old, young = gateway("old", day=1), gateway("gw", day=2)
+    told = status(Gateway, "gw", old, young)
+    assert said(told.listeners[0].conditions)["Conflicted"] == ("True", "HostnameConflict")
+    assert 'Gateway "ml/old" has port 80 already' in told.listeners[0].conditions[0].message
+    assert said(status(Gateway, "old", old, young).conditions)["Accepted"] == ("True", "Accepted")
+
+
+def test_a_route_is_accepted_and_its_backends_are_looked_for() -> None:
+    assert route_said(gateway(), route(), POOL_OBJECT) == {
+        "Accepted": ("True", "Accepted"),
+        "ResolvedRefs": ("True", "ResolvedRefs"),
+    }
+    assert route_said(gateway(), route())["ResolvedRefs"] == ("False", "BackendNotFound")
+    service = route({"backendRefs": [{"name": "svc", "port": 80}]})
+    assert route_said(gateway(), service)["ResolvedRefs"] == ("False", "InvalidKind")
+    elsewhere = route({"backendRefs": [{**POOL, "namespace": "other"}]})
+    assert route_said(gateway(), elsewhere)["ResolvedRefs"] == ("False", "RefNotPermitted")
+
+
+def test_a_route_that_no_listener_takes_says_why() -> None:
+    here = gateway("gw", listener(hostname="a.example"))
+    assert route_said(here, route(hostnames=["b.example"]))["Accepted"] == ("False", "NoMatchingListenerHostname")
+    nowhere = route(parents=[{"name": "gw", "sectionName": "x"}])
+    assert route_said(here, nowhere)["Accepted"] == ("False", "NoMatchingParent")
+    guest = route(parents=[{"name": "gw", "namespace": "ml"}], namespace="other")
+    assert route_said(here, guest, namespace="other")["Accepted"] == ("False", "NotAllowedByListeners")
+    mirror = route({"filters": [{"type": "RequestMirror"}], "backendRefs": [POOL]})
+    assert route_said(gateway(), mirror, POOL_OBJECT)["Accepted"] == ("False", "UnsupportedValue")
+
+
+def test_other_controllers_parts_of_a_status_are_left_alone() -> None:
+    theirs = {"parentRef": {"name": "istio"}, "controllerName": "istio.io/gateway-controller", "conditions": []}
+    one = route()
+    one["status"] = {"parents": [theirs]}
+    told = status(HttpRoute, "r", gateway(), one, POOL_OBJECT)
+    assert [parent.controller_name for parent in told.parents] == [
+        "istio.io/gateway-controller",
+        "volcano.sh/kthena-router",
+    ]
+    unrelated = status(HttpRoute, "r", gateway(of="istio"), one, POOL_OBJECT)
+    assert [parent.controller_name for parent in unrelated.parents] == ["istio.io/gateway-controller"]
+
+
+def test_a_pool_says_which_gateways_send_to_it() -> None:
+    (parent,) = status(InferencePool, "pool", gateway(), route(), POOL_OBJECT).parents
+    assert (parent.parent_ref.name, parent.parent_ref.namespace) == ("gw", "ml")
+    assert said(parent.conditions) == {"Accepted": ("True", "Accepted"), "ResolvedRefs": ("True", "ResolvedRefs")}
+    assert status(InferencePool, "pool", gateway(), POOL_OBJECT).parents == []

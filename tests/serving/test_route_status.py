@@ -1,0 +1,150 @@
+"""Whether routes and servers say what they come to: a route to nothing, weights of zero, cyclic adapters, no pairs."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from hekla.api.core import Pod
+from hekla.api.kthena import ModelRoute, ModelServer
+from hekla.api.meta import Resource
+from hekla.serving.route_status import reconcile_model_route_status, reconcile_model_server_status
+from hekla.testing.world import FakeWorld
+from serving.router.worldkit import pod, route, server, to
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+LATER = datetime(2026, 1, 3, tzinfo=UTC)
+
+
+def document(one: Resource) -> dict[str, Any]:
+    info = type(one).kind_info
+    found: dict[str, Any] = msgspec.to_builtins(one)
+    found |= {"apiVersion": info.api_version, "kind": info.kind}
+    found["metadata"] |= {"uid": f"{info.kind}/{one.metadata.name}", "generation": 1}
+    if isinstance(one, Pod):
+        found["spec"] = {"nodeName": "node"}
+    else:
+        del found["status"]
+    return found
+
+
+def world(*objects: Resource) -> FakeWorld:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}
+    return FakeWorld(node, *map(document, objects))
+
+
+def conditions(made: FakeWorld, name: str, now: datetime = NOW) -> dict[str, tuple[str, str]]:
+    one = made.get(ModelRoute, "ml", name)
+    assert one is not None
+    made.execute(reconcile_model_route_status.decide(one, made, now))
+    again = made.get(ModelRoute, "ml", name)
+    assert again is not None
+    assert not list(reconcile_model_route_status.decide(again, made, LATER)), "a second look changes nothing"
+    return {said.type: (said.status, said.reason) for said in again.status.conditions}
+
+
+def message(made: FakeWorld, kind: str, name: str = "r") -> str:
+    one = made.get(ModelRoute, "ml", name)
+    assert one is not None
+    return next(said.message for said in one.status.conditions if said.type == kind)
+
+
+def test_a_route_whose_servers_exist_is_all_right() -> None:
+    assert conditions(world(route("r", to("a"), model="m"), server("a")), "r") == {
+        "Accepted": ("True", "Accepted"),
+        "ResolvedRefs": ("True", "ResolvedRefs"),
+    }
+
+
+def test_a_route_to_nothing_says_so() -> None:
+    made = world(route("r", to("gone"), model="m"))
+    assert conditions(made, "r")["ResolvedRefs"] == ("False", "ModelServerNotFound")
+    assert message(made, "ResolvedRefs") == (
+        'rule 0 sends requests to ModelServer "ml/gone", which does not exist; create it or name another'
+    )
+    nobody = route("r", {"externalModelProviderName": "gone"}, model="m")
+    assert conditions(world(nobody), "r")["ResolvedRefs"] == ("False", "ExternalModelProviderNotFound")
+
+
+def test_weights_that_sum_to_zero_and_no_rules_at_all_are_said() -> None:
+    assert conditions(world(route("r", to("a", weight=0), model="m")), "r")["Accepted"] == ("False", "NoWeight")
+    assert conditions(world(route("r", model="m", rules=[])), "r")["Accepted"] == ("False", "NoRules")
+
+
+def test_a_route_in_the_shade_of_an_older_one_says_so() -> None:
+    old = route("old", to("a"), model="m")
+    young = route("r", to("a"), model="m", created="2026-02-01T00:00:00Z")
+    made = world(old, young, server("a"))
+    assert conditions(made, "r")["Accepted"] == ("False", "OlderRouteWins")
+    assert 'route "ml/old" is older' in message(made, "Accepted")
+    assert conditions(made, "old")["Accepted"] == ("True", "Accepted")
+    made.remove(ModelRoute, "ml", "old")
+    assert conditions(made, "r")["Accepted"] == ("True", "Accepted")
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (route("o", to("a"), model="lora", loraAdapters=["m"]), "CyclicAdapters"),
+        (route("o", to("a"), model="lora"), "AdapterIsAModel"),
+        (route("o", to("a"), model="x"), "AdaptersResolved"),
+    ],
+)
+def test_adapters_that_are_models_elsewhere_are_said(other: ModelRoute, reason: str) -> None:
+    made = world(route("r", to("a"), model="m", loraAdapters=["lora"]), other, server("a"))
+    assert conditions(made, "r")["AdaptersResolved"][1] == reason
+
+
+def test_an_adapter_called_like_its_own_model_is_a_cycle() -> None:
+    made = world(route("r", to("a"), model="m", loraAdapters=["m"]), server("a"))
+    assert conditions(made, "r")["AdaptersResolved"] == ("False", "CyclicAdapters")
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    made = world(route("r", to("gone"), model="m"))
+    conditions(made, "r", NOW)
+    made.change(ModelRoute, "ml", "r", {"metadata": {"generation": 2}})
+    one = made.get(ModelRoute, "ml", "r")
+    assert one is not None
+    made.execute(reconcile_model_route_status.decide(one, made, LATER))
+    again = made.get(ModelRoute, "ml", "r")
+    assert again is not None
+    assert {said.last_transition_time for said in again.status.conditions} == {"2026-01-02T00:00:00Z"}
+    assert {said.observed_generation for said in again.status.conditions} == {2}
+
+
+PD = {"groupKey": "g", "prefillLabels": {"r": "p"}, "decodeLabels": {"r": "d"}}
+
+
+def ready(*pods: Pod, **spec: Any) -> tuple[int, int, str]:
+    made = world(server("s", {"app": "s"}, **spec), *pods)
+    one = made.get(ModelServer, "ml", "s")
+    assert one is not None
+    made.execute(reconcile_model_server_status.decide(one, made, NOW))
+    again = made.get(ModelServer, "ml", "s")
+    assert again is not None
+    assert not list(reconcile_model_server_status.decide(again, made, LATER))
+    return again.status.matched_replicas, again.status.ready_replicas, again.status.conditions[0].reason
+
+
+def test_a_server_counts_its_engines() -> None:
+    assert ready() == (0, 0, "NoPods")
+    assert ready(pod("a", {"app": "s"}, ready=False)) == (1, 0, "NoReadyPods")
+    assert ready(pod("a", {"app": "s"}), pod("b", {"app": "s"}, ready=False)) == (2, 1, "EnginesReady")
+
+
+def test_a_server_of_pairs_needs_both_halves_of_one() -> None:
+    spec = {"workloadSelector": {"matchLabels": {"app": "s"}, "pdGroup": PD}}
+    prefill, decode = ({"app": "s", "r": role, "g": "0"} for role in "pd")
+    assert ready(pod("p", prefill), pod("d", {**decode, "g": "1"}), **spec) == (2, 2, "NoPairs")
+    assert ready(pod("p", prefill), pod("d", decode), **spec) == (2, 2, "EnginesReady")
+
+
+def test_news_wake_the_routes_that_they_concern() -> None:
+    made = world(route("r", to("a"), model="m"), route("s", to("b"), model="m"), server("a"), server("b"))
+    finds = reconcile_model_route_status.finds
+    server_a, first = made.get(ModelServer, "ml", "a"), made.get(ModelRoute, "ml", "r")
+    assert list(finds[ModelServer](server_a, made)) == [("ml", "r")]
+    assert list(finds[ModelRoute](first, made)) == [("ml", "r"), ("ml", "s")]
+    assert list(reconcile_model_server_status.finds[Pod](pod("x", {"app": "a"}), made)) == [("ml", "a")]
