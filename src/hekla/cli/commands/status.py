@@ -64,6 +64,8 @@ def _running(data_dir: Path | None) -> tuple[dict[str, Any], str]:
             f"no platform runs on {directory.root}; start one with `hekla up --detach`", EXIT_UNREACHABLE
         )
     who = {"url": running.url, "pid": running.pid, "version": running.version, "dataDir": str(directory.root)}
+    if directory.router_url.exists():
+        who["router"] = directory.router_url.read_text().strip()
     return who, str(directory.kubeconfig)
 
 
@@ -106,6 +108,7 @@ def _text(facts: dict[str, Any]) -> str:
     return (
         f"{_who(facts)}\nnodes:  {facts['nodes']['ready']} of {facts['nodes']['all']} ready\n"
         f"pods:   {told['pods']}\njobs:   {told['jobs']}\nqueues: {told['queues']}"
+        + (f"\nmodels: {facts['router']}/v1" if "router" in facts else "")
     )
 
 
