@@ -71,9 +71,12 @@ async def _run_workloads(features: Features, informers: Informers, api: ApiServe
 
 async def _run_serving(features: Features, informers: Informers, api: ApiServer) -> None:
     from hekla.kube.runtime import run_reconcilers
+    from hekla.serving.autoscaler.scaler import Autoscaler
     from hekla.serving.reconcilers import RECONCILERS
 
-    await run_reconcilers(informers, RECONCILERS, component="kthena-controller-manager")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run_reconcilers(informers, RECONCILERS, component="kthena-controller-manager"))
+        group.create_task(Autoscaler(informers).run(), name="autoscaler")
 
 
 async def _run_router(features: Features, informers: Informers, api: ApiServer) -> None:

@@ -32,9 +32,10 @@ def controller_kinds() -> tuple[type[Resource], ...]:
 
 def serving_kinds() -> tuple[type[Resource], ...]:
     """Every kind that a reconciler of serving declares."""
+    from hekla.serving.autoscaler.scaler import FOLLOWED
     from hekla.serving.reconcilers import RECONCILERS
 
-    return _kinds_of(RECONCILERS)
+    return tuple(dict.fromkeys((*_kinds_of(RECONCILERS), *FOLLOWED)))
 
 
 def _kinds_of(reconcilers: Iterable[Reconciler]) -> tuple[type[Resource], ...]:
@@ -70,12 +71,18 @@ async def run_controllers(office: Office) -> None:
 
 
 async def run_serving(office: Office) -> None:
-    """The reconcilers of serving."""
+    """The reconcilers of serving, and the autoscaler."""
     from hekla.kube.runtime import Runtime
+    from hekla.serving.autoscaler.scaler import Autoscaler
     from hekla.serving.reconcilers import RECONCILERS
 
     async def work(informers: Informers) -> None:
-        await _until_stopped(office, Runtime(informers, RECONCILERS, component=SERVING_COMPONENT))
+        scaler = asyncio.create_task(Autoscaler(informers).run(), name="autoscaler")
+        try:
+            await _until_stopped(office, Runtime(informers, RECONCILERS, component=SERVING_COMPONENT))
+        finally:
+            scaler.cancel()
+            await asyncio.gather(scaler, return_exceptions=True)
 
     await office.serve_terms(SERVING, SERVING_LEASE, serving_kinds(), is_optional, work)
 

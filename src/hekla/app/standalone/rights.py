@@ -55,6 +55,8 @@ SCHEDULER_ALSO = {
     "queues/status.scheduling.volcano.sh": ("patch",),
 }
 SERVING_ALSO = {
+    "autoscalingpolicies.workload.serving.volcano.sh": ("patch",),  # windows, as an annotation
+    "autoscalingpolicies/status.workload.serving.volcano.sh": ("patch",),
     "leaderworkersets/status.leaderworkerset.x-k8s.io": ("patch",),  # kinds of other projects
     "gatewayclasses/status.gateway.networking.k8s.io": ("patch",),
     "gateways/status.gateway.networking.k8s.io": ("patch",),
