@@ -19,7 +19,7 @@ from hekla.serving.router.proxy.listener import Listener
 from hekla.serving.router.reception import Document, House, Reception
 from hekla.testing.desk import Engine, PlainDesk
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -31,7 +31,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110 - the loop has to turn
+    while not is_so():
         await asyncio.sleep(0)
 
 

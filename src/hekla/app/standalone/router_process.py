@@ -4,6 +4,7 @@ Every replica routes; there is no lease. The router itself is in `serving/router
 """
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -60,6 +61,9 @@ async def _serve(settings: RouterSettings, connection: Connection, ready: Callab
             await router.listen()
             _listen_for_signals(router)
             scheme = "https" if settings.tls_cert else "http"
+            gc.collect()
+            gc.freeze()  # what is here now stays; requests make few cycles, so that it need not be looked at often
+            gc.set_threshold(50_000, 20, 50)
             ready(f"{scheme}://{settings.host}:{router.port}")
             await router.run()
     finally:

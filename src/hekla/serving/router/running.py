@@ -8,7 +8,6 @@ own: what breaks is told and begun anew, and requests go on. The table of routes
 """
 
 import asyncio
-import gc
 import random
 import secrets
 import ssl
@@ -126,8 +125,6 @@ class Router:
         """Serve until `stop` and what is under way has ended, or until cancelled."""
         self.discovery.begin()
         beside = [asyncio.create_task(lasting(work, name), name=f"router {name}") for name, work in self._works()]
-        gc.collect()
-        gc.freeze()  # what is here now stays: a full collection would look at all of it, 20 ms each
         try:
             await self._stopping.wait()
             timeout_s = self.settings.drain_timeout_s

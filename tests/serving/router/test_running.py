@@ -1,0 +1,306 @@
+"""A whole router over an API server and scripted engines: objects in, answers out, and what it tells of itself."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hekla.api.apiextensions import CustomResourceDefinition
+from hekla.api.core import Namespace, Pod
+from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.kthena import ModelRoute, ModelServer
+from hekla.kube.api_client import ApiClient
+from hekla.kube.in_process import InProcessTransport
+from hekla.kube.informer import Informers
+from hekla.serving.router.running import Router
+from hekla.serving.router.settings import RouterSettings
+from hekla.testing.server import api_server
+from hekla.wire.client import HttpClient
+from serving.router import proxykit as kit
+
+METRICS = b"""# HELP vllm:num_requests_running x
+vllm:num_requests_running{engine="0",model_name="m"} 3
+vllm:num_requests_waiting{engine="0",model_name="m"} 2
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+"""
+
+
+@dataclass
+class Routed:
+    """A router that runs, with its engines and the cluster's objects."""
+
+    router: Router
+    client: ApiClient
+    engines: list[kit.ScriptedEngine]
+    running: asyncio.Task[None]
+    log: Path
+    clients: list[kit.Client] = field(default_factory=list)
+
+    async def connect(self) -> kit.Client:
+        client = kit.Client(*await asyncio.open_connection("127.0.0.1", self.router.port))
+        self.clients.append(client)
+        return client
+
+    async def ask(self, data: bytes) -> kit.Answer:
+        return await (await self.connect()).ask(data)
+
+    async def get(self, path: str) -> kit.Answer:
+        return await self.ask(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+    async def logged(self) -> list[Any]:
+        """The access log, once all that is over is in it."""
+        self.router.keep_books()
+        assert self.router._access_log is not None
+        await self.router._access_log.flushed()
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+async def eventually(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.01)
+
+
+def engine_script(answer: bytes) -> kit.Script:
+    async def script(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+        if asked.line.startswith("GET /metrics"):
+            writer.write(kit.whole(METRICS))
+        elif asked.line.startswith("GET"):
+            writer.write(kit.whole(b'{"data":[]}'))
+        else:
+            writer.write(answer)
+
+    return script
+
+
+def pod(name: str, port: int) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "ml", "labels": {"app": f"port-{port}"}},
+        "spec": {"containers": [{"name": "engine", "image": "vllm"}]},
+    }
+
+
+READY = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+@asynccontextmanager
+async def routed(tmp_path: Path, *answers: bytes, **settings: Any) -> AsyncIterator[Routed]:
+    """A router over one ModelServer, pod and engine for each answer; one route `m` with equal weights."""
+    engines = [kit.ScriptedEngine(engine_script(one), f"engine-{n}") for n, one in enumerate(answers)]
+    servers = [await one.serve() for one in engines]
+    log = tmp_path / "access.log"
+    told = {
+        "host": "127.0.0.1", "port": 0, "metrics_host": "127.0.0.1", "metrics_port": 0, "debug_port": 0,
+        "configuration_file": str(tmp_path / "routerConfiguration.yaml"), "scrape_interval_s": 0.05,
+        "access_log_format": "json", "access_log_output": str(log),
+    }  # fmt: skip
+    async with api_server() as server:
+        client = ApiClient(InProcessTransport(server.handle))
+        for kind in CUSTOM_KINDS:
+            await client.create(CustomResourceDefinition, crd_document(kind))
+        await client.create(Namespace, {"metadata": {"name": "ml"}})
+        for number, engine in enumerate(engines):
+            await add_engine(client, f"m-{number}", engine.port)
+        targets = [{"modelServerName": f"m-{number}", "weight": 100} for number in range(len(engines))]
+        await client.create(
+            ModelRoute,
+            {
+                "metadata": {"name": "m", "namespace": "ml"},
+                "spec": {"modelName": "m", "rules": [{"name": "all", "targetModels": targets}]},
+            },
+        )
+        async with Informers(ApiClient(InProcessTransport(server.handle))) as informers:
+            router = Router(RouterSettings(**{**told, **settings}), informers)
+            await router.listen()
+            running = asyncio.create_task(router.run())
+            it = Routed(router, client, engines, running, log)
+            await eventually(lambda: not router.trouble and len(router.fleet.by_name) == len(engines))
+            try:
+                yield it
+            finally:
+                for one in it.clients:
+                    one.leave()
+                router.stop()
+                await running
+                for one_server in servers:
+                    one_server.close()
+
+
+async def add_engine(client: ApiClient, name: str, port: int) -> None:
+    spec = {
+        "inferenceEngine": "vLLM",
+        "workloadSelector": {"matchLabels": {"app": f"port-{port}"}},
+        "workloadPort": {"port": port},
+    }
+    await client.create(ModelServer, {"metadata": {"name": name, "namespace": "ml"}, "spec": spec})
+    await client.create(Pod, pod(f"{name}-pod", port))
+    await client.request(
+        "PATCH", f"/api/v1/namespaces/ml/pods/{name}-pod/status", {"status": READY},
+        content_type="application/merge-patch+json",
+    )  # fmt: skip
+
+
+def test_a_model_is_served_from_its_objects(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole()) as it:
+            answer = await it.ask(kit.chat(headers="X-Request-Id: mine\r\n"))
+            assert (answer.status, answer.body) == (200, kit.DOCUMENT)
+            models = (await it.get("/v1/models")).json()
+            assert [(one["id"], one["owned_by"]) for one in models["data"]] == [("m", "kthena")]
+            assert (await it.get("/readyz")).body == b"ok"
+            missing = await it.ask(kit.chat().replace(b'"m"', b'"x"'))
+            assert (missing.status, missing.error["code"]) == (404, "route_not_found")
+            [first, second] = await it.logged()
+            assert first["status_code"] == 200
+            assert first["model_name"] == "m"
+            assert first["model_route"] == "ml/m"
+            assert first["model_server"] == "ml/m-0"
+            assert first["selected_pod"] == "m-0-pod"
+            assert first["request_id"] == "mine"
+            assert (first["input_tokens"], first["output_tokens"], first["upstream_attempts"]) == (7, 3, 1)
+            assert (first["upstream_status_code"], first["protocol"]) == (200, "HTTP/1.1")
+            assert second["error"] == {"type": "route_not_found", "message": "route not found"}
+            assert "model_name" in second
+            assert second["model_name"] == "unknown"
+
+    kit.run(story())
+
+
+def test_metrics_have_kthenas_names_and_labels(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.stream(kit.event("a"), kit.event("b"), kit.USAGE_EVENT, kit.DONE)) as it:
+            assert (await it.ask(kit.chat(stream=True))).status == 200
+            it.router.keep_books()
+            client = HttpClient()
+            text = (await client.request("GET", f"http://127.0.0.1:{it.router.metrics_port}/metrics")).body.decode()
+            await client.close()
+            where = 'model_route="ml/m",backend_type="model_server",backend_name="ml/m-0",upstream_model="m"'
+            base = 'model="m",path="/v1/chat/completions"'
+            assert f'kthena_router_requests_total{{{base},status_code="200",error_type="",{where}}} 1' in text
+            assert f'kthena_router_tokens_total{{{base},token_type="input",{where}}} 7' in text
+            assert f'kthena_router_tokens_total{{{base},token_type="output",{where}}} 3' in text
+            assert f'kthena_router_request_duration_seconds_count{{{base},status_code="200",{where}}} 1' in text
+            assert f'kthena_router_request_prefill_duration_seconds_count{{{base},status_code="200"}} 1' in text
+            assert f'hekla_router_time_to_first_token_seconds_count{{model="m",{where}}} 1' in text
+            assert f'hekla_router_inter_token_latency_seconds_count{{model="m",{where}}} 3' in text
+            assert "kthena_router_active_requests 0" in text
+            assert 'hekla_router_engine_in_flight{pool="ml/m-0",pod="m-0-pod"} 0' in text
+
+    kit.run(story())
+
+
+def test_engines_come_and_go_with_their_objects(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole(b'{"from":0}')) as it:
+            await it.client.request("DELETE", "/api/v1/namespaces/ml/pods/m-0-pod")
+            await eventually(lambda: not it.router.fleet.by_name)
+            answer = await it.ask(kit.chat())
+            assert (answer.status, answer.error["code"]) == (503, "pod_discovery")
+            assert answer.error["message"] == "no available pods for model server: ml/m-0"
+            await it.client.request("DELETE", ModelRoute.kind_info.path("ml", "m"))
+            await eventually(lambda: not it.router.world.models())
+            assert (await it.ask(kit.chat())).status == 404
+
+    kit.run(story())
+
+
+def test_engines_are_scraped(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole()) as it:
+            [endpoint] = it.router.fleet.by_name.values()
+            await eventually(lambda: endpoint.running is not None)
+            assert (endpoint.running, endpoint.waiting, endpoint.kv_usage) == (3, 2, 0.25)
+
+    kit.run(story())
+
+
+def test_what_is_known_is_told_on_loopback_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole()) as it:
+            async with HttpClient() as client:
+                base = f"http://127.0.0.1:{it.router.debug_port}/debug"
+                routes = await client.request("GET", f"{base}/config_dump/modelroutes")
+                assert [one["metadata"]["name"] for one in json.loads(routes.body)["modelroutes"]] == ["m"]
+                one = await client.request("GET", f"{base}/config_dump/namespaces/ml/modelservers/m-0")
+                assert json.loads(one.body)["metadata"]["name"] == "m-0"
+                assert (await client.request("GET", f"{base}/config_dump/secrets")).status == 404
+                engines = json.loads((await client.request("GET", f"{base}/engines")).body)
+                assert [one["pod"] for one in engines] == ["m-0-pod"]
+            assert (await it.get("/debug/config_dump/pods")).status == 404
+            assert (await it.get("/metrics")).status == 404
+
+    kit.run(story())
+
+
+def test_a_configuration_is_taken_while_it_runs_and_a_wrong_one_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole()) as it:
+            file = tmp_path / "routerConfiguration.yaml"
+            file.write_text("scheduler: {policy: round-robin}\n")
+            it.router.look_at_configuration()
+            assert {type(pool.policy).__name__ for pool in it.router.world.pools()} == {"RoundRobin"}
+            file.write_text("scheduler: {policy: nonsense}\n")
+            it.router.look_at_configuration()
+            assert it.router.configured.refusal
+            assert {type(pool.policy).__name__ for pool in it.router.world.pools()} == {"RoundRobin"}
+            assert (await it.ask(kit.chat())).status == 200
+
+    kit.run(story())
+
+
+def test_a_broken_part_is_begun_anew_and_requests_go_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole()) as it:
+            broken = asyncio.Event()
+
+            def breaks(batch: object, known: object) -> list[int]:
+                broken.set()
+                raise ZeroDivisionError
+
+            it.router.metrics.fold = breaks  # type: ignore[method-assign]
+            assert (await it.ask(kit.chat())).status == 200
+            await broken.wait()
+            assert (await it.ask(kit.chat())).status == 200
+            assert not it.running.done()
+            del it.router.metrics.fold
+            assert (await it.ask(kit.chat())).status == 200
+            await it.logged()
+
+    kit.run(story())
+
+
+def test_a_drain_finishes_what_is_under_way_and_takes_nothing_new(tmp_path: Path) -> None:
+    async def story() -> None:
+        release = asyncio.Event()
+        async with routed(tmp_path, kit.whole()) as it:
+
+            async def slow(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+                if asked.line.startswith("GET"):
+                    writer.write(kit.whole(b""))
+                    return
+                writer.write(kit.STREAM_HEAD + kit.chunk(kit.event("a")))
+                await release.wait()
+                writer.write(kit.chunk(kit.DONE) + kit.LAST)
+
+            it.engines[0].script = slow
+            idle, busy = await it.connect(), await it.connect()
+            await busy.send(kit.chat(stream=True))
+            assert (await busy.head()).status == 200
+            it.router.stop()
+            assert await idle.closed() == b""
+            assert it.router.trouble == "draining"
+            refused = False
+            try:
+                late = kit.Client(*await asyncio.open_connection("127.0.0.1", it.router.port))
+                it.clients.append(late)
+            except ConnectionRefusedError:
+                refused = True
+            assert refused
+            release.set()
+            assert await busy.chunk() == kit.event("a")
+            assert await busy.chunk() == kit.DONE
+            await it.running
+
+    kit.run(story())
