@@ -322,16 +322,16 @@ def _essence(status: Document) -> Document:
     parts = {
         key: status.get(key) or None for key in ("homogeneousStatus", "heterogeneousStatus", "disaggregatedStatus")
     }
-    return {"generation": status.get("observedGeneration"), "conditions": sorted(conditions), **_without_none(parts)}
+    return {"generation": status.get("observedGeneration"), "conditions": sorted(conditions), **_pruned_document(parts)}
 
 
-def _without_none(value: Document) -> Document:
-    return msgspec.json.decode(msgspec.json.encode(_pruned(value)))  # type: ignore[no-any-return]
+def _pruned_document(value: Document) -> Document:
+    return {key: _pruned(item) for key, item in value.items() if item not in (None, "", [], {})}
 
 
 def _pruned(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _pruned(item) for key, item in value.items() if item not in (None, "", [], {})}
+        return _pruned_document(value)
     return [_pruned(item) for item in value] if isinstance(value, list) else value
 
 
