@@ -1,12 +1,11 @@
-"""B1 to B3, end to end: pods from create to durably bound, gangs and jobs from create to completed, on `hekla up`.
+"""B1 and B2, end to end: pods from create to durably bound on `hekla up`. Whole lives of jobs: `jobs.py`.
 
 The platform is a process of its own with SQLite on disk, TLS, RBAC, every admission rule and all default plug-ins; its
 1,000 nodes are simulated. The load comes from this process as the administrator, and a watch like anybody's says when a
 pod is bound. First with the scheduler alone on nodes that nobody serves, as the recorded kube-scheduler figures were
 taken (kube-apiserver + etcd, no kubelets); then the whole platform, whose node agent runs what is bound.
 
-Recorded: kube-scheduler 1.36 on these two cores, 168 to 317 pods/s (specs/performance.md 1.1); Volcano's own figures for
-10,000 one-pod jobs on kwok nodes, 8 cores, 40 to 56 pods/s.
+Recorded: kube-scheduler 1.36 on these two cores, 168 to 317 pods/s (specs/performance.md 1.1).
 """
 
 import asyncio
@@ -28,9 +27,8 @@ from hekla.wire.client import HttpClient
 from hekla.wire.limits import ClientLimits
 from hekla.wire.tls import client_context
 
-KUBE_SCHEDULER_PER_S, VOLCANO_JOBS_PER_S = 317.0, 56.0
+KUBE_SCHEDULER_PER_S = 317.0
 RECORDED = "recorded: kube-scheduler 1.36 + kube-apiserver + etcd"
-RECORDED_VOLCANO = "recorded: Volcano, kwok nodes, 8 cores, the better of its figures"
 
 KUBE_SCHEDULER_MANY_PER_S, KUBE_SCHEDULER_APART_PER_S = 255.0, 61.0
 """5,000 nodes: plain pods, and pods with required anti-affinity by host name."""
@@ -38,8 +36,6 @@ KUBE_SCHEDULER_MANY_PER_S, KUBE_SCHEDULER_APART_PER_S = 255.0, 61.0
 NODES, MANY_NODES, GPUS = 1_000, 5_000, 8
 CONNECTIONS = 32
 PODS = "/api/v1/namespaces/bench/pods"
-JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/bench/jobs"
-GET_EVERY_S = 0.02
 JSON = (("content-type", "application/json"),)
 PATIENCE_S = 300.0
 
@@ -213,29 +209,6 @@ def _is_there(changed: _Seen, phase: str) -> bool:
     return changed.status.state.phase == phase if phase else bool(changed.spec.node_name)
 
 
-@asynccontextmanager
-async def asking(door: Door, target: str) -> AsyncIterator[list[float]]:
-    """Ask for one object again and again meanwhile: how long each answer took."""
-    taken: list[float] = []
-
-    async def ask() -> None:
-        async with door.client(1) as client:
-            while True:
-                start = time.perf_counter()
-                await door.send(client, "GET", target)
-                taken.append(time.perf_counter() - start)
-                await asyncio.sleep(GET_EVERY_S)
-
-    task = asyncio.create_task(ask())
-    try:
-        yield taken
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        if not task.cancelled() and (problem := task.exception()) is not None:
-            raise problem
-
-
 # ---- what is created
 
 
@@ -264,13 +237,6 @@ def lonely_pod(number: int) -> dict[str, Any]:
     term = {"labelSelector": {"matchLabels": {"app": "bench"}}, "topologyKey": "kubernetes.io/hostname"}
     made["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     return made
-
-
-def job(name: str, replicas: int, *, seconds: str = "5s", **resources: str) -> dict[str, Any]:
-    """A Volcano Job of one task."""
-    task = {"name": "worker", "replicas": replicas, "template": template(seconds, **resources)}
-    spec = {"minAvailable": replicas, "schedulerName": "volcano", "queue": "default", "tasks": [task]}
-    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
 WAITING = (
@@ -317,19 +283,6 @@ async def bound_that_wait(door: Door, count: int) -> tuple[float, float]:
     return max(seen.at.values()) - start, door.process.cpu_s - cpu
 
 
-async def completed(door: Door, jobs: Sequence[dict[str, Any]]) -> tuple[float, list[float]]:
-    """Create Volcano Jobs and wait until all have completed: (seconds, how long GETs took meanwhile)."""
-    first = jobs[0]["metadata"]["name"]
-    names = {made["metadata"]["name"] for made in jobs}
-    async with watching(door, JOBS, names, phase="Completed") as seen, door.client() as client:
-        start = time.perf_counter()
-        await door.send(client, "POST", JOBS, jobs[0])
-        async with asking(door, f"{JOBS}/{first}") as taken:
-            await each(range(1, len(jobs)), lambda number: door.send(client, "POST", JOBS, jobs[number]))
-            await asyncio.wait_for(seen.whole.wait(), PATIENCE_S)
-            return max(seen.at.values()) - start, taken
-
-
 def tell_bound(report: Report, door: Door, name: str, count: int, *, has_peer: bool) -> None:
     wall, taken, cpu = uvloop.run(bound(door, count))
     peer = {"baseline": KUBE_SCHEDULER_PER_S, "note": RECORDED} if has_peer else {}
@@ -356,20 +309,8 @@ def tell_waiting(report: Report, count: int, *, nodes: int, made: PodOf, what: s
     report.add("  pods per CPU-second of the platform", count / cpu, "/cpu-s")
 
 
-def tell_completed(
-    report: Report, door: Door, name: str, jobs: Sequence[dict[str, Any]], pods: int, *, has_peer: bool
-) -> None:
-    wall, taken = uvloop.run(completed(door, jobs))
-    peer = {"baseline": VOLCANO_JOBS_PER_S, "note": RECORDED_VOLCANO} if has_peer else {}
-    report.add(f"{name}: created to completed", wall, "s")
-    report.add("  pods per second, whole life", pods / wall, "pods/s", **peer)
-    report.add("  GET of a job meanwhile, p50", percentile(taken, 0.5) * 1e3, "ms")
-    report.add("  GET of a job meanwhile, p99", percentile(taken, 0.99) * 1e3, "ms")
-    report.add("  memory of the platform", door.process.resident_bytes / 1e6, "MB")
-
-
 def run(report: Report) -> None:
-    """B1 to B3 end to end: create to durably bound, and whole lives of gangs and jobs, 1,000 nodes, all default plug-ins"""
+    """B1, B2 end to end: create to durably bound, 1,000 nodes, all default plug-ins"""
     for count, nodes, made, what, recorded in WAITING:
         tell_waiting(report, report.scaled(count), nodes=nodes, made=made, what=what, recorded=recorded)
     with report.folder() as folder, platform(folder, is_whole=False) as door:
@@ -377,15 +318,6 @@ def run(report: Report) -> None:
     with report.folder() as folder, platform(folder, is_whole=True) as door:
         report.add("whole platform, idle, 1,000 nodes: memory", door.process.resident_bytes / 1e6, "MB")
         tell_bound(report, door, "whole platform", report.scaled(4_000), has_peer=True)
-    with report.folder() as folder, platform(folder, is_whole=True) as door:
-        gang = report.scaled(4_000)
-        tell_completed(report, door, f"gang of {gang:,}", [job("gang", gang, gpu="2")], gang, has_peer=False)
-        small = report.scaled(2_000)
-        jobs = [job(f"one-{number:05}", 1, seconds="1s", cpu="100m") for number in range(small)]
-        tell_completed(report, door, f"{small:,} jobs of one pod", jobs, small, has_peer=True)
-        large = report.scaled(10_000)
-        gangs = [job("large", large, seconds="60s", cpu="500m")]
-        tell_completed(report, door, f"gang of {large:,}, each 60 s", gangs, large, has_peer=False)
 
 
 def main() -> int:
