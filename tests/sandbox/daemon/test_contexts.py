@@ -1,6 +1,7 @@
 """Interpreter contexts: variables stay, results are rich, whatever goes wrong is a message, and a fork is a copy with a chance of its own."""
 
 import asyncio
+import contextlib
 import os
 import signal
 
@@ -32,10 +33,8 @@ def tell(story):
     finally:
         nursery.close()
         os.kill(nursery.pid, signal.SIGKILL)
-        try:
+        with contextlib.suppress(ChildProcessError):  # the daemon's reaper was first
             os.waitpid(nursery.pid, 0)
-        except ChildProcessError:  # the daemon's reaper was first
-            pass
 
 
 async def run(one, code, context=None, **more):
@@ -88,7 +87,13 @@ display(Table())
 Broken()
 """
         first, second = await run(one, code)
-        assert first == {"type": "result", "is_main_result": False, "text": "Table", "html": "<b>t</b>", "png": "iVBORw=="}
+        assert first == {
+            "type": "result",
+            "is_main_result": False,
+            "text": "Table",
+            "html": "<b>t</b>",
+            "png": "iVBORw==",
+        }
         assert second["text"] == "<Broken, whose repr raised ValueError>"
 
     tell(story)
@@ -152,7 +157,9 @@ def test_one_that_does_not_listen_is_ended_and_begins_anew(monkeypatch):
 
     async def story(one):
         context = one.default()
-        cell = one.run(context, "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf')\nwhile True: pass")
+        cell = one.run(
+            context, "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf')\nwhile True: pass"
+        )
         assert (await cell.__anext__())["text"] == "deaf"
         await cell.aclose()
         assert texts(await run(one, "1 + 1", context), "result") == "2"
@@ -194,8 +201,10 @@ def test_a_fork_goes_on_from_where_the_session_is_and_apart_from_it():
             await run(one, f"x.append({number})", copy)
         seen = [texts(await run(one, "x", copy), "result") for copy in [context, *copies]]
         assert seen == ["[1, 0]", "[1, 1]", "[1, 2]", "[1, 3]"]
-        assert {len((await run(one, "f.read(3)", copy))) for copy in copies} == {1}
-        chances = {texts(await run(one, "(random.random(), uuid.uuid4())", one_), "result") for one_ in [context, *copies]}
+        assert {len(await run(one, "f.read(3)", copy)) for copy in copies} == {1}
+        chances = {
+            texts(await run(one, "(random.random(), uuid.uuid4())", one_), "result") for one_ in [context, *copies]
+        }
         assert len(chances) == 4
         one.remove(context.id)
         assert texts(await run(one, "x", copies[0]), "result") == "[1, 1]"
@@ -206,7 +215,9 @@ def test_a_fork_goes_on_from_where_the_session_is_and_apart_from_it():
 def test_cells_of_one_context_wait_for_one_another_and_others_do_not():
     async def story(one):
         slow, quick = one.create(), one.create()
-        first = asyncio.ensure_future(run(one, "print('begun'); import time\nwhile 'go' not in globals(): time.sleep(0.01)", slow))
+        first = asyncio.ensure_future(
+            run(one, "print('begun'); import time\nwhile 'go' not in globals(): time.sleep(0.01)", slow)
+        )
         assert texts(await run(one, "'quick'", quick), "result") == "'quick'"
         assert not first.done()
         one.interrupt(slow.id)
@@ -222,7 +233,12 @@ def test_bash_runs_a_program_per_cell():
         context = one.create("bash")
         messages = await run(one, "echo $((6*7)); exit 3", context)
         assert texts(messages, "stdout") == "42\n"
-        assert messages[-1] == {"type": "error", "name": "ExitCode", "value": "bash ended with exit code 3", "traceback": ""}
+        assert messages[-1] == {
+            "type": "error",
+            "name": "ExitCode",
+            "value": "bash ended with exit code 3",
+            "traceback": "",
+        }
 
     tell(story)
 

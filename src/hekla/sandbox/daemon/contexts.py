@@ -20,7 +20,7 @@ from hekla.sandbox.daemon.kernel import FORKED, LONGEST_MESSAGE, READY
 from hekla.sandbox.daemon.processes import MARK, Command, CommandError, Identity, Processes, _marked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from hekla.sandbox.daemon.nursery import Nursery
 
@@ -113,9 +113,9 @@ class Process:
 
     def kill(self) -> None:
         """End it and its process group."""
-        for kill in (lambda: os.killpg(self.pid, signal.SIGKILL), lambda: os.kill(self.pid, signal.SIGKILL)):
+        for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill()
+                kill(self.pid, signal.SIGKILL)
         self.close()
 
     async def _receive(self) -> bytes:
@@ -228,11 +228,17 @@ class Contexts:
         copy.cells = context.cells
         return copy
 
-    async def run(self, context: Context, code: str, envs: Mapping[str, str] | None = None, timeout_s: float = 0.0) -> AsyncIterator[Message]:
+    async def run(
+        self, context: Context, code: str, envs: Mapping[str, str] | None = None, timeout_s: float = 0.0
+    ) -> AsyncGenerator[Message, None]:
         """Run one cell: stdout, stderr, result and error messages as they come. Leaving early interrupts it."""
         async with context.turn:
             context.cells += 1
-            cell = self._python(context, code, envs or {}) if context.language == PYTHON else self._program(context, code, envs or {})
+            cell = (
+                self._python(context, code, envs or {})
+                if context.language == PYTHON
+                else self._program(context, code, envs or {})
+            )
             late = asyncio.ensure_future(self._end_late(context, timeout_s)) if timeout_s > 0 else None
             is_whole = False
             try:
@@ -246,7 +252,7 @@ class Contexts:
                 if not is_whole:
                     await self._stop(context)
 
-    async def _python(self, context: Context, code: str, envs: Mapping[str, str]) -> AsyncIterator[Message]:
+    async def _python(self, context: Context, code: str, envs: Mapping[str, str]) -> AsyncGenerator[Message, None]:
         process = await self._process(context)
         await process.ask({"op": "run", "code": code, "envs": dict(envs)})
         while (told := await process.next()) is not None:
@@ -264,7 +270,7 @@ class Contexts:
             "traceback": "",
         }
 
-    async def _program(self, context: Context, code: str, envs: Mapping[str, str]) -> AsyncIterator[Message]:
+    async def _program(self, context: Context, code: str, envs: Mapping[str, str]) -> AsyncGenerator[Message, None]:
         program, flag = PROGRAMS[context.language]
         command = self._processes.start([program, flag, code], cwd=context.cwd, envs=dict(envs), user=context.user.name)
         context.command = command
@@ -329,5 +335,7 @@ def _language(name: str) -> str:
     if language not in PROGRAMS:
         raise CommandError(f'the language "{name}" is none of python, {", ".join(PROGRAMS)}')
     if shutil.which(PROGRAMS[language][0]) is None:
-        raise CommandError(f'"{name}" needs the program {PROGRAMS[language][0]}, which this sandbox does not have', "unimplemented")
+        raise CommandError(
+            f'"{name}" needs the program {PROGRAMS[language][0]}, which this sandbox does not have', "unimplemented"
+        )
     return language

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -20,6 +21,8 @@ HEAD_TIMEOUT_S = 30.0
 """From a connection's first byte of a request to the end of its head."""
 IDLE_TIMEOUT_S = 300.0
 MOST_CONNECTIONS = 512
+MOST_AFTER_REFUSAL = 1024 * 1024
+AFTER_REFUSAL_S = 2.0
 
 REASONS = {
     100: "Continue", 200: "OK", 201: "Created", 204: "No Content", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden",
@@ -44,7 +47,9 @@ class HttpError(Exception):
 class Request:
     """One request; its body is read by whoever wants it, once."""
 
-    def __init__(self, method: str, target: str, headers: dict[str, str], body: Body, gone: asyncio.Future[None]) -> None:
+    def __init__(
+        self, method: str, target: str, headers: dict[str, str], body: Body, gone: asyncio.Future[None]
+    ) -> None:
         path, _, query = target.partition("?")
         self.method = method
         self.target = target
@@ -145,7 +150,9 @@ class Answer:
         self.is_begun = False
         self._is_chunked = False
 
-    async def whole(self, status: int, body: bytes = b"", content_type: str = "", headers: dict[str, str] | None = None) -> None:
+    async def whole(
+        self, status: int, body: bytes = b"", content_type: str = "", headers: dict[str, str] | None = None
+    ) -> None:
         """The whole answer."""
         head = {"content-length": str(len(body)), **(headers or {})}
         if status == 204:
@@ -211,7 +218,11 @@ class _Connection(asyncio.StreamReaderProtocol):
 class HttpServer:
     """Serves one handler on any number of listeners."""
 
-    def __init__(self, handle: Callable[[Request, Answer], Awaitable[None]], worded: Callable[[Request | None, HttpError], object]) -> None:
+    def __init__(
+        self,
+        handle: Callable[[Request, Answer], Awaitable[None]],
+        worded: Callable[[Request | None, HttpError], object],
+    ) -> None:
         """`worded` makes a document of an error that no dialect worded itself."""
         self._handle = handle
         self._worded = worded
@@ -231,32 +242,47 @@ class HttpServer:
         try:
             while self._open <= MOST_CONNECTIONS and await self._one(reader, writer, protocol.gone):
                 continue
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.TimeoutError):  # the client is gone, or says nothing
+        except (
+            ConnectionError,
+            asyncio.IncompleteReadError,
+            asyncio.TimeoutError,
+        ):  # the client is gone, or says nothing
             pass
         finally:
             self._open -= 1
             writer.close()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gone: asyncio.Future[None]) -> bool:
+    async def _one(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gone: asyncio.Future[None]
+    ) -> bool:
         """Serve one request; whether another may come on the connection."""
-        request: Request | None = None
         answer = Answer(writer, is_head=False, keeps=False)
+        request: Request | None = None
         try:
             first = await asyncio.wait_for(reader.read(1), IDLE_TIMEOUT_S)
             if not first:
                 return False
-            request, answer = await asyncio.wait_for(_request(first, reader, writer, gone), HEAD_TIMEOUT_S)
-            await self._handle(request, answer)
+            asked, answer = await asyncio.wait_for(_request(first, reader, writer, gone), HEAD_TIMEOUT_S)
+            request = asked
+            await self._handle(asked, answer)
             if not answer.is_begun:
-                raise HttpError(404, f"there is nothing at {request.path}", "not_found")
+                raise HttpError(404, f"there is nothing at {asked.path}", "not_found")
             await answer.end()
         except HttpError as error:
             if answer.is_begun:
                 return False
             answer.keeps = False
             await answer.json(error.status, self._worded(request, error))
+            if request is not None:
+                await _let_finish(request.body)
             return False
-        return answer.keeps and request.body.is_over
+        return answer.keeps and asked.body.is_over
+
+
+async def _let_finish(body: Body) -> None:
+    """Read on for a moment, so that a client that is still sending reads our answer and not a reset."""
+    with contextlib.suppress(HttpError, asyncio.TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+        await asyncio.wait_for(body.read(MOST_AFTER_REFUSAL), AFTER_REFUSAL_S)
 
 
 async def _request(
@@ -277,7 +303,12 @@ async def _request(
 
 def _request_line(line: str) -> tuple[str, str, str]:
     parts = line.split(" ")
-    if len(parts) != 3 or parts[2] not in ("HTTP/1.1", "HTTP/1.0") or not set(parts[0]) <= _TOKEN or not parts[1].startswith("/"):
+    if (
+        len(parts) != 3
+        or parts[2] not in ("HTTP/1.1", "HTTP/1.0")
+        or not set(parts[0]) <= _TOKEN
+        or not parts[1].startswith("/")
+    ):
         raise HttpError(400, "the request line is not one of HTTP/1.1")
     return parts[0], parts[1], parts[2]
 

@@ -50,7 +50,7 @@ class _Stream(io.TextIOBase):
         self._kernel = kernel
         self._name = name
 
-    encoding = "utf-8"  # type: ignore[assignment]  # programs look at it
+    encoding = "utf-8"
 
     def writable(self) -> bool:
         return True

@@ -143,7 +143,9 @@ class Command:
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             ends.close_all()
-            raise CommandError(_why(self.argv[0], error), "not_found" if isinstance(error, FileNotFoundError) else "invalid_argument") from error
+            raise CommandError(
+                _why(self.argv[0], error), "not_found" if isinstance(error, FileNotFoundError) else "invalid_argument"
+            ) from error
         ends.close_childs()
         self.pid = child.pid
         child.returncode = 0  # the daemon reaps; the object must neither wait nor warn
@@ -181,16 +183,20 @@ class Command:
                 data = data[os.write(self._input, data) :]
             except BlockingIOError:
                 ready = loop.create_future()
-                loop.add_writer(self._input, lambda future=ready: future.done() or future.set_result(None))
+                loop.add_writer(self._input, _settle, ready)
                 try:
-                    await asyncio.wait({ready, asyncio.ensure_future(self.over.wait())}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait(
+                        {ready, asyncio.ensure_future(self.over.wait())}, return_when=asyncio.FIRST_COMPLETED
+                    )
                 finally:
                     if self._input >= 0:
                         loop.remove_writer(self._input)
                 if self._input < 0:
                     raise CommandError(f"process {self.pid} has ended", "failed_precondition") from None
             except OSError as error:
-                raise CommandError(f"process {self.pid} does not read: {error.strerror}", "failed_precondition") from error
+                raise CommandError(
+                    f"process {self.pid} does not read: {error.strerror}", "failed_precondition"
+                ) from error
 
     def close_input(self) -> None:
         """Nothing more is fed."""
@@ -262,6 +268,11 @@ class Command:
         os.close(descriptor)
 
 
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 class Identity:
     """Whom a command runs as."""
 
@@ -282,7 +293,9 @@ class Identity:
                 raise CommandError(f'the sandbox has no user "{name}"', "unauthenticated") from error
             return cls("", os.getuid(), os.getgid(), os.environ.get("HOME", "/"), "/bin/sh")
         if os.getuid() not in (0, entry.pw_uid):
-            raise CommandError(f'commands run as "{pwd.getpwuid(os.getuid()).pw_name}" here, not as "{name}"', "permission_denied")
+            raise CommandError(
+                f'commands run as "{pwd.getpwuid(os.getuid()).pw_name}" here, not as "{name}"', "permission_denied"
+            )
         home = entry.pw_dir if os.path.isdir(entry.pw_dir) else "/"
         return cls(entry.pw_name, entry.pw_uid, entry.pw_gid, home, entry.pw_shell or "/bin/sh")
 
@@ -343,7 +356,7 @@ class Processes:
 
     def find(self, *, pid: int = 0, tag: str = "", may_be_over: bool = False) -> Command:
         """A command by its number or tag."""
-        known = [*self._running.values(), *(self._remembered.values() if may_be_over else ())]
+        known: list[Command] = [*self._running.values(), *(self._remembered.values() if may_be_over else ())]
         for command in reversed(known):
             if (pid and command.pid == pid) or (tag and command.tag == tag):
                 return command

@@ -101,7 +101,7 @@ class Tree:
                 raise TreeError("too_many", f'"{path}" has {size} bytes; at most {most} are read at once')
             return file.read(most)
 
-    def list(self, path: str, depth: int = 1) -> list[Entry]:
+    def entries(self, path: str, depth: int = 1) -> list[Entry]:
         """What is below a directory, so many levels deep, by path; links that lead nowhere are listed, those outside are not."""
         found: list[Entry] = []
         self._list(self.enter(path), depth, found)
@@ -121,7 +121,11 @@ class Tree:
         self.make(parent or "/", may_exist=True, owner=owner)
         with self._spot(path) as spot, _told(path):
             with contextlib.suppress(FileNotFoundError):
-                there = os.stat(spot.name, dir_fd=spot.directory, follow_symlinks=False) if spot.name else os.fstat(spot.directory)
+                there = (
+                    os.stat(spot.name, dir_fd=spot.directory, follow_symlinks=False)
+                    if spot.name
+                    else os.fstat(spot.directory)
+                )
                 if not stat.S_ISREG(there.st_mode):
                     raise TreeError("not_a_file", f'"{path}" is {_a(there.st_mode)} and no file')
                 mode = stat.S_IMODE(there.st_mode) if mode is None else mode
@@ -277,7 +281,9 @@ class Writer:
         self._path = path
         self._beside = f".hekla-{secrets.token_hex(8)}"
         with _told(path):
-            self._file = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+            self._file = os.open(
+                self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory
+            )
             os.fchmod(self._file, mode & 0o7777)
             if owner is not None and os.getuid() == 0:
                 os.fchown(self._file, *owner)
@@ -412,5 +418,11 @@ def _empty(directory: int) -> None:
 
 
 def _a(mode: int) -> str:
-    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    kinds = {
+        stat.S_IFDIR: "a directory",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
     return kinds.get(stat.S_IFMT(mode), "something else")

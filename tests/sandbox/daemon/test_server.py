@@ -1,0 +1,402 @@
+"""The daemon as a process, spoken to over its socket in every dialect; secrets stay its own."""
+
+import base64
+import hashlib
+import http.client
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+TOKEN = "access-token-of-this-sandbox"
+KEY = rsa.generate_private_key(65537, 2048)
+PUBLIC = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over the daemon's socket."""
+
+    def __init__(self, path):
+        super().__init__("localhost", timeout=30)
+        self._path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(30)
+        self.sock.connect(self._path)
+
+
+class Daemon:
+    """One running daemon."""
+
+    def __init__(self, path, workspace, process):
+        self.path = path
+        self.workspace = workspace
+        self.process = process
+
+    def send(self, method, path, body=None, **headers):
+        """A request whose answer is read whole: status, bytes."""
+        connection = UnixConnection(self.path)
+        data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
+        connection.request(method, path, data, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, content
+
+    def call(self, path, body, **headers):
+        status, content = self.send(
+            "POST", path, body, content_type="application/json", x_access_token=TOKEN, **headers
+        )
+        return status, json.loads(content)
+
+    def stream(self, path, body, **headers):
+        """A Connect stream: its messages as they come."""
+        data = json.dumps(body).encode()
+        connection = UnixConnection(self.path)
+        framed = struct.pack(">BI", 0, len(data)) + data
+        connection.request(
+            "POST", path, framed, {"content-type": "application/connect+json", "x-access-token": TOKEN, **headers}
+        )
+        answer = connection.getresponse()
+        try:
+            while head := answer.read(5):
+                message = json.loads(answer.read(int.from_bytes(head[1:], "big")))
+                yield ("end" if head[0] & 2 else "message"), message
+        finally:
+            connection.close()
+
+    def picod(self, path, body, **claims):
+        now = time.time()
+        token = jwt.encode(
+            {"iat": now, "exp": now + 60, "session_id": "s1", "aud": "sandbox-1", **claims}, KEY, "RS256"
+        )
+        status, content = self.send("POST", path, body, authorization=f"Bearer {token}")
+        return status, json.loads(content)
+
+
+@contextmanager
+def daemon_at(folder, **secrets):
+    workspace = folder / "w"
+    workspace.mkdir()
+    path = str(folder / "d.sock")
+    read, write = os.pipe()
+    os.write(write, json.dumps(secrets).encode())
+    os.close(write)
+    arguments = ["--listen", f"unix:{path}", "--workspace", str(workspace), "--secrets-fd", str(read)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hekla.sandbox.daemon.server", *arguments],
+        pass_fds=[read],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    os.close(read)
+    try:
+        assert process.stdout.readline() == "listening\n"
+        yield Daemon(path, workspace, process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with daemon_at(
+        tmp_path_factory.mktemp("d"), access_token=TOKEN, public_key=PUBLIC, audience="sandbox-1", session="s1"
+    ) as one:
+        yield one
+
+
+def started(daemon, *argv, **more):
+    """Run a command to its end over E2B's dialect: output by stream, and the end."""
+    body = {"process": {"cmd": argv[0], "args": list(argv[1:]), **more.pop("process", {})}, **more.pop("body", {})}
+    output, end = {}, None
+    for kind, message in daemon.stream("/process.Process/Start", body, **more):
+        event = message.get("event", {})
+        for name, data in event.get("data", {}).items():
+            output[name] = output.get(name, b"") + base64.b64decode(data)
+        end = event.get("end", end)
+        if kind == "end" and "error" in message:
+            end = message["error"]
+    return output, end
+
+
+def test_a_command_streams_and_ends_as_e2b_has_it(daemon):
+    output, end = started(daemon, "/bin/sh", "-c", "echo out; echo err >&2; exit 3")
+    assert output == {"stdout": b"out\n", "stderr": b"err\n"}
+    assert end == {"exitCode": 3, "exited": True, "status": "exit status 3", "error": "exit status 3"}
+
+
+def test_a_command_whose_time_is_over_says_so(daemon):
+    _, end = started(daemon, "sleep", "1000", **{"connect-timeout-ms": "50"})
+    assert end["code"] == "deadline_exceeded"
+
+
+def test_a_client_who_leaves_does_not_end_the_command_and_can_come_back(daemon):
+    stream = daemon.stream("/process.Process/Start", {"process": {"cmd": "cat"}, "stdin": True, "tag": "t"})
+    _, first = next(stream)
+    pid = first["event"]["start"]["pid"]
+    stream.close()
+    again = daemon.stream("/process.Process/Connect", {"process": {"tag": "t"}})
+    assert next(again)[1] == {"event": {"start": {"pid": pid}}}
+    selector = {"process": {"pid": pid}}
+    assert (
+        daemon.call("/process.Process/SendInput", {**selector, "input": {"stdin": base64.b64encode(b"hi").decode()}})[0]
+        == 200
+    )
+    assert next(again)[1] == {"event": {"data": {"stdout": base64.b64encode(b"hi").decode()}}}
+    assert daemon.call("/process.Process/List", {})[1]["processes"][0]["tag"] == "t"
+    assert daemon.call("/process.Process/CloseStdin", selector)[0] == 200
+    assert next(again)[1]["event"]["end"]["exitCode"] == 0
+    assert daemon.call("/process.Process/SendSignal", {"process": {"pid": 1 << 22}, "signal": "SIGNAL_SIGKILL"}) == (
+        404,
+        {"code": "not_found", "message": f"there is no process {1 << 22}"},
+    )
+
+
+def test_a_terminal_is_resized_and_killed(daemon):
+    stream = daemon.stream(
+        "/process.Process/Start",
+        {"process": {"cmd": "sleep", "args": ["1000"]}, "pty": {"size": {"cols": 80, "rows": 24}}},
+    )
+    pid = next(stream)[1]["event"]["start"]["pid"]
+    assert (
+        daemon.call("/process.Process/Update", {"process": {"pid": pid}, "pty": {"size": {"cols": 10, "rows": 5}}})[0]
+        == 200
+    )
+    assert daemon.call("/process.Process/SendSignal", {"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"})[0] == 200
+    (end,) = [message["event"]["end"] for _, message in stream if "end" in message.get("event", {})]
+    assert (end["exited"], end["status"]) == (False, "signal: killed")
+
+
+def test_files_as_e2b_has_them(daemon, tmp_path):
+    path = str(tmp_path / "a" / "b.txt")
+    status, written = daemon.send(
+        "POST",
+        f"/files?path={path}",
+        b"hello",
+        content_type="application/octet-stream",
+        x_access_token=TOKEN,
+        x_metadata_kind="note",
+    )
+    assert (status, json.loads(written)[0]["path"]) == (200, path)
+    assert daemon.send("GET", f"/files?path={path}", x_access_token=TOKEN) == (200, b"hello")
+    _, found = daemon.call("/filesystem.Filesystem/Stat", {"path": path})
+    assert (found["entry"]["type"], found["entry"]["size"], found["entry"]["permissions"]) == (
+        "FILE_TYPE_FILE",
+        "5",
+        "-rw-r--r--",
+    )
+    assert daemon.call("/filesystem.Filesystem/MakeDir", {"path": str(tmp_path / "a")})[0] == 409
+    assert daemon.call("/filesystem.Filesystem/Move", {"source": path, "destination": str(tmp_path / "c")})[0] == 200
+    _, listed = daemon.call("/filesystem.Filesystem/ListDir", {"path": str(tmp_path), "depth": 2})
+    assert [one["name"] for one in listed["entries"]] == ["a", "c"]
+    assert daemon.call("/filesystem.Filesystem/Remove", {"path": str(tmp_path / "c")}) == (200, {})
+    assert daemon.call("/filesystem.Filesystem/Remove", {"path": str(tmp_path / "c")}) == (200, {})
+    assert daemon.call("/filesystem.Filesystem/Stat", {"path": path})[0] == 404
+
+
+def test_several_files_come_in_one_form(daemon, tmp_path):
+    parts = [
+        b'--B\r\nContent-Disposition: form-data; name="file"; filename="%b"\r\n\r\n%b\r\n'
+        % (str(tmp_path / name).encode(), data)
+        for name, data in (("one", b"1"), ("two", b"\r\n--not\r\n" + os.urandom(100_000)))
+    ]
+    status, written = daemon.send(
+        "POST",
+        "/files",
+        b"".join(parts) + b"--B--\r\n",
+        content_type="multipart/form-data; boundary=B",
+        x_access_token=TOKEN,
+    )
+    assert (status, [one["name"] for one in json.loads(written)]) == (200, ["one", "two"])
+    assert (tmp_path / "one").read_bytes() == b"1"
+    assert len((tmp_path / "two").read_bytes()) == 100_009
+
+
+def test_a_directory_is_watched(daemon, tmp_path):
+    (tmp_path / "sub").mkdir()
+    stream = daemon.stream("/filesystem.Filesystem/WatchDir", {"path": str(tmp_path), "recursive": True})
+    assert next(stream)[1] == {"start": {}}
+    (tmp_path / "sub" / "new").touch()
+    assert next(stream)[1] == {"filesystem": {"name": "sub/new", "type": "EVENT_TYPE_CREATE"}}
+    stream.close()
+    _, made = daemon.call("/filesystem.Filesystem/CreateWatcher", {"path": str(tmp_path)})
+    (tmp_path / "x").touch()
+    events = []
+    while not events:
+        events = daemon.call("/filesystem.Filesystem/GetWatcherEvents", made)[1]["events"]
+    assert events[0] == {"name": "x", "type": "EVENT_TYPE_CREATE"}
+    assert daemon.call("/filesystem.Filesystem/RemoveWatcher", made)[0] == 200
+    assert daemon.call("/filesystem.Filesystem/RemoveWatcher", made)[0] == 404
+
+
+def test_cells_run_as_the_code_interpreter_has_it(daemon):
+    def cell(code, **more):
+        status, lines = daemon.send("POST", "/execute", {"code": code, **more})
+        assert status == 200
+        return [json.loads(line) for line in lines.splitlines()]
+
+    assert [one["type"] for one in cell("print(1); 2")] == [
+        "stdout",
+        "stdout",
+        "result",
+        "number_of_executions",
+        "end_of_execution",
+    ]
+    _, made = daemon.send("POST", "/contexts", {"cwd": "/usr"})
+    context = json.loads(made)["id"]
+    assert cell("import os; os.getcwd()", context_id=context)[0]["text"] == "'/usr'"
+    assert daemon.send("POST", f"/contexts/{context}/restart")[0] == 204
+    assert cell("os", context_id=context)[0]["name"] == "NameError"
+    assert daemon.send("DELETE", f"/contexts/{context}")[0] == 204
+    assert daemon.send("DELETE", f"/contexts/{context}")[0] == 404
+
+
+def test_commands_and_files_as_agentcube_has_them(daemon):
+    status, ran = daemon.picod(
+        "/api/execute", {"command": ["sh", "-c", "echo $A; pwd; exit 2"], "env": {"A": "b"}, "working_dir": "x/y"}
+    )
+    assert (status, ran["stdout"], ran["exit_code"]) == (200, f"b\n{daemon.workspace}/x/y\n", 2)
+    assert daemon.picod("/api/execute", {"command": ["sleep", "9"], "timeout": "50ms"})[1]["exit_code"] == 124
+    assert daemon.picod("/api/execute", {"command": ["no-such-program"]})[1]["exit_code"] == 1
+    assert daemon.picod("/api/execute", {"command": ["ls"], "timeout": "soon"})[0] == 400
+    content = base64.b64encode(b"data").decode()
+    status, written = daemon.picod("/api/files", {"path": "/f/g", "content": content, "mode": "0600"})
+    assert (status, written["path"], written["size"], written["mode"]) == (200, "f/g", 4, "-rw-------")
+    assert daemon.picod("/api/files", {"path": "../../etc/passwd", "content": content})[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ({"aud": "sandbox-2"}, "another sandbox"),
+        ({"session_id": "s2"}, "another session"),
+        ({"exp": 1}, "expired"),
+        ({"exp": time.time() + 10**9}, "live too long"),
+        ({"iat": time.time() + 600}, "not valid yet"),
+    ],
+)
+def test_a_token_for_somebody_else_opens_nothing(daemon, claims, why):
+    status, told = daemon.picod("/api/execute", {"command": ["id"]}, **claims)
+    assert status == 401
+    assert why in told["error"]
+
+
+def test_a_token_is_believed_once(daemon):
+    assert daemon.picod("/api/execute", {"command": ["true"]}, jti="one")[0] == 200
+    assert daemon.picod("/api/execute", {"command": ["true"]}, jti="one")[0] == 401
+
+
+def test_without_the_token_nothing_is_answered(daemon):
+    for path in ("/process.Process/List", "/filesystem.Filesystem/Stat"):
+        assert daemon.send("POST", path, {}, x_access_token="wrong")[0] == 401
+    assert daemon.send("GET", "/files?path=/etc/passwd")[0] == 401
+    assert daemon.send("GET", "/health")[0] == 204
+
+
+def test_a_signed_address_opens_one_file_for_one_purpose(daemon, tmp_path):
+    def signed(path, operation="read", expires=""):
+        terms = [path, operation, "", TOKEN, *([expires] if expires else [])]
+        digest = base64.b64encode(hashlib.sha256(":".join(terms).encode()).digest()).decode().rstrip("=")
+        return f"/files?path={path}&signature=v1_{digest.replace('+', '%2B')}" + (
+            f"&signature_expiration={expires}" if expires else ""
+        )
+
+    path = str(tmp_path / "f")
+    (tmp_path / "f").write_text("x")
+    assert daemon.send("GET", signed(path))[0] == 200
+    assert daemon.send("GET", signed(path, expires=str(int(time.time()) + 60)))[0] == 200
+    assert daemon.send("GET", signed(path, expires="1"))[0] == 401
+    assert daemon.send("POST", signed(path), b"y")[0] == 401
+    assert daemon.send("GET", signed("/etc/passwd").replace("/etc/passwd", path))[0] == 401
+
+
+def test_a_cell_finds_no_secret_in_its_memory_or_environment(daemon):
+    code = f"""
+import re
+word = re.compile({(TOKEN[:-1] + "[" + TOKEN[-1] + "]").encode()!r})
+found = []
+with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
+    for line in maps:
+        start, end = (int(x, 16) for x in line.split()[0].split('-'))
+        if line.split()[1].startswith('rw'):
+            memory.seek(start)
+            try: found += word.findall(memory.read(end - start))
+            except OSError: pass
+import os
+found, [name for name in os.environ if 'KEY' in name or 'TOKEN' in name]
+"""
+    _, lines = daemon.send("POST", "/execute", {"code": code})
+    assert json.loads(lines.splitlines()[0])["text"] == "([], [])"
+
+
+def test_the_daemon_cannot_be_looked_into_by_its_own_user(daemon):
+    """Its memory and descriptors belong to root from when it has secrets, whoever it runs as."""
+    with open(f"/proc/{daemon.process.pid}/environ", "rb") as file:
+        assert TOKEN.encode() not in file.read()
+    assert os.stat(f"/proc/{daemon.process.pid}/mem").st_uid == 0
+
+
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nContent-Length: +5\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nX : y\r\n\r\n", 400),
+        (b"GET http://elsewhere/ HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/9\r\n\r\n", 400),
+        (b"POST /execute HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 500 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000 + b"\r\n\r\n", 431),
+        (b"POST /execute HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        (b"POST /execute HTTP/1.1\r\nContent-Length: 3\r\n\r\n[1]", 400),
+        (b"DELETE /nothing/here HTTP/1.1\r\n\r\n", 404),
+    ],
+)
+def test_what_is_no_request_is_refused_and_the_connection_closed(daemon, raw, status):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.settimeout(30)
+        one.connect(daemon.path)
+        one.sendall(raw)
+        answer = b""
+        try:
+            while piece := one.recv(65_536):
+                answer += piece
+        except ConnectionResetError:  # it did not read what came after
+            pass
+    assert answer.split()[1] == str(status).encode()
+
+
+def test_an_end_by_signal_leaves_nothing_behind(tmp_path):
+    with daemon_at(tmp_path, access_token=TOKEN) as daemon:
+        stream = daemon.stream("/process.Process/Start", {"process": {"cmd": "sleep", "args": ["1000"]}})
+        pid = next(stream)[1]["event"]["start"]["pid"]
+        _, lines = daemon.send("POST", "/execute", {"code": "import os; os.getpid()"})
+        kernel = json.loads(lines.splitlines()[0])["text"]
+        stream.close()
+    for one in (pid, kernel):
+        while (
+            os.path.exists(f"/proc/{one}") and "Z" not in open(f"/proc/{one}/stat").read().rpartition(")")[2].split()[0]
+        ):
+            time.sleep(0.01)
