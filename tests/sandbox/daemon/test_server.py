@@ -396,7 +396,5 @@ def test_an_end_by_signal_leaves_nothing_behind(tmp_path):
         kernel = json.loads(lines.splitlines()[0])["text"]
         stream.close()
     for one in (pid, kernel):
-        while (
-            os.path.exists(f"/proc/{one}") and "Z" not in open(f"/proc/{one}/stat").read().rpartition(")")[2].split()[0]
-        ):
+        while is_alive(one):
             time.sleep(0.01)
