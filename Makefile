@@ -2,10 +2,10 @@
 PYTHON ?= python3
 CHOSEN := $(if $(filter-out file,$(origin PYTHON)),--this-python)
 BIN := .venv/bin
-FAST := "not slow and not storm"
-SLOW := "slow and not storm"
+FAST := "not slow and not storm and not engine"
+SLOW := "slow and not storm and not engine"
 .DEFAULT_GOAL := all
-.PHONY: all dev demo test test-deps frameworks test-slow check fix gen bench up docs clean
+.PHONY: all dev demo test test-deps frameworks engines test-engines test-slow check fix gen bench up docs clean
 
 all: ## the command at .venv/bin/hekla
 	@$(PYTHON) tools/bootstrap.py $(CHOSEN)
@@ -33,6 +33,13 @@ test-deps: ## as root: Debian packages that more suites want
 
 frameworks: ## PyTorch and Ray beside the product, for the examples that run them
 	@sh tools/frameworks.sh
+
+ENGINES := $(HOME)/.cache/hekla/engines/vllm-0.32.0-cpu
+engines: ## vLLM for the CPU beside the product, once for all checkouts (5 minutes, 3 GB)
+	@tools/install-vllm-cpu.sh $(ENGINES)
+
+test-engines: dev ## the router in front of two real vLLM servers; it says why where it cannot
+	@$(BIN)/python -m pytest -m engine -rs tests/serving/engines
 
 check: dev ## what CI reads: style, types, import contracts, house tests
 	@$(BIN)/ruff check src tests tools bench

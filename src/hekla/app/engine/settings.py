@@ -136,7 +136,7 @@ class EngineSettings:
         scale, step = self.time_scale, self.step
         scaled = StepTime(
             fixed_s=step.fixed_s * scale, prefill_s=step.prefill_s * scale, decode_s=step.decode_s * scale,
-            context_s=step.context_s * scale, attention_s=step.attention_s * scale,
+            context_s=step.context_s * scale, attention_s=step.attention_s * scale, overlap=step.overlap,
         )  # fmt: skip
         base = EngineShape()
         drafted = Speculation(tokens=self.speculative.num_speculative_tokens, acceptance=self.speculative.acceptance)

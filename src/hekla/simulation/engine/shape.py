@@ -1,8 +1,8 @@
 """How large an engine is and how fast: its limits, and the time that a step takes.
 
-A step's time is `max(fixed, prefill) + decodes + context`: a forward pass reads the weights once whatever it computes,
-prompts cost by the token once they fill the machine, and each answer adds its row and the cache that it looks back on.
-The parameters come from measurements; `bench/serving_engine.py` fits them to a real vLLM and prints the error.
+A step's time is `max(fixed, prefill) + decodes + context` on a GPU: a forward pass reads the weights once whatever it
+computes, prompts cost by the token once they fill the machine, and each answer adds its row and the cache that it looks
+back on. On a CPU nothing overlaps: `fixed + prefill + decodes + context`. The parameters come from measurements; `bench/serving_engine.py` fits them to a real vLLM and prints the error.
 """
 
 from dataclasses import dataclass, field
@@ -27,10 +27,14 @@ class StepTime:
     attention_s: float = 0.0
     """For each pair of a prompt token and a cached token before it; what makes the end of a long prompt dearer."""
 
+    overlap: float = 1.0
+    """How much of the fixed part and the prompts' is done at the same time: 1 the longer of both, 0 one after the other."""
+
     def of(self, prefill: int, decodes: int, context: int, pairs: float = 0.0) -> float:
         """The time of a step."""
         work_s = prefill * self.prefill_s + pairs * self.attention_s
-        return max(self.fixed_s, work_s) + decodes * self.decode_s + context * self.context_s
+        both_s = self.fixed_s + work_s - self.overlap * min(self.fixed_s, work_s)
+        return both_s + decodes * self.decode_s + context * self.context_s
 
 
 @dataclass(frozen=True, kw_only=True)
