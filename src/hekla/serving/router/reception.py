@@ -16,7 +16,7 @@ from hekla.serving.router.proxy.answers import answer_bytes, refusal_bytes
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.clients import Call, ClientConnection
 from hekla.serving.router.proxy.engines import EngineConnection, Pool, Pools
-from hekla.serving.router.proxy.heads import AnswerHead, RequestHead, request_bytes
+from hekla.serving.router.proxy.heads import AnswerHead, RequestHead, changed_request_bytes, request_bytes
 from hekla.serving.router.proxy.legs import Leg
 from hekla.serving.router.proxy.relay import Relay
 from hekla.serving.router.proxy.request_headers import RequestHeaders
@@ -72,69 +72,36 @@ class House:
 class Exchange(Relay):
     """One request under way, and what is known of it when it is over."""
 
-    __slots__ = (
-        "_admitted",
-        "_asks_usage",
-        "_attempt",
-        "_beside",
-        "_body",
-        "_client",
-        "_connecting",
-        "_house",
-        "_is_over",
-        "_is_paused",
-        "_plan",
-        "_question",
-        "_removes_usage",
-        "_retried",
-        "_silent_since",
-        "_waiting",
-        "attempts",
-        "destination",
-        "ended_at",
-        "first_byte_at",
-        "head",
-        "input_tokens",
-        "model",
-        "path",
-        "planned_at",
-        "refusal",
-        "request_id",
-        "started_at",
-        "status",
-        "target_name",
-        "usage_told",
-    )
+    _question: Question | None = None
+    _plan: Plan | None = None
+    _attempt: Attempt | None = None
+    _body = b""
+    _beside: Leg | None = None
+    _connecting: Sequence[asyncio.Task[None]] = ()
+    _waiting: Waiting | None = None
+    _admitted = 0
+    _is_over = _is_paused = _retried = _asks_usage = _removes_usage = False
+    _silent_since = 0.0
+    model = ""
+    destination = NOWHERE
+    target_name = ""
+    attempts = 0
+    status = 0
+    refusal: Refusal | None = None
+    """What the router answered itself."""
+    input_tokens = 0
+    """Estimated."""
+    usage_told: Usage | None = None
+    planned_at = first_byte_at = ended_at = 0.0
 
     def __init__(self, house: House, client: ClientConnection, head: RequestHead, path: str, started_at: float) -> None:
-        super().__init__(client.transport)
+        self.transport = client.transport
         self._house = house
         self._client = client
-        self._question: Question | None = None
-        self._plan: Plan | None = None
-        self._attempt: Attempt | None = None
-        self._body = b""
-        self._beside: Leg | None = None
-        self._connecting: list[asyncio.Task[None]] = []
-        self._waiting: Waiting | None = None
-        self._admitted = 0
-        self._is_over = self._is_paused = self._retried = self._asks_usage = self._removes_usage = False
-        self._silent_since = started_at
         self.head = head
         self.path = path
-        self.request_id = head.request_id
-        self.model = ""
-        self.destination = NOWHERE
-        self.target_name = ""
-        self.attempts = 0
-        self.status = 0
-        self.refusal: Refusal | None = None
-        """What the router answered itself."""
-        self.input_tokens = 0
-        """Estimated."""
-        self.usage_told: Usage | None = None
+        self.request_id = head.request_id or house.new_request_id()
         self.started_at = started_at
-        self.planned_at = self.first_byte_at = self.ended_at = 0.0
 
     # ---- in
 
@@ -142,8 +109,6 @@ class Exchange(Relay):
         """Let it in, plan it, try it; whatever goes wrong in a decision is this request's trouble alone."""
         self._question, self._body = question, question.body
         self.model, self.input_tokens = question.model, question.input_tokens
-        if not self.request_id:
-            self.request_id = self._house.new_request_id()
         self._house.under_way.add(self)
         self._admit()
 
@@ -237,7 +202,7 @@ class Exchange(Relay):
             self._start(connection, attempt)
 
     def _connect(self, pool: Pool, done: Callable[[EngineConnection | None, str], None]) -> None:
-        self._connecting.append(pool.connect(done))
+        self._connecting = (*self._connecting, pool.connect(done))
 
     def _connected(self, connection: EngineConnection | None, why: str) -> None:
         attempt = self._attempt
@@ -261,13 +226,15 @@ class Exchange(Relay):
             connection.start(leg, self._head_of(attempt, body), body)
 
     def _head_of(self, attempt: Attempt, body: bytes) -> bytes:
-        return request_bytes(
+        if attempt.path is None and not attempt.headers and attempt.keep_headers is None and attempt.method is None:
+            return request_bytes(self.head, len(body), self.request_id)
+        return changed_request_bytes(
             self.head,
+            len(body),
+            self.request_id,
+            method=attempt.method,
             path=attempt.path.encode() if attempt.path is not None else None,
             headers=attempt.headers,
-            body_length=len(body),
-            request_id=self.request_id,
-            method=attempt.method,
             kept=attempt.keep_headers,
         )
 
@@ -346,7 +313,10 @@ class Exchange(Relay):
         self.status = self.upstream_status
         plan, question = self._plan, self._question
         if plan is not None and self.upstream_status < 400:
-            self._tell(plan.first_byte, now)
+            try:
+                plan.first_byte(now)
+            except Exception as error:  # noqa: BLE001 - as in `_admit`
+                self._complain(error)
         if question is not None:
             question.body = question.prompt = self._body = b""
             self._attempt = None
@@ -462,9 +432,9 @@ class Exchange(Relay):
         if engine is not None:
             engine.abort()
         self._drop_beside()
-        for task in self._connecting:
+        connecting, self._connecting = self._connecting, ()
+        for task in connecting:
             task.cancel()
-        self._connecting.clear()
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             self._tell(waiting.abandon)
@@ -486,11 +456,18 @@ class Exchange(Relay):
         if self.has_begun and self.status < 400:
             self.usage_told = self.usage()
         self.forget()
+        usage = self.usage_told
         if plan is not None:
-            self._tell(plan.ended, self.usage_told, now)
-        if question is not None:
-            for guard in reversed(house.guards[: self._admitted]):
-                self._tell(guard.ended, question, self.usage_told, now)
+            try:
+                plan.ended(usage, now)
+            except Exception as error:  # noqa: BLE001 - as in `_admit`
+                self._complain(error)
+        while self._admitted and question is not None:
+            self._admitted -= 1
+            try:
+                house.guards[self._admitted].ended(question, usage, now)
+            except Exception as error:  # noqa: BLE001 - as in `_admit`
+                self._complain(error)
         self._plan = self._question = self._attempt = None
         self._body = b""
         house.under_way.discard(self)
@@ -501,11 +478,14 @@ class Exchange(Relay):
             self._client.done(keeps_alive=keeps_alive)
 
     def _tell(self, told: Callable[..., None], *news: object) -> None:
-        """What those who count do with the news is not the client's trouble."""
         try:
             told(*news)
-        except Exception:  # as in `_admit`
-            log.exception("a request's news met a mistake of the router", path=self.path, model=self.model)
+        except Exception as error:  # noqa: BLE001 - as in `_admit`
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        """What those who count do with the news is not the client's trouble."""
+        log.error("a request's news met a mistake of the router", path=self.path, model=self.model, exc_info=error)
 
     # ---- meanwhile
 

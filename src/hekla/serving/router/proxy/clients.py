@@ -13,9 +13,13 @@ from hekla.serving.router.plan import Refusal
 from hekla.serving.router.proxy.answers import refusal_bytes
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.chunks import BrokenChunksError, Chunks
-from hekla.serving.router.proxy.heads import RefusedHeadError, RequestHead, read_request
+from hekla.serving.router.proxy.heads import Memo, RefusedHeadError, RequestHead, read_request
 
 _MAY_END = re.compile(rb"\n\r?\n")
+_MEMOS = 4
+"""How often a connection whose heads differ is given another chance to repeat itself."""
+_WEIGHED_FROM = 16 * 1024
+"""Smaller bodies are not counted: as many as there may be connections fit."""
 _LINGER_S = 2.0
 """A client that is refused while it still sends needs a moment to read why, before the connection is cut."""
 
@@ -84,6 +88,8 @@ class ClientConnection(asyncio.Protocol):
         "_head",
         "_is_paused",
         "_lags_since",
+        "_memo",
+        "_memos_left",
         "_weight",
         "phase",
         "since",
@@ -102,6 +108,8 @@ class ClientConnection(asyncio.Protocol):
         """What this request adds to the bytes of all bodies."""
         self._is_paused = False
         self._lags_since = 0.0
+        self._memo: Memo | None = None
+        self._memos_left = _MEMOS
         self.phase = Phase.IDLE
         self.since = doorway.now
         """When the phase began, coarsely."""
@@ -153,33 +161,50 @@ class ClientConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _take_head(self, data: bytes) -> None:
-        doorway = self._doorway
-        while data[:2] == b"\r\n":  # some clients end a body with one line too many
-            data = data[2:]
-        if not data:
+        memo, doorway = self._memo, self._doorway
+        head = memo.read(data) if memo is not None else None
+        if head is None:
+            head = self._read_head(data)
+            if head is None:
+                return
+            data = data if data[:1] != b"\r" else data.lstrip(b"\r\n")
+        length = head.body_length
+        end = head.end + length
+        if head.is_chunked or len(data) < end or length > doorway.bounds.body_bytes:
+            self._begin_body(head, data)
             return
+        if length > _WEIGHED_FROM:
+            self._weigh(length)
+        if len(data) == end:
+            self._receive(head, data[head.end :])
+        else:
+            self._hold(data[end:])
+            self._receive(head, data[head.end : end])
+
+    def _read_head(self, data: bytes) -> RequestHead | None:
+        """A head that is not the last one again; None: there is none yet, or it is refused."""
+        doorway = self._doorway
+        if data[:1] == b"\r":
+            data = data.lstrip(b"\r\n")  # some clients end a body with one line too many
+            if not data:
+                return None
         try:
             head = read_request(data, doorway.bounds)
         except RefusedHeadError as error:
             self.refuse(Refusal(error.status, "request_parsing", error.sentence))
-            return
+            return None
         if head is None:
             if self.phase is Phase.IDLE:
                 self.phase, self.since = Phase.HEAD, doorway.now
             self._buffer = data
-            return
-        end = head.end + head.body_length
-        if len(data) >= end and not head.is_chunked and head.body_length <= doorway.bounds.body_bytes:
-            if len(data) > end:
-                self._hold(data[end:])
-            self._weigh(head.body_length)
-            self._receive(head, data[head.end : end])
-        else:
-            self._begin_body(head, data)
+        elif self._memos_left and head.body_length and not head.expects_continue:
+            self._memos_left -= 1
+            self._memo = Memo(head, data)
+        return head
 
     def _begin_body(self, head: RequestHead, data: bytes) -> None:
         """A body that is not whole yet: first see whether it may come at all."""
-        doorway = self._doorway
+        doorway, self._memo = self._doorway, None  # the head changes with the next one while the body comes
         if head.body_length > doorway.bounds.body_bytes:
             self._refuse_size()
             return
@@ -234,7 +259,8 @@ class ClientConnection(asyncio.Protocol):
         self._weight = weight
 
     def _receive(self, head: RequestHead, body: bytes) -> None:
-        self._head, self._body, self._chunks = None, [], None
+        if self._head is not None:
+            self._head, self._body, self._chunks = None, [], None
         self.phase = Phase.ANSWER
         if self._doorway.is_draining:
             head.keeps_alive = False
@@ -245,7 +271,8 @@ class ClientConnection(asyncio.Protocol):
     def done(self, *, keeps_alive: bool) -> None:
         """The answer was written: on to the next request, or good-bye."""
         self._call = None
-        self._release()
+        if self._weight:
+            self._release()
         if not keeps_alive or self._doorway.is_draining:
             self._close()
             return
@@ -289,7 +316,8 @@ class ClientConnection(asyncio.Protocol):
 
     def body_is_done(self) -> None:
         """The answer began: the body is kept by nobody."""
-        self._release()
+        if self._weight:
+            self._release()
 
     def _release(self) -> None:
         self._doorway.bodies_bytes -= self._weight

@@ -56,6 +56,7 @@ class RequestHead:
         "lines",
         "method",
         "named_by_connection",
+        "onward",
         "request_id",
         "target",
     )
@@ -76,6 +77,8 @@ class RequestHead:
     request_id: bytes
     named_by_connection: tuple[bytes, ...]
     """Further headers for this hop alone, named by `connection`, in lower case."""
+    onward: bytes
+    """What goes on to engines without more ado, up to the length; made when first needed."""
 
 
 class AnswerHead:
@@ -125,7 +128,7 @@ def read_request(data: bytes, bounds: Bounds) -> RequestHead | None:
     head.is_http_1_0 = minor == b"0"
     head.keeps_alive = not head.is_http_1_0
     head.body_length, head.is_chunked, head.expects_continue, head.is_plain = 0, False, False, True
-    head.request_id, head.named_by_connection = b"", ()
+    head.request_id, head.named_by_connection, head.onward = b"", (), b""
     if len(head.target) > bounds.target_bytes:
         raise RefusedHeadError(414, f"the request target is longer than {bounds.target_bytes} bytes")
     if head.lines.count(b"\n") > bounds.head_lines:
@@ -219,40 +222,86 @@ def _why_wrong(data: bytes) -> str:
     return "a line of the head is not NAME: VALUE"
 
 
-def request_bytes(
-    head: RequestHead,
-    *,
-    path: bytes | None,
-    headers: Sequence[tuple[bytes, bytes]],
-    body_length: int,
-    request_id: bytes,
-    method: bytes | None = None,
-    kept: frozenset[bytes] | None = None,
-) -> bytes:
-    """The head that goes to an engine: as it came, without what concerned the client's hop, with what is set for it.
+class Memo:
+    """The head that a connection sent last: most clients send the same again with another length.
 
-    `kept` are the only headers of the client's that a stranger may see, in lower case; None: all.
+    Comparing takes 0.5 us where reading takes 5.
     """
+
+    __slots__ = ("_after", "_before", "head")
+
+    def __init__(self, head: RequestHead, data: bytes) -> None:
+        """Of a head that says its length."""
+        match = _LENGTH_DIGITS.search(data, 0, head.end)
+        assert match is not None, "the head has a length"
+        self.head = head
+        self._before = data[: match.start(1)]
+        self._after = data[match.end(1) : head.end]
+
+    def read(self, data: bytes) -> RequestHead | None:
+        """The head that `data` begins with, if it is this one again."""
+        if not data.startswith(self._before):
+            return None
+        begin = len(self._before)
+        end = data.find(b"\r", begin, begin + 18)
+        digits = data[begin:end]
+        if end < 0 or not digits.isdigit() or not data.startswith(self._after, end):
+            return None
+        head = self.head
+        head.body_length, head.end = int(digits), end + len(self._after)
+        return head
+
+
+_LENGTH_DIGITS = re.compile(rb"(?i)\ncontent-length:[ \t]*([0-9]+)")
+
+
+def request_bytes(head: RequestHead, body_length: int, request_id: bytes) -> bytes:
+    """The head that goes to an engine: as it came, without what concerned the client's hop."""
+    if not head.onward:
+        lines = _LENGTH.sub(b"", _without_hop(head))
+        head.onward = b"%b %b HTTP/1.1\r\n%b" % (head.method, head.target, lines)
+    if head.request_id:
+        return b"%bcontent-length: %d\r\n\r\n" % (head.onward, body_length)
+    return b"%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (head.onward, body_length, request_id)
+
+
+def _without_hop(head: RequestHead) -> bytes:
     lines = head.lines
-    if kept is not None:
-        lines = b"".join(
-            line for line in lines.splitlines(keepends=True) if line.partition(b":")[0].lower() in kept | _ALWAYS
-        )
     if not head.is_plain:
         lines = _HOP_BY_HOP.sub(b"", lines)
         for name in head.named_by_connection:
             lines = _lines_of(name).sub(b"", lines)
-    if body_length != head.body_length or head.is_chunked:
-        lines = _LENGTH.sub(b"", lines) + b"content-length: %d\r\n" % body_length
-    if request_id is not head.request_id:
+    return lines
+
+
+def changed_request_bytes(
+    head: RequestHead,
+    body_length: int,
+    request_id: bytes,
+    *,
+    method: bytes | None,
+    path: bytes | None,
+    headers: Sequence[tuple[bytes, bytes]],
+    kept: frozenset[bytes] | None,
+) -> bytes:
+    """The head for a target that wants another: `headers` are set over the client's.
+
+    `kept` are the only headers of the client's that a stranger may see, in lower case; None: all.
+    """
+    lines = _LENGTH.sub(b"", _without_hop(head))
+    if kept is not None:
+        allowed = kept | _ALWAYS
+        lines = b"".join(line for line in lines.splitlines(keepends=True) if line.partition(b":")[0].lower() in allowed)
+    lines += b"content-length: %d\r\n" % body_length
+    if not head.request_id:
         lines += b"x-request-id: %b\r\n" % request_id
     for name, value in headers:
         lines = _lines_of(name.lower()).sub(b"", lines) + b"%b: %b\r\n" % (name, value)
     return b"%b %b HTTP/1.1\r\n%b\r\n" % (method or head.method, path or head.target, lines)
 
 
-_ALWAYS = frozenset({b"content-length", b"host"})
-"""Framing, and what is replaced by a header set for the target."""
+_ALWAYS = frozenset({b"host"})
+"""Replaced by a header that is set for the target."""
 
 
 @lru_cache(maxsize=256)
@@ -276,6 +325,8 @@ def read_answer(data: bytes, bounds: Bounds) -> AnswerHead | None:
     head.body_length, head.is_chunked, head.is_event_stream, head.is_encoded = -1, False, False, False
     for name, value in _ANSWER_HEADERS.findall(data, match.start(3) - 1, head.end):
         _take_answer_header(head, name.lower(), value.strip())
+    if head.status in (204, 304):
+        head.is_chunked, head.body_length, head.is_plain = False, 0, False
     if head.is_chunked or not head.is_plain:
         if head.body_length >= 0 and head.is_chunked:
             raise RefusedHeadError(502, "the engine's answer has both Content-Length and Transfer-Encoding")

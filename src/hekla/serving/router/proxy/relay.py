@@ -25,50 +25,47 @@ _EVENT_ENDS = (b"\n\n", b"\n\n\r\n", b"\r\n\r\n")
 class Relay:
     """One answer on its way to one client."""
 
-    __slots__ = (
-        "_adds_chunks",
-        "_head_bytes",
-        "_is_aligned",
-        "_last_piece",
-        "_remover",
-        "_tail",
-        "engine",
-        "events",
-        "has_begun",
-        "is_moving",
-        "is_open_ended",
-        "is_stream",
-        "transport",
-        "upstream_status",
-        "wants_payload",
-    )
+    # What most answers never change stands on the class: making an exchange sets a third of it.
+    engine: EngineConnection | None = None
+    has_begun = False
+    """Whether a byte of the answer was written: from then on there is no other attempt."""
+    is_open_ended = False
+    """Whether the answer ends with the client's connection."""
+    is_stream = False
+    is_moving = False
+    """Whether anything came since this was last set to False; cheaper than a clock for each chunk."""
+    events = 0
+    upstream_status = 0
+    wants_payload = False
+    _adds_chunks = False
+    _head_bytes = b""
+    _remover: UsageRemover | None = None
+    _is_aligned = True
+    _last_piece = b""
+    _tail: deque[bytes] | None = None
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.transport = transport
-        self.engine: EngineConnection | None = None
-        self.has_begun = False
-        """Whether a byte of the answer was written: from then on there is no other attempt."""
-        self.is_open_ended = False
-        """Whether the answer ends with the client's connection."""
-        self.is_stream = False
-        self.is_moving = False
-        """Whether anything came since this was last set to False; cheaper than a clock for each chunk."""
-        self.events = 0
-        self.upstream_status = 0
-        self.wants_payload = False
-        self._adds_chunks = False
-        self._head_bytes = b""
-        self._remover: UsageRemover | None = None
-        self._is_aligned = True
-        self._last_piece = b""
-        self._tail: deque[bytes] | None = None
 
     def prepare(self, request: RequestHead, head: AnswerHead, data: bytes, *, event_bytes: int) -> None:
         """Ready to write this answer; nothing is written before its body begins, so that another engine may be tried.
 
         `event_bytes` is the largest event that is held back to see whether it only tells the usage; 0: none is.
         """
-        self.upstream_status, self.is_stream = head.status, head.is_event_stream
+        self.upstream_status = head.status
+        if (
+            head.is_plain
+            and (head.body_length >= 0 or (head.is_chunked and not head.is_event_stream))
+            and request.keeps_alive
+            and not request.is_http_1_0
+        ):
+            self._head_bytes = data[: head.end]
+            self.is_stream = self.wants_payload = False
+        else:
+            self._prepare_other(request, head, data, event_bytes=event_bytes)
+
+    def _prepare_other(self, request: RequestHead, head: AnswerHead, data: bytes, *, event_bytes: int) -> None:
+        self.is_stream = head.is_event_stream
         self._remover = None
         if event_bytes and head.is_event_stream and not head.is_encoded:
             self._remover = UsageRemover(event_bytes)
