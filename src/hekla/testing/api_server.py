@@ -176,7 +176,7 @@ class LiveApiServer:
     def __enter__(self) -> "LiveApiServer":
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        self._ready.wait(30)
+        assert self._ready.wait(100), "the server's thread did not come to listen in 100 s"
         if self._failure is not None:
             raise self._failure
         return self
