@@ -66,6 +66,9 @@ class Provider:
     """Why it cannot be asked: a reason of its conditions; empty: it can."""
     complaint: str = ""
     """The same as a sentence."""
+    credential_trouble: str = ""
+    """What of it is the credential's: a reason of `CredentialsResolved`."""
+    credential_complaint: str = ""
 
     @property
     def secret_key(self) -> str:
@@ -81,25 +84,22 @@ class Provider:
     @classmethod
     def of(cls, source: ExternalModelProvider, secrets: Mapping[str, Secret]) -> "Provider":
         """Read an object and its secret once."""
-        complaint = configuration_complaint(source)
-        trouble, token = ("ConfigurationInvalid", "") if complaint else ("", "")
-        if not complaint:
-            trouble, complaint, token = credential(source, secrets)
-        where = urlsplit(
-            source.spec.base_url if not complaint or trouble != "ConfigurationInvalid" else "https://invalid"
-        )
-        host = where.hostname or ""
+        wrong = configuration_complaint(source)
+        lacking, lack, token = credential(source, secrets)
+        where = urlsplit(source.spec.base_url if not base_url_complaint(source.spec.base_url) else "https://invalid")
         return cls(
             source=source,
             name=source.metadata.name,
-            host=host,
+            host=where.hostname or "",
             port=where.port or 443,
             prefix=where.path.rstrip("/"),
             is_tls=True,
             verifies=not source.spec.insecure_skip_verify,
-            headers=_headers(source, where.netloc, token) if not trouble else (),
-            trouble=trouble,
-            complaint=complaint,
+            headers=() if wrong or lacking else _headers(source, where.netloc, token),
+            trouble="ConfigurationInvalid" if wrong else lacking,
+            complaint=wrong or lack,
+            credential_trouble=lacking,
+            credential_complaint=lack,
         )
 
 

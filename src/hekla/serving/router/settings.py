@@ -34,6 +34,9 @@ class RouterSettings:
     with_gateways: bool = False
     """Follow Gateway, HTTPRoute and InferencePool too."""
 
+    own_namespace: str = "default"
+    """Where the router runs; its Gateway `default` is made there."""
+
     metrics_host: str = "0.0.0.0"
     """Address of /metrics."""
 
@@ -84,6 +87,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, object]:
         "access_log_format": read.text("ACCESS_LOG_FORMAT", "text"),
         "access_log_output": read.text("ACCESS_LOG_OUTPUT", "stdout"),
         "redis_password": read.text("REDIS_PASSWORD", ""),
+        "own_namespace": read.text("POD_NAMESPACE", "default"),
     }
     if found["access_log_format"] not in ("text", "json"):
         raise VariableError(f'ACCESS_LOG_FORMAT "{found["access_log_format"]}" must be "text" or "json"')
