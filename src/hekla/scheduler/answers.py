@@ -14,6 +14,7 @@ from hekla.api.volcano.scheduling import PodGroup
 from hekla.dialects.kubernetes import group_name
 from hekla.placement.model import Job
 from hekla.placement.rehearsal import Rehearsal
+from hekla.scheduler.configuration import without_secrets
 from hekla.scheduler.explain import why_in
 from hekla.scheduler.explanation_document import document_of
 from hekla.scheduler.queue_why import queue_document, queue_why
@@ -95,10 +96,11 @@ def configuration_document(scheduler: "BatchScheduler", name: str) -> Document:
         "kind": SCHEDULER.kind,
         "metadata": {"name": name},
         "source": scheduler.configuration_source,
-        "configuration": used.text,
+        "configuration": without_secrets(used.text),
         "actions": list(used.actions),
         "warnings": list(used.warnings),
         "refused": scheduler.configuration_refusal,
+        "measurements": scheduler.usage.sentences(scheduler.cluster.nodes.row_of),
     }
 
 

@@ -103,7 +103,7 @@ class BatchScheduler:
         )  # fmt: skip
         self.extenders = ExtenderCalls(on_news=self._on_extender_news)
         self._main_loop: asyncio.AbstractEventLoop | None = None
-        self._usage = UsageSource(self._on_usage, now_s=lambda: self._clock.now().timestamp())
+        self.usage = UsageSource(self._on_usage, now_s=self.wall_s, of_server=self._client.text)
         self._put_to_work(self._live.current)
         self._queues_told = -1
         self._tells_queues = False
@@ -124,7 +124,7 @@ class BatchScheduler:
         async with _registered(self.metrics), asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run(), name="scheduler events")
             tasks.create_task(self._warm_up(), name="kernel warm-up")
-            tasks.create_task(self._usage.run(), name="scheduler usage")
+            tasks.create_task(self.usage.run(), name="scheduler usage")
             tasks.create_task(self._writer.run(), name="scheduler writer")
             tasks.create_task(self._follow_network(), name="scheduler network")
             tasks.create_task(self._live.run(self._informers, self.settings.namespace), name="scheduler configuration")
@@ -192,7 +192,7 @@ class BatchScheduler:
     def _put_to_work(self, configuration: Configuration) -> None:
         """Decide by a configuration from the next cycle on."""
         self.extenders.connect(configuration.tiers)
-        self._usage.follow(configuration.metrics)
+        self.usage.follow(configuration.metrics)
         self.policy = Policy(self.cluster, configuration.tiers, configuration.arguments)
         self.policy.actions = configuration.actions
         # found once: finding one looks through the plug-in folders, 3 % of a busy scheduler's time

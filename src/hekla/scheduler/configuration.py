@@ -5,6 +5,7 @@ that this build does not have, an argument that nobody reads) is told and left o
 everything that there is to say about a file, `parse_configuration` makes one that can be used; `reload.py` watches it.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,7 +25,7 @@ from hekla.scheduler.configuration_plugins import (
     hint,
     switched,
 )
-from hekla.scheduler.usage_source import MetricsSettings, metrics_settings
+from hekla.scheduler.usage_readings import TYPES, MetricsSettings, metrics_settings, section_keys
 
 DEFAULT_TEXT = """\
 actions: "enqueue, allocate, backfill"
@@ -44,9 +45,9 @@ tiers:
 """Volcano's default as its charts install it."""
 
 _SPELLINGS = {"gangPreempt": "gangpreempt", "gangReclaim": "gangreclaim"}
+_PASSWORD = re.compile(r"""(\bpassword["']?\s*:\s*)("[^"]*"|'[^']*'|[^\s,}]+)""", re.IGNORECASE)
 _SECTIONS = ("actions", "tiers", "configurations", "metrics")
 _ENTRY_KEYS = ("name", "arguments", *FLAGS)
-_METRICS_TYPES = ("prometheus", "prometheus_adaptor", "elasticsearch")
 _METRICS_KEYS = (
     "type", "address", "interval", "tls.insecureSkipVerify", "elasticsearch.index", "elasticsearch.username",
     "elasticsearch.password", "elasticsearch.hostnameFieldName",
@@ -128,6 +129,11 @@ class Configuration:
         return tuple(str(finding) for finding in self.findings)
 
 
+def without_secrets(text: str) -> str:
+    """A configuration as others may see it: passwords are left out, and everything that decides is there."""
+    return _PASSWORD.sub(r'\1"left out"', text)
+
+
 def parse_configuration(text: str) -> Configuration:
     """Read a file's text; raises ConfigurationError."""
     reader = _Reader(text)
@@ -181,22 +187,20 @@ class _Reader:
             self._read_metrics(metrics)
 
     def _read_metrics(self, section: Lines) -> None:
-        """Where measurements come from: Volcano's three types, of which one is built."""
-        for key in section:
+        """Where measurements come from: Volcano's three types."""
+        for key, top in section_keys(section):
             if key not in _METRICS_KEYS:
-                self._warn(section.line_of(key), f"metrics has no {key}{hint(key, _METRICS_KEYS)}; it has no effect")
-        kind = str(section.get("type", ""))
-        if kind not in _METRICS_TYPES:
-            known = ", ".join(_METRICS_TYPES)
-            self._error(section.line_of("type"), f"metrics.type is {kind!r}; one of {known} is expected")
-        elif kind != "prometheus":
-            self._note(section.line_of("type"), f"metrics of type {kind} are not built yet; nobody is asked")
-        elif not str(section.get("address", "")).startswith(("http://", "https://")):
-            address = section.get("address", "")
-            self._error(
-                section.line_of("address"),
-                f"metrics.address is {address!r}; a url like http://prometheus:9090 is expected",
-            )
+                self._warn(section.line_of(top), f"metrics has no {key}{hint(key, _METRICS_KEYS)}; it has no effect")
+        kind, address = str(section.get("type", "")), str(section.get("address") or "")
+        if kind not in TYPES:
+            self._error(section.line_of("type"), f"metrics.type is {kind!r}; one of {', '.join(TYPES)} is expected")
+        elif kind == "prometheus_adaptor":
+            if address:
+                sentence = "metrics.address has no effect: the adapter of Prometheus is asked by way of the API server"
+                self._note(section.line_of("address"), sentence)
+        elif not address.startswith(("http://", "https://")):
+            example = "http://prometheus:9090" if kind == "prometheus" else "http://elasticsearch:9200"
+            self._error(section.line_of("address"), f"metrics.address is {address!r}; a url like {example} is expected")
         try:
             interval_s = parse_duration(str(section.get("interval", "30s"))).total_seconds()
         except DurationError as error:

@@ -15,6 +15,7 @@ from hekla.placement.cluster import Cluster
 from hekla.placement.model import Job, JobPhase, Queue, TaskStatus
 from hekla.placement.plugins.capacity import Capacity
 from hekla.placement.plugins.proportion import Proportion
+from hekla.placement.plugins.usage import VALID_S
 from hekla.placement.session import Session
 from hekla.quota.amounts import added
 from hekla.quota.fairness import dominant_share, use_of
@@ -97,10 +98,17 @@ FRAGMENTATION = Family(
 EVICTING = Family("hekla_releasing_pods", "gauge", "Pods that are ending and still hold their nodes.")
 NOMINATED = Family("hekla_nominated_pods", "gauge", "Pods that wait for room that others are giving up.")
 NODES = Family("hekla_nodes", "gauge", "Nodes that the scheduler knows, by whether they may be used.", ("state",))
+MEASURED = Family(
+    "hekla_node_usage_nodes",
+    "gauge",
+    "Nodes by what is known of their use: fresh, old (more than 5 min, not believed), or missing.",
+    ("state",),
+)
 
 GAUGES = (
     *QUEUE_AMOUNTS.values(), QUEUE_SHARE, QUEUE_WEIGHT, QUEUE_OVERUSED, *PHASES.values(), JOB_SHARE, UNPLACED_PODS,
     UNPLACED_JOBS, WAITING, WAITING_PODS, STARVATION, IDLE, WHOLE, FRAGMENTATION, EVICTING, NOMINATED, NODES,
+    MEASURED,
 )  # fmt: skip
 
 
@@ -112,6 +120,7 @@ def read_gauges(scheduler: "BatchScheduler", reasons: Mapping[str, str], *, most
     yield from _phases(session.cluster)
     yield from _jobs(session.cluster, reasons, wall_s, most_jobs)
     yield from _room(session.cluster)
+    yield metric(MEASURED, _measured(session.cluster, wall_s))
 
 
 def _queues(session: Session) -> Iterator[Metric]:
@@ -224,3 +233,13 @@ def _room(cluster: Cluster) -> Iterator[Metric]:
         statuses[TaskStatus.PIPELINED] += job.statuses[TaskStatus.PIPELINED]
     yield metric(EVICTING, {(): statuses[TaskStatus.RELEASING]})
     yield metric(NOMINATED, {(): statuses[TaskStatus.PIPELINED]})
+
+
+def _measured(cluster: Cluster, wall_s: float) -> dict[Labels, float]:
+    """Nodes by the age of what is known of their use; nothing where nobody measures."""
+    known, names = cluster.nodes.usages.known, cluster.nodes.row_of
+    if not known:
+        return {}
+    ages = [wall_s - known[name].at_s if name in known else None for name in names]
+    states = Counter("missing" if age is None else "fresh" if age <= VALID_S else "old" for age in ages)
+    return {(state,): float(states[state]) for state in ("fresh", "old", "missing")}

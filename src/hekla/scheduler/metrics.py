@@ -131,6 +131,13 @@ EXTENDER_SILENT = Family(
     "hekla_extender_silent", "gauge", "Whether an extender is left alone because it was silent several times.", ("url",)
 )
 
+USAGE_ASKED = Family(
+    "hekla_node_usage_questions_total",
+    "counter",
+    "Times that the source of measurements was asked, by whether it answered.",
+    ("outcome",),
+)
+
 COUNTED = (
     CYCLE, OPEN_SESSION, ACTION, PLUGIN, POD_WAIT, STAGE, JOB_WAIT, ATTEMPTS, PREEMPTIONS, TRANSACTIONS, CYCLES,
     UNSCHEDULABLE, REFUSED, EVICTIONS, LOST_WORK,
@@ -157,7 +164,7 @@ JOB_LAST = Family(
 VICTIMS = Family("volcano_pod_preemption_victims", "gauge", "Pods that the last action that evicted any chose.")
 OF_JOBS = (JOB_DURATION, JOB_START, JOB_LAST)
 
-METRICS = (*COUNTED, *OF_JOBS, VICTIMS, EXTENDER_CALLS, EXTENDER_SILENT, *GAUGES)
+METRICS = (*COUNTED, *OF_JOBS, VICTIMS, EXTENDER_CALLS, EXTENDER_SILENT, USAGE_ASKED, *GAUGES)
 
 MOST_JOBS = 1000
 """Jobs that have series of their own: those that were given nodes last, and those that have waited longest."""
@@ -297,6 +304,8 @@ class SchedulerMetrics:
         extenders = self._scheduler.extenders
         yield metric(EXTENDER_CALLS, {key: float(count) for key, count in extenders.counted.items()})
         yield metric(EXTENDER_SILENT, {(url,): 1.0 for url in extenders.silent})
+        usage = self._scheduler.usage
+        yield metric(USAGE_ASKED, {("answered",): usage.asked - usage.failed, ("failed",): usage.failed})
         yield from read_gauges(self._scheduler, self.reasons, most_jobs=MOST_JOBS)
 
 

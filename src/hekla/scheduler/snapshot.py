@@ -26,6 +26,7 @@ from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageCl
 from hekla.api.volcano.scheduling import PodGroup, Queue
 from hekla.api.volcano.topology import HyperNode
 from hekla.dialects.volcano import DEFAULT_QUEUE
+from hekla.scheduler.configuration import without_secrets
 from hekla.scheduler.decisions import Decisions
 from hekla.scheduler.trimming import images_of, trimmed
 
@@ -88,7 +89,7 @@ def snapshot_of(scheduler: "BatchScheduler", objects: Iterable[Resource], state:
     """The inputs of a live scheduler's next cycle."""
     settings = scheduler.settings
     return Snapshot(
-        objects=tuple(objects), configuration=scheduler.configuration.text, source=scheduler.configuration_source,
+        objects=tuple(objects), configuration=without_secrets(scheduler.configuration.text), source=scheduler.configuration_source,
         scheduler_names=settings.scheduler_names, default_queue=settings.default_queue,
         waits_for_groups=settings.waits_for_groups, seed=settings.seed,
         state=state, made_by=__version__,

@@ -1,130 +1,148 @@
-"""Asks a Prometheus how busy nodes are, and brings the answers to the engine: the `metrics` section of the configuration.
+"""Asks a source how busy nodes are, and brings the answers to the engine: the `metrics` section of the configuration.
 
-Two queries an interval serve all nodes (the peer asks twice for each). `instance` is the node's name, with or without
-a port. A source that fails is told in the log once until it works again; what was measured before grows old by itself.
+What is asked and how answers are read stands in `usage_readings.py`. A source that fails is told in the log once until it
+works again, and as long as it fails in `hekla scheduler config`, as are nodes that it says nothing of, or nothing new; what
+was measured before grows old by itself.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import isfinite
-from typing import Any
-from urllib.parse import quote
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-import msgspec
 import structlog
 
+from hekla.kube.errors import KubeError
+from hekla.placement.plugins.usage import VALID_S
 from hekla.placement.usage import NodeUsage
+from hekla.scheduler.usage_readings import MetricsSettings, Question, SourceError, measured, questions
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import WireError
 from hekla.wire.limits import ClientLimits
 
 log = structlog.get_logger()
 
-PERIOD = "10m"
-"""What measurements are averages over, as in Volcano."""
-
-QUERIES = {
-    "cpu": f'avg_over_time((100 - (avg by (instance) (rate(node_cpu_seconds_total{{mode="idle"}}[5m])) * 100))[{PERIOD}:30s])',
-    "memory": f"100*avg_over_time(((1-node_memory_MemAvailable_bytes/node_memory_MemTotal_bytes))[{PERIOD}:30s])",
-}
 TIMEOUT_S = 10.0
 MOST_BYTES = 64 << 20
 """The largest answer that is read: about 200,000 nodes."""
 
-
-class SourceError(Exception):
-    """The source does not answer, or not so that it can be understood; the text says what came instead."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MetricsSettings:
-    """Where measurements come from."""
-
-    address: str = ""
-    """A Prometheus; empty asks nobody."""
-
-    interval_s: float = 30.0
-    """How often it is asked."""
+MOST_NAMED = 3
 
 
 class UsageSource:
     """Follows one source; which one may change."""
 
-    def __init__(self, put: Callable[[str, NodeUsage], None], *, now_s: Callable[[], float]) -> None:
-        self._put, self._now_s = put, now_s
+    def __init__(
+        self, put: Callable[[str, NodeUsage], None], *, now_s: Callable[[], float],
+        of_server: Callable[[str], Awaitable[str]] | None = None,
+    ) -> None:  # fmt: skip
+        """`of_server` asks the API server for a path, where the metrics of a cluster's adapter are."""
+        self._put, self._now_s, self._of_server = put, now_s, of_server
         self._settings = MetricsSettings()
         self._changed = asyncio.Event()
-        self._has_failed = False
+        self.fault = ""
+        """Why the source said nothing when it was last asked; empty if it did."""
+
+        self.asked, self.failed = 0, 0
+        self._known: dict[str, float] = {}
+        """When each node was measured that the source has named."""
 
     def follow(self, settings: MetricsSettings) -> None:
         """Ask this one from now on."""
         if settings != self._settings:
-            self._settings = settings
+            self._settings, self.fault = settings, ""
+            self._known.clear()
             self._changed.set()
 
     async def run(self) -> None:
         """Ask once in an interval, until cancelled."""
-        async with HttpClient(limits=ClientLimits(body_bytes=MOST_BYTES)) as client:
-            while True:
-                self._changed.clear()
-                if self._settings.address:
-                    await self._ask_guarded(client)
-                interval_s = self._settings.interval_s if self._settings.address else None
-                try:
-                    async with asyncio.timeout(interval_s):
-                        await self._changed.wait()
-                except TimeoutError:
-                    continue
+        while True:
+            self._changed.clear()
+            settings = self._settings
+            async with HttpClient(ssl_context=_tls(settings), limits=ClientLimits(body_bytes=MOST_BYTES)) as client:
+                while settings == self._settings:
+                    if questions(settings):
+                        await self._ask_guarded(client)
+                    await self._pause(settings)
+
+    def sentences(self, nodes: Iterable[str]) -> list[str]:
+        """What has to be said of the source, and of these nodes; nothing where nobody is asked."""
+        settings, now_s = self._settings, self._now_s()
+        if not questions(settings):
+            return []
+        if self.fault:
+            return [f"node usage: {settings.told()} says nothing: {self.fault}"]
+        if not self.asked:
+            return [f"node usage: {settings.told()} is being asked for the first time"]
+        names = sorted(nodes)
+        missing = [name for name in names if name not in self._known]
+        old = [name for name in names if now_s - self._known.get(name, now_s) > VALID_S]
+        told = [f"node usage: {settings.told()} tells of {len(names) - len(missing)} of {len(names)} nodes"]
+        if missing:
+            told.append(f"node usage: not measured: {_some(missing)}; is it called so there?")
+        if old:
+            told.append(f"node usage: not measured for more than {VALID_S / 60:.0f} min: {_some(old)}; not believed")
+        return told
 
     async def ask(self, client: HttpClient) -> dict[str, NodeUsage]:
-        """What is known now, by instance; raises SourceError."""
-        shares = {name: await self._query(client, query) for name, query in QUERIES.items()}
-        at_s = self._now_s()
-        both = shares["cpu"].keys() & shares["memory"].keys()
-        return {
-            name: NodeUsage(cpu=shares["cpu"][name], memory=shares["memory"][name], at_s=at_s) for name in sorted(both)
-        }
+        """What is known now, by node; raises SourceError."""
+        bodies = [await self._answer(client, question) for question in questions(self._settings)]
+        return measured(self._settings, bodies, self._now_s())
 
     async def _ask_guarded(self, client: HttpClient) -> None:
+        before, self.asked = self.fault, self.asked + 1
         try:
-            for name, usage in (await self.ask(client)).items():
-                self._put(name, usage)
+            found = await self.ask(client)
         except SourceError as error:
-            if not self._has_failed:
-                log.warning("node usage not read", address=self._settings.address, error=str(error))
-            self._has_failed = True
-        else:
-            self._has_failed = False
+            self.failed, self.fault = self.failed + 1, str(error)
+            if not before:
+                log.warning("node usage not read", source=self._settings.told(), error=self.fault)
+            return
+        self.fault = ""
+        for name, usage in found.items():
+            self._known[name] = usage.at_s
+            self._put(name, usage)
 
-    async def _query(self, client: HttpClient, query: str) -> dict[str, float]:
-        url = f"{self._settings.address.rstrip('/')}/api/v1/query?query={quote(query)}"
+    async def _pause(self, settings: MetricsSettings) -> None:
         try:
-            response = await client.request("GET", url, timeout_s=TIMEOUT_S)
-        except (WireError, ValueError) as error:
+            async with asyncio.timeout(settings.interval_s if questions(settings) else None):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _answer(self, client: HttpClient, question: Question) -> bytes:
+        if question.is_of_server:
+            return await self._answer_of_server(question)
+        try:
+            response = await client.request(
+                question.method, question.url, question.headers, question.body, timeout_s=TIMEOUT_S
+            )
+        except (WireError, ValueError, OSError) as error:
             raise SourceError(str(error)) from error
         if response.status != 200 or not isinstance(response.body, bytes):
             raise SourceError(f"status {response.status}")
-        return readings(response.body)
+        return response.body
+
+    async def _answer_of_server(self, question: Question) -> bytes:
+        if self._of_server is None:
+            raise SourceError("there is no API server to ask for custom metrics")
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return (await self._of_server(question.url)).encode()
+        except TimeoutError as error:
+            raise SourceError(f"the API server did not answer within {TIMEOUT_S:g} s") from error
+        except KubeError as error:
+            raise SourceError(f"{error}; is the adapter installed, which serves custom.metrics.k8s.io?") from error
 
 
-def readings(body: bytes) -> dict[str, float]:
-    """Values by instance of an instant query's answer; what is no number is left out. Raises SourceError."""
-    try:
-        answer: Any = msgspec.json.decode(body)
-        rows = answer["data"]["result"]
-        found = {str(row["metric"]["instance"]): float(row["value"][1]) for row in rows}
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise SourceError(f"the answer is none of Prometheus: {error!r}") from error
-    return {_node_name(instance): value for instance, value in found.items() if isfinite(value)}
+def _tls(settings: MetricsSettings) -> ssl.SSLContext | None:
+    """None checks certificates as usual."""
+    if not settings.is_insecure:
+        return None
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
-def metrics_settings(section: Mapping[str, Any], interval_s: float) -> MetricsSettings:
-    """What a configuration's `metrics` section asks for; other types than prometheus are not built, and ask nobody."""
-    is_ours = str(section.get("type", "prometheus")) == "prometheus"
-    return MetricsSettings(address=str(section.get("address", "")) if is_ours else "", interval_s=interval_s)
-
-
-def _node_name(instance: str) -> str:
-    name, _, port = instance.rpartition(":")
-    return name if name and port.isdecimal() else instance
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more

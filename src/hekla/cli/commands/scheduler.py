@@ -85,7 +85,7 @@ def show(kubeconfig: str, output: str) -> None:
         print_document(found, output)
         return
     typer.echo(f"# from {found['source']}")
-    for warning in found["warnings"]:
+    for warning in (*found["warnings"], *found.get("measurements", ())):
         typer.echo(f"# {warning}")
     if found.get("refused"):
         typer.echo(f"# refused: {found['refused']}")
