@@ -152,10 +152,10 @@ def test_a_chain_says_who_was_refused_by_what_and_scores_the_others():
     ("queued", "waiting", "chosen"),
     [
         (0, 0, "e0"),  # its cache saves a thousand tokens
-        (1999, 0, "e0"),  # a token saved is worth two that wait
-        (2001, 0, "e1"),
-        (2001, 2, "e0"),  # one request waits at each endpoint: it is worth three
-        (3001, 2, "e1"),
+        (2499, 0, "e0"),  # a token saved is worth two and a half that wait
+        (2501, 0, "e1"),
+        (2501, 2, "e0"),  # one request waits at each endpoint: it is worth one more
+        (3501, 2, "e1"),
     ],
 )
 def test_soonest_waits_for_a_cache_as_long_as_that_helps_all(queued, waiting, chosen):

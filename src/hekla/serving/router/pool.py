@@ -20,6 +20,8 @@ from hekla.serving.router.question import Question
 
 HALF_LIFE_S = 300.0
 """How fast what was assigned is forgotten."""
+ANSWER_WEIGHT = 16
+"""Uncached tokens that a token of an answer is as much work as, when work is to be even over minutes."""
 SETTLE_EVERY_S = 1.0
 GUESS_S = 5.0
 """How long a guess counts about an endpoint whose events are followed: until its own word arrives."""
@@ -153,7 +155,7 @@ class Pool:
         endpoint.prefill_tokens += uncached
         endpoint.context_tokens += tokens + answer
         endpoint.decode_tokens += answer
-        endpoint.assigned += uncached
+        endpoint.assigned += uncached + ANSWER_WEIGHT * answer
         return Charge(self, endpoint, uncached, tokens + answer, answer, endpoint.prefill_tokens, look.now)
 
     def fault(self, endpoint: Endpoint, now: float) -> None:

@@ -3,7 +3,7 @@
     cost(endpoint) = tokens that wait for prefill there
                    + (price + requests that wait, per endpoint) * tokens of this prompt that it has not cached
                    + context * tokens that its running requests hold
-                   + evenness * tokens sent there in the last minutes
+                   + evenness * tokens of work sent there in the last minutes
 
 in tokens; the lowest wins. The first two are the time to first token times the prefill rate, so a cached prefix is worth the
 queue that it saves, a crowd on one prefix spreads by itself, and there is no threshold to calibrate. A token prefilled twice
@@ -22,7 +22,7 @@ from hekla.serving.router.endpoints import Endpoint
 class Soonest:
     """The least work before the first token, counted in tokens."""
 
-    price: float = 2.0
+    price: float = 2.5
     """What an uncached token of this prompt costs beside one that waits already, where nobody waits."""
     dearest: float = 32.0
     """What it costs at most."""
