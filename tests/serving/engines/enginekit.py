@@ -32,6 +32,7 @@ from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
+from hekla.serving.router.backends import KV_EVENTS_PORT, KV_REPLAY_PORT
 from hekla.serving.router.running import Router
 from hekla.serving.router.settings import RouterSettings
 from hekla.testing.server import api_server
@@ -251,7 +252,8 @@ async def _describe(api: ApiClient, engines: list[Engine], adapters: tuple[str, 
 
 async def _create_pod(api: ApiClient, engine: Engine) -> None:
     container = {"name": "vllm", "image": "vllm", "ports": [{"containerPort": engine.port}]}
-    metadata = {"name": engine.name, "labels": {"app": MODEL}}
+    ports = {KV_EVENTS_PORT: str(engine.events_port), KV_REPLAY_PORT: str(engine.replay_port)}
+    metadata = {"name": engine.name, "labels": {"app": MODEL}, "annotations": ports}
     await api.create(Pod, {"metadata": metadata, "spec": {"nodeName": "here", "containers": [container]}}, "default")
     ready = [{"type": "Ready", "status": "True"}]
     status = {"phase": "Running", "podIP": engine.host, "podIPs": [{"ip": engine.host}], "conditions": ready}

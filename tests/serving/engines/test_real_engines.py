@@ -9,9 +9,6 @@ import openai
 import pytest
 from httpx2 import ReadError, RemoteProtocolError
 
-from hekla.serving.router.endpoints import Endpoint
-from hekla.serving.router.kv_feed import Feeds, Publisher
-from hekla.serving.router.prefix.precise import PreciseIndex
 from serving.engines.enginekit import ADAPTER, BLOCK_TOKENS, MODEL, PATIENCE_S, figure, house, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
@@ -157,46 +154,37 @@ def test_an_adapter_is_loaded_and_its_requests_go_where_it_is(engines):
 
 
 def test_what_an_engine_caches_is_known_from_its_events(engines):
-    """Also what it cached before anybody subscribed: the replay tells."""
-
-    class Sink:
-        def __init__(self):
-            self.index = PreciseIndex()
-            self.batches = 0
-
-        def take_in(self, endpoint, batch):
-            self.index.apply(endpoint.slot, batch)
-            self.batches += 1
-
-        def forget(self, endpoint):
-            self.index.forget(endpoint.slot)
+    """Also what it cached before anybody subscribed, which the replay tells; and requests go where their blocks are."""
 
     async def story():
-        engine = engines[1]
-        sink = Sink()
-        feeds = Feeds(sink)
-        following = asyncio.create_task(feeds.run())
-        try:
-            endpoint = Endpoint(engine.name, engine.host, engine.port, slot=1)
-            publisher = Publisher(f"tcp://127.0.0.1:{engine.events_port}", f"tcp://127.0.0.1:{engine.replay_port}")
-            prompts = [[100 + number] * 32 + list(range(200, 232)) for number in range(2)]
+        prompts = [[100 + number] * 32 + list(range(200, 232)) for number in range(2)]
 
-            async def cache(prompt):
-                body = {"model": MODEL, "prompt": [*prompt, 7], "max_tokens": 1}
-                assert (await asyncio.to_thread(engine.ask, "POST", "/v1/completions", body))[0] == 200
+        async def cache(engine, prompt):
+            body = {"model": MODEL, "prompt": [*prompt, 7], "max_tokens": 1}
+            assert (await asyncio.to_thread(engine.ask, "POST", "/v1/completions", body))[0] == 200
 
-            await cache(prompts[0])
-            feeds.follow({endpoint: publisher})
-            await until(lambda: sink.index.match(prompts[0], 0b10) == [(0b10, 64)])
-            await cache(prompts[1])
-            await until(lambda: sink.index.match(prompts[1], 0b10) == [(0b10, 64)])
-            assert feeds.feeds()[engine.name].faults == 0, "every message could be read"
-            status, _ = await asyncio.to_thread(engine.ask, "POST", "/reset_prefix_cache")
-            assert status == 200
-            await until(lambda: sink.index.match(prompts[1], 0b10) == [])
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        await cache(engines[0], prompts[0])
+        async with house(engines) as at:
+            [pool] = [pool for pool in at.router.world.pools() if pool.members]
+            slots = {one.name: 1 << one.slot for one in pool.members}
+            everyone = sum(slots.values())
+
+            def holders(prompt):
+                return at.router.fleet.precise.match(prompt, everyone)
+
+            await until(lambda: holders(prompts[0]) == [(slots["engine-0"], 64)])
+            await cache(engines[1], prompts[1])  # past the router
+            await until(lambda: holders(prompts[1]) == [(slots["engine-1"], 64)])
+            feeds = at.router.cache_events.feeds.feeds()
+            assert [feeds[engine.name].faults for engine in engines] == [0, 0], "every message could be read"
+            hits = await figures(engines, "vllm:prefix_cache_hits_total")
+            for prompt in prompts:
+                await at.client.completions.create(model=MODEL, prompt=[*prompt, 8], max_tokens=1)
+            found = await figures(engines, "vllm:prefix_cache_hits_total")
+            assert [now - then for now, then in zip(found, hits, strict=True)] == [64, 64]
+            assert (await asyncio.to_thread(engines[1].ask, "POST", "/reset_prefix_cache"))[0] == 200
+            await until(lambda: holders(prompts[1]) == [])
+            assert holders(prompts[0]) != []
 
     run(story())
 

@@ -24,6 +24,11 @@ SKIP_PREFILL = "router.hekla.dev/decode-only-below-tokens"
 MOONCAKE_BOOTSTRAP = "router.hekla.dev/mooncake-bootstrap-port"
 """Annotation on a ModelServer: its engines run vLLM's own Mooncake connector and this is their bootstrap port."""
 
+KV_EVENTS_PORT = "router.hekla.dev/kv-events-port"
+"""Annotation on a ModelServer or on a pod, which wins: the port at which the engine publishes what it caches (vLLM: 5557)."""
+KV_REPLAY_PORT = "router.hekla.dev/kv-replay-port"
+"""Annotation likewise: the port at which missed events are asked for; without it a gap begins anew."""
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:
@@ -44,6 +49,8 @@ class Traits:
     topology_key: str = ""
     skip_below_tokens: int = 0
     bootstrap_port: int = 0
+    events_port: int = 0
+    replay_port: int = 0
     sticky: SessionSticky | None = None
     connections: ConnectionPool | None = None
 
@@ -85,6 +92,8 @@ def traits_of_server(server: ModelServer) -> Traits:
         topology_key=annotations.get(TOPOLOGY_KEY, ""),
         skip_below_tokens=_number(annotations.get(SKIP_PREFILL, "")),
         bootstrap_port=_number(annotations.get(MOONCAKE_BOOTSTRAP, "")),
+        events_port=_number(annotations.get(KV_EVENTS_PORT, "")),
+        replay_port=_number(annotations.get(KV_REPLAY_PORT, "")),
         sticky=policy.session_sticky if policy else None,
         connections=policy.connection_pool if policy else None,
     )
@@ -161,4 +170,6 @@ def _endpoint(pod: Pod, traits: Traits, port: int, role: str) -> Endpoint:
         domain=meta.labels.get(traits.topology_key, "") if traits.topology_key else "",
         revision=meta.labels.get(labels.REVISION, ""),
         incarnation=f"{meta.uid}/{restarts}",
+        events_port=_number(meta.annotations.get(KV_EVENTS_PORT, "")) or traits.events_port,
+        replay_port=_number(meta.annotations.get(KV_REPLAY_PORT, "")) or traits.replay_port,
     )

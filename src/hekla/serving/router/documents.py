@@ -11,6 +11,7 @@ from hekla.api.foreign import Gateway, HttpRoute, InferencePool
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.api.meta import Resource
 from hekla.serving.router.metrics import Metrics
+from hekla.serving.router.plan import Refusal
 from hekla.serving.router.reception import Document, House
 from hekla.serving.router.world import World
 from hekla.wire.messages import Request, Response
@@ -40,13 +41,15 @@ class Documents:
         *,
         known: Callable[[type[Resource]], list[Resource]],
         is_ready: Callable[[], bool],
+        foretell: Callable[[Request], dict[str, Any] | Refusal],
     ) -> None:
-        """`known` lists the objects of a kind."""
+        """`known` lists the objects of a kind; `foretell` says what would become of a request."""
         self._known = known
         self._world = world
         self._house = house
         self._metrics = metrics
         self._is_ready = is_ready
+        self._foretell = foretell
         self._began = int(time.time())
 
     def for_clients(self, *, with_metrics: bool) -> Mapping[str, Document]:
@@ -66,8 +69,10 @@ class Documents:
         """What is known, as JSON: /debug/config_dump/KINDS, or /debug/config_dump/namespaces/NAMESPACE/KINDS/NAME."""
         if request.path == "/debug/engines":
             return _json(self._engines())
+        if request.path == "/debug/explain":
+            return self._explained(request)
         if not request.path.startswith(_PREFIX):
-            return _json({"error": f"{_PREFIX}{{{','.join(KINDS)}}} is here, and /debug/engines"}, 404)
+            return _json({"error": f"{_PREFIX}{{{','.join(KINDS)}}} is here, and /debug/engines, /debug/explain"}, 404)
         words = request.path[len(_PREFIX) :].strip("/").split("/")
         is_one = len(words) == 4 and words[0] == "namespaces"
         kind = words[2] if is_one else words[0]
@@ -78,6 +83,15 @@ class Documents:
             return _json({kind: found})
         wanted = [one for one in found if (one.metadata.namespace, one.metadata.name) == (words[1], words[3])]
         return _json(wanted[0]) if wanted else _json({"error": f"{kind} {words[1]}/{words[3]} is not known"}, 404)
+
+    def _explained(self, request: Request) -> Response:
+        """What would become of the request in this one's body; `path` says where it would go."""
+        if request.method != "POST":
+            return _json({"error": "POST the body of a request here, with ?path=/v1/chat/completions"}, 405)
+        told = self._foretell(request)
+        if isinstance(told, Refusal):
+            return _json({"error": {"message": told.message, "type": told.reason, "code": told.status}}, told.status)
+        return _json(told)
 
     def _engines(self) -> list[dict[str, Any]]:
         names = (

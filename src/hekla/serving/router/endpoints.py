@@ -37,6 +37,9 @@ class Endpoint:
     """Of its serving group's template: pairs stay within one."""
     incarnation: str = ""
     """Changes when the engine began anew, as a pod's uid and its restarts: what it had cached is gone."""
+    events_port: int = 0
+    """Where it publishes what it caches; 0: it does not."""
+    replay_port: int = 0
 
     in_flight: int = 0
     """Requests that we sent and that have not ended."""
@@ -118,7 +121,18 @@ class Fleet:
         """The record of this pod: the one we have, brought up to date with its counts kept, or this one."""
         known = self.by_name.get(key := f"{endpoint.namespace}/{endpoint.name}")
         if known is not None:
-            for name in ("host", "port", "is_tls", "role", "group", "domain", "revision", "incarnation"):
+            for name in (
+                "host",
+                "port",
+                "is_tls",
+                "role",
+                "group",
+                "domain",
+                "revision",
+                "incarnation",
+                "events_port",
+                "replay_port",
+            ):
                 setattr(known, name, getattr(endpoint, name))
             return known
         endpoint.slot = (~self._used & (self._used + 1)).bit_length() - 1

@@ -13,7 +13,9 @@ import secrets
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -22,20 +24,27 @@ from hekla.edge.shared_buckets import SharedBuckets
 from hekla.kube.informer import Informers
 from hekla.serving.router.access_log import AccessLog
 from hekla.serving.router.authentication import read_api_keys
+from hekla.serving.router.cache_events import CacheEvents
 from hekla.serving.router.configuration import Configured
 from hekla.serving.router.director import Director
 from hekla.serving.router.discovery import Discovery
 from hekla.serving.router.documents import Documents
 from hekla.serving.router.doors import Doors, DoorSettings, lasting
 from hekla.serving.router.endpoints import Fleet
+from hekla.serving.router.foretelling import foretell
+from hekla.serving.router.gateway import GatewayDesk
+from hekla.serving.router.gateway_ports import GatewayPorts
 from hekla.serving.router.metrics import Labels, Metrics
+from hekla.serving.router.plan import Desk, Refusal
 from hekla.serving.router.proxy.engines import Pools
 from hekla.serving.router.proxy.listener import Listener
 from hekla.serving.router.reception import House, Reception
 from hekla.serving.router.scraping import SCRAPE_LIMITS, Scraper
 from hekla.serving.router.settings import RouterSettings
+from hekla.serving.router.upkeep import Upkeep
 from hekla.serving.router.world import World
 from hekla.wire.client import HttpClient
+from hekla.wire.messages import Request
 from hekla.wire.server import Server
 
 log = structlog.get_logger(__name__)
@@ -67,15 +76,26 @@ class Router:
         )
         self.pools = Pools(settings.bounds, settings.engine_ca_file)
         self.house = House(self.director, self.pools, settings.bounds, guards=self.doors.guards, clock=self._now)
+        self.house.doorkeeper = self.doors.authentication
         self.metrics = Metrics(gauges=[self._engine_gauges, self._queue_gauges])
         self._access_log = (
             AccessLog(settings.access_log_format, settings.access_log_output) if settings.access_log_enabled else None
         )
         self.documents = Documents(
-            self.world, self.house, self.metrics, known=self.discovery.known, is_ready=lambda: not self.trouble
+            self.world,
+            self.house,
+            self.metrics,
+            known=self.discovery.known,
+            is_ready=lambda: not self.trouble,
+            foretell=self._foretell,
         )
-        answered = self.documents.for_clients(with_metrics=settings.expose_metrics_on_router_port)
-        self.listener = Listener(Reception(self.house, answered), settings.bounds, self.pools, self._now)
+        self._answered = self.documents.for_clients(with_metrics=settings.expose_metrics_on_router_port)
+        self.listener = self._listener(self.house)
+        self.upkeep = Upkeep(informers.client, self.world, wall=lambda: datetime.now(UTC))
+        self.gateway_ports = GatewayPorts(
+            self.world, dice, self._listener_of, host=settings.host, own_ports=lambda: {self.port}, now=self._now
+        )
+        self._dice = dice
         self.scraper = Scraper(
             lambda: self.fleet.by_name.values(),
             lambda: any(route.source.spec.lora_adapters for route in self.world.routes.by_key.values()),
@@ -83,6 +103,7 @@ class Router:
             now=self._now,
             make_client=self._scrape_client,
         )
+        self.cache_events = CacheEvents(self.world)
         self.port = 0
         self.metrics_port = 0
         self.debug_port = 0
@@ -106,6 +127,8 @@ class Router:
         self.port = await self.listener.listen(
             "default", told.host, told.port, tls=_tls_of(told), shares_port=told.shares_port
         )
+        if told.with_gateways:
+            self.house.desk = GatewayDesk(self.world, self._dice, self.port, takes_unbound=True)
         if told.metrics_port >= 0:
             await self._metrics_server.start(
                 self.documents.metrics_request, host=told.metrics_host, port=told.metrics_port
@@ -116,6 +139,15 @@ class Router:
             self.debug_port = self._debug_server.port
         self._is_listening = True
         log.info("router listens", port=self.port, metrics_port=self.metrics_port, debug_port=self.debug_port)
+
+    def _listener(self, house: House) -> Listener:
+        return Listener(Reception(house, self._answered), self.settings.bounds, self.pools, self._now)
+
+    def _listener_of(self, desk: Desk) -> Listener:
+        """A listener whose requests another desk decides on; they are kept in the same books."""
+        house = House(desk, self.pools, self.settings.bounds, guards=self.doors.guards, clock=self._now)
+        house.ledger, house.under_way = self.house.ledger, self.house.under_way
+        return self._listener(house)
 
     def stop(self) -> None:
         """Drain: no more connections, what is under way is finished."""
@@ -128,10 +160,12 @@ class Router:
         try:
             await self._stopping.wait()
             timeout_s = self.settings.drain_timeout_s
-            if not await self.listener.drain(timeout_s):
+            ends, _ = await asyncio.gather(self.listener.drain(timeout_s), self.gateway_ports.drain(timeout_s))
+            if not ends:
                 log.warning("requests cut off", after_s=timeout_s, connections=self.listener.connections)
         finally:
             self.listener.stop()
+            self.gateway_ports.stop()
             self.discovery.end()
             for task in beside:
                 task.cancel()
@@ -149,8 +183,20 @@ class Router:
     def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
         yield "scraping", self.scraper.run
         yield "guards", self.doors.run
+        yield "kv events", self.cache_events.run
         yield "books", self._keep_books
         yield "configuration", self._follow_configuration
+        yield "upkeep", self.upkeep.run
+        if self.settings.with_gateways:
+            yield "gateways", self._serve_gateways
+
+    def _foretell(self, request: Request) -> dict[str, Any] | Refusal:
+        path = next(iter(request.query().get("path", ())), "/v1/chat/completions")
+        return foretell(self.director, path, request.body, request.headers, self._now())
+
+    async def _serve_gateways(self) -> None:
+        await self.upkeep.make_default_gateway(self.settings.own_namespace, self.port)
+        await self.gateway_ports.run()
 
     async def _keep_books(self) -> None:
         while True:

@@ -1,0 +1,66 @@
+"""Tell what would become of a request: the rule that takes it, and how an engine is chosen behind each of its targets.
+
+`POST /debug/explain` of a router answers it and `hekla route explain` prints it. Nothing is sent, counted, or drawn by lot.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from hekla.serving.router.backends import Backend
+from hekla.serving.router.director import NO_ROUTE, Director, Way
+from hekla.serving.router.explaining import explain
+from hekla.serving.router.plan import Refusal
+from hekla.serving.router.question import Question
+from hekla.serving.router.reading import read
+from hekla.serving.router.routes import Target
+from hekla.serving.router.stickiness import session_of
+
+
+def foretell(
+    director: Director, path: str, body: bytes, headers: Mapping[str, str], now: float
+) -> dict[str, Any] | Refusal:
+    """The decision that a request would meet now, over the target of most weight, with the others named; or a refusal."""
+    question = read(path, body, headers)
+    if isinstance(question, Refusal):
+        return question
+    way = director.way(question)
+    if way is None:
+        return NO_ROUTE
+    rule = way.found.rule
+    weights = [ceiling - before for before, ceiling in pairwise((0, *rule.ceilings))]
+    told = [
+        {"target": target.key, "weight": weight, **_behind(director, way, target, question, now)}
+        for target, weight in zip(rule.targets, weights, strict=False)  # without any weight there are no ceilings
+    ]
+    if not told:
+        return Refusal(503, "scheduling", f"no target of {way.found.route.key} has a weight")
+    told.sort(key=lambda one: -one["weight"])
+    return {"route": way.found.route.key, **told[0], "otherTargets": told[1:]}
+
+
+def _behind(director: Director, way: Way, target: Target, question: Question, now: float) -> dict[str, Any]:
+    if target.is_provider:
+        return _nothing(question, "an external provider answers it")
+    backend = director.world.servers.get(target.key)
+    if backend is None:
+        return _nothing(question, f"there is no model server {target.key}")
+    return _among(backend, way, question, now)
+
+
+def _among(backend: Backend, way: Way, question: Question, now: float) -> dict[str, Any]:
+    adapter = question.model if way.found.is_adapter else ""
+    sticky = backend.traits.sticky
+    session = session_of(sticky, question) if sticky is not None else ""
+    told = explain(backend.decode, question, now, adapter=adapter, session=session)
+    if backend.traits.pd is not None:
+        told["prefill"] = explain(backend.prefill, question, now, adapter=adapter)
+    return told
+
+
+def _nothing(question: Question, because: str) -> dict[str, Any]:
+    """The shape of an explanation where there are no engines to choose from."""
+    return {
+        "pool": "", "policy": "", "model": question.model, "tokens": question.input_tokens, "prefill_rate": 0.0,
+        "waiting_per_endpoint": 0.0, "candidates": [], "chosen": None, "tied": [], "because": because,
+    }  # fmt: skip
