@@ -7,6 +7,7 @@ DIR/kubeconfig     how a client reaches it (mode 0600)
 DIR/state.db       the objects
 DIR/pki/           the generated authority, certificates and token keys
 DIR/router.url     where the router listens for clients
+DIR/router.keys    who may ask it, by API key (mode 0600)
 DIR/router.log     its access log
 DIR/node/          what the node agent keeps: logs, volumes, running processes
 DIR/hekla.log      the log of a detached platform
@@ -85,6 +86,11 @@ class DataDirectory:
     def router_url(self) -> Path:
         """Where clients of models go."""
         return self.root / "router.url"
+
+    @property
+    def router_keys(self) -> Path:
+        """Users and their API keys, one per line."""
+        return self.root / "router.keys"
 
     @property
     def access_log(self) -> Path:

@@ -66,6 +66,7 @@ def _running(data_dir: Path | None) -> tuple[dict[str, Any], str]:
     who = {"url": running.url, "pid": running.pid, "version": running.version, "dataDir": str(directory.root)}
     if directory.router_url.exists():
         who["router"] = directory.router_url.read_text().strip()
+        who["routerKeys"] = str(directory.router_keys)
     return who, str(directory.kubeconfig)
 
 
@@ -108,7 +109,7 @@ def _text(facts: dict[str, Any]) -> str:
     return (
         f"{_who(facts)}\nnodes:  {facts['nodes']['ready']} of {facts['nodes']['all']} ready\n"
         f"pods:   {told['pods']}\njobs:   {told['jobs']}\nqueues: {told['queues']}"
-        + (f"\nmodels: {facts['router']}/v1" if "router" in facts else "")
+        + (f"\nmodels: {facts['router']}/v1 (keys in {facts['routerKeys']})" if "router" in facts else "")
     )
 
 

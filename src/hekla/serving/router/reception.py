@@ -56,6 +56,8 @@ class House:
         """Requests that are over; whoever keeps the books empties it a few times a second."""
         self.bounds = bounds
         self.guards = tuple(guards)
+        self.doorkeeper: Guard | None = None
+        """Who knows who asks, if anybody does: then clients' keys are the router's own, and engines do not see them."""
         self.clock = clock
         self.under_way: set[Exchange] = set()
         self.refused_early = 0
@@ -227,7 +229,8 @@ class Exchange(Relay):
 
     def _head_of(self, attempt: Attempt, body: bytes) -> bytes:
         if attempt.path is None and not attempt.headers and attempt.keep_headers is None and attempt.method is None:
-            return request_bytes(self.head, len(body), self.request_id)
+            hides = self._house.doorkeeper is not None
+            return request_bytes(self.head, len(body), self.request_id, hides_credentials=hides)
         return changed_request_bytes(
             self.head,
             len(body),
@@ -236,6 +239,7 @@ class Exchange(Relay):
             path=attempt.path.encode() if attempt.path is not None else None,
             headers=attempt.headers,
             kept=attempt.keep_headers,
+            hides_credentials=self._house.doorkeeper is not None,
         )
 
     def _body_of(self, attempt: Attempt) -> bytes:
@@ -555,6 +559,8 @@ class Reception:
             refusal = Refusal(404, "not_found", f"{path} is not known; ask with POST, or GET /v1/models")
         elif not (is_head or head.method == b"GET"):
             refusal = Refusal(405, "not_found", f"{path} is read with GET")
+        elif path.startswith("/v1/") and (stranger := self._stranger(head)) is not None:
+            refusal = stranger
         else:
             status, content_type, text = document()
             client.transport.write(
@@ -564,6 +570,17 @@ class Reception:
             return
         client.transport.write(refusal_bytes(refusal, keeps_alive=head.keeps_alive, is_head=is_head))
         client.done(keeps_alive=head.keeps_alive)
+
+    def _stranger(self, head: RequestHead) -> Refusal | None:
+        """Why whoever asks may not know what is here; None: he may."""
+        if self._house.doorkeeper is None:
+            return None
+        question = Question("", "", b"", 0, headers=RequestHeaders(head.lines))
+        verdict = self._house.doorkeeper.admit(question, self._house.clock())
+        if isinstance(verdict, Waiting):
+            verdict.abandon()
+            return Refusal(503, "authentication", "the issuer's keys are being fetched", 1.0)
+        return verdict
 
     def refused(self, client: ClientConnection, refusal: Refusal) -> None:
         """A request that could not be read."""

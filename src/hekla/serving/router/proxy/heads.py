@@ -28,6 +28,7 @@ _ANSWER_HEADERS = re.compile(
 _HOP_BY_HOP = re.compile(
     rb"(?im)^(?:connection|keep-alive|proxy-connection|te|trailer|upgrade|transfer-encoding|expect):[^\n]*\n"
 )
+CREDENTIALS = re.compile(rb"(?im)^(?:authorization|x-api-key):[^\n]*\n")
 _LENGTH = re.compile(rb"(?im)^content-length:[^\n]*\n")
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 _REQUEST_ID = re.compile(rb"[\w.:/+=@~-]{1,128}")
@@ -255,10 +256,12 @@ class Memo:
 _LENGTH_DIGITS = re.compile(rb"(?i)\ncontent-length:[ \t]*([0-9]+)")
 
 
-def request_bytes(head: RequestHead, body_length: int, request_id: bytes) -> bytes:
-    """The head that goes to an engine: as it came, without what concerned the client's hop."""
+def request_bytes(head: RequestHead, body_length: int, request_id: bytes, *, hides_credentials: bool = False) -> bytes:
+    """The head that goes to an engine: as it came, without what concerned the client's hop, or is a key to the router itself."""
     if not head.onward:
         lines = _LENGTH.sub(b"", _without_hop(head))
+        if hides_credentials:
+            lines = CREDENTIALS.sub(b"", lines)
         head.onward = b"%b %b HTTP/1.1\r\n%b" % (head.method, head.target, lines)
     if head.request_id:
         return b"%bcontent-length: %d\r\n\r\n" % (head.onward, body_length)
@@ -283,12 +286,15 @@ def changed_request_bytes(
     path: bytes | None,
     headers: Sequence[tuple[bytes, bytes]],
     kept: frozenset[bytes] | None,
+    hides_credentials: bool = False,
 ) -> bytes:
     """The head for a target that wants another: `headers` are set over the client's.
 
     `kept` are the only headers of the client's that a stranger may see, in lower case; None: all.
     """
     lines = _LENGTH.sub(b"", _without_hop(head))
+    if hides_credentials:
+        lines = CREDENTIALS.sub(b"", lines)
     if kept is not None:
         allowed = kept | _ALWAYS
         lines = b"".join(line for line in lines.splitlines(keepends=True) if line.partition(b":")[0].lower() in allowed)
