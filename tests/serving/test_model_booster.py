@@ -100,7 +100,8 @@ def test_a_pod_fetches_the_model_then_serves_it() -> None:
     model = downloader["args"][3]
     assert re.fullmatch("/var/cache/[0-9a-f]{32}", model)
     engine = container(spec, "engine")
-    assert engine["command"] == ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+    start = ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+    assert engine["command"] == [*start, "--served-model-name", "qwen"]
     assert engine["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
     assert "vllm:num_requests_running" in engine["lifecycle"]["preStop"]["exec"]["command"][2]
     runtime = container(spec, "runtime")

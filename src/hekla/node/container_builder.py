@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hekla.api.containers import Container
 from hekla.lib import quantity
+from hekla.node.engines import adapted, has_vllm
 from hekla.node.environment import command_of, environment_of, expand
 from hekla.node.fields import Self
 from hekla.node.names import hostname_of
@@ -29,11 +30,15 @@ def build(
     hosts_file: Path | None,
     devices: Mapping[str, str],
     default_command: Sequence[str] = (),
+    entry: Sequence[str] = (),
 ) -> ContainerSpec:
     """One attempt at a container, everything decided; `devices` are variables that tell of devices."""
     pod = me.pod
     env = environment_of(container, me, lookup) | dict(devices)
     argv = command_of(container, env) or tuple(default_command)
+    if entry and not container.command:
+        argv = (*entry, *argv)
+    argv = adapted(argv, me.pod_ip, is_installed=has_vllm()) if rootfs is None else argv
     if not argv:
         raise ConfigError(
             f'container "{container.name}" has neither command nor args, and no image tells its own; set command'

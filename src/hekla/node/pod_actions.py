@@ -16,6 +16,7 @@ from hekla.lib import quantity
 from hekla.node.addresses import LoopbackAddresses
 from hekla.node.admission import DeviceLedger, gpu_environment, gpu_request
 from hekla.node.container_builder import build
+from hekla.node.engines import ENGINE_STAND_IN, SENTENCE, entry_point, has_vllm, is_stand_in
 from hekla.node.health import HOOK_TIMEOUT_S, ask, run_hook
 from hekla.node.images import HOST_ROOTFS, ImageRegistry
 from hekla.node.names import hosts_file
@@ -163,11 +164,13 @@ class PodActions:
                 hosts_file=tracked.hosts_file if tracked.is_real else None,
                 devices=self._device_variables(tracked, container),
                 default_command=self._default_command(tracked, container),
+                entry=entry_point(container.image, is_installed=has_vllm()) if tracked.is_real else (),
             )
         except ConfigError as problem:
             self._tell(pod, "Warning", "Failed", f"Error: {problem}")
             return NotPrepared(name, "CreateContainerConfigError", str(problem), attempt)
         self._tell_image(tracked, container)
+        self._tell_stand_in(tracked, spec.argv)
         try:
             container_id = await tracked.runtime.start(spec)
         except StartError as refusal:
@@ -189,6 +192,12 @@ class PodActions:
             if subject not in tracked.told:
                 tracked.told.add(subject)
                 self._tell(tracked.pod, "Normal", HOST_ROOTFS, self._images.sentence_for(container.image))
+
+    def _tell_stand_in(self, tracked: TrackedPod, argv: Sequence[str]) -> None:
+        subject = (ENGINE_STAND_IN, "")
+        if tracked.is_real and is_stand_in(argv) and subject not in tracked.told:
+            tracked.told.add(subject)
+            self._tell(tracked.pod, "Normal", ENGINE_STAND_IN, SENTENCE)
 
     def _device_variables(self, tracked: TrackedPod, container: Container) -> dict[str, str]:
         resource, count = gpu_request(container)

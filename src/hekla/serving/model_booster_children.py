@@ -20,7 +20,7 @@ from hekla.api.kthena.booster import BackendType, WorkerType
 from hekla.api.meta import Document, Resource
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.serving.engine_arguments import ArgumentError, kv_connector
-from hekla.serving.model_booster_pods import BoosterPods, Images
+from hekla.serving.model_booster_pods import BoosterPods, Images, served_name
 
 MIN_REPLICAS, MAX_REPLICAS = "serving.hekla.dev/min-replicas", "serving.hekla.dev/max-replicas"
 TTFT, INTER_TOKEN = "serving.hekla.dev/ttft", "serving.hekla.dev/inter-token"
@@ -84,7 +84,7 @@ def server(booster: ModelBooster) -> Document:
             "decodeLabels": {labels.ROLE: "decode"},
         }
     spec: Document = {
-        "model": _served_name(booster),
+        "model": served_name(booster),
         "inferenceEngine": "vLLM",
         "workloadSelector": selector,
         "workloadPort": {"port": BoosterPods(booster, {}).port},
@@ -169,15 +169,6 @@ def _seconds(told: Mapping[str, str], key: str) -> str:
     if found <= timedelta():
         raise ArgumentError(f'annotation {key} is "{told[key]}"; write a duration above 0, such as 500ms')
     return f"{found // timedelta(milliseconds=1)}m"
-
-
-def _served_name(booster: ModelBooster) -> str:
-    """What engines call the model: what they are told, else the booster's name."""
-    for worker in booster.spec.backend.workers:
-        said = (worker.config or {}).get("served-model-name")
-        if worker.type in (WorkerType.SERVER, WorkerType.DECODE) and isinstance(said, str) and said:
-            return said
-    return booster.metadata.name
 
 
 def _labels(booster: ModelBooster, backend: str, revision: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ DRAIN_S = 300
 
 DRAIN = """\
 while true; do
-  METRICS=$(curl -s --max-time 2 http://localhost:{port}/metrics)
+  METRICS=$(curl -s --max-time 2 "http://${{POD_IP:-localhost}}:{port}/metrics")
   RUNNING=$(echo "$METRICS" | grep 'vllm:num_requests_running' | grep -v '#' | awk '{{print $2}}' || true)
   WAITING=$(echo "$METRICS" | grep 'vllm:num_requests_waiting' | grep -v '#' | awk '{{print $2}}' || true)
   if [ -z "$RUNNING" ]; then
@@ -188,14 +188,10 @@ class BoosterPods:
 
     def command(self, worker: ModelWorker) -> list[str]:
         """How the engine is started."""
-        words = [
-            "python3",
-            "-m",
-            "vllm.entrypoints.openai.api_server",
-            "--model",
-            self.model_path,
-            *flags(worker.config),
-        ]
+        # without a name of its own an engine calls the model by its path, and refuses the name that the router gives
+        config = {"served-model-name": served_name(self.booster), **_with_dashes(worker.config)}
+        start = ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", self.model_path]
+        words = [*start, *flags(config)]
         before: list[str] = []
         connector = _connector(worker.config)
         if (
@@ -278,11 +274,25 @@ def _optional(name: str, source: str, holder: str) -> Document:
 STANDARD_ENVIRONMENT: Sequence[Document] = (
     _field("POD_NAME", "metadata.name"),
     _field("NAMESPACE", "metadata.namespace"),
+    _field("POD_IP", "status.podIP"),
     {"name": "VLLM_USE_V1", "value": "1"},
     _optional("REDIS_HOST", "configMapKeyRef", "redis-config"),
     _optional("REDIS_PORT", "configMapKeyRef", "redis-config"),
     _optional("REDIS_PASSWORD", "secretKeyRef", "redis-secret"),
 )
+
+
+def served_name(booster: ModelBooster) -> str:
+    """What engines call the model: what they are told, else the booster's name."""
+    for worker in booster.spec.backend.workers:
+        said = (worker.config or {}).get("served-model-name")
+        if worker.type in (WorkerType.SERVER, WorkerType.DECODE) and isinstance(said, str) and said:
+            return said
+    return booster.metadata.name
+
+
+def _with_dashes(config: Document | None) -> Document:
+    return {key.replace("_", "-"): value for key, value in (config or {}).items()}
 
 
 def flags(config: Document | None) -> list[str]:
