@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
-FILES = sorted(EXAMPLES.glob("*.yaml"))
+FILES = sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("serving/*.yaml")])
 COMMAND = re.compile(r"^# \$ hekla (.*)$", re.MULTILINE)
 NEEDS = re.compile(r"^# needs: (.*)$", re.MULTILINE)
 
@@ -49,7 +49,8 @@ def test_an_example_does_what_its_head_shows(path: Path, hekla: Hekla, kubectl: 
     kubectl("create", "namespace", namespace[1])
     hekla("apply", "-f", str(path), *namespace)
     for command in commands:
-        hekla(*shlex.split(command), *namespace)
+        of_cluster = command.startswith("queue ")
+        hekla(*shlex.split(command), *(() if of_cluster else namespace))
     hekla("delete", "-f", str(path), "--ignore-not-found", *namespace)
     kubectl("delete", "namespace", namespace[1])
 
