@@ -33,6 +33,9 @@ class Precedence:
         self._changed = False
         """Whether the world has changed since something was forgotten."""
 
+        self.changes = 0
+        """Grows with everything that is noted or forgotten."""
+
     def __len__(self) -> int:
         """How many pairs are known."""
         return sum(len(ones) for ones in self._after.values())
@@ -57,6 +60,7 @@ class Precedence:
         if first == second:
             return  # within a job priorities say who goes first, and they form no ring
         assert second not in self.before(first), f"{second} goes before {first}, so it cannot make way for it"
+        self.changes += 1
         self._after.setdefault(second, {})[first] = now
         self._before.setdefault(first, set()).add(second)
 
@@ -69,6 +73,7 @@ class Precedence:
         if not self._changed:
             return
         for second, first in list(self._pairs(older_than=now - COOL_OFF_S)):
+            self.changes += 1
             del self._after[second][first]
             self._before[first].discard(second)
             if not self._after[second]:

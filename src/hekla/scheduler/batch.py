@@ -39,6 +39,7 @@ from hekla.scheduler.decisions import decisions_of
 from hekla.scheduler.engine_state import saved
 from hekla.scheduler.evictor import Evictor
 from hekla.scheduler.extender_calls import ExtenderCalls
+from hekla.scheduler.memory import MemoryKeeper
 from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.queue_status import PAUSE_S, past_commands, queue_commands
 from hekla.scheduler.reload import LiveConfiguration
@@ -92,9 +93,15 @@ class BatchScheduler:
             self._client, self.feed, self._events, wake=self._wake.set, at_once=self.settings.binds_at_once,
             on_settled=self._on_settled,
         )  # fmt: skip
+        self._memory = MemoryKeeper(
+            self._client,
+            self.settings.memory_namespace,
+            cluster=self.cluster,
+            times=lambda: (self.now_s(), self.wall_s()),
+        )
         self._evictor = Evictor(
             self._client, self.feed, self._events, wake=self._wake.set, now=self._clock.now,
-            on_settled=self._on_evicted, at_once=self.settings.evictions_at_once,
+            on_settled=self._on_evicted, at_once=self.settings.evictions_at_once, before=self._memory.keep,
         )  # fmt: skip
         self._writer = StatusWriter(Executor(self._client, self._events), on_refused=self._retell)
         self._live = LiveConfiguration(
@@ -121,11 +128,13 @@ class BatchScheduler:
         """Schedule until cancelled."""
         self._main_loop = asyncio.get_running_loop()
         await self._make_queues()
+        await self._memory.recall()
         async with _registered(self.metrics), asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run(), name="scheduler events")
             tasks.create_task(self._warm_up(), name="kernel warm-up")
             tasks.create_task(self.usage.run(), name="scheduler usage")
             tasks.create_task(self._writer.run(), name="scheduler writer")
+            tasks.create_task(self._memory.run(), name="scheduler memory")
             tasks.create_task(self._follow_network(), name="scheduler network")
             tasks.create_task(self._live.run(self._informers, self.settings.namespace), name="scheduler configuration")
             try:
@@ -303,6 +312,7 @@ class BatchScheduler:
         self._tell_faults()
         if session.is_cut_short:
             self._wake.set()
+        self._memory.look()
         self._set_alarm(session)
         self._tell_queues_soon()
         if session.is_cut_short or len(self.cluster.nodes) >= WORTH_IT_NODES:

@@ -42,6 +42,10 @@ DONE, GONE, REFUSED = "done", "gone", "refused"
 Settled = Callable[[Evict, str], None]
 
 
+async def _nothing() -> None:
+    pass
+
+
 class Evictor:
     """Evicts and nominates what was decided."""
 
@@ -55,13 +59,16 @@ class Evictor:
         now: Callable[[], datetime],
         on_settled: Settled = lambda evict, outcome: None,
         at_once: int = AT_ONCE,
+        before: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
+        """`before` is awaited before pods are deleted: it writes down what a restart must know of it."""
         self._client = client
         self._feed = feed
         self._events = events
         self._wake = wake
         self._now = now
         self._on_settled = on_settled
+        self._before = before
         self._room = asyncio.Semaphore(at_once)
         self._tasks: set[asyncio.Task[None]] = set()
         self._evicting: set[str] = set()
@@ -100,7 +107,7 @@ class Evictor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _carry_out(self, evictions: Sequence[Evict], nominations: Sequence[Nominate]) -> None:
-        await asyncio.gather(*(self._nominate(nominate.task) for nominate in nominations))
+        await asyncio.gather(*(self._nominate(nominate.task) for nominate in nominations), self._before())
         await asyncio.gather(*(self._evict(evict) for evict in evictions))
 
     # Nominations

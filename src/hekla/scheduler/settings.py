@@ -30,6 +30,9 @@ class SchedulerSettings:
     namespace: str = "volcano-system"
     """Where a ConfigMap `volcano-scheduler-configmap`, if there is one, goes before both."""
 
+    memory_namespace: str = "kube-system"
+    """Where the ConfigMap `hekla-scheduler-memory` is, which a restart needs (see `memory.py`)."""
+
     window_s: float = 0.001
     """How long to gather events before a cycle, so that pods made together are decided together."""
 

@@ -106,6 +106,7 @@ async def run_scheduler(office: Office) -> None:
         scheduler_names=told.scheduler_names,
         configuration_file=told.scheduler_conf,
         namespace=told.namespace,
+        memory_namespace=told.namespace,
         waits_for_groups=told.every_pod_has_a_group,
     )
 

@@ -28,6 +28,7 @@ from hekla.app.standalone.settings import (
 )
 from hekla.app.standalone.webhooks import READ_KINDS
 from hekla.kube.reconcile import Reconciler
+from hekla.scheduler.memory import NAME as MEMORY
 from hekla.scheduler.reload import CONFIG_MAP
 from hekla.serving.reconcilers import RECONCILERS as SERVING_RECONCILERS
 from hekla.workloads.reconcilers import RECONCILERS
@@ -148,7 +149,11 @@ def scheduler_rights() -> Rights:
     verbs.allow_named(SCHEDULER_ALSO)
     verbs.allow_named(EVENTS)
     configuration = _named(ConfigMap.kind_info.group, ConfigMap.kind_info.plural, CONFIG_MAP, "list", "watch")
-    return Rights(everywhere=verbs.rules(), at_home=[*lease_rules(DEFAULT_SCHEDULER_NAME), configuration])
+    memory = [
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
+        _named(ConfigMap.kind_info.group, ConfigMap.kind_info.plural, MEMORY, "get", "patch"),
+    ]
+    return Rights(everywhere=verbs.rules(), at_home=[*lease_rules(DEFAULT_SCHEDULER_NAME), configuration, *memory])
 
 
 def webhooks_rights() -> Rights:
