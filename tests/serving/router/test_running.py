@@ -86,7 +86,7 @@ READY = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Read
 
 
 @asynccontextmanager
-async def routed(tmp_path: Path, *answers: bytes, **settings: Any) -> AsyncIterator[Routed]:
+async def routed(tmp_path: Path, *answers: bytes, also_kinds: Any = (), **settings: Any) -> AsyncIterator[Routed]:
     """A router over one ModelServer, pod and engine for each answer; one route `m` with equal weights."""
     engines = [kit.ScriptedEngine(engine_script(one), f"engine-{n}") for n, one in enumerate(answers)]
     servers = [await one.serve() for one in engines]
@@ -98,7 +98,7 @@ async def routed(tmp_path: Path, *answers: bytes, **settings: Any) -> AsyncItera
     }  # fmt: skip
     async with api_server() as server:
         client = ApiClient(InProcessTransport(server.handle))
-        for kind in CUSTOM_KINDS:
+        for kind in (*CUSTOM_KINDS, *also_kinds):
             await client.create(CustomResourceDefinition, crd_document(kind))
         await client.create(Namespace, {"metadata": {"name": "ml"}})
         for number, engine in enumerate(engines):

@@ -129,6 +129,7 @@ class Router:
         )
         if told.with_gateways:
             self.house.desk = GatewayDesk(self.world, self._dice, self.port, takes_unbound=True)
+            self.upkeep.gateway = told.own_namespace, self.port
         if told.metrics_port >= 0:
             await self._metrics_server.start(
                 self.documents.metrics_request, host=told.metrics_host, port=told.metrics_port
@@ -188,15 +189,11 @@ class Router:
         yield "configuration", self._follow_configuration
         yield "upkeep", self.upkeep.run
         if self.settings.with_gateways:
-            yield "gateways", self._serve_gateways
+            yield "gateways", self.gateway_ports.run
 
     def _foretell(self, request: Request) -> dict[str, Any] | Refusal:
         path = next(iter(request.query().get("path", ())), "/v1/chat/completions")
         return foretell(self.director, path, request.body, request.headers, self._now())
-
-    async def _serve_gateways(self) -> None:
-        await self.upkeep.make_default_gateway(self.settings.own_namespace, self.port)
-        await self.gateway_ports.run()
 
     async def _keep_books(self) -> None:
         while True:

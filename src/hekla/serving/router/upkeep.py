@@ -34,6 +34,8 @@ class Upkeep:
         self._world = world
         self._wall = wall
         self._version = -1
+        self.gateway: tuple[str, int] | None = None
+        """Namespace and port of the Gateway that is made where there is none; None: none is, or it is there."""
 
     async def run(self) -> None:
         """Write what changed, for as long as the router runs."""
@@ -43,6 +45,8 @@ class Upkeep:
 
     async def look(self) -> None:
         """Write the statuses of providers that say something else; what cannot be written is tried at the next change."""
+        if self.gateway is not None and await self._make_gateway(*self.gateway):
+            self.gateway = None
         if self._version == self._world.version:
             return
         self._version = self._world.version
@@ -62,7 +66,7 @@ class Upkeep:
                 "status not written", kind="ExternalModelProvider", namespace=namespace, name=name, why=str(error)
             )
 
-    async def make_default_gateway(self, namespace: str, port: int) -> None:
+    async def _make_gateway(self, namespace: str, port: int) -> bool:
         """The class that this router serves, and a Gateway on the router's own port; what is there already stays."""
         for kind, document in default_gateway(namespace, port):
             where = namespace if kind.kind_info.is_namespaced else ""
@@ -71,7 +75,9 @@ class Upkeep:
             except AlreadyExistsError:
                 continue
             except KubeError as error:
-                log.warning("default gateway not made", kind=kind.kind_info.kind, why=str(error))
+                log.warning("default gateway not made", kind=kind.kind_info.kind, why=str(error), again_s=LOOK_S)
+                return False
+        return True
 
 
 def default_gateway(namespace: str, port: int) -> list[tuple[type[Resource], Document]]:
