@@ -26,6 +26,7 @@ SETTLE_EVERY_S = 1.0
 GUESS_S = 5.0
 """How long a guess counts about an endpoint whose events are followed: until its own word arrives."""
 MOST_SEEDS = 1024
+FEW = 16
 
 _ADAPTERS = LoraAffinity()
 _token_ids = msgspec.json.Decoder(list[int]).decode
@@ -172,15 +173,20 @@ class Pool:
 
     def _by_slot(self, found: list[tuple[int, int]], per_block: float) -> list[int]:
         """Matched tokens by slot; the same share of the tokens as of the bytes."""
-        if found[0][0] == self._mask:  # a system prompt that all have
-            return [int(found[0][1] * per_block)] * len(self._nothing)
-        matched = self._nothing[:]
+        matched, most = self._nothing, 0
+        if len(self.members) > FEW:  # a system prompt that nearly all have: one fill instead of a step for each
+            most, depth = max(found, key=_count)
+            matched = [int(depth * per_block)] * len(matched)
+            found.append((self._mask & ~_union(found), 0))
+        else:
+            matched = matched[:]
         for holders, depth in found:
-            tokens = int(depth * per_block)
-            while holders:
-                bit = holders & -holders
-                matched[bit.bit_length() - 1] = tokens
-                holders ^= bit
+            if holders != most:
+                tokens = int(depth * per_block)
+                while holders:
+                    bit = holders & -holders
+                    matched[bit.bit_length() - 1] = tokens
+                    holders ^= bit
         return matched
 
     def _with_events(self, matched: Sequence[int], question: Question, adapter: str) -> Sequence[int]:
@@ -250,6 +256,17 @@ class Charge(Struct, gc=False):
         one.in_flight -= 1
         one.context_tokens -= self.context
         one.decode_tokens -= self.answer
+
+
+def _count(pair: tuple[int, int]) -> int:
+    return pair[0].bit_count()
+
+
+def _union(found: list[tuple[int, int]]) -> int:
+    union = 0
+    for holders, _ in found:
+        union |= holders
+    return union
 
 
 def _ids_of(prompt: bytes) -> list[int] | None:
