@@ -599,3 +599,17 @@ def test_the_status_of_any_cluster_is_told_by_its_kubeconfig(volcano: Volcano) -
     assert volcano.out("status", "-o", "jsonpath={.queues.Open}") == "2"
     said = volcano.refusal("status", "--data-dir", str(volcano.folder), code=2)
     assert said == "--data-dir and --kubeconfig each name a platform; give one of them"
+
+
+def test_a_file_is_deleted_from_its_end_so_that_children_go_before_their_parents(volcano: Volcano) -> None:
+    file = volcano.folder / "tree.yaml"
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+    documents = [
+        queue | {"metadata": {"name": "research"}, "spec": {}},
+        queue | {"metadata": {"name": "nlp"}, "spec": {"parent": "research"}},
+    ]
+    file.write_text("\n---\n".join(json.dumps(one) for one in documents))
+    volcano.out("apply", "-f", str(file))
+    assert volcano.out("delete", "-f", str(file)).splitlines() == [
+        'queue.scheduling.volcano.sh "nlp" deleted', 'queue.scheduling.volcano.sh "research" deleted',
+    ]  # fmt: skip

@@ -121,7 +121,8 @@ class Deletion:
         catalogue = await discover(connection)
         namespace = self.namespace or connection.default_namespace
         found = []
-        for manifest in read_manifests(files, recursive=recursive) if files else ():
+        # what stands last was made last, and leans on what stands before it: a child queue on its parent
+        for manifest in reversed(read_manifests(files, recursive=recursive) if files else []):
             kind = catalogue.of_document(manifest.document, manifest.source).kind
             metadata = manifest.document["metadata"]
             found.append(
