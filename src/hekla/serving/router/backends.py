@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from hekla.api.core import Pod
 from hekla.api.foreign import InferencePool
 from hekla.api.kthena import ModelServer, labels
-from hekla.api.kthena.server import ConnectionPool, Engine, PdGroup, SessionSticky
+from hekla.api.kthena.server import ConnectionPool, Engine, PdGroup, Retry, SessionSticky
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.serving.router.endpoints import Endpoint
+from hekla.serving.router.local_plan import MOST_ATTEMPTS
 from hekla.serving.router.pool import Pool
 
 MakePool = Callable[[str], Pool]
@@ -44,6 +45,7 @@ class Traits:
     engine: str = Engine.VLLM
     is_tls: bool = False
     head_timeout_s: float = 0.0
+    most_attempts: int = MOST_ATTEMPTS
     pd: PdGroup | None = None
     connector: str = "http"
     topology_key: str = ""
@@ -68,6 +70,11 @@ class Backend:
     """What each ready pod brought."""
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no request can be answered, as engines of some role are missing."""
+        return not self.decode.members or (self.traits.pd is not None and not self.prefill.members)
+
+    @property
     def name(self) -> str:
         """Of the object, without its namespace."""
         return self.traits.key.partition("/")[2]
@@ -87,6 +94,7 @@ def traits_of_server(server: ModelServer) -> Traits:
         engine=spec.inference_engine,
         is_tls=spec.workload_port.protocol == "https",
         head_timeout_s=seconds(policy.timeout if policy else None),
+        most_attempts=_attempts(policy.retry if policy else None),
         pd=spec.workload_selector.pd_group,
         connector=connector or ("sglang" if spec.inference_engine == Engine.SGLANG else "http"),
         topology_key=annotations.get(TOPOLOGY_KEY, ""),
@@ -115,6 +123,11 @@ def seconds(text: str | None) -> float:
         return parse_duration(text).total_seconds() if text else 0.0
     except DurationError:
         return 0.0
+
+
+def _attempts(retry: Retry | None) -> int:
+    """How many engines may be asked, the first one included."""
+    return min(MOST_ATTEMPTS, retry.attempts + 1) if retry is not None and retry.attempts > 0 else MOST_ATTEMPTS
 
 
 def _number(text: str) -> int:

@@ -80,6 +80,8 @@ class Director:
         backend = self.world.servers.get(target.key)
         if backend is None:
             return Refusal(404, "pod_discovery", f"can't find model server: {target.key}")
+        if backend.is_empty and (held := self.world.on_empty(backend)) is not None:
+            return held
         destination = way.destinations.get(target)
         if destination is None:
             upstream = way.model if way.found.is_adapter else backend.traits.model or way.model
@@ -103,6 +105,7 @@ class Director:
             adapter=question.model if is_adapter else "",
             session=session_of(traits.sticky, question) if traits.sticky is not None else "",
             head_timeout_s=traits.head_timeout_s,
+            most_attempts=traits.most_attempts,
         )
 
     def forget(self) -> None:

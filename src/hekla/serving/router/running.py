@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from hekla.api.kthena import AutoscalingPolicy, ModelServing
 from hekla.edge.bearer import Expected
 from hekla.edge.shared_buckets import SharedBuckets
 from hekla.kube.informer import Informers
@@ -34,6 +35,7 @@ from hekla.serving.router.endpoints import Fleet
 from hekla.serving.router.foretelling import foretell
 from hekla.serving.router.gateway import GatewayDesk
 from hekla.serving.router.gateway_ports import GatewayPorts
+from hekla.serving.router.holding import Holding
 from hekla.serving.router.metrics import Labels, Metrics
 from hekla.serving.router.plan import Desk, Refusal
 from hekla.serving.router.proxy.engines import Pools
@@ -42,6 +44,7 @@ from hekla.serving.router.reception import House, Reception
 from hekla.serving.router.scraping import SCRAPE_LIMITS, Scraper
 from hekla.serving.router.settings import RouterSettings
 from hekla.serving.router.upkeep import Upkeep
+from hekla.serving.router.waking import Waking
 from hekla.serving.router.world import World
 from hekla.wire.client import HttpClient
 from hekla.wire.messages import Request
@@ -104,6 +107,12 @@ class Router:
             make_client=self._scrape_client,
         )
         self.cache_events = CacheEvents(self.world)
+        servings = informers.of(ModelServing, namespace=settings.namespace)
+        policies = informers.of(AutoscalingPolicy, namespace=settings.namespace)
+        self.holding = Holding(lambda: servings.cache, lambda: policies.cache, self._now)
+        self.world.on_empty = self.holding.hold
+        self.world.on_join = lambda backend, endpoint: self.holding.joined(backend)
+        self.waking = Waking(informers.client, self.holding, now=self._now, wall=lambda: datetime.now(UTC))
         self.port = 0
         self.metrics_port = 0
         self.debug_port = 0
@@ -188,6 +197,7 @@ class Router:
         yield "books", self._keep_books
         yield "configuration", self._follow_configuration
         yield "upkeep", self.upkeep.run
+        yield "waking", self.waking.run
         if self.settings.with_gateways:
             yield "gateways", self.gateway_ports.run
 

@@ -21,6 +21,7 @@ from hekla.serving.router.backends import (
     traits_of_server,
 )  # fmt: skip
 from hekla.serving.router.endpoints import Endpoint, Fleet
+from hekla.serving.router.plan import Refusal, Waiting
 from hekla.serving.router.pool import Pool
 from hekla.serving.router.providers import Provider
 from hekla.serving.router.routes import RouteTable
@@ -31,6 +32,8 @@ KINDS: Final[tuple[type[Resource], ...]] = (ModelRoute, ModelServer, ExternalMod
 """The kinds that it must be told of."""
 GATEWAY_KINDS: Final[tuple[type[Resource], ...]] = (Gateway, HttpRoute, InferencePool, Namespace)
 """Those that it must be told of where the Gateway API is on."""
+STICKY_S: Final = 300
+"""How long a session stays with its engine where a ModelServer does not say."""
 SECRET_SELECTOR: Final = f"{labels.PROVIDER_CREDENTIAL}=true"
 """The only secrets that it may be told of."""
 
@@ -52,6 +55,8 @@ class World:
         self.on_join: Callable[[Backend, Endpoint], None] = lambda backend, endpoint: None
         self.on_leave: Callable[[Backend, Endpoint], None] = lambda backend, endpoint: None
         """Told of engines that come and go: who reads their metrics wants to know."""
+        self.on_empty: Callable[[Backend], Refusal | Waiting | None] = lambda backend: None
+        """Asked of a request whose backend has no engines: it may be held until there is one."""
         self._make_pool = make_pool
         self._pods: dict[str, Pod] = {}
         self._secrets: dict[str, Secret] = {}
@@ -128,6 +133,8 @@ class World:
         else:
             self._unlist(known)
             known.traits = traits
+        if traits.sticky is not None:
+            known.decode.sessions.ttl_s = float(traits.sticky.session_affinity_seconds or STICKY_S)
         if traits.match_labels:
             self._backends_by_label.setdefault(_mark(key, traits), set()).add(known)
             for pod_key in sorted(self._pods_by_label.get(_mark(key, traits), ())):

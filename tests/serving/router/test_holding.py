@@ -1,0 +1,154 @@
+"""A model that was scaled to nothing: its requests are held, it is woken, and whoever waits too long or too many is told."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
+from hekla.kube.errors import NotFoundError
+from hekla.serving.router import holding as holding_module
+from hekla.serving.router.holding import HOLD_S, Holding
+from hekla.serving.router.plan import Refusal, Waiting
+from hekla.serving.router.waking import AGAIN_S, Waking
+from serving.router.worldkit import director, plan_of, pod, question, route, server, to
+
+
+def serving(name="llama", replicas=0, pod_labels=None, namespace="ml"):
+    role = {"name": "leader", "entryTemplate": {"metadata": {"labels": pod_labels or {"app": "llama"}}, "spec": {}}}
+    spec = {"replicas": replicas, "template": {"roles": [role]}}
+    return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, "spec": spec}, ModelServing)
+
+
+def policy(name="llama", least=0, namespace="ml"):
+    target = {"target": {"targetRef": {"kind": "ModelServing", "name": name}}, "minReplicas": least, "maxReplicas": 4}
+    document = {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"metrics": [], "homogeneousTarget": target},
+    }
+    return msgspec.convert(document, AutoscalingPolicy)
+
+
+class Door:
+    """A desk whose world holds requests."""
+
+    def __init__(self, *, servings=None, policies=None):
+        self.now = 0.0
+        self.desk = director(route("r", to("llama"), model="m"), server("llama"))
+        self.servings = [serving()] if servings is None else servings
+        self.holding = Holding(
+            lambda: self.servings, lambda: [policy()] if policies is None else policies, lambda: self.now
+        )
+        world = self.desk.world
+        world.on_empty = self.holding.hold
+        world.on_join = lambda backend, endpoint: self.holding.joined(backend)
+        self.told = []
+
+    def ask(self):
+        found = self.desk.plan(question("m"), self.now)
+        if isinstance(found, Waiting):
+            found.when_ready(self.told.append)
+        return found
+
+
+def test_a_request_for_a_sleeping_model_goes_on_when_its_first_engine_is_ready():
+    door = Door()
+    assert isinstance(door.ask(), Waiting)
+    assert door.told == []
+    door.desk.world.note(None, pod("a", {"app": "llama"}))
+    assert door.told == [None]
+    assert plan_of(door.desk, question("m")).next(0.0).target.name == "a"
+    assert door.holding.held() == {}
+
+
+@pytest.mark.parametrize(
+    ("servings", "policies"),
+    [
+        ([], None),
+        ([serving(pod_labels={"app": "other"})], None),
+        ([serving(namespace="elsewhere")], None),
+        (None, []),
+        (None, [policy(least=1)]),
+        (None, [policy("other")]),
+        (None, [policy(namespace="elsewhere")]),
+    ],
+)
+def test_a_model_that_nobody_wakes_is_not_waited_for(servings, policies):
+    plan = Door(servings=servings, policies=policies).ask()
+    refusal = plan.next(0.0)
+    assert isinstance(refusal, Refusal)
+    assert refusal.status == 503
+
+
+def test_labels_that_the_controller_adds_count():
+    door = Door(servings=[serving(pod_labels={"x": "y"})])
+    door.desk = director(
+        route("r", to("llama"), model="m"), server("llama", {labels.NAME: "llama", labels.ENTRY: "true"})
+    )
+    door.desk.world.on_empty = door.holding.hold
+    assert isinstance(door.ask(), Waiting)
+
+
+def test_a_model_that_is_starting_is_waited_for_and_not_woken_again():
+    door = Door(servings=[serving(replicas=1)])
+    assert isinstance(door.ask(), Waiting)
+    assert door.holding.wanted() == []
+
+
+def test_who_waits_too_long_is_told():
+    door = Door()
+    door.ask()
+    door.now = HOLD_S - 1
+    door.holding.tick()
+    assert door.told == []
+    door.now = HOLD_S
+    door.holding.tick()
+    (refusal,) = door.told
+    assert (refusal.status, refusal.message) == (504, "no engine of the model became ready within 300 s")
+    assert door.holding.wanted() == []
+
+
+def test_who_leaves_makes_room(monkeypatch):
+    monkeypatch.setattr(holding_module, "MOST_HELD", 2)
+    door = Door()
+    first = door.ask()
+    door.ask()
+    assert door.ask().status == 503
+    first.abandon()
+    assert isinstance(door.ask(), Waiting)
+    door.desk.world.note(None, pod("a", {"app": "llama"}))
+    assert door.told == [None, None]
+
+
+class Server:
+    """Notes what is written; fails as often as told."""
+
+    def __init__(self, faults=0):
+        self.faults = faults
+        self.written = []
+
+    async def patch(self, kind, name, patch, namespace):
+        if self.faults:
+            self.faults -= 1
+            raise NotFoundError(404, "NotFound", f"{name} not found")
+        self.written.append((kind.__name__, namespace, name, patch["metadata"]["annotations"]))
+
+
+def test_the_wish_is_written_once_and_again_while_somebody_waits():
+    async def story():
+        door, server = Door(), Server(faults=1)
+        waking = Waking(server, door.holding, now=lambda: door.now, wall=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+        await waking.look()
+        assert server.written == []
+        door.ask()
+        for now in (0.0, 0.1, 0.2, AGAIN_S, AGAIN_S + 0.15):
+            door.now = now
+            await waking.look()
+        assert server.written == [("ModelServing", "ml", "llama", {labels.WANTED_AT: "2026-01-01T00:00:00Z"})] * 2
+        door.servings = [serving(replicas=1)]
+        door.now = 100.0
+        await waking.look()
+        assert len(server.written) == 2
+
+    asyncio.run(story())
