@@ -117,6 +117,7 @@ def long_prompts(report: Report) -> None:
 
     report.add("  with its counts and what is remembered of it", cpu_us(whole, count), "us", note="budget 2,000 us")
     for one in pool.members:
+        one.has_events = True
         store(pool.fleet.precise, one.slot, tokens[: (one.slot + 1) * LONG_TOKENS // ENGINES])
     known = Question(PATH, "m", text, LONG_TOKENS, token_ids=tokens)
     ours = cpu_us(lambda: pool.choose(pool.look(known, 0.0), pool.members), count)

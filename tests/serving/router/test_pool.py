@@ -1,10 +1,14 @@
 """A pool: who may be asked, what is counted on whom, and what is remembered of prompts."""
 
+import json
+
 import pytest
 
 from hekla.serving.router.choosing import Chain
 from hekla.serving.router.endpoints import BENCH_S, Fleet, Sample, take_in
 from hekla.serving.router.policies.least_request import LeastRequest
+from hekla.serving.router.prefix.kv_events import Batch, Stored
+from hekla.serving.router.question import Question
 from serving.router.poolkit import counts, endpoint, pool_of, question
 
 
@@ -189,3 +193,47 @@ def test_what_a_scrape_leaves_out_stays_unknown_or_as_it_was(field):
     take_in(one, Sample(**{field: 0}))
     take_in(one, Sample())
     assert getattr(one, field) == 0
+
+
+def told(pool, one, ids):
+    """An engine's own word: it holds these token ids, in blocks of 16."""
+    hashes = [b"%d/%d" % (one.slot, number) for number in range(len(ids) // 16)]
+    one.has_events = True
+    pool.fleet.precise.apply(one.slot, Batch([Stored(hashes, None, ids, 16)]))
+
+
+def test_an_engines_own_word_goes_before_guesses_where_token_ids_are_known():
+    pool = pool_of(3)
+    ids = list(range(256))
+    sent(pool, question("a", "b"), now=0.0)
+    guessed = pool.members[0]
+    told(pool, guessed, ids[:16])
+    told(pool, pool.members[1], ids)
+    known = question("a", "b", token_ids=ids)
+    assert pool.look(known, 100.0).matched == [16, 256, 0]
+    as_ids = Question("/v1/completions", "m", json.dumps(ids).encode(), len(ids), is_tokens=True)
+    assert pool.look(as_ids, 100.0).matched == [16, 256, 0]
+
+
+def test_guesses_count_for_a_prompt_whose_token_ids_nobody_knows():
+    pool = pool_of(2)
+    sent(pool, question("a", "b"), now=0.0)
+    told(pool, pool.members[0], list(range(16)))
+    assert pool.look(question("a", "b"), 100.0).matched == [256, 0]
+
+
+def test_what_was_sent_a_moment_ago_counts_until_the_engines_own_word_must_have_come():
+    pool = pool_of(2)
+    for one in pool.members:
+        told(pool, one, list(range(1000, 1016)))
+    known = question("a", "b", token_ids=list(range(256)))
+    chosen = sent(pool, known, now=10.0).endpoint
+    assert pool.look(known, 11.0).matched[chosen.slot] == 256
+    assert pool.look(known, 20.0).matched == [0, 0]
+
+
+def test_a_prompt_of_several_lists_of_token_ids_is_guessed_at():
+    pool = pool_of(1)
+    told(pool, pool.members[0], list(range(16)))
+    several = Question("/v1/completions", "m", b"[[1,2],[3]]", 3, is_tokens=True)
+    assert pool.look(several, 0.0).matched == [0]

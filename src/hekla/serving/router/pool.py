@@ -24,7 +24,7 @@ ANSWER_WEIGHT = 16
 """Uncached tokens that a token of an answer is as much work as, when work is to be even over minutes."""
 SETTLE_EVERY_S = 1.0
 GUESS_S = 5.0
-"""How long a guess counts about an endpoint whose events are followed: until its own word arrives."""
+"""How long a guess counts beside an endpoint's own word: until that must have arrived."""
 MOST_SEEDS = 1024
 FEW = 16
 
@@ -59,6 +59,7 @@ class Pool:
         self.follows_cache = True
         """Whether the memory of prompts is sized from what engines tell of their caches."""
         self._dice = dice
+        self._just_sent = PrefixIndex(ttl_s=GUESS_S)
         self._mask = 0
         self._nothing: list[int] = []
         self._seeds: dict[str, int] = {}
@@ -85,10 +86,12 @@ class Pool:
             self._benched.discard(endpoint)
             self._mask &= ~(1 << endpoint.slot)
             self.index.forget(endpoint.slot)
+            self._just_sent.forget(endpoint.slot)
 
     def forget(self, endpoint: Endpoint) -> None:
         """Its cache began anew: nothing of what it held is left."""
         self.index.forget(endpoint.slot)
+        self._just_sent.forget(endpoint.slot)
         self.fleet.precise.forget(endpoint.slot)
 
     def candidates(self, now: float, without: Sequence[Endpoint] = ()) -> Sequence[Endpoint]:
@@ -115,7 +118,7 @@ class Pool:
             if found:
                 matched = self._by_slot(found, self.block_bytes * question.input_tokens / len(question.prompt))
             if self.fleet.precise.holders:
-                matched = self._with_events(matched, question, adapter)
+                matched = self._as_told(matched, question, blocks, adapter)
         return Look(
             question,
             question.input_tokens,
@@ -143,6 +146,8 @@ class Pool:
         """Count a request on the endpoint that it is sent to, and remember that it will hold the prompt."""
         if look.blocks is not None and look.blocks.count:
             self.index.insert(look.blocks, endpoint.slot, look.now)
+            if endpoint.has_events:
+                self._just_sent.insert(look.blocks, endpoint.slot, look.now)
         if look.session:
             self.sessions.settle(look.session, endpoint, look.now)
         tokens, asked, mean = look.tokens, look.question.output_tokens, self.pace.answer_tokens
@@ -189,20 +194,21 @@ class Pool:
                     holders ^= bit
         return matched
 
-    def _with_events(self, matched: Sequence[int], question: Question, adapter: str) -> Sequence[int]:
-        """The better of what was guessed and what engines told, for each."""
+    def _as_told(self, guessed: Sequence[int], question: Question, blocks: Blocks, adapter: str) -> Sequence[int]:
+        """Where a prompt's token ids are known, what engines told goes before guesses, but for what was sent a moment ago."""
         tokens: Tokens | None = question.token_ids
         if tokens is None and question.is_tokens:
             tokens = _ids_of(question.prompt)
         if tokens is None:
-            return matched
-        better = list(matched)
-        for holders, depth in self.fleet.precise.match(tokens, self._mask, adapter):
-            while holders:
-                slot = (holders & -holders).bit_length() - 1
-                better[slot] = max(better[slot], depth)
-                holders &= holders - 1
-        return better
+            return guessed
+        told = _tokens_by_slot(self.fleet.precise.match(tokens, self._mask, adapter), 1)
+        per_block = self.block_bytes * question.input_tokens / len(question.prompt)
+        young = _tokens_by_slot(self._just_sent.match(blocks, self._mask), per_block)
+        matched = list(guessed)
+        for one in self.members:
+            if one.has_events:
+                matched[one.slot] = max(told.get(one.slot, 0), young.get(one.slot, 0))
+        return matched
 
     def _settle(self, now: float) -> None:
         """Once a second: let what was assigned fade, forget old prompts, and size the memory as engines tell their caches' sizes."""
@@ -211,8 +217,9 @@ class Pool:
             one.assigned *= fade
             if one.cache_tokens and self.follows_cache:
                 capacity = int(one.cache_tokens * self.pace.bytes_per_token / self.block_bytes)
-                self.index.resize(one.slot, capacity, GUESS_S if one.has_events else None)
+                self.index.resize(one.slot, capacity)
         self.index.expire(now)
+        self._just_sent.expire(now)
         self._settled = now
 
 
@@ -256,6 +263,15 @@ class Charge(Struct, gc=False):
         one.in_flight -= 1
         one.context_tokens -= self.context
         one.decode_tokens -= self.answer
+
+
+def _tokens_by_slot(found: list[tuple[int, int]], per_depth: float) -> dict[int, int]:
+    tokens = {}
+    for holders, depth in found:
+        while holders:
+            tokens[(holders & -holders).bit_length() - 1] = int(depth * per_depth)
+            holders &= holders - 1
+    return tokens
 
 
 def _count(pair: tuple[int, int]) -> int:
