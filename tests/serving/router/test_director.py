@@ -124,3 +124,25 @@ def test_a_provider_is_asked_with_its_own_name_for_the_model() -> None:
     assert sent(attempt)["model"] == "gpt-x"
     assert plan.destination.backend_type == "external_provider"
     assert msgspec.json.decode(question("m").body)["model"] == "m"
+
+
+def test_a_server_says_how_many_engines_are_asked() -> None:
+    one = server("llama", trafficPolicy={"retry": {"attempts": 1}})
+    pods = [pod(name, {"app": "llama"}) for name in "abcd"]
+    plan = plan_of(director(route("r", to("llama"), model="m"), one, *pods), question("m"))
+    for _ in range(2):
+        plan.failed(attempt_of(plan), Fault.CONNECT, 0.0)
+    assert plan.next(0.0).message == "request to all pods failed"  # type: ignore[union-attr]
+
+
+def test_a_session_stays_with_its_engine_as_long_as_the_server_says() -> None:
+    sticky = {"sessionSticky": {"sources": [{"type": "Header", "name": "x-session"}], "sessionAffinitySeconds": 60}}
+    pods = [pod(name, {"app": "llama"}) for name in "ab"]
+    desk = director(route("r", to("llama"), model="m"), server("llama", trafficPolicy=sticky), *pods)
+    asked = question("m", headers={"x-session": "s"})
+    first = attempt_of(plan_of(desk, asked)).target.name
+    assert attempt_of(plan_of(desk, question("m"))).target.name != first, (
+        "others go to the one that has fewer in flight"
+    )
+    assert attempt_of(plan_of(desk, asked, 50.0), 50.0).target.name == first
+    assert desk.world.servers["ml/llama"].decode.sessions.ttl_s == 60.0

@@ -78,7 +78,7 @@ class Retry(Struct, kw_only=True, frozen=True, rename="camel"):
     """How many more engines may be asked after the first; 0: as many as there are, five at most."""
 
     retry_interval: Annotated[Duration | None, DEFAULTED] = "100ms"
-    """How long to wait between two attempts at the same engine."""
+    """Read, and not waited for: the next attempt is at another engine, at once."""
 
 
 class SessionKeySource(Struct, kw_only=True, frozen=True, rename="camel"):
@@ -105,16 +105,16 @@ class ConnectionPool(Struct, kw_only=True, frozen=True, rename="camel"):
     """Bounds of the connections that the router keeps to the engines."""
 
     max_idle_connections: Count | None = None
-    """How many connections may lie idle for the whole ModelServer; 100 if absent."""
+    """How many connections may lie idle; no engine keeps more than this."""
 
     max_idle_connections_per_host: Count | None = None
-    """How many of them for one engine; 64 if absent."""
+    """How many connections to one engine may lie idle; the router's own bound if absent."""
 
     max_connections_per_host: Count | None = None
-    """How many connections one engine may have at all; 0, as if absent: no bound."""
+    """How many connections one engine may have at all; 0, as if absent: the router's own bound."""
 
     idle_timeout: Duration | None = None
-    """How long a connection may lie idle; 90s if absent."""
+    """How long a connection may lie idle; the router's own bound if absent."""
 
 
 class TrafficPolicy(Struct, kw_only=True, frozen=True, rename="camel"):

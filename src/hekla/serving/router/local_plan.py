@@ -20,6 +20,7 @@ class LocalPlan:
         "_body",
         "_charge",
         "_head_timeout_s",
+        "_most_attempts",
         "_pool",
         "_prompt_bytes",
         "_question",
@@ -38,6 +39,7 @@ class LocalPlan:
         adapter: str = "",
         session: str = "",
         head_timeout_s: float = 0.0,
+        most_attempts: int = MOST_ATTEMPTS,
     ) -> None:
         self.destination = destination
         self._pool = pool
@@ -48,6 +50,7 @@ class LocalPlan:
         self._adapter = adapter
         self._session = session
         self._head_timeout_s = head_timeout_s
+        self._most_attempts = most_attempts
         self._tried: list[Endpoint] = []
         self._charge: Charge | None = None
 
@@ -55,7 +58,7 @@ class LocalPlan:
         """The best endpoint that was not asked yet."""
         pool, tried = self._pool, self._tried
         candidates = pool.candidates(now, tried)
-        if not candidates or len(tried) >= MOST_ATTEMPTS:
+        if not candidates or len(tried) >= self._most_attempts:
             return self._nobody_left()
         look = pool.look(self._question, now, adapter=self._adapter, session=self._session)
         chosen = pool.choose(look, candidates)

@@ -13,12 +13,12 @@ from hekla.serving.router.connectors import Connector, connector_of
 from hekla.serving.router.connectors.mooncake import QUERY_PATH, RANK_HEADER, MooncakeConnector
 from hekla.serving.router.connectors.sequential import SequentialConnector
 from hekla.serving.router.endpoints import Endpoint
+from hekla.serving.router.local_plan import MOST_ATTEMPTS
 from hekla.serving.router.pairs import DecodeCharge, Pair, choose_decode, choose_pair
 from hekla.serving.router.plan import Attempt, Destination, Fault, Refusal, Target, Usage
 from hekla.serving.router.pool import Charge, Pool
 from hekla.serving.router.question import Question
 
-MOST_ATTEMPTS = 5
 MOST_KNOWN = 4096
 """Prefill engines of one backend whose bootstrap servers' answers are remembered."""
 
@@ -43,6 +43,7 @@ class Pairing:
     connector: Connector
     skip_below_tokens: int = 0
     head_timeout_s: float = 0.0
+    most_attempts: int = MOST_ATTEMPTS
     engines: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
     """Mooncake's engine ids by rank, by host and incarnation of the prefill engine, as its bootstrap server told."""
 
@@ -56,6 +57,7 @@ class Pairing:
             connector_of(traits.connector, traits.bootstrap_port),
             traits.skip_below_tokens,
             traits.head_timeout_s,
+            traits.most_attempts,
         )
 
 
@@ -94,7 +96,7 @@ class PairPlan:
         leg, self._next_leg = self._next_leg, None
         if leg is not None:
             return leg
-        if self._attempts >= MOST_ATTEMPTS:
+        if self._attempts >= self._pairing.most_attempts:
             return _all_failed()
         pairing = self._pairing
         looks = pairing.prefill.look(self._question, now), pairing.decode.look(self._question, now)
@@ -189,7 +191,7 @@ class PairPlan:
     def _decode_alone(self, look: Look) -> Attempt | None:
         """A prompt that is short, or cached where it would be decoded, is not worth a transfer."""
         pairing = self._pairing
-        if not pairing.skip_below_tokens or self._attempts >= MOST_ATTEMPTS:
+        if not pairing.skip_below_tokens or self._attempts >= self._pairing.most_attempts:
             return None
         candidates = pairing.decode.candidates(look.now, self._tried[1])
         short = [one for one in candidates if look.tokens - look.matched[one.slot] < pairing.skip_below_tokens]
