@@ -4,11 +4,11 @@ import asyncio
 import json
 
 import pytest
-from serving.router import proxykit as kit
 
 from hekla.serving.router.plan import Attempt, Fault, Refusal
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.testing.desk import Engine
+from serving.router import proxykit as kit
 
 
 def raw(answer: bytes) -> kit.Script:
@@ -439,5 +439,24 @@ def test_both_legs_are_sent_at_once_and_the_decode_answers() -> None:
         async with kit.plane(prefill, decode, desk=lambda t: LegDesk(t, is_concurrent=True)) as plane:
             assert (await plane.ask(kit.chat())).body == kit.DOCUMENT
             assert plane.desk.ended == 1
+
+    kit.run(story())
+
+
+def test_a_mistake_while_another_engine_is_looked_for_is_answered_once() -> None:
+    async def story() -> None:
+        async with kit.plane(kit.says(kit.whole(b"busy", 503))) as plane:
+            client = await plane.client()
+            make = plane.desk.plan
+
+            def wrong(question: object, now: float) -> object:
+                plan = make(question, now)  # type: ignore[arg-type]
+                plan.failed = None  # type: ignore[method-assign, union-attr, assignment]
+                return plan
+
+            plane.desk.plan = wrong  # type: ignore[assignment, method-assign]
+            answer = await client.ask(kit.chat())
+            assert (answer.status, answer.error["message"]) == (500, "the router made a mistake; its log says more")
+            assert (await client.ask(kit.chat())).status == 500
 
     kit.run(story())

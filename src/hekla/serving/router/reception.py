@@ -20,7 +20,7 @@ from hekla.serving.router.proxy.heads import AnswerHead, RequestHead, changed_re
 from hekla.serving.router.proxy.legs import Leg
 from hekla.serving.router.proxy.relay import Relay
 from hekla.serving.router.proxy.request_headers import RequestHeaders
-from hekla.serving.router.proxy.usage import asking_for_usage
+from hekla.serving.router.proxy.usage import TAIL_BYTES, asking_for_usage, usage_of
 from hekla.serving.router.question import Question
 from hekla.serving.router.reading import read
 
@@ -112,34 +112,39 @@ class Exchange(Relay):
         self._question, self._body = question, question.body
         self.model, self.input_tokens = question.model, question.input_tokens
         self._house.under_way.add(self)
-        self._admit()
+        self._admit(self.started_at)
 
     def turn_away(self, refusal: Refusal) -> None:
         """A body in which no question could be read."""
         self._refuse(refusal)
 
-    def _admit(self) -> None:
+    def _admit(self, now: float) -> None:
+        """Ask the guards, the desk and the plan, one after the other; the common case waits for nobody."""
         house, question = self._house, self._question
         assert question is not None
         guards = house.guards
         try:
             while self._admitted < len(guards):
-                verdict = guards[self._admitted].admit(question, house.clock())
-                if verdict is None:
-                    self._admitted += 1
-                elif isinstance(verdict, Refusal):
-                    self._refuse(verdict)
+                verdict = guards[self._admitted].admit(question, now)
+                if verdict is not None:
+                    self._take_verdict(verdict, self._resume_admission)
                     return
-                else:
-                    self._wait(verdict, self._resume_admission)
-                    return
-            self._make_plan(question)
+                self._admitted += 1
+            plan = house.desk.plan(question, now)
+            if isinstance(plan, Refusal | Waiting):
+                self._take_verdict(plan, self._resume_planning)
+                return
+            self._plan, self.destination, self.planned_at = plan, plan.destination, now
+            self._try(plan, now)
         except Exception as error:  # noqa: BLE001 - a guard or a policy may be wrong; the router goes on
             self._crash(error)
 
-    def _wait(self, waiting: Waiting, resume: Callable[[Refusal | None], None]) -> None:
-        self._waiting = waiting
-        waiting.when_ready(resume)
+    def _take_verdict(self, verdict: Refusal | Waiting, resume: Callable[[Refusal | None], None]) -> None:
+        if isinstance(verdict, Refusal):
+            self._refuse(verdict)
+        else:
+            self._waiting = verdict
+            verdict.when_ready(resume)
 
     def _resume_admission(self, refusal: Refusal | None) -> None:
         self._waiting = None
@@ -147,26 +152,14 @@ class Exchange(Relay):
             self._refuse(refusal)
         else:
             self._admitted += 1
-            self._admit()
-
-    def _make_plan(self, question: Question) -> None:
-        house = self._house
-        now = house.clock()
-        plan = house.desk.plan(question, now)
-        if isinstance(plan, Refusal):
-            self._refuse(plan)
-        elif isinstance(plan, Waiting):
-            self._wait(plan, self._resume_planning)
-        else:
-            self._plan, self.destination, self.planned_at = plan, plan.destination, now
-            self._try(plan, now)
+            self._admit(self._house.clock())
 
     def _resume_planning(self, refusal: Refusal | None) -> None:
         self._waiting = None
         if refusal is not None:
             self._refuse(refusal)
         else:
-            self._admit()
+            self._admit(self._house.clock())
 
     # ---- out
 
@@ -189,14 +182,15 @@ class Exchange(Relay):
             self._crash(error)
 
     def _send(self, attempt: Attempt) -> None:
+        target, house = attempt.target, self._house
         self._attempt = attempt
         self.attempts += 1
-        self._retried = False
-        self.target_name = attempt.target.name
-        self._silent_since = self._house.clock() if attempt.head_timeout_s else 0.0
+        self.target_name = target.name
+        if attempt.head_timeout_s:
+            self._silent_since = house.clock()
         if attempt.beside is not None:
             self._send_beside(attempt.beside)
-        pool = self._house.pools.of(attempt.target)
+        pool = house.pools.of(target)
         connection = pool.take()
         if connection is None:
             self._connect(pool, self._connected)
@@ -291,6 +285,24 @@ class Exchange(Relay):
         self.prepare(self.head, head, data, event_bytes=event_bytes)
         return True
 
+    def whole(self, head: AnswerHead, data: bytes) -> None:
+        """A whole answer in one piece, whose connection is free again: what most answers are that are no streams."""
+        self.engine = None
+        if self.has_begun or (head.status in BUSY and self._goes_elsewhere()):
+            return
+        status = self.status = head.status
+        self.has_begun = True
+        self.transport.write(self.whole_bytes(self.head, head, data))
+        now = self.first_byte_at = self._house.clock()
+        if status < 400:
+            self.usage_told = usage_of(data[-TAIL_BYTES:])
+            if self._plan is not None:
+                try:
+                    self._plan.first_byte(now)
+                except Exception as error:  # noqa: BLE001 - as in `_admit`
+                    self._complain(error)
+        self._settle(now, keeps_alive=self.head.keeps_alive)
+
     def _goes_elsewhere(self) -> bool:
         """Another engine may have room; if none has, the client gets this engine's answer."""
         plan, attempt, house = self._plan, self._attempt, self._house
@@ -303,11 +315,11 @@ class Exchange(Relay):
             step = plan.next(house.clock())
         except Exception as error:  # noqa: BLE001 - as in `_admit`
             self._crash(error)
-            return False
+            return True
         if isinstance(step, Refusal):
             return False
         self._drop_beside()
-        self.engine = None
+        self.engine, self._retried = None, False
         self._send(step)
         return True
 
@@ -350,6 +362,7 @@ class Exchange(Relay):
         return True
 
     def _fail_attempt(self, fault: Fault, why: str) -> None:
+        self._retried = False
         plan, attempt, house = self._plan, self._attempt, self._house
         self._drop_engine()
         if plan is None or attempt is None or self._is_over:
@@ -452,15 +465,17 @@ class Exchange(Relay):
         """Tell everybody who counts; exactly once. None: the client's connection is of no more use."""
         if self._is_over:
             return
-        self._is_over = True
-        house, plan, question = self._house, self._plan, self._question
-        now = self.ended_at = house.clock()
-        if self._beside is not None:
-            self._drop_beside()
         if self.has_begun and self.status < 400:
             self.usage_told = self.usage()
         self.forget()
-        usage = self.usage_told
+        self._settle(self._house.clock(), keeps_alive=keeps_alive)
+
+    def _settle(self, now: float, *, keeps_alive: bool | None) -> None:
+        self._is_over = True
+        self.ended_at = now
+        house, plan, question, usage = self._house, self._plan, self._question, self.usage_told
+        if self._beside is not None:
+            self._drop_beside()
         if plan is not None:
             try:
                 plan.ended(usage, now)

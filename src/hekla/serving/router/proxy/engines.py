@@ -29,6 +29,9 @@ class Receiver(Protocol):
     def answered(self, head: AnswerHead, data: bytes) -> bool:
         """The head came, the first `head.end` bytes of `data`; False: the rest is not wanted, and the connection is cut."""
 
+    def whole(self, head: AnswerHead, data: bytes) -> None:
+        """Instead of the others: a whole answer with a length in one piece; the connection is free already."""
+
     def piece(self, data: bytes, payload: list[bytes] | None, is_last: bool) -> None:
         """A part of the body as it came, and its payload if wanted; `is_last` comes with the end of a body that has one."""
 
@@ -119,6 +122,8 @@ class EngineConnection(asyncio.Protocol):
             return
         if self._head is None:
             self._take_head(receiver, data)
+        elif self._chunks is not None:
+            self._take_chunks(receiver, self._chunks, data)
         else:
             self._take_body(receiver, data)
 
@@ -151,6 +156,11 @@ class EngineConnection(asyncio.Protocol):
             self._take_head(receiver, data[head.end :])
 
     def _begin_body(self, receiver: Receiver, head: AnswerHead, data: bytes) -> None:
+        if len(data) == head.end + head.body_length and head.keeps_alive and not head.is_event_stream:
+            self._receiver = None
+            self._pool.give_back(self)
+            receiver.whole(head, data)
+            return
         self._head, self._chunks = head, None
         if head.is_chunked:
             self._chunks = Chunks()
@@ -235,7 +245,7 @@ class Pool:
 
     def __init__(self, pools: "Pools", target: Target) -> None:
         self._pools = pools
-        self.bounds = pools.bounds
+        self.bounds = pools.own_bounds.get((target.host, target.port), pools.bounds)
         self._host, self._port = target.host, target.port
         self._is_tls, self._verifies = target.is_tls, target.verifies
         self.idle: list[EngineConnection] = []
@@ -324,6 +334,8 @@ class Pools:
 
     def __init__(self, bounds: Bounds, engine_ca_file: str = "") -> None:
         self.bounds = bounds
+        self.own_bounds: dict[tuple[str, int], Bounds] = {}
+        """Of engines whose ModelServer says other bounds than the router's."""
         self.now = 0.0
         """Coarse: of the last sweep."""
         self.is_closed = False
@@ -339,6 +351,16 @@ class Pools:
         if pool is None:
             pool = self._pools[key] = Pool(self, target)
         return pool
+
+    def bound(self, host: str, port: int, bounds: Bounds | None) -> None:
+        """Keep to these bounds with one engine from now on; None: to the router's."""
+        if bounds is None:
+            self.own_bounds.pop((host, port), None)
+        else:
+            self.own_bounds[host, port] = bounds
+        for (its_host, its_port, *_), pool in self._pools.items():
+            if (its_host, its_port) == (host, port):
+                pool.bounds = bounds or self.bounds
 
     def spawn(self, connecting: "asyncio._CoroutineLike[None]") -> "asyncio.Task[None]":
         """Run one connecting, and hold it until it is done."""
@@ -368,7 +390,7 @@ class Pools:
         """Close kept connections that are old, and forget addresses that nobody asks any more."""
         self.now = now
         for key, pool in tuple(self._pools.items()):
-            pool.sweep(now - self.bounds.engine_idle_s)
+            pool.sweep(now - pool.bounds.engine_idle_s)
             if not pool.open and not pool.idle:
                 del self._pools[key]
 

@@ -31,6 +31,15 @@ class Leg:
         self.status = head.status
         return True
 
+    def whole(self, head: AnswerHead, data: bytes) -> None:
+        """All of it at once."""
+        self.connection = None
+        self.status = head.status
+        if head.body_length > self._limit:
+            self._failed(self, Fault.GARBAGE, f"the answer of a leg is larger than {self._limit} bytes")
+        else:
+            self._ended(self, data[head.end :])
+
     def piece(self, data: bytes, payload: list[bytes] | None, is_last: bool) -> None:
         """Keep it, up to a bound."""
         for part in payload or ():

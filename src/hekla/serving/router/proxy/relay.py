@@ -81,6 +81,13 @@ class Relay:
         else:
             self._head_bytes = data[: head.end]
 
+    def whole_bytes(self, request: RequestHead, head: AnswerHead, data: bytes) -> bytes:
+        """A whole answer with a length, as this client has to read it."""
+        self.upstream_status, self.is_stream = head.status, False
+        if head.is_plain and request.keeps_alive and not request.is_http_1_0:
+            return data
+        return _head_bytes(request, head, is_chunked=False, keeps_alive=request.keeps_alive) + data[head.end :]
+
     def began(self) -> None:
         """The first byte of the body is here."""
         raise NotImplementedError
