@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
     flags = ("--nodes", "2", "--cpu-per-node", "4", "--memory-per-node", "16Gi")
-    with running_platform(without=("scheduler", "workloads"), flags=flags) as platform:
+    with running_platform(without=("scheduler", "workloads", "serving"), flags=flags) as platform:
         cluster = Cluster(platform, tmp_path)
         cluster.install()
         yield cluster
@@ -332,3 +333,30 @@ def test_jobs_run_on_while_controllers_and_scheduler_give_way_to_the_next_versio
         assert not scheduler.refusals
         assert not controllers.refusals
         assert (scheduler.stop(), controllers.stop()) == (0, 0)
+
+
+def test_serving_works_with_exactly_the_rights_of_its_manifest(cluster: Cluster):
+    kubectl = cluster.kubectl
+    with (
+        cluster.running("webhooks") as webhooks,
+        cluster.running("scheduler") as scheduler,
+        cluster.running("serving") as serving,
+    ):
+        port = webhooks.wait_for(r'event="webhooks answer" address=https://127.0.0.1:(\d+)', timeout_s=60)
+        cluster.ours("apply", "-f", "-", stdin=ENDPOINTS.replace("PORT", port))
+        scheduler.wait_for("event=leads", timeout_s=60)
+        for example in ("booster", "leader-worker-set", "scale-to-zero"):
+            kubectl("apply", "-f", str(ROOT / "examples" / "serving" / f"{example}.yaml"))
+        cluster.wait("modelbooster/qwen", "condition=Active", timeout_s=180)
+        cluster.wait("modelserving/ring", "condition=Available", timeout_s=180)
+        wanted = f"serving.hekla.dev/wanted-at={datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        kubectl("annotate", "modelserving", "lazy", wanted)
+        cluster.wait("modelserving/lazy", "jsonpath={.status.availableReplicas}=1", timeout_s=180)
+        assert kubectl("get", "events", "--field-selector=reason=Scaled", "-o", "name").out
+        kubectl("delete", "modelbooster,leaderworkerset", "--all", "--cascade=foreground")
+        assert not serving.refusals
+        assert serving.stop() == 0
+        leases = cluster.ours("get", "leases", "-o", "json").json["items"]
+        assert {one["metadata"]["name"]: bool(one["spec"]["holderIdentity"]) for one in leases} == {
+            "kthena.controller-manager": False, "volcano": True,
+        }  # fmt: skip

@@ -37,8 +37,8 @@ def reconcile_leader_worker_set(lws: LeaderWorkerSet, world: World, now: datetim
         return
     if _meaning(found) != _meaning(_read(wanted)):
         yield Patch(target_of(found), {"spec": wanted})
-    status = _status(found)
-    before: Document = msgspec.to_builtins(lws.status)
+    status = _written(_status_of(found))
+    before = _written(lws.status)
     if patch := {key: value for key, value in status.items() if before.get(key) != value}:
         yield SetStatus(target_of(lws), patch)
 
@@ -103,13 +103,20 @@ def _meaning(serving: ModelServing) -> bytes:
     return msgspec.json.encode(msgspec.structs.replace(serving.spec, scheduler_name=""), order="deterministic")
 
 
-def _status(found: ModelServing) -> Document:
-    status = LeaderWorkerSetStatus(
+def _written(status: LeaderWorkerSetStatus) -> Document:
+    """A status as a server keeps it: conditions without what they do not say."""
+    document: Document = msgspec.to_builtins(status)
+    conditions = [
+        {key: value for key, value in one.items() if value not in (None, "")} for one in document["conditions"]
+    ]
+    return {**document, "conditions": conditions}
+
+
+def _status_of(found: ModelServing) -> LeaderWorkerSetStatus:
+    return LeaderWorkerSetStatus(
         replicas=found.status.replicas,
         ready_replicas=found.status.available_replicas,
         updated_replicas=found.status.updated_replicas,
         hpa_pod_selector=found.status.label_selector,
         conditions=found.status.conditions,
     )
-    written: Document = msgspec.to_builtins(status)
-    return written
