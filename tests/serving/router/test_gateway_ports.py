@@ -11,7 +11,7 @@ from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import Namespace
 from hekla.api.crd import CUSTOM_KINDS, crd_document
 from hekla.api.foreign import FOREIGN_KINDS, HttpRoute, InferencePool
-from hekla.api.kthena import ExternalModelProvider
+from hekla.api.kthena import ExternalModelProvider, ModelServer
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
 from hekla.serving.provider_status import provider_status
@@ -165,3 +165,20 @@ def test_a_provider_that_is_wrong_says_so_beside_its_credential() -> None:
     assert (credentials["status"], credentials["reason"]) == ("True", "CredentialNotRequired")
     assert (ready["status"], ready["reason"]) == ("False", "ConfigurationInvalid")
     assert "must use https" in ready["message"]
+
+
+def test_a_servers_bound_of_connections_is_kept_by_the_router(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole()) as it:
+            port = it.engines[0].port
+            policy = {"spec": {"trafficPolicy": {"connectionPool": {"maxIdleConnectionsPerHost": 0}}}}
+            await it.client.patch(ModelServer, "m-0", policy, "ml")
+            await eventually(lambda: ("127.0.0.1", port) in it.router.pools.own_bounds)
+            for _ in range(3):
+                assert (await it.ask(kit.chat())).status == 200
+            pool = next(iter(it.router.pools._pools.values()))
+            assert (pool.bounds.engine_idle_connections, pool.idle) == (0, [])
+            await it.client.patch(ModelServer, "m-0", {"spec": {"trafficPolicy": None}}, "ml")
+            await eventually(lambda: not it.router.pools.own_bounds)
+
+    kit.run(story())

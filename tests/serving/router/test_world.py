@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from hekla.api.core import Secret
 from hekla.api.kthena import labels
 from hekla.api.meta import ObjectMeta
+from hekla.serving.router.backends import bounded_by, traits_of_server
+from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.world import World
 from serving.router.worldkit import pod, provider, server, world
 
@@ -160,3 +162,15 @@ def test_any_news_leave_the_world_that_the_last_objects_make(news: list[Any]) ->
     assert {key: one.matched for key, one in made.servers.items()} == {
         key: one.matched for key, one in fresh.servers.items()
     }
+
+
+def test_a_servers_bounds_of_connections_stand_for_the_routers() -> None:
+    def bounds(**said: Any) -> Bounds:
+        traits = traits_of_server(server("s", trafficPolicy={"connectionPool": said}))
+        assert traits.connections is not None
+        return bounded_by(Bounds(), traits.connections)
+
+    assert bounds() == Bounds()
+    assert bounds(maxConnectionsPerHost=0) == Bounds()
+    own = bounds(maxIdleConnections=10, maxIdleConnectionsPerHost=64, maxConnectionsPerHost=5, idleTimeout="90s")
+    assert (own.engine_idle_connections, own.engine_connections, own.engine_idle_s) == (10, 5, 90.0)

@@ -4,7 +4,7 @@ A backend lives as long as its object; its pools keep what was learned while pod
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hekla.api.core import Pod
 from hekla.api.foreign import InferencePool
@@ -14,6 +14,7 @@ from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.local_plan import MOST_ATTEMPTS
 from hekla.serving.router.pool import Pool
+from hekla.serving.router.proxy.bounds import Bounds
 
 MakePool = Callable[[str], Pool]
 """A pool of this name, with the policy that is configured."""
@@ -114,6 +115,17 @@ def traits_of_pool(pool: InferencePool) -> Traits:
         backend_type="inference_pool",
         match_labels=pool.spec.selector.match_labels,
         ports=tuple(one.number for one in pool.spec.target_ports),
+    )
+
+
+def bounded_by(bounds: Bounds, said: ConnectionPool) -> Bounds:
+    """The router's bounds of connections to one engine, with what a ModelServer says in their place."""
+    idle = [one for one in (said.max_idle_connections, said.max_idle_connections_per_host) if one is not None]
+    return replace(
+        bounds,
+        engine_idle_connections=min(idle, default=bounds.engine_idle_connections),
+        engine_connections=said.max_connections_per_host or bounds.engine_connections,
+        engine_idle_s=seconds(said.idle_timeout) or bounds.engine_idle_s,
     )
 
 

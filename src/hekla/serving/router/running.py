@@ -25,13 +25,14 @@ from hekla.edge.shared_buckets import SharedBuckets
 from hekla.kube.informer import Informers
 from hekla.serving.router.access_log import AccessLog
 from hekla.serving.router.authentication import read_api_keys
+from hekla.serving.router.backends import Backend, bounded_by
 from hekla.serving.router.cache_events import CacheEvents
 from hekla.serving.router.configuration import Configured
 from hekla.serving.router.director import Director
 from hekla.serving.router.discovery import Discovery
 from hekla.serving.router.documents import Documents
 from hekla.serving.router.doors import Doors, DoorSettings, lasting
-from hekla.serving.router.endpoints import Fleet
+from hekla.serving.router.endpoints import Endpoint, Fleet
 from hekla.serving.router.foretelling import foretell
 from hekla.serving.router.gateway import GatewayDesk
 from hekla.serving.router.gateway_ports import GatewayPorts
@@ -111,7 +112,7 @@ class Router:
         policies = informers.of(AutoscalingPolicy, namespace=settings.namespace)
         self.holding = Holding(lambda: servings.cache, lambda: policies.cache, self._now)
         self.world.on_empty = self.holding.hold
-        self.world.on_join = lambda backend, endpoint: self.holding.joined(backend)
+        self.world.on_join = self._joined
         self.waking = Waking(informers.client, self.holding, now=self._now, wall=lambda: datetime.now(UTC))
         self.port = 0
         self.metrics_port = 0
@@ -149,6 +150,13 @@ class Router:
             self.debug_port = self._debug_server.port
         self._is_listening = True
         log.info("router listens", port=self.port, metrics_port=self.metrics_port, debug_port=self.debug_port)
+
+    def _joined(self, backend: Backend, endpoint: Endpoint) -> None:
+        """An engine is there: its ModelServer's bounds hold for connections to it, and held requests go on."""
+        said = backend.traits.connections
+        own = bounded_by(self.settings.bounds, said) if said is not None else None
+        self.pools.bound(endpoint.host, endpoint.port, own)
+        self.holding.joined(backend)
 
     def _listener(self, house: House) -> Listener:
         return Listener(Reception(house, self._answered), self.settings.bounds, self.pools, self._now)
