@@ -1,9 +1,11 @@
 """`make demo`: the platform starts, a gang of real processes trains, another waits its turn, and all ends by itself.
 
     act 1   two virtual nodes with eight GPUs each
-    act 2   a Volcano Job of four workers: they start together, meet, learn; one is killed, and its policy restarts the gang
+    act 2   a Volcano Job of four workers: they start together, meet, learn; one is killed, and its policy restarts the gang;
+            meanwhile a model comes up in the same queue and answers a chat (`demo_serving.py`)
     act 3   a second gang that does not fit waits whole, says why, and starts when the first has ended
-    act 4   what to try next
+    act 4   a crowd asks the model, and its replicas follow the load
+    act 5   what to try next
 
 In a terminal the cluster is drawn and redrawn; elsewhere the story is printed line by line. Everything shown is read
 back from the API server by watching it.
@@ -23,10 +25,13 @@ from typing import TypeVar
 import yaml
 
 from hekla.api.core import Node, Pod
+from hekla.api.kthena import ModelServing, labels
 from hekla.api.meta import Document, Resource
 from hekla.api.volcano import Job, PodGroup
 from hekla.app.data_directory import DataDirectory
+from hekla.app.demo_errors import DemoError
 from hekla.app.demo_picture import GPU, GangView, PlacedPod, Scene, picture
+from hekla.app.demo_serving import DemoModel
 from hekla.app.detached import start_detached, stop
 from hekla.app.settings import Settings
 from hekla.kube.answers import lines
@@ -41,10 +46,6 @@ NAMESPACE = "default"
 NODES, GPUS_PER_NODE = 2, 8
 ACT_LIMIT_S = 60.0
 LOSS_LINES_BEFORE_THE_KILL = 3
-
-
-class DemoError(Exception):
-    """The demo did not go as it should; the sentence says where."""
 
 
 def run_demo() -> None:
@@ -63,7 +64,7 @@ def run_demo() -> None:
         reading, writing = os.pipe()
         try:
             url = start_detached(settings, lives_while=reading)
-            asyncio.run(_play(directory.kubeconfig, url))
+            asyncio.run(_play(directory, url))
         finally:
             running = directory.running()
             if running is not None and not stop(running, timeout_s=20):
@@ -73,8 +74,8 @@ def run_demo() -> None:
     print(NEXT_STEPS)  # noqa: T201 - the demo's own voice
 
 
-async def _play(kubeconfig: Path, url: str) -> None:
-    client = client_from_kubeconfig(kubeconfig)
+async def _play(directory: DataDirectory, url: str) -> None:
+    client = client_from_kubeconfig(directory.kubeconfig)
     try:
         async with Informers(client) as informers:
             stage = Stage(client, informers)
@@ -82,9 +83,16 @@ async def _play(kubeconfig: Path, url: str) -> None:
             async with stage.drawn():
                 stage.say(f"act 1: a platform is up at {url}, with {NODES} virtual nodes of {GPUS_PER_NODE} GPUs")
                 await stage.until(stage.nodes, lambda nodes: sum(map(_is_ready, nodes)) == NODES, "the nodes are ready")
-                await _train(stage)
+                model = DemoModel(stage, directory)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(model.bring_up())
+                    group.create_task(_train(stage))
                 await _wait_in_line(stage)
+                await model.follow_the_load()
+                await model.close()
             await stage.finish()
+    except* DemoError as errors:
+        raise errors.exceptions[0] from None
     finally:
         await client.close()
 
@@ -103,7 +111,7 @@ async def _train(stage: "Stage") -> None:
 
 async def _wait_in_line(stage: "Stage") -> None:
     await stage.submit(read_example("training/second.yaml"))
-    stage.say("act 3: `second` asks for two workers with four GPUs each; four are left in all")
+    stage.say("act 3: `second` asks for two workers with four GPUs each; three are left in all")
     await stage.until(stage.groups, lambda groups: bool(_why("second", groups)), "the second gang says why it waits")
     stage.say(f"it waits whole: {_why('second', stage.groups.cache.list())}")
     await stage.until_phase("train", "Completed")
@@ -142,7 +150,8 @@ class Stage:
         self.pods: Informer[Pod] = self.informers.of(Pod, namespace=NAMESPACE)
         self.jobs: Informer[Job] = self.informers.of(Job, namespace=NAMESPACE)
         self.groups: Informer[PodGroup] = self.informers.of(PodGroup, namespace=NAMESPACE)
-        for informer in (self.nodes, self.pods, self.jobs, self.groups):
+        self.servings: Informer[ModelServing] = self.informers.of(ModelServing, namespace=NAMESPACE)
+        for informer in (self.nodes, self.pods, self.jobs, self.groups, self.servings):
             informer.add_handler(lambda _old, _new: self._changed.set())
 
     def say(self, line: str) -> None:
@@ -155,6 +164,10 @@ class Stage:
     async def submit(self, document: Document) -> None:
         """Create a Volcano Job as `kubectl apply` would."""
         await self.client.create(Job, document, NAMESPACE)
+
+    async def create(self, kind: type[Resource], example: str) -> None:
+        """Create the object of an example."""
+        await self.client.create(kind, read_example(example), NAMESPACE)
 
     def pods_of(self, job: str) -> list[Pod]:
         """A job's pods, in order of name."""
@@ -247,7 +260,7 @@ class Stage:
         """What the caches hold, as the picture shows it."""
         gpus = {n.metadata.name: int(n.status.allocatable.get(GPU, "0")) for n in self.nodes.cache.list()}
         placed = [
-            PlacedPod(p.metadata.name, p.spec.node_name, _gpus_of(p), p.metadata.labels.get("volcano.sh/job-name", ""))
+            PlacedPod(p.metadata.name, p.spec.node_name, _gpus_of(p), _owner_of(p))
             for p in self.pods.cache.list()
             if p.spec.node_name and p.status.phase in {"Pending", "Running"}
         ]
@@ -260,6 +273,13 @@ class Stage:
                 job.metadata.name, job.status.state.phase or "Pending", _pods_text(job), _why(job.metadata.name, groups)
             )
             for job in sorted(self.jobs.cache.list(), key=lambda job: job.metadata.creation_timestamp or "")
+        ] + [
+            GangView(
+                serving.metadata.name,
+                "Serving" if serving.status.available_replicas else "Pending",
+                f"{serving.status.available_replicas} of {serving.spec.replicas} engines ready",
+            )
+            for serving in self.servings.cache.list()
         ]
 
 
@@ -270,6 +290,11 @@ def read_example(name: str) -> Document:
     except OSError as error:
         raise DemoError(f"examples/{name} cannot be read ({error.strerror}); the demo runs from a checkout") from None
     return document
+
+
+def _owner_of(pod: Pod) -> str:
+    own = pod.metadata.labels
+    return own.get("volcano.sh/job-name", "") or own.get(labels.NAME, "")
 
 
 def _is_ready(node: Node) -> bool:
@@ -309,13 +334,14 @@ def _pods_text(job: Job) -> str:
 
 
 NEXT_STEPS = """
-act 4: yours. The platform of the demo is gone; `make up` (or `hekla up --detach`) starts one that stays:
+act 5: yours. The platform of the demo is gone; `make up` (or `hekla up --detach`) starts one that stays:
 
     export PATH="$PWD/.venv/bin:$PATH"
     hekla up --detach --nodes 2 --gpus-per-node 8
     hekla apply -f examples/training/job.yaml
     hekla get vcjob,podgroups,pods        # -w to watch, -o wide to see where
     hekla logs -f vcjob/train
+    hekla apply -f examples/serving/chat.yaml; hekla status       # where the model is asked, and the keys to it
     hekla describe podgroup
     hekla down
 
