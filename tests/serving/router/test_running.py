@@ -304,3 +304,32 @@ def test_a_drain_finishes_what_is_under_way_and_takes_nothing_new(tmp_path: Path
             await it.running
 
     kit.run(story())
+
+
+def test_routers_of_one_host_know_what_each_other_sent_where(tmp_path: Path) -> None:
+    async def story() -> None:
+        release = asyncio.Event()
+        shared = str(tmp_path / "replicas")
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        async with (
+            routed(tmp_path / "a", kit.whole(), replicas_directory=shared) as one,
+            routed(tmp_path / "b", kit.whole(), replicas_directory=shared) as other,
+        ):
+
+            async def slow(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+                if not asked.line.startswith("GET"):
+                    await release.wait()
+                writer.write(kit.whole())
+
+            one.engines[0].script = slow
+            [there] = other.router.fleet.by_name.values()
+            client = await one.connect()
+            await client.send(kit.chat(text="x" * 4000))
+            await eventually(lambda: there.elsewhere_in_flight == 1)
+            assert there.elsewhere_prefill_tokens > 0
+            release.set()
+            assert (await client.answer()).status == 200
+            await eventually(lambda: there.elsewhere_in_flight == 0)
+
+    kit.run(story())

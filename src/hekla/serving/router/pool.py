@@ -3,7 +3,7 @@
 Pure: time and dice come in. `local_plan.py` takes one request through it; `endpoints.py` has the records.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -54,6 +54,8 @@ class Pool:
         self.waiting = 0
         """Requests of this pool that are sent and have no first byte yet."""
         self.index = index if index is not None else PrefixIndex()
+        self.on_sent: Callable[[Blocks, Endpoint], None] | None = None
+        """Told of each prompt that is sent; other routers want to know."""
         self.block_bytes = block_bytes
         self.most_blocks = MOST_BLOCKS
         self.follows_cache = True
@@ -146,6 +148,8 @@ class Pool:
         """Count a request on the endpoint that it is sent to, and remember that it will hold the prompt."""
         if look.blocks is not None and look.blocks.count:
             self.index.insert(look.blocks, endpoint.slot, look.now)
+            if self.on_sent is not None:
+                self.on_sent(look.blocks, endpoint)
             if endpoint.has_events:
                 self._just_sent.insert(look.blocks, endpoint.slot, look.now)
         if look.session:

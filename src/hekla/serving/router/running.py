@@ -42,6 +42,7 @@ from hekla.serving.router.plan import Desk, Refusal
 from hekla.serving.router.proxy.engines import Pools
 from hekla.serving.router.proxy.listener import Listener
 from hekla.serving.router.reception import House, Reception
+from hekla.serving.router.replication import Replication
 from hekla.serving.router.scraping import SCRAPE_LIMITS, Scraper
 from hekla.serving.router.settings import RouterSettings
 from hekla.serving.router.upkeep import Upkeep
@@ -70,7 +71,12 @@ class Router:
         dice = random.Random(secrets.randbits(64)).random
         self.configured = Configured(_text_of(settings.configuration_file))
         self.fleet = Fleet()
-        self.world = World(self.fleet, lambda name: self.configured.current.recipe.pool(name, self.fleet, dice))
+        self.replication = Replication(settings, self._now)
+        self.world = World(
+            self.fleet,
+            lambda name: self.replication.joined(self.configured.current.recipe.pool(name, self.fleet, dice)),
+        )
+        self.replication.share(self.world)
         self.director = Director(self.world, dice)
         self.discovery = Discovery(
             informers, self.world, namespace=settings.namespace, with_gateways=settings.with_gateways
@@ -81,7 +87,7 @@ class Router:
         self.pools = Pools(settings.bounds, settings.engine_ca_file)
         self.house = House(self.director, self.pools, settings.bounds, guards=self.doors.guards, clock=self._now)
         self.house.doorkeeper = self.doors.authentication
-        self.metrics = Metrics(gauges=[self._engine_gauges, self._queue_gauges])
+        self.metrics = Metrics(gauges=[self._engine_gauges, self._queue_gauges, self.replication.gauges])
         self._access_log = (
             AccessLog(settings.access_log_format, settings.access_log_output) if settings.access_log_enabled else None
         )
@@ -202,6 +208,7 @@ class Router:
         yield "scraping", self.scraper.run
         yield "guards", self.doors.run
         yield "kv events", self.cache_events.run
+        yield "replicas", self.replication.run
         yield "books", self._keep_books
         yield "configuration", self._follow_configuration
         yield "upkeep", self.upkeep.run

@@ -336,8 +336,6 @@ class Pools:
         self.bounds = bounds
         self.own_bounds: dict[tuple[str, int], Bounds] = {}
         """Of engines whose ModelServer says other bounds than the router's."""
-        self.own_bounds: dict[tuple[str, int], Bounds] = {}
-        """Of engines whose ModelServer says other bounds than the router's."""
         self.now = 0.0
         """Coarse: of the last sweep."""
         self.is_closed = False
@@ -353,16 +351,6 @@ class Pools:
         if pool is None:
             pool = self._pools[key] = Pool(self, target)
         return pool
-
-    def bound(self, host: str, port: int, bounds: Bounds | None) -> None:
-        """Keep to these bounds with one engine from now on; None: to the router's."""
-        if bounds is None:
-            self.own_bounds.pop((host, port), None)
-        else:
-            self.own_bounds[host, port] = bounds
-        for (its_host, its_port, *_), pool in self._pools.items():
-            if (its_host, its_port) == (host, port):
-                pool.bounds = bounds or self.bounds
 
     def bound(self, host: str, port: int, bounds: Bounds | None) -> None:
         """Keep to these bounds with one engine from now on; None: to the router's."""
