@@ -12,19 +12,27 @@ import argparse
 import gzip
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.plots import bars
 from bench.report import Report, machine_lines
-from hekla.serving.router.recipes import RECIPES
+from hekla.serving.router.recipes import LLM_D_SIGHT, RECIPES, Recipe
 from hekla.simulation.llm_traces import Turn, ideal_hits, read_trace
 from hekla.simulation.routing import QWEN3_32B, Replay, Replayed, Slo, speed_for
 
 DATA = Path(__file__).parent / "data" / "llm"
 DOCS = Path(__file__).parents[1] / "docs" / "explanation"
 TRACES = ("mooncake-conversation.jsonl", "mooncake-synthetic.jsonl", "azure-2023-code.csv", "azure-2023-conv.csv")
-POLICIES = ("soonest", "llm-d", "kthena", "longest-prefix", "round-robin")
+SIZED = replace(RECIPES["llm-d"], name="llm-d, sized", sight=replace(LLM_D_SIGHT, follows_cache=True))
+"""llm-d's rule with a memory as large as the engines' caches, which its operator would have to work out."""
+POLICIES = (
+    RECIPES["soonest"],
+    RECIPES["llm-d"],
+    SIZED,
+    *(RECIPES[name] for name in ("kthena", "longest-prefix", "round-robin")),
+)
 REPLICAS = (4, 8, 32)
 LOAD = 0.3
 
@@ -42,18 +50,16 @@ def facts(one: Replayed) -> dict[str, Any]:
 
 
 def compared(
-    report: Report, names: Sequence[str], replicas: Sequence[int], policies: Sequence[str], load: float, blocks: int
+    report: Report, names: Sequence[str], replicas: Sequence[int], policies: Sequence[Recipe], load: float, blocks: int
 ) -> list[dict[str, Any]]:
     """Every policy on every trace; rows as they come."""
-    from dataclasses import replace
-
     shape, rows = replace(QWEN3_32B, num_blocks=blocks), []
     for name in names:
         turns = trace(name)
         turns = turns[: report.scaled(len(turns))]
         for count in replicas:
             speed = speed_for(turns, count, load, shape)
-            told = {policy: facts(Replay(RECIPES[policy], count, shape=shape).run(turns, speed)) for policy in policies}
+            told = {one.name: facts(Replay(one, count, shape=shape).run(turns, speed)) for one in policies}
             best = min(one["p90"] for policy, one in told.items() if policy != "soonest")
             for policy, one in told.items():
                 row = {"trace": name.rpartition(".")[0], "replicas": count, "policy": policy, "speed": speed, **one}
@@ -111,16 +117,20 @@ def main() -> int:
     """Run this bench alone, and draw."""
     parser = argparse.ArgumentParser(prog="python -m bench.serving_routing", description=__doc__)
     parser.add_argument("--whole", action="store_true", help="4, 8 and 32 replicas")
+    parser.add_argument("--replicas", type=int, action="append", default=[], help="so many; may be repeated")
     parser.add_argument("--trace", action="append", default=[], help="one trace by its file's name; may be repeated")
     parser.add_argument("--load", type=float, default=LOAD)
     parser.add_argument("--blocks", type=int, default=QWEN3_32B.num_blocks, help="of 512 tokens, in each cache")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--write", action="store_true", help="write pictures into docs, and the tables to stdout")
+    parser.add_argument("--rows", type=Path, action="append", default=[], help="take rows of earlier runs; run nothing")
     options = parser.parse_args()
     report = Report(Path.cwd())
     print("\n".join(machine_lines(report.directory)))
-    replicas = REPLICAS if options.whole else (8,)
-    rows = compared(report, options.trace or TRACES, replicas, POLICIES, options.load, options.blocks)
+    replicas = options.replicas or (REPLICAS if options.whole else (8,))
+    rows = [row for file in options.rows for row in json.loads(file.read_text())] or compared(
+        report, options.trace or TRACES, replicas, POLICIES, options.load, options.blocks
+    )
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     if options.write:
