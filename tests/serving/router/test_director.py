@@ -115,6 +115,12 @@ def test_a_session_is_handed_on_from_header_or_cookie() -> None:
     assert session_of(one.session_sticky, question("m", headers={"x-session": "h", "cookie": "sid=c"})) == "h"
     assert session_of(one.session_sticky, question("m", headers={"cookie": "a=1; sid=c"})) == "c"
     assert session_of(one.session_sticky, question("m")) == ""
+    more = {"sessionSticky": {"sources": [{"type": "Query", "name": "s"}, {"type": "JWTClaim", "name": "sub"}]}}
+    other = server("s", trafficPolicy=more).spec.traffic_policy
+    assert other is not None
+    assert other.session_sticky is not None
+    assert session_of(other.session_sticky, question("m", query="a=b&s=q%20r", user="ann")) == "q r"
+    assert session_of(other.session_sticky, question("m", user="ann")) == "ann"
 
 
 def test_a_provider_is_asked_with_its_own_name_for_the_model() -> None:

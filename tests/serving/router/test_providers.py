@@ -131,3 +131,9 @@ def test_there_is_one_attempt_and_then_the_client_is_told(fault: Fault, status: 
     refused = plan.next(0.0)
     assert isinstance(refused, Refusal)
     assert refused.status == status
+
+
+def test_the_query_goes_along() -> None:
+    assert (
+        attempt_of(plan_of(desk(), question("m", query="api-version=1"))).path == "/v1/chat/completions?api-version=1"
+    )

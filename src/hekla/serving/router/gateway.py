@@ -10,6 +10,7 @@ from hekla.serving.router.attachment import Door, allows_namespace, doors, host_
 from hekla.serving.router.director import NO_ROUTE, Director, Way
 from hekla.serving.router.http_routes import Entry, entries, rewritten
 from hekla.serving.router.plan import Attempt, Destination, Fault, Plan, Refusal, Usage, Waiting
+from hekla.serving.router.providers import with_query
 from hekla.serving.router.question import Question
 from hekla.serving.router.routes import Route
 from hekla.serving.router.world import World
@@ -118,7 +119,7 @@ class GatewayDesk:
             return Refusal(503, "pod_discovery", f"no available pods for inference pool: {target.key}")
         plan = self._director.over(backend, question, self._destination(target.key, question.model))
         path, host = rewritten(target.rewrites, entry.match.path, question.path)
-        return plan if path == question.path and not host else RewrittenPlan(plan, path, host)
+        return plan if path == question.path and not host else RewrittenPlan(plan, with_query(path, question), host)
 
     def _destination(self, key: str, model: str) -> Destination:
         known = self._destinations.get((key, model))

@@ -183,6 +183,11 @@ def upstream_path(provider: Provider, path: str) -> str:
     return f"{provider.prefix}{rest}"
 
 
+def with_query(path: str, question: Question) -> str:
+    """Another path with the query that came."""
+    return f"{path}?{question.query}" if question.query else path
+
+
 def provider_plan(provider: Provider, question: Question, destination: Destination) -> "ProviderPlan | Refusal":
     """The way of a request to a provider, or why there is none."""
     if provider.trouble:
@@ -219,7 +224,7 @@ class ProviderPlan:
         return Attempt(
             target=provider,
             body=with_model(question.body, model) if model and model != question.model else None,
-            path=upstream_path(provider, question.path),
+            path=with_query(upstream_path(provider, question.path), question),
             headers=provider.headers,
             keep_headers=kept,
         )

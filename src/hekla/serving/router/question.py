@@ -31,6 +31,8 @@ class Question(Struct, gc=False):
     """The authenticated user; empty: unknown."""
     body: bytes = b""
     """The whole body, as it came."""
+    query: str = ""
+    """What stood behind the path's `?`."""
     is_tokens: bool = False
     """Whether the prompt came as token ids; `prompt` is their JSON text then."""
     token_ids: Any = None

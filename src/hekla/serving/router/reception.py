@@ -564,6 +564,8 @@ class Reception:
         if isinstance(question, Refusal):
             exchange.turn_away(question)
             return None
+        if b"?" in head.target:
+            question.query = head.target.decode("ascii").partition("?")[2]
         exchange.begin(question)
         return exchange
 

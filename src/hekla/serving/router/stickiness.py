@@ -1,9 +1,10 @@
 """What a request says of its session, where a ModelServer asks for stickiness.
 
-Headers and cookies are looked at here; a claim of a token is the authenticated user, who is known by then.
+Headers, cookies and query parameters are looked at here. Of a token's claims only `sub` is known by then, as the user.
 """
 
 from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs
 
 from hekla.api.kthena.server import SessionSource, SessionSticky
 from hekla.serving.router.question import Question
@@ -17,6 +18,8 @@ def session_of(sticky: SessionSticky, question: Question) -> str:
                 value = question.headers.get(source.name.lower(), "")
             case SessionSource.COOKIE:
                 value = _cookie(question.headers.get("cookie", ""), source.name)
+            case SessionSource.QUERY:
+                value = next(iter(parse_qs(question.query).get(source.name, ())), "")
             case SessionSource.JWT_CLAIM if source.name == "sub":
                 value = question.user
             case _:
