@@ -11,11 +11,13 @@ import yaml
 from prometheus_client import REGISTRY
 
 from hekla.api.apiextensions import CustomResourceDefinition
-from hekla.api.core import Event, Pod
+from hekla.api.core import Event, Pod, ResourceQuota
 from hekla.api.crd import CUSTOM_KINDS, crd_document
 from hekla.api.meta import Document
 from hekla.api.volcano import Job, PodGroup, Queue
 from hekla.api.volcano.bus import Command as Order
+from hekla.apiserver.admission import AdmissionRule
+from hekla.apiserver.admission_rules.resource_quota import ResourceQuotaRule
 from hekla.kube.api_client import ApiClient
 from hekla.kube.clock import LoopClock
 from hekla.kube.errors import ApiError, NotFoundError
@@ -91,8 +93,8 @@ async def eventually(condition: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def platform() -> AsyncIterator[Platform]:
-    async with api_server(rules=ADMISSION_RULES) as server:
+async def platform(*more: AdmissionRule) -> AsyncIterator[Platform]:
+    async with api_server(rules=(*ADMISSION_RULES, *more)) as server:
         client = ApiClient(InProcessTransport(server.handle))
         for kind in CUSTOM_KINDS:
             await client.create(CustomResourceDefinition, crd_document(kind))
@@ -285,5 +287,29 @@ def test_a_wave_of_pods_is_written_down_in_few_statuses() -> None:
             await asyncio.gather(*(on.status(name, {"phase": "Succeeded"}) for name in names))
             await eventually(lambda: _is(on, "gang", "Completed"))
             assert statuses_written() - before <= 30  # of 600 changes
+
+    virtual_time.run(scenario())
+
+
+def test_pods_that_a_quota_refuses_are_told_of_and_the_job_still_says_how_it_is() -> None:
+    async def scenario() -> None:
+        async with platform(ResourceQuotaRule()) as on:
+            quota = {"metadata": {"name": "one"}, "spec": {"hard": {"pods": "1"}}}
+            await on.client.create(ResourceQuota, quota, "default")
+            await on.client.create(Job, manifest("gang.yaml"), "default")
+            await on.admit("gang")
+
+            async def counted() -> bool:
+                return (await on.job("gang")).status.pending == 1
+
+            await eventually(counted)
+
+            async def told() -> set[str]:
+                events = (await on.client.list(Event, "default")).items
+                return {one.message for one in events if one.reason == "FailedCreate"}
+
+            await eventually(told)
+            (message,) = {text.partition(",")[0].replace("-2", "-1") for text in await told()}
+            assert message == 'Error creating: pods "gang-member-1" is forbidden: exceeded quota: one'
 
     virtual_time.run(scenario())

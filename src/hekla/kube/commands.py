@@ -39,6 +39,9 @@ class Create:
     is_announced: bool = False
     """Tell of it in an event on the controller: `SuccessfulCreate`, or `FailedCreate` with the server's reason."""
 
+    is_told_of_when_refused: bool = False
+    """Tell of a refusal only: `FailedCreate` on the controller. For pods by the thousand, of which nobody reads one by one."""
+
     filled_by: Callable[[Document], Document] | None = None
     """Adds what a decision cannot know, such as a new key pair; whoever carries the command out calls it, in a thread."""
 

@@ -116,7 +116,7 @@ class Executor:
                 raise
             return _done(kind, made)
         except ApiError as error:
-            if command.is_announced and not is_ending(error):
+            if (command.is_announced or command.is_told_of_when_refused) and not is_ending(error):
                 self._announce(command, "FailedCreate", f"Error creating: {error.message}", "Warning")
             raise
         if command.is_announced:

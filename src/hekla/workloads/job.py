@@ -91,15 +91,16 @@ def _keep_going(view: JobView) -> Iterator[Command]:
     plugins, problems = plugins_of(view.job)
     if not view.job.status.state.phase:
         yield from (Event(target_of(view.job), "PluginError", problem, "Warning") for problem in problems)
-    if view.phase is not Phase.RESTARTING:
-        yield from _provide(view, plugins)
-    elif not view.has_current_group:
-        yield from kill.delete_group(view, "it belongs to an earlier version of the job")
     status = _progressed(view, counted(view))
     if status.state.phase in FINISHED:
         status = _with_duration(view, status)  # with the phase, or it would be another write
     made = {f"plugin-{plugin.name}": plugin.name for plugin in plugins}
+    # before what may be refused: a quota that keeps pods from being made must not keep the job from saying how it is
     yield from set_status(view, replace(status, controlled_resources={**made, **claims(view)}))
+    if view.phase is not Phase.RESTARTING:
+        yield from _provide(view, plugins)
+    elif not view.has_current_group:
+        yield from kill.delete_group(view, "it belongs to an earlier version of the job")
 
 
 def _provide(view: JobView, plugins: Sequence[JobPlugin]) -> Iterator[Command]:

@@ -30,7 +30,7 @@ def missing_pods(view: JobView, plugins: Sequence[JobPlugin]) -> Iterator[Create
         if indices and has_what_it_depends_on(view, task):
             template = msgspec.json.encode(task.template)
             for index in indices:
-                yield Create(Pod, new_pod(view, task, index, plugins, template))
+                yield Create(Pod, new_pod(view, task, index, plugins, template), is_told_of_when_refused=True)
 
 
 def surplus_pods(view: JobView) -> list[Pod]:
