@@ -31,9 +31,9 @@ class Question(Struct, gc=False):
     """The authenticated user; empty: unknown."""
     body: bytes = b""
     """The whole body, as it came."""
-    query: str = ""
-    """What stood behind the path's `?`."""
     is_tokens: bool = False
     """Whether the prompt came as token ids; `prompt` is their JSON text then."""
     token_ids: Any = None
     """The prompt's token ids, where a tokenizer was asked; a list or an array of uint32. Engines' KV events are matched by them."""
+    query: str = ""
+    """What stood behind the path's `?`."""
