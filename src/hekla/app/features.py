@@ -5,8 +5,10 @@ Each is imported when it starts, so that the API server answers first.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -38,6 +40,9 @@ class Features:
     scheduler: "BatchScheduler | None" = None
     """Who explains what waits, once it runs."""
 
+    has_read: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the scheduler has read the cluster, or has ended before it did."""
+
     def proxy(self, call: Call) -> Answer | Awaitable[Answer]:
         """Logs, exec, attach, port-forward: the node agent's business, once it runs."""
         if self.node_proxy is None:
@@ -51,9 +56,22 @@ async def run_features(features: Features, informers: Informers, api: ApiServer)
     async with informers, asyncio.TaskGroup() as group:
         for name, run in FEATURES.items():
             if name not in without:
-                group.create_task(run(features, informers, api), name=name)
+                waits = name in AFTER_THE_SCHEDULER and "scheduler" not in without and _is_large(api)
+                start = partial(run, features, informers, api)
+                group.create_task(run_after(features.has_read, start) if waits else start(), name=name)
         group.create_task(_forever(), name="platform")
         log.info("features start", without=sorted(without))
+
+
+async def run_after(event: asyncio.Event, start: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Run a feature once something has happened, or should have."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), MOST_HEAD_START_S)
+    await start()
+
+
+def _is_large(api: ApiServer) -> bool:
+    return api.backend.store.count("pods") >= LARGE_PODS
 
 
 async def _run_controlplane(features: Features, informers: Informers, api: ApiServer) -> None:
@@ -93,7 +111,12 @@ async def _run_scheduler(features: Features, informers: Informers, api: ApiServe
         scheduler_names=EMBEDDED_SCHEDULER_NAMES, configuration_file=features.settings.scheduler_conf
     )
     features.scheduler = BatchScheduler(informers, settings)
-    await features.scheduler.run()
+    loop = asyncio.get_running_loop()
+    try:
+        # a moment later, so that its first binds are answered before others read everything in one go
+        await features.scheduler.run(on_read=lambda: loop.call_later(FIRST_BINDS_S, features.has_read.set))
+    finally:
+        features.has_read.set()
 
 
 async def _run_node(features: Features, informers: Informers, api: ApiServer) -> None:
@@ -116,3 +139,8 @@ FEATURES: dict[str, Callable[[Features, Informers, ApiServer], Coroutine[None, N
     "controlplane": _run_controlplane,
 }
 """In the order of what a waiting user sees first."""
+
+AFTER_THE_SCHEDULER = frozenset({"workloads", "serving", "router", "controlplane"})
+LARGE_PODS, MOST_HEAD_START_S, FIRST_BINDS_S = 20_000, 60.0, 1.0
+"""With so many pods or more, these let the scheduler read them first, for so long at most: with 150,000, all who read at
+once put its first bind off by 3 s."""

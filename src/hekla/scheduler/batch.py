@@ -124,8 +124,8 @@ class BatchScheduler:
         self.cycles = 0
         """Cycles so far."""
 
-    async def run(self) -> None:
-        """Schedule until cancelled."""
+    async def run(self, *, on_read: Callable[[], object] = lambda: None) -> None:
+        """Schedule until cancelled; `on_read` is called when all objects have been read and the first cycle is over."""
         self._main_loop = asyncio.get_running_loop()
         await self._make_queues()
         await self._memory.recall()
@@ -146,6 +146,8 @@ class BatchScheduler:
                     await asyncio.sleep(self.settings.window_s)
                     self._wake.clear()
                     await self._guarded_cycle()
+                    if self.cycles == 1:
+                        on_read()
             finally:
                 await self._binder.close()
                 await self._evictor.close()
