@@ -3,10 +3,13 @@ import json
 import pytest
 import yaml
 
+from hekla.api.core import Pod
+from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.app.standalone.components import controller_kinds, is_optional, scheduler_kinds
-from hekla.app.standalone.manifests import Installation, InstallError, crds, files, rendered
+from hekla.app.standalone.manifests import ROUTER_DATA, Installation, InstallError, crds, files, rendered
 from hekla.app.standalone.rights import rights_of
-from hekla.app.standalone.settings import COMPONENTS, StandaloneSettings, StandaloneSettingsError, host_and_port
+from hekla.app.standalone.settings import COMPONENTS, ROUTER, StandaloneSettings, StandaloneSettingsError, host_and_port
+from hekla.serving.router.configuration import read_configuration
 from hekla.workloads.reconcilers import RECONCILERS
 
 LAST_APPLIED_LIMIT = 262_144
@@ -94,7 +97,7 @@ def test_namespace_image_and_replicas_are_everywhere_where_they_belong():
 def test_what_is_left_out_leaves_nothing_behind():
     found = list(yaml.safe_load_all(rendered(Installation(without=frozenset({"webhooks", "crds"})))))
     assert not [one for one in found if "webhooks" in one["metadata"]["name"] or one["kind"].endswith("Definition")]
-    assert len(of_kind(found, "Deployment")) == len(COMPONENTS) - 1
+    assert len(of_kind(found, "Deployment")) == len((*COMPONENTS, ROUTER)) - 1
 
 
 def test_webhooks_are_registered_as_the_peers_charts_do_unless_more_is_asked_for():
@@ -134,6 +137,17 @@ def test_what_is_printed_is_what_was_made():
     installation = Installation()
     printed = list(yaml.load_all(rendered(installation), Loader=yaml.CSafeLoader))
     assert printed == [*crds(), *documents()]
+
+
+def test_a_router_reads_what_it_routes_by_writes_statuses_and_has_time_to_drain():
+    for kind in (ModelRoute, ModelServer, Pod):
+        assert allowed("router", "watch", kind.kind_info.group, kind.kind_info.plural)
+        assert not allowed("router", "patch", kind.kind_info.group, kind.kind_info.plural)
+    [deployment] = [one for one in of_kind(documents(), "Deployment") if one["metadata"]["name"] == "hekla-router"]
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > 300
+    assert pod["containers"][0]["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert read_configuration(ROUTER_DATA["routerConfiguration.yaml"]).recipe.name == "soonest"
 
 
 def test_kubectl_can_keep_what_it_applied():

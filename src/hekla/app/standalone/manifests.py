@@ -15,17 +15,28 @@ from hekla.apiserver.webhook_rule import WebhookRule
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, SECRET, SERVICE
 from hekla.app.standalone.reviews import path_of, rules_by_path
 from hekla.app.standalone.rights import rights_of
-from hekla.app.standalone.settings import COMPONENTS, CONTROLLERS, DEFAULT_NAMESPACE, SCHEDULER, SERVING, WEBHOOKS
+from hekla.app.standalone.settings import (
+    COMPONENTS,
+    CONTROLLERS,
+    DEFAULT_NAMESPACE,
+    ROUTER,
+    SCHEDULER,
+    SERVING,
+    WEBHOOKS,
+)
 from hekla.scheduler.configuration import DEFAULT_TEXT
 from hekla.scheduler.reload import CONFIG_MAP, KEY
 
 METRICS_PORT, WEBHOOK_PORT = 8080, 8443
+ROUTER_PORT, ROUTER_METRICS_PORT = 8080, 9090
+ROUTER_DRAIN_S = 330
+"""Kthena's DRAIN_TIMEOUT of five minutes, and a little."""
 NOBODY = 65532
 TIMEOUT_S = 10
 LEFT_OUT_BY_DEFAULT = frozenset({"/pods/mutate", "/pods/validate", "/podgroups/mutate"})
 """Asked for every pod or group of a cluster, so off unless wanted, as in Volcano's chart."""
 
-PARTS = (*COMPONENTS, "crds")
+PARTS = (*COMPONENTS, ROUTER, "crds")
 """What `--without` can leave out."""
 
 FAILURE_POLICIES = ("Fail", "Ignore")
@@ -49,7 +60,7 @@ class Installation:
     """Replicas of each component; one leads, the others take over."""
 
     without: frozenset[str] = frozenset()
-    """What to leave out: controllers, scheduler, webhooks, serving, crds; repeatable."""
+    """What to leave out: controllers, scheduler, webhooks, serving, router, crds; repeatable."""
 
     failure_policy: str = "Fail"
     """What an API server does when no webhook answers: Fail or Ignore."""
@@ -71,7 +82,7 @@ class Installation:
     @property
     def components(self) -> tuple[str, ...]:
         """The components that are not left out."""
-        return tuple(name for name in COMPONENTS if name not in self.without)
+        return tuple(name for name in (*COMPONENTS, ROUTER) if name not in self.without)
 
 
 def rendered(installation: Installation) -> str:
@@ -135,6 +146,8 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
     if name == SCHEDULER:
         metadata = {**_metadata(installation, name), "name": CONFIG_MAP}
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: DEFAULT_TEXT}}
+    if name == ROUTER:
+        yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(installation, name), "data": ROUTER_DATA}
     if name == WEBHOOKS:
         metadata = {**_metadata(installation, name), "name": SECRET}
         yield {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
@@ -159,8 +172,13 @@ def _roles(installation: Installation, name: str) -> Iterator[Document]:
         yield {**binding, "roleRef": reference, "subjects": [subject]}
 
 
+ROUTER_DATA = {"routerConfiguration.yaml": "scheduler: {}  # the default policy; Kthena's plugins may stand here\n"}
+
+
 def _service(installation: Installation, name: str) -> Document:
-    ports = [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}]
+    ports = [{"name": "metrics", "port": _metrics_port(name), "targetPort": "metrics"}]
+    if name == ROUTER:
+        ports.insert(0, {"name": "http", "port": 80, "targetPort": "http"})
     if name == WEBHOOKS:
         ports.insert(0, {"name": "webhooks", "port": 443, "targetPort": "webhooks"})
     metadata = {**_metadata(installation, name), "name": SERVICE if name == WEBHOOKS else f"hekla-{name}"}
@@ -191,7 +209,7 @@ def _pod_spec(installation: Installation, name: str) -> Document:
         "priorityClassName": "system-cluster-critical",
         # Kubernetes' own scheduler places us: ours cannot place itself
         "schedulerName": "default-scheduler",
-        "terminationGracePeriodSeconds": 30,
+        "terminationGracePeriodSeconds": ROUTER_DRAIN_S if name == ROUTER else 30,
         "affinity": {
             "podAntiAffinity": {
                 "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]
@@ -202,13 +220,27 @@ def _pod_spec(installation: Installation, name: str) -> Document:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(installation, name)],
-        "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "256Mi"}}],
+        "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "256Mi"}}, *_configuration_volume(name)],
     }  # fmt: skip
+
+
+def _configuration_volume(name: str) -> list[Document]:
+    return [{"name": "configuration", "configMap": {"name": f"hekla-{name}"}}] if name == ROUTER else []
+
+
+def _metrics_port(name: str) -> int:
+    return ROUTER_METRICS_PORT if name == ROUTER else METRICS_PORT
 
 
 def _container(installation: Installation, name: str) -> Document:
     arguments = ["run", name, f"--namespace={installation.namespace}", f"--metrics-address=0.0.0.0:{METRICS_PORT}"]
-    ports = [{"name": "metrics", "containerPort": METRICS_PORT}]
+    ports = [{"name": "metrics", "containerPort": _metrics_port(name)}]
+    mounts = [{"name": "scratch", "mountPath": "/tmp"}]
+    if name == ROUTER:
+        arguments = ["run", name, f"--port={ROUTER_PORT}", f"--metrics-port={ROUTER_METRICS_PORT}"]
+        ports.append({"name": "http", "containerPort": ROUTER_PORT})
+        mounts.append({"name": "configuration", "mountPath": "/etc/config"})
+    answers = "http" if name == ROUTER else "metrics"
     if name == WEBHOOKS:
         arguments.append(f"--webhook-address=0.0.0.0:{WEBHOOK_PORT}")
         ports.append({"name": "webhooks", "containerPort": WEBHOOK_PORT})
@@ -218,23 +250,27 @@ def _container(installation: Installation, name: str) -> Document:
         "command": ["hekla"],
         "args": arguments,
         # numba's cache and the moments when OpenSSL wants a file
-        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "NUMBA_CACHE_DIR", "value": "/tmp/numba"}],
+        "env": [
+            {"name": "HOME", "value": "/tmp"},
+            {"name": "NUMBA_CACHE_DIR", "value": "/tmp/numba"},
+            *([{"name": "POD_NAMESPACE", "value": installation.namespace}] if name == ROUTER else []),
+        ],
         "ports": ports,
-        "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=6, timeoutSeconds=5),
-        "readinessProbe": _probe("/readyz", periodSeconds=5, failureThreshold=2, timeoutSeconds=5),
-        "startupProbe": _probe("/healthz", periodSeconds=2, failureThreshold=30),
+        "livenessProbe": _probe("/healthz", answers, periodSeconds=10, failureThreshold=6, timeoutSeconds=5),
+        "readinessProbe": _probe("/readyz", answers, periodSeconds=5, failureThreshold=2, timeoutSeconds=5),
+        "startupProbe": _probe("/healthz", answers, periodSeconds=2, failureThreshold=30),
         "resources": _resources(name),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}],
+        "volumeMounts": mounts,
     }
 
 
-def _probe(path: str, **times: int) -> Document:
-    return {"httpGet": {"path": path, "port": "metrics"}, **times}
+def _probe(path: str, port: str, **times: int) -> Document:
+    return {"httpGet": {"path": path, "port": port}, **times}
 
 
 def _resources(name: str) -> Document:
@@ -244,6 +280,7 @@ def _resources(name: str) -> Document:
         SCHEDULER: ("500m", "512Mi", "8Gi"),
         WEBHOOKS: ("100m", "128Mi", "1Gi"),
         SERVING: ("100m", "192Mi", "2Gi"),
+        ROUTER: ("1", "256Mi", "2Gi"),
     }
     cpu, memory, most = asked[name]
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": most}}

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hekla.api.core import ConfigMap
+from hekla.api.kthena import AutoscalingPolicy, ModelServing
 from hekla.api.meta import Document, Resource
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, CONFIGURATIONS, SECRET
 from hekla.app.standalone.components import scheduler_kinds
@@ -21,6 +22,7 @@ from hekla.app.standalone.settings import (
     CONTROLLERS,
     CONTROLLERS_LEASE,
     DEFAULT_SCHEDULER_NAME,
+    ROUTER,
     SCHEDULER,
     SERVING,
     SERVING_LEASE,
@@ -31,6 +33,7 @@ from hekla.kube.reconcile import Reconciler
 from hekla.scheduler.memory import NAME as MEMORY
 from hekla.scheduler.reload import CONFIG_MAP
 from hekla.serving.reconcilers import RECONCILERS as SERVING_RECONCILERS
+from hekla.serving.router.world import GATEWAY_KINDS, KINDS
 from hekla.workloads.reconcilers import RECONCILERS
 
 FOLLOW = ("list", "watch")
@@ -63,6 +66,12 @@ SERVING_ALSO = {
     "gateways/status.gateway.networking.k8s.io": ("patch",),
     "httproutes/status.gateway.networking.k8s.io": ("patch",),
     "inferencepools/status.inference.networking.k8s.io": ("patch",),
+}
+ROUTER_ALSO = {
+    "externalmodelproviders/status.networking.serving.volcano.sh": ("patch",),  # whether they can be asked
+    "modelservings.workload.serving.volcano.sh": ("patch",),  # a request waits for the first replica
+    "gatewayclasses.gateway.networking.k8s.io": ("create",),  # its own class, and the Gateway that it begins with
+    "gateways.gateway.networking.k8s.io": ("create",),
 }
 EVENTS = {"events": ("create", "get", "patch")}
 
@@ -106,6 +115,7 @@ def rights_of(component: str) -> Rights:
     """The rights of a component."""
     return {
         CONTROLLERS: controllers_rights, SCHEDULER: scheduler_rights, WEBHOOKS: webhooks_rights, SERVING: serving_rights,
+        ROUTER: router_rights,
     }[component]()  # fmt: skip
 
 
@@ -121,6 +131,16 @@ def serving_rights() -> Rights:
     verbs = _declared(SERVING_RECONCILERS)
     verbs.allow_named(SERVING_ALSO)
     return Rights(everywhere=verbs.rules(), at_home=[*lease_rules(SERVING_LEASE)])
+
+
+def router_rights() -> Rights:
+    """What routing looks at; of secrets it asks for those with the label of providers' credentials."""
+    verbs = _Verbs()
+    followed: tuple[type[Resource], ...] = (*KINDS, *GATEWAY_KINDS, ModelServing, AutoscalingPolicy)
+    for kind in followed:
+        verbs.allow(kind, *FOLLOW)
+    verbs.allow_named(ROUTER_ALSO)
+    return Rights(everywhere=verbs.rules(), at_home=[])
 
 
 def _declared(reconcilers: Iterable[Reconciler]) -> _Verbs:

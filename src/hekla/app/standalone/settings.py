@@ -14,6 +14,8 @@ CONTROLLERS_LEASE = "vc-controller-manager"
 other. The scheduler's lease is called like the scheduler, as Volcano's is (docs/adr/0016)."""
 
 
+ROUTER = "router"
+"""Runs by itself, too, with settings of its own (`serving/router/settings.py`); no lease: every replica routes."""
 SERVING_LEASE = "kthena.controller-manager"
 """Kthena's name, for the same reason."""
 
