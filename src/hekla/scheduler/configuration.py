@@ -25,6 +25,7 @@ from hekla.scheduler.configuration_plugins import (
     hint,
     switched,
 )
+from hekla.scheduler.foot_guns import Layout, Placed, foot_guns
 from hekla.scheduler.usage_readings import TYPES, MetricsSettings, metrics_settings, section_keys
 
 DEFAULT_TEXT = """\
@@ -148,7 +149,9 @@ def parse_configuration(text: str) -> Configuration:
 
 def check_text(text: str) -> tuple[Finding, ...]:
     """Everything that there is to say about a file, in order of lines; nothing for one that is right."""
-    return tuple(sorted(_Reader(text).findings, key=lambda finding: finding.line))
+    reader = _Reader(text)
+    reader.look_for_foot_guns()
+    return tuple(sorted(reader.findings, key=lambda finding: finding.line))
 
 
 class _Reader:
@@ -161,7 +164,7 @@ class _Reader:
         self.tiers: list[tuple[object, ...]] = []
         self.arguments: dict[str, Mapping[str, Any]] = {}
         self.metrics = MetricsSettings()
-        self._plugin_lines: dict[str, int] = {}
+        self._plugins: dict[str, Placed] = {}
         try:
             self._document = read_mapping(text, "the file has no actions and tiers; it should be a mapping with both")
         except YamlError as error:
@@ -266,13 +269,12 @@ class _Reader:
         if not isinstance(name, str) or not isinstance(entry, Lines):
             self._error(line, f"a plug-in of tier {tier} has no name")
             return
-        if name in self._plugin_lines:
-            before = self._plugin_lines[name]
+        if name in self._plugins:
+            before = self._plugins[name].line
             self._error(line, f"plug-in {name} stands in line {before} already; keep one, or its opinion counts twice")
             return
-        self._plugin_lines[name] = line
-        switches = self._switches(entry)
-        arguments = entry.get("arguments") or {}
+        switches, arguments = self._switches(entry), entry.get("arguments") or {}
+        self._plugins[name] = Placed(line, tier, switches, frozenset(arguments if isinstance(arguments, dict) else ()))
         if not isinstance(arguments, dict):
             self._error(entry.line_of("arguments"), f"the arguments of {name} should be a mapping")
         elif name in PLUGINS:
@@ -352,6 +354,17 @@ class _Reader:
             else:
                 values[key] = number
         return values
+
+    def look_for_foot_guns(self) -> None:
+        """What parts have to say of one another, once each is right by itself."""
+        if any(finding.severity is Severity.ERROR for finding in self.findings):
+            return
+        layout = Layout(
+            actions=self.actions, actions_line=self._line("actions"), plugins=self._plugins,
+            has_metrics="metrics" in self._document,
+        )  # fmt: skip
+        for advice in foot_guns(layout):
+            (self._warn if advice.is_harmful else self._note)(advice.line, advice.sentence)
 
     # How it is told
 
