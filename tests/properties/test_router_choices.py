@@ -51,7 +51,7 @@ steps = st.lists(
 
 
 @given(steps, st.sampled_from(sorted(RECIPES)))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_whatever_happens_counts_are_never_negative_and_end_at_zero(story, recipe):
     pool = new_pool(3, recipe)
     everybody = list(pool.members)

@@ -12,6 +12,8 @@ from collections import OrderedDict, deque
 from functools import cache
 from itertools import count
 
+import pytest
+
 from hekla.serving.router.endpoints import Endpoint, Fleet
 from hekla.serving.router.local_plan import LocalPlan
 from hekla.serving.router.plan import Destination, Usage
@@ -97,6 +99,8 @@ def replay(requests, replicas, recipe, *, capacity):
     return 100 * hit / asked, max(loads) * replicas / sum(loads), sorted(ttft)[int(len(ttft) * 0.9)]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_eight_replicas_reach_what_is_known_to_be_reachable(repository):
     """36.6 % is the ideal of one endless cache; 33 % was the target."""
     hits, imbalance, ttft = replay(conversations(repository), 8, "soonest", capacity=5000)
@@ -105,6 +109,8 @@ def test_eight_replicas_reach_what_is_known_to_be_reachable(repository):
     assert ttft < replay(conversations(repository), 8, "llm-d", capacity=5000)[2]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_thirty_two_replicas_are_evenly_loaded_and_still_hit(repository):
     hits, imbalance, _ = replay(conversations(repository), 32, "soonest", capacity=2000)
     assert hits > 33.0
