@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from serving.router import proxykit as kit
 
 

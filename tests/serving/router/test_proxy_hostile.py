@@ -5,9 +5,9 @@ import json
 import random
 
 import pytest
-from serving.router import proxykit as kit
 
 from hekla.serving.router.proxy.bounds import Bounds
+from serving.router import proxykit as kit
 
 HOST = b"Host: router\r\n"
 BODY = b'{"model":"m","prompt":"x"}'
