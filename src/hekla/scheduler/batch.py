@@ -49,6 +49,7 @@ from hekla.scheduler.settings import SchedulerSettings
 from hekla.scheduler.snapshot import Snapshot, snapshot_of
 from hekla.scheduler.stumbling import job_at_fault
 from hekla.scheduler.timed_session import TimedSession
+from hekla.scheduler.unreadable import unreadable
 from hekla.scheduler.usage_source import UsageSource
 from hekla.scheduler.warmup import WORTH_IT_NODES, warm_up
 from hekla.scheduler.writer import StatusWriter
@@ -260,6 +261,9 @@ class BatchScheduler:
         def handler(old: Any, new: Any) -> None:
             self.cluster.ledger.tell_time(self._clock.now().timestamp())
             handle(old, new)
+            for sentence in unreadable(old, new):
+                log.warning("object not readable", kind=type(new).__name__, name=new.metadata.name, why=sentence)
+                self._events.record(Event(target_of(new), "Unreadable", sentence, "Warning"))
             if new is None and old is not None:
                 self._reports.forget(old.metadata.uid)
                 self._reports.stumbles.forget(old.metadata.uid)
