@@ -9,6 +9,9 @@ in tokens; the lowest wins. The first two are the time to first token times the 
 queue that it saves, a crowd on one prefix spreads by itself, and there is no threshold to calibrate. A token prefilled twice
 delays everybody behind it: where nobody waits that is nobody, where many do a hit is worth a long queue. The last two decide
 among equals; without them idle endpoints would be filled in the order of their slots.
+
+The four numbers were chosen by `hekla route replay` on Mooncake's and Azure's traces, 4 to 32 replicas at one to four times
+their speed: TTFT p90 came out 0 to 20 % under llm-d's rule, the busiest of 32 replicas 5 to 15 % over the mean instead of 18 to 110 %.
 """
 
 from collections.abc import Sequence
@@ -26,9 +29,9 @@ class Soonest:
     """What an uncached token of this prompt costs beside one that waits already, where nobody waits."""
     dearest: float = 32.0
     """What it costs at most."""
-    context: float = 0.01
+    context: float = 0.003
     """What a token held by a running request costs: it slows every step a little and fills the cache."""
-    evenness: float = 0.02
+    evenness: float = 0.005
     """What a token sent in the last minutes costs."""
 
     wants_prefix = True
