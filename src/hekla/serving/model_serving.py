@@ -21,7 +21,7 @@ from hekla.kube.reconcile import World, reconciler
 from hekla.serving.serving_plan import GroupPlan, plans_of
 from hekla.serving.serving_plugins.plugin import PluginError
 from hekla.serving.serving_plugins.registry import plugins_of
-from hekla.serving.serving_pod_group import ensure_group
+from hekla.serving.serving_pod_group import ensure_group, group_spec
 from hekla.serving.serving_pods import Blueprint, has_service, new_pod, new_service
 from hekla.serving.serving_recovery import marks
 from hekla.serving.serving_revision import forget, remember
@@ -40,8 +40,9 @@ def reconcile_model_serving(serving: ModelServing, world: World, now: datetime) 
     yield from _warn(view)
     for plan in plans:
         yield from _removals(view, plan)
-    yield from set_status(view, plans)
-    yield from forget(view.kept, view.revisions, status_of(view, plans).current_revision, view.pods)
+    status = status_of(view, plans)
+    yield from set_status(view, status)
+    yield from forget(view.kept, view.revisions, status.current_revision, view.pods)
     yield from _make(view, plans)
     yield from (RequeueAfter(plan.wait_s) for plan in plans if plan.wait_s is not None)
 
@@ -96,8 +97,11 @@ def _make(view: ServingView, plans: Sequence[GroupPlan]) -> Iterator[Command]:
         return
     staying = [plan for plan in plans if not plan.removed and _has_members(plan)]
     if view.is_gang:
+        specs = {
+            id(plan.roles): group_spec(view.serving, plan.roles) for plan in staying
+        }  # groups of a revision share one
         for plan in staying:
-            yield from ensure_group(view.serving, plan.name, plan.found, plan.roles)
+            yield from ensure_group(view.serving, plan.name, plan.found, specs[id(plan.roles)])
     for plan in staying:
         yield from _services(view, plan)
     for plan, missing, documents in pods:

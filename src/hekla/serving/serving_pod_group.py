@@ -25,9 +25,8 @@ from hekla.serving.serving_view import Group
 DEFAULT_QUEUE = "default"
 
 
-def ensure_group(serving: ModelServing, name: str, found: Group | None, roles: Roles) -> Iterator[Command]:
+def ensure_group(serving: ModelServing, name: str, found: Group | None, wanted: Document) -> Iterator[Command]:
     """Create the gang of a group, or bring it up to date."""
-    wanted = group_spec(serving, roles)
     group = found.pod_group if found is not None else None
     if group is None:
         yield Create(PodGroup, _document(serving, name, wanted))

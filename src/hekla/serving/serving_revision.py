@@ -44,23 +44,23 @@ class RoleTemplate:
     document: Document
     """As in the spec."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Its name."""
         return str(self.document["name"])
 
-    @property
+    @cached_property
     def replicas(self) -> int:
         """Instances in a group; 1 if absent."""
         found = self.document.get("replicas")
         return 1 if found is None else int(found)
 
-    @property
+    @cached_property
     def workers(self) -> int:
         """Pods of an instance besides its entry; none without a template for them."""
         return int(self.document.get("workerReplicas") or 0) if self.document.get("workerTemplate") else 0
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Pods of an instance."""
         return 1 + self.workers

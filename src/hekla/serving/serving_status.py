@@ -27,9 +27,9 @@ REASONS = {AVAILABLE: "AllGroupsReady", PROGRESSING: "GroupProgressing", UPDATIN
 ALL_READY = "All Serving groups are ready"
 
 
-def set_status(view: ServingView, plans: Sequence[GroupPlan]) -> Iterator[SetStatus]:
+def set_status(view: ServingView, status: ModelServingStatus) -> Iterator[SetStatus]:
     """The command that writes the status, or none if it is written already."""
-    before, after = (_written(one) for one in (view.serving.status, status_of(view, plans)))
+    before, after = (_written(one) for one in (view.serving.status, status))
     # the first time all of it, so that a count of 0 is shown as one
     if patch := _difference(before, after) if view.serving.status.observed_generation else after:
         yield SetStatus(target_of(view.serving), patch)

@@ -33,7 +33,7 @@ class Instance:
     id: str
     pods: Sequence[Pod]
 
-    @property
+    @cached_property
     def ordinal(self) -> int:
         """Which of its role."""
         return ordinal_of(self.id)
@@ -72,7 +72,7 @@ class Group:
     services: Sequence[Service] = ()
     pod_group: PodGroup | None = None
 
-    @property
+    @cached_property
     def ordinal(self) -> int:
         """Which of the ModelServing."""
         return ordinal_of(self.name)
