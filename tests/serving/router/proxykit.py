@@ -5,6 +5,7 @@ Nothing waits for time: every read waits for bytes or for the end of the connect
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -69,9 +70,10 @@ class ScriptedEngine:
         self.open = 0
         self.gone = asyncio.Event()
         self.port = 0
+        self.tls: ssl.SSLContext | None = None
 
     async def serve(self) -> asyncio.Server:
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=1 << 27)
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=1 << 27, ssl=self.tls)
         self.port = server.sockets[0].getsockname()[1]
         return server
 
@@ -95,7 +97,7 @@ class ScriptedEngine:
 
     @property
     def engine(self) -> Engine:
-        return Engine(self.name, "127.0.0.1", self.port)
+        return Engine(self.name, "127.0.0.1", self.port, is_tls=self.tls is not None)
 
 
 @dataclass
@@ -214,18 +216,23 @@ async def plane(
     documents: dict[str, Document] | None = None,
     head_timeout_s: float = 0.0,
     desk: Callable[[list[Engine]], Any] | None = None,
+    engine_tls: ssl.SSLContext | None = None,
+    client_tls: ssl.SSLContext | None = None,
+    engine_ca_file: str = "",
 ) -> AsyncIterator[Plane]:
     engines = [ScriptedEngine(script, f"engine-{number}") for number, script in enumerate(scripts)]
+    for one in engines:
+        one.tls = engine_tls
     servers = [await one.serve() for one in engines]
     clock = JumpingClock(asyncio.get_running_loop())
     bounds = bounds or Bounds()
-    pools = Pools(bounds)
+    pools = Pools(bounds, engine_ca_file)
     targets = [one.engine for one in engines]
     made = desk(targets) if desk else PlainDesk({"m": targets}, head_timeout_s)
     made._turn = len(targets) - 1  # the first engine is asked first
     house = House(made, pools, bounds, guards=guards, clock=clock)
     listener = Listener(Reception(house, documents or {}), bounds, pools, clock=clock)
-    port = await listener.listen("default", "127.0.0.1", 0)
+    port = await listener.listen("default", "127.0.0.1", 0, tls=client_tls)
     running = Plane(made, house, listener, pools, port, engines, clock=clock)
     try:
         yield running
