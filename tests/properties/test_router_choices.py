@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,8 +13,9 @@ from hekla.serving.router.plan import Attempt, Destination, Fault, Usage
 from hekla.serving.router.policies.soonest import Soonest
 from hekla.serving.router.pool import Pool
 from hekla.serving.router.prefix.blocks import Blocks
+from hekla.serving.router.prefix.following import Apply, Following, Forget
 from hekla.serving.router.prefix.index import PrefixIndex
-from hekla.serving.router.prefix.kv_events import Batch, Cleared, Removed, Stored
+from hekla.serving.router.prefix.kv_events import Batch, Cleared, Removed, Stored, read_batch
 from hekla.serving.router.prefix.precise import PreciseIndex
 from hekla.serving.router.question import Question
 from hekla.serving.router.recipes import RECIPES
@@ -211,6 +213,37 @@ def test_the_index_of_events_equals_a_plain_one(story, wanted):
     for slot in range(3):
         index.forget(slot)
     assert index.holders == {}
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 2), min_size=1, max_size=5), st.booleans()), max_size=30),
+    st.integers(1, 12),
+)
+def test_after_any_gaps_and_replays_the_index_is_what_it_is_without_gaps_or_says_that_it_began_anew(story, kept):
+    """The publisher keeps its last `kept` messages; whoever misses more than those forgets what it knew before."""
+    messages = []
+    for _, path, is_removal in story:
+        names = [bytes(path[: end + 1]) for end in range(len(path))]
+        messages.append(["BlockRemoved", names[-1:]] if is_removal else ["BlockStored", names, None, path, 1])
+    payloads = [msgspec.msgpack.encode([0.0, [one]]) for one in messages]
+    following, index, since = Following(), PreciseIndex(), 0
+    for number, (arrives, _, _) in enumerate(story):
+        steps = following.received(number, payloads[number]) if arrives else []
+        while steps:
+            step = steps.pop(0)
+            if isinstance(step, Apply):
+                index.apply(0, read_batch(step.payload))
+            elif isinstance(step, Forget):
+                index.forget(0)
+                since = following.next - sum(isinstance(one, Apply) for one in steps)
+            else:
+                for again in range(max(step.start, number + 1 - kept), number + 1):
+                    steps += following.replayed(again, payloads[again])
+                steps += following.replay_ended()
+    plain = PreciseIndex()
+    for payload in payloads[since : following.next or 0]:
+        plain.apply(0, read_batch(payload))
+    assert index.holders == plain.holders
 
 
 def test_a_pool_of_any_size_can_be_asked():

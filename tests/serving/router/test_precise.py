@@ -106,6 +106,16 @@ def test_an_engine_that_stores_and_never_removes_begins_anew():
     assert len(index.holders) <= 100
 
 
+def test_the_one_that_told_most_makes_room_when_all_together_told_too_much():
+    index = PreciseIndex(most_in_all=100)
+    apply(index, 0, stored(range(1, 61), tokens(60)))
+    apply(index, 1, stored(range(1, 31), tokens(30, start=1000)))
+    apply(index, 1, stored(range(101, 121), tokens(20, start=2000)))
+    assert (index.held(0), index.held(1)) == (0, 30)
+    apply(index, 1, stored(range(101, 121), tokens(20, start=2000)))
+    assert index.held(1) == 50
+
+
 def test_an_endpoint_that_is_forgotten_leaves_nothing():
     index = PreciseIndex()
     index.forget(3)

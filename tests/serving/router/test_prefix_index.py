@@ -1,7 +1,7 @@
 """The memory of who was sent which prompt: its matches, its bounds, and how it forgets."""
 
 from hekla.serving.router.prefix.blocks import BLOCK_BYTES, Blocks, seed_of
-from hekla.serving.router.prefix.index import PrefixIndex
+from hekla.serving.router.prefix.index import MOST_REMEMBERED, PrefixIndex
 from serving.router.poolkit import prompt
 
 ALL = (1 << 64) - 1
@@ -85,6 +85,17 @@ def test_a_smaller_cache_forgets_at_once_what_it_cannot_hold():
     index.resize(0, 3)
     index.expire(0.0)
     assert depths(index, *range(8)) == {0: 3}
+
+
+def test_an_engine_that_lies_about_its_cache_is_remembered_within_bounds():
+    index = PrefixIndex()
+    index.resize(0, 10**18)
+    for number in range(20):
+        index.insert(Blocks(f"{number:064d}".encode() * 8192, 1), 0, 0.0)
+    assert index.held(0) <= MOST_REMEMBERED
+    index.resize(0, -5)
+    index.expire(0.0)
+    assert index.held(0) == 1
 
 
 def test_an_endpoint_that_is_forgotten_leaves_nothing_and_may_be_forgotten_again():

@@ -9,6 +9,8 @@ from collections import OrderedDict
 
 from hekla.serving.router.prefix.blocks import Blocks
 
+MOST_REMEMBERED = 65_536
+"""Blocks per endpoint, whatever its engine says of its cache: eight million tokens, 15 MB of memory."""
 STRIDE = 8
 """Blocks looked at before the first jump; an ordinary chat ends within."""
 
@@ -95,7 +97,7 @@ class PrefixIndex:
 
     def resize(self, slot: int, capacity: int, ttl_s: float | None = None) -> None:
         """The engine told how much it can hold; or its events are known, and guesses are only for what has just been sent."""
-        self._capacities[slot] = max(1, capacity)
+        self._capacities[slot] = min(MOST_REMEMBERED, max(1, capacity))
         if ttl_s is not None:
             self._ttls[slot] = ttl_s
 

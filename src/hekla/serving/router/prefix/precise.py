@@ -5,7 +5,8 @@ hash to ours undoes it when the block is removed. What an engine holds is walked
 engines may drop a block in the middle. A hybrid model's full-attention groups must all hold a block for it to count; groups with
 a sliding window keep only their last blocks and are not asked.
 
-Bounds: blocks per endpoint and events that wait for a parent that was never heard of; beyond, the endpoint begins anew from empty.
+Bounds: blocks per endpoint and in all, beyond which an endpoint begins anew from empty; events that wait for a parent that was
+never heard of, of which the oldest are dropped.
 """
 
 from collections import OrderedDict
@@ -17,6 +18,8 @@ from hekla.serving.router.prefix.token_blocks import Tokens, chain, root, with_e
 
 MOST_BLOCKS = 262_144
 """Per endpoint: four million tokens in blocks of 16."""
+MOST_IN_ALL = 2_097_152
+"""Of all endpoints; some 400 MB. Beyond, the endpoint that told most begins anew."""
 MOST_PARKED = 256
 """Events per publisher that wait for their parent."""
 STRIDE = 64
@@ -45,13 +48,15 @@ class _Publisher:
 class PreciseIndex:
     """Who holds what, as told."""
 
-    def __init__(self, most_blocks: int = MOST_BLOCKS) -> None:
+    def __init__(self, most_blocks: int = MOST_BLOCKS, most_in_all: int = MOST_IN_ALL) -> None:
         self.most_blocks = most_blocks
+        self.most_in_all = most_in_all
         self.holders: dict[int, int] = {}
         self._again: dict[tuple[int, int], int] = {}
         """By endpoint and block: how many more times it is held, by other ranks or media; rare."""
         self._publishers: dict[int, dict[int, _Publisher]] = {}
         self._blocks: dict[int, int] = {}
+        self._total = 0
         self._shapes: dict[tuple[int, int], int] = {}
         """By group and block size: the endpoints that store such blocks."""
 
@@ -102,6 +107,9 @@ class PreciseIndex:
         if self.held(slot) + len(event.block_hashes) > self.most_blocks:
             self._begin_anew(slot)
             return
+        if self._total + len(event.block_hashes) > self.most_in_all:
+            self._begin_anew(max(self._blocks, key=self.held))
+            return
         ours = chain(event.token_ids, event.block_size, parent)
         if event.extra_keys is not None and any(event.extra_keys):
             ours = with_extras(ours, [_extras(one, event.lora_name) for one in event.extra_keys], parent)
@@ -136,6 +144,7 @@ class PreciseIndex:
             else:
                 holders[one] = others | bit
         self._blocks[slot] = self.held(slot) + added
+        self._total += added
         shape = (group, event.block_size)
         self._shapes[shape] = self._shapes.get(shape, 0) | bit
 
@@ -155,6 +164,7 @@ class PreciseIndex:
 
     def _drop(self, slot: int, ours: int) -> None:
         self._blocks[slot] -= 1
+        self._total -= 1
         again = self._again.get((slot, ours), 0)
         if again > 1:
             self._again[slot, ours] = again - 1
