@@ -23,6 +23,7 @@ from hekla.serving.router.proxy.request_headers import RequestHeaders
 from hekla.serving.router.proxy.usage import TAIL_BYTES, asking_for_usage, usage_of
 from hekla.serving.router.question import Question
 from hekla.serving.router.reading import read
+from hekla.serving.router.telemetry import Trace, Tracing
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +59,7 @@ class House:
         self.guards = tuple(guards)
         self.doorkeeper: Guard | None = None
         """Who knows who asks, if anybody does: then clients' keys are the router's own, and engines do not see them."""
+        self.tracing: Tracing | None = None
         self.clock = clock
         self.under_way: set[Exchange] = set()
         self.refused_early = 0
@@ -94,6 +96,7 @@ class Exchange(Relay):
     input_tokens = 0
     """Estimated."""
     usage_told: Usage | None = None
+    trace: Trace | None = None
     planned_at = first_byte_at = ended_at = 0.0
 
     def __init__(self, house: House, client: ClientConnection, head: RequestHead, path: str, started_at: float) -> None:
@@ -222,7 +225,10 @@ class Exchange(Relay):
             connection.start(leg, self._head_of(attempt, body), body)
 
     def _head_of(self, attempt: Attempt, body: bytes) -> bytes:
-        if attempt.path is None and not attempt.headers and attempt.keep_headers is None and attempt.method is None:
+        headers = attempt.headers
+        if self.trace is not None and attempt.keep_headers is None:
+            headers = (*headers, (b"traceparent", self.trace.header))
+        if attempt.path is None and not headers and attempt.keep_headers is None and attempt.method is None:
             hides = self._house.doorkeeper is not None
             return request_bytes(self.head, len(body), self.request_id, hides_credentials=hides)
         return changed_request_bytes(
@@ -231,7 +237,7 @@ class Exchange(Relay):
             self.request_id,
             method=attempt.method,
             path=attempt.path.encode() if attempt.path is not None else None,
-            headers=attempt.headers,
+            headers=headers,
             kept=attempt.keep_headers,
             hides_credentials=self._house.doorkeeper is not None,
         )
@@ -560,6 +566,8 @@ class Reception:
             return None
         house = self._house
         exchange = Exchange(house, client, head, path, house.clock())
+        if house.tracing is not None:
+            exchange.trace = house.tracing.begin(head.lines)
         question = read(path, body, RequestHeaders(head.lines))
         if isinstance(question, Refusal):
             exchange.turn_away(question)

@@ -45,6 +45,7 @@ from hekla.serving.router.reception import House, Reception
 from hekla.serving.router.replication import Replication
 from hekla.serving.router.scraping import SCRAPE_LIMITS, Scraper
 from hekla.serving.router.settings import RouterSettings
+from hekla.serving.router.telemetry import Tracing
 from hekla.serving.router.upkeep import Upkeep
 from hekla.serving.router.waking import Waking
 from hekla.serving.router.world import World
@@ -87,6 +88,10 @@ class Router:
         self.pools = Pools(settings.bounds, settings.engine_ca_file)
         self.house = House(self.director, self.pools, settings.bounds, guards=self.doors.guards, clock=self._now)
         self.house.doorkeeper = self.doors.authentication
+        if settings.traces_endpoint:
+            self.house.tracing = Tracing(
+                settings.traces_endpoint, settings.traces_service, HttpClient(), share=settings.traces_share
+            )
         self.metrics = Metrics(gauges=[self._engine_gauges, self._queue_gauges, self.replication.gauges])
         self._access_log = (
             AccessLog(settings.access_log_format, settings.access_log_output) if settings.access_log_enabled else None
@@ -209,6 +214,8 @@ class Router:
         yield "guards", self.doors.run
         yield "kv events", self.cache_events.run
         yield "replicas", self.replication.run
+        if self.house.tracing is not None:
+            yield "traces", self.house.tracing.run
         yield "books", self._keep_books
         yield "configuration", self._follow_configuration
         yield "upkeep", self.upkeep.run
@@ -230,10 +237,12 @@ class Router:
         if not self.house.ledger:
             return
         batch, self.house.ledger[:] = self.house.ledger[:], []
-        rows = self.metrics.fold(batch, self.director.models)
+        rows = [self.metrics.rows[row] for row in self.metrics.fold(batch, self.director.models)]
+        wall_offset_s = time.time() - self._now()
         if self._access_log is not None:
-            wall_offset_s = time.time() - self._now()
-            self._access_log.add(batch, [self.metrics.rows[row] for row in rows], wall_offset_s)
+            self._access_log.add(batch, rows, wall_offset_s)
+        if self.house.tracing is not None:
+            self.house.tracing.add(batch, rows, wall_offset_s)
 
     async def _follow_configuration(self) -> None:
         while True:
