@@ -283,6 +283,12 @@ def test_a_very_long_line_is_put_together_again(tmp_path):
     live(tmp_path, story)
 
 
+def pod_address(number: int) -> str:
+    """An address for a pod that no other process of the test run uses at the same time."""
+    me = os.getpid()
+    return f"127.{66 + number}.{me >> 8 & 0xFF}.{me & 0xFF or 1}"
+
+
 LISTEN = """
 import socket, sys, threading
 def listen():
@@ -305,7 +311,7 @@ def test_pods_that_listen_on_every_address_get_their_own(tmp_path, rung, family)
     async def story(runtime, bench):
         if not runtime.isolation.has_own_addresses:
             pytest.skip(runtime.isolation.sentence)
-        addresses = {"a": "127.65.200.1", "b": "127.65.200.2"}
+        addresses = {"a": pod_address(0), "b": pod_address(1)}
         for name, address in addresses.items():
             key = ContainerKey("u1", name, 0)
             argv = ("python3", "-c", LISTEN, family, name)
@@ -395,7 +401,7 @@ def test_a_container_finds_its_pods_address_where_the_hosts_would_be(tmp_path, r
     async def story(runtime, bench):
         if not runtime.isolation.has_own_addresses:
             pytest.skip(runtime.isolation.sentence)
-        address = "127.65.200.7"
+        address = pod_address(2)
         key = ContainerKey("u1", "main", 0)
         program = f"sys_argv_address = {address!r}\n{FIND_ME}"
         spec = ContainerSpec(key=key, argv=("python3", "-c", program), pod_ip=address)
@@ -409,5 +415,45 @@ def test_a_container_finds_its_pods_address_where_the_hosts_would_be(tmp_path, r
         assert lines[3] in ("interfaces 127.0.0.1", f"interfaces 127.0.0.1 {address}")
         assert set(lines[4:-1]) == {"same one by one True"}
         assert lines[-1] == "No such device"
+
+    live(tmp_path, story, rung)
+
+
+TALK_TO_ONESELF = """
+import socket, sys, threading
+listener = socket.socket(); listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("0.0.0.0", 28767)); listener.listen()
+def answer():
+    while True:
+        peer, _ = listener.accept()
+        peer.sendall(sys.argv[1].encode()); peer.close()
+threading.Thread(target=answer, daemon=True).start()
+print("listens", flush=True)
+for _ in range(3):
+    c = socket.create_connection(("127.0.0.1", 28767)); print("by localhost", c.recv(9).decode(), flush=True)
+local = socket.socket(); local.bind(("127.0.0.1", 0)); local.listen()
+print("its own localhost first", socket.create_connection(local.getsockname()).getpeername() == local.getsockname())
+try: socket.create_connection(("127.0.0.1", 1))
+except ConnectionRefusedError: print("refused where nobody listens")
+"""
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_localhost_is_the_pods_own_where_it_listens_on_every_address(tmp_path, rung):
+    async def story(runtime, bench):
+        if not runtime.isolation.has_own_addresses:
+            pytest.skip(runtime.isolation.sentence)
+        addresses = {"a": pod_address(3), "b": pod_address(4)}
+        for name, address in addresses.items():
+            key = ContainerKey("u1", name, 0)
+            argv = ("python3", "-c", TALK_TO_ONESELF, name)
+            await runtime.start(ContainerSpec(key=key, argv=argv, pod_ip=address))
+        for name in addresses:
+            key = ContainerKey("u1", name, 0)
+            end, log = await bench.end_of(key), await bench.log_of(key)
+            assert end.code == 0, log
+            assert log.splitlines() == [
+                "listens", *[f"by localhost {name}"] * 3, "its own localhost first True", "refused where nobody listens",
+            ]  # fmt: skip
 
     live(tmp_path, story, rung)

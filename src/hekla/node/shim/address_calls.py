@@ -4,6 +4,7 @@
 |---|---|
 | bind to 0.0.0.0 or :: with a port | bound to the pod's address, or it would take its port on all pods; with port 0 it goes on: mostly a client |
 | connect to a pod or Service | comes from the pod's address, by which the other side knows its peer |
+| connect to 127.0.0.1 | goes to the pod's address where the pod listens there and nobody on 127.0.0.1: its own localhost |
 | getsockname, where it is the host's interface | the pod's address: by this, programs find out where others reach them |
 | the interfaces' IPv4 addresses (SIOCGIFCONF, SIOCGIFADDR) | the loopback's, and the pod's in place of the host's |
 
@@ -24,6 +25,8 @@ from hekla.node.shim import linux
 
 OUR_NETWORKS = IPv4Network("127.64.0.0/10")
 """Pods and Services: what `node/addresses.py` hands out, and what the API server takes cluster addresses from."""
+
+LOCALHOST = IPv4Address("127.0.0.1")
 
 _LIST_INTERFACES, _INTERFACE_ADDRESS = 0x8912, 0x8915
 ADDRESS_REQUESTS = (_LIST_INTERFACES, _INTERFACE_ADDRESS)
@@ -103,6 +106,8 @@ def connect(caller: Caller, address: str) -> None:
     _, pointer, length, *_ = caller.arguments
     wanted = caller.read(pointer, min(length, 128))
     target = _ipv4_in(wanted)
+    if target == LOCALHOST:
+        _connect_to_itself(caller, pointer, wanted, address)
     if target is None or target not in OUR_NETWORKS:
         return
     with closing(caller.socket()) as theirs:
@@ -112,6 +117,27 @@ def connect(caller: Caller, address: str) -> None:
         # without this, the port of a client would be taken towards everybody
         theirs.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
         theirs.bind((address if theirs.family == socket.AF_INET else f"::ffff:{address}", 0))
+
+
+def _connect_to_itself(caller: Caller, pointer: int, wanted: bytes, address: str) -> None:
+    """What listens on every address of the pod was bound to the pod's: `localhost` leads there, as it would in a pod."""
+    with closing(caller.socket()) as theirs:
+        is_stream = theirs.type & 0xF == socket.SOCK_STREAM
+    port = int.from_bytes(wanted[2:4], "big")
+    if is_stream and not _is_taken(str(LOCALHOST), port) and _is_taken(address, port):
+        # in the caller's own memory: a blocking connect made here could hold up all of the container
+        at = 4 if len(wanted) < 24 else 20
+        caller.write(pointer + at, socket.inet_aton(address))
+
+
+def _is_taken(host: str, port: int) -> bool:
+    """Whether somebody listens there, or did a moment ago."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, port))
+        except OSError as refusal:
+            return refusal.errno == errno.EADDRINUSE
+    return False
 
 
 def getsockname(caller: Caller, address: str) -> int | None:
