@@ -50,6 +50,7 @@ def by_oracle(made: World) -> tuple[list[tuple[str, str]], int]:
     with (
         mock.patch.object(Lookahead, "place", return_value=[]),
         mock.patch.object(Placer, "goes_one_by_one", return_value=True),
+        mock.patch.object(Placer, "place_apart", return_value=None),
         mock.patch.object(placer, "place", checked),
     ):
         return decisions(made), wrong

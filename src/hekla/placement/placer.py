@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hekla.placement.apart import best_rows, keep_apart
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import CPU, MEMORY, BoolArray, FloatArray, IdArray, IntArray, Nodes
 from hekla.placement.devices.shares import WHOLE
@@ -63,6 +64,12 @@ class Placer:
         self._row_scorers = [p for p in plugins if isinstance(p, RowScorer)]
         self._near_scorers = [p for p in plugins if isinstance(p, NearScorer)]
         self._device_choice = next((p for p in plugins if isinstance(p, DeviceChoice)), None)
+        live = (*self._live_filters, *self._live_scorers)
+        self._keeps_apart = all(getattr(p, "follows_tallies", False) for p in live) and any(
+            getattr(p, "keeps_apart", False) for p in self._live_filters
+        )
+        """Whether pods that repel one another are kept apart, and nothing else that plug-ins say changes as they are placed."""
+
         self._row_scores: OrderedDict[tuple[int, int], RowScores] = OrderedDict()
         self._profiles: OrderedDict[object, Profile] = OrderedDict()
         self._indexes: OrderedDict[int, tuple[Shape, Index]] = OrderedDict()
@@ -85,6 +92,19 @@ class Placer:
         if self._row_scorers or shape.gpu_milli:
             return True
         return bool(task.carriers) or not shape.constraints.is_local
+
+    def place_apart(self, tasks: Sequence[Task]) -> Sequence[int] | None:
+        """Take nodes of their own for equal tasks that repel one another, as far as there are; None if they are not such."""
+        shape, nodes = tasks[0].shape, self.cluster.nodes
+        if not self._keeps_apart or shape.gpu_milli or self._row_scorers or self.heeds_domains:
+            return None
+        if not keep_apart(nodes, self.cluster.tallies, tasks):
+            return None
+        program, out = self._live_program(tasks[0]), self._out()
+        active().score(*nodes.amounts(), *_arguments(program, shape), nodes.height, out)
+        rows = best_rows(out[: nodes.height], nodes.rank(), len(tasks))
+        nodes.take_many(np.array(rows, np.int64), shape.resources, shape.amounts)
+        return rows
 
     def place_run(self, shape: Shape, count: int, venue: Venue | None = None) -> Sequence[int]:
         """Take the best nodes for up to `count` tasks of one shape, one after the other; the rows that were found."""

@@ -109,8 +109,14 @@ class Statement:
         if not tasks:
             return 0
         first = tasks[0]
-        if len(tasks) == 1 or self._placer.goes_one_by_one(first):
+        if len(tasks) == 1:
             return self._one_by_one(tasks, venue)
+        if self._placer.goes_one_by_one(first):
+            apart = self._placer.place_apart(tasks) if venue is None else None
+            if apart is None:
+                return self._one_by_one(tasks, venue)
+            self._settle_run(tasks[: len(apart)], apart)
+            return len(apart)
         first.shape.uses += len(tasks)
         rows = self._placer.place_run(first.shape, len(tasks), venue)
         self._settle_run(tasks[: len(rows)], rows)

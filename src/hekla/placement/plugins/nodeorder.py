@@ -70,6 +70,9 @@ class NodeOrder:
             }
         )
 
+    follows_tallies = True
+    """Asked by the placer: it has nothing to say of pods that run there to a pod that wishes for none."""
+
     def score_live(self, nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
         """The parts that the pods running there decide, each times its weight."""
         near = pod_affinity.score_live(nodes, tallies, task) if self.podaffinity > 0 else None

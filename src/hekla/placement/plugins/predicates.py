@@ -39,6 +39,14 @@ class Predicates:
     volume_binding: bool = True
     """Volumes that only some nodes reach, and claims that one pod at a time may use."""
 
+    follows_tallies = True
+    """Asked by the placer: what it says of pods that wish for no company changes with the tallies that they ask alone."""
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Asked by the placer: whether pods that repel one another are kept apart."""
+        return self.pod_affinity
+
     def refuse(self, nodes: Nodes, constraints: Constraints) -> Iterator[Refused]:
         """In kube-scheduler's order, so that the reasons told are the same."""
         yield from schedulable.refuse(nodes, constraints)
