@@ -51,7 +51,7 @@ class Discovery:
         """One object that routing cannot digest must not keep it from the others."""
         try:
             self._world.note(old, new)
-        except Exception:
+        except Exception:  # a mistake of ours about one object
             told = new if new is not None else old
             name = told.metadata.name if told is not None else ""
             log.exception("an object met a mistake of the router", kind=type(told).__name__, name=name)

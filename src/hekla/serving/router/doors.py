@@ -209,6 +209,6 @@ async def lasting(work: Callable[[], Awaitable[None]], name: str) -> None:
     while True:
         try:
             await work()
-        except Exception:
+        except Exception:  # whatever it was, the router goes on
             log.exception("router's work broken", work=name, again_s=FAULT_S)
         await asyncio.sleep(FAULT_S)

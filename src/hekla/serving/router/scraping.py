@@ -225,7 +225,7 @@ class Scraper:
         try:
             async with room:
                 await self.ask(endpoint)
-        except Exception:
+        except Exception:  # a mistake of ours about one engine
             log.exception("an engine's metrics met a mistake of the router", engine=endpoint.name)
         finally:
             self._busy.discard(endpoint)
