@@ -36,7 +36,7 @@ class Kind(IntEnum):
     WHOLE = 2
 
 
-class Unit(NamedTuple):
+class Bundle(NamedTuple):
     """Tasks of one job that go together, and promises of it that are off with them."""
 
     kind: Kind
@@ -47,8 +47,8 @@ class Unit(NamedTuple):
     """Where the tasks run, then where room was promised."""
 
 
-def _unit(kind: Kind, job: Job, tasks: Sequence[Task], claims: Sequence[Task] = ()) -> Unit:
-    return Unit(kind, job, tasks, claims, [task.row for task in (*tasks, *claims)])
+def _unit(kind: Kind, job: Job, tasks: Sequence[Task], claims: Sequence[Task] = ()) -> Bundle:
+    return Bundle(kind, job, tasks, claims, [task.row for task in (*tasks, *claims)])
 
 
 def victims_of(session: Session, right: Right, preemptor: Job, jobs: Iterable[Job]) -> list[Job]:
@@ -70,7 +70,7 @@ def victims_of(session: Session, right: Right, preemptor: Job, jobs: Iterable[Jo
 def units_in_order(
     session: Session, right: Right, preemptor: Job, jobs: Iterable[Job], rows: BoolArray, need: Mapping[str, int],
     *, allows_whole: bool,
-) -> list[Unit]:  # fmt: skip
+) -> list[Bundle]:  # fmt: skip
     """Who could go from these rows for a gang, who goes first comes first."""
     local = [task for job in jobs for task in job.tasks.values() if task.row >= 0 and rows[task.row]]
     ranked = in_order_of_eviction(session, preemptor, [task for task in local if is_candidate(task)])
@@ -82,7 +82,7 @@ def units_in_order(
         by_job.setdefault(task.job.uid, []).append(task)
         queues.setdefault(task.job.spec.queue, len(queues))
     last_first = _from_the_last(session, jobs) if right is Preemptable else {}
-    keyed: list[tuple[Any, list[Unit]]] = []
+    keyed: list[tuple[Any, list[Bundle]]] = []
     for job in jobs:
         there = by_job.get(job.uid, [])
         place = (queues.get(job.spec.queue, -1), job.spec.priority, last_first.get(job.uid, 0))
@@ -106,9 +106,9 @@ def _from_the_last(session: Session, jobs: Iterable[Job]) -> dict[str, int]:
 
 def _bundles(
     session: Session, right: Right, job: Job, there: Sequence[Task], rows: BoolArray, *, allows_whole: bool
-) -> list[tuple[Kind, list[Unit]]]:
+) -> list[tuple[Kind, list[Bundle]]]:
     """The bundles of one job; `there` are its tasks on these rows that could be evicted, in order."""
-    found: list[tuple[Kind, list[Unit]]] = []
+    found: list[tuple[Kind, list[Bundle]]] = []
     claims = [task for task in job.tasks.values() if task.is_claim]
     if claims and right is Preemptable and not job.ready_count:
         if any(rows[task.row] for task in claims):
@@ -147,7 +147,7 @@ def spared(job: Job, tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
     return safe, kept
 
 
-def _whole(session: Session, job: Job, safe: Sequence[Task], claims: Sequence[Task]) -> Unit | None:
+def _whole(session: Session, job: Job, safe: Sequence[Task], claims: Sequence[Task]) -> Bundle | None:
     """What goes of a job beyond what it can spare; None if a part of it may not go."""
     apart = {task.uid for task in safe}
     others = [task for task in job.tasks.values() if task.row >= 0 and not task.is_leaving and not task.is_claim]
@@ -160,7 +160,7 @@ def _whole(session: Session, job: Job, safe: Sequence[Task], claims: Sequence[Ta
     return _unit(Kind.WHOLE, job, rest, claims)
 
 
-def _gain(kind: Kind, job: Job, there: Sequence[Task], units: Sequence[Unit], need: Mapping[str, int]) -> float:
+def _gain(kind: Kind, job: Job, there: Sequence[Task], units: Sequence[Bundle], need: Mapping[str, int]) -> float:
     """What a bundle brings for what it costs; without end where it costs nothing."""
     if kind is not Kind.WHOLE:
         return inf

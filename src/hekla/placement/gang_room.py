@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hekla.placement.bundles import Kind, Unit, units_in_order, victims_of
+from hekla.placement.bundles import Bundle, Kind, units_in_order, victims_of
 from hekla.placement.columns import BoolArray, IntArray
 from hekla.placement.constraint import Refusal
+from hekla.placement.first_needed import needed
 from hekla.placement.framework import Preemptable
-from hekla.placement.making_room import has_devices
-from hekla.placement.model import Job, Task, TaskStatus
+from hekla.placement.model import Job, Task
 from hekla.placement.rights import Right
+from hekla.placement.room_to_come import is_plain, will_fit
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
 from hekla.placement.statement import Statement
@@ -35,7 +36,7 @@ MOST_SPARED = 64
 """How many victims are tried to be spared one by one, where sparing all at once that seem superfluous does not do."""
 
 
-class Manner(NamedTuple):
+class GangManner(NamedTuple):
     """How a gang action evicts."""
 
     action: str
@@ -49,7 +50,7 @@ class Manner(NamedTuple):
 class Plan(NamedTuple):
     """What a gang would have done in a domain."""
 
-    units: Sequence[Unit]
+    units: Sequence[Bundle]
     places: Sequence[tuple[Task, int]]
     domain: int
 
@@ -76,7 +77,7 @@ class _Trial:
 
     statement: Statement
     evicts: bool
-    gone: list[tuple[int, Unit]] = field(default_factory=list)
+    gone: list[tuple[int, Bundle]] = field(default_factory=list)
     """Who was sent away, and where the statement stood before."""
 
     minds_queue: bool = False
@@ -90,7 +91,7 @@ class _Trial:
 class GangRoom:
     """Makes room for one gang."""
 
-    def __init__(self, session: Session, job: Job, manner: Manner, *, among: Iterable[Job] | None = None) -> None:
+    def __init__(self, session: Session, job: Job, manner: GangManner, *, among: Iterable[Job] | None = None) -> None:
         """`among` are the jobs that may lose tasks, where not all there are."""
         self._session, self._job, self._manner = session, job, manner
         self._among = session.cluster.jobs.values() if among is None else among
@@ -202,14 +203,14 @@ class GangRoom:
         assert is_done, "what was tried out can be done"
 
     def _replay(
-        self, statement: Statement, start: int, units: Sequence[Unit], places: Sequence[tuple[Task, int]]
+        self, statement: Statement, start: int, units: Sequence[Bundle], places: Sequence[tuple[Task, int]]
     ) -> bool:
         """Do it again from a savepoint on; whether every task fits its row and its queue's share."""
         statement.back_to_savepoint(start)
         for unit in units:
             self._send_away(statement, unit)
         for task, row in places:
-            if self._why_not(task) is not None or not self._fits(task, row):
+            if self._why_not(task) is not None or not will_fit(self._cluster, self._placer, task, row):
                 return False
             statement.pipeline(task, row, evicted=bool(units))
         return True
@@ -217,8 +218,8 @@ class GangRoom:
     # Sparing
 
     def _without_needless(
-        self, statement: Statement, start: int, units: Sequence[Unit], places: Sequence[tuple[Task, int]]
-    ) -> Sequence[Unit]:
+        self, statement: Statement, start: int, units: Sequence[Bundle], places: Sequence[tuple[Task, int]]
+    ) -> Sequence[Bundle]:
         """Who must go if the gang gets these rows, and nobody else."""
         needless = self._needless(units)
         kept = [unit for unit in units if id(unit) not in needless]
@@ -233,7 +234,7 @@ class GangRoom:
                 broken.add(unit.job.uid)
         return kept
 
-    def _needless(self, units: Sequence[Unit]) -> set[int]:
+    def _needless(self, units: Sequence[Bundle]) -> set[int]:
         """Units, by id, whose room nobody takes, as far as amounts tell; the most valuable are looked at first."""
         future, needless, broken = self._cluster.nodes.future_idle(), set[int](), set[str]()
         for unit in reversed(units):
@@ -346,7 +347,7 @@ class GangRoom:
 
     # Victims
 
-    def _units(self, section: _Section, mask: BoolArray) -> Sequence[Unit]:
+    def _units(self, section: _Section, mask: BoolArray) -> Sequence[Bundle]:
         if self._victims is None:
             self._victims = victims_of(self._session, self._manner.right, self._job, self._among)
         need: Counter[str] = Counter()
@@ -358,7 +359,7 @@ class GangRoom:
         )  # fmt: skip
         return [unit for unit in units if unit.kind is Kind.PROMISE] if self._manner.promises_only else units
 
-    def _let_go(self, trial: _Trial, section: _Section, unit: Unit) -> bool:
+    def _let_go(self, trial: _Trial, section: _Section, unit: Bundle) -> bool:
         """Send a bundle away if it may go for one of those who wait; whether it went."""
         if any(task.is_leaving for task in unit.tasks) or any(not task.is_claim for task in unit.claims):
             return False
@@ -372,7 +373,7 @@ class GangRoom:
             self._send_away(trial.statement, unit)
         return may_go
 
-    def _send_away(self, statement: Statement, unit: Unit) -> None:
+    def _send_away(self, statement: Statement, unit: Bundle) -> None:
         for task in unit.tasks:
             statement.evict(task, self._reason(task), self._job, self._manner.action)
         for task in unit.claims:
@@ -417,7 +418,7 @@ class GangRoom:
         if not len(rows):
             return
         rows = rows[np.lexsort((-self._cluster.nodes.rank()[rows], -self._placer.likes(shape)[rows]))]
-        if _is_plain(tasks[0]):
+        if is_plain(tasks[0]):
             room = slots(
                 self._cluster.nodes.future_idle()[:, rows], shape.resources, shape.amounts, np.ones(len(rows), np.bool_)
             )
@@ -425,19 +426,10 @@ class GangRoom:
                 yield from (row for _ in range(min(number, len(tasks))))
             return
         for task in tasks:
-            row = next((row for row in rows.tolist() if self._fits(task, row)), None)
+            row = next((row for row in rows.tolist() if will_fit(self._cluster, self._placer, task, row)), None)
             if row is None:
                 return
             yield row
-
-    def _fits(self, task: Task, row: int) -> bool:
-        """Whether a task would fit a row when all who are leaving have left."""
-        nodes, shape = self._cluster.nodes, task.shape
-        at = (shape.resources, row)
-        future = nodes.idle[at] + nodes.reserved[at] + nodes.releasing[at] - nodes.pipelined[at]
-        if (future < shape.amounts).any():
-            return False
-        return _is_plain(task) or (bool(self._placer.lets_in(task)[row]) and has_devices(self._cluster, task, row))
 
     def _why_not(self, task: Task) -> Refusal | None:
         """Why the gang's queue may not take a task, or have others evicted for it; None if it may."""
@@ -448,55 +440,10 @@ class GangRoom:
         return self._session.why_not_allocatable(self._job, task)
 
 
-def _is_plain(task: Task) -> bool:
-    """Whether nothing but amounts and the node's facts say where it may run."""
-    return task.shape.constraints.is_local and not task.carriers and not task.shape.gpu_milli
-
-
-def _harm(session: Session, units: Sequence[Unit]) -> tuple[int, int, int, int]:
+def _harm(session: Session, units: Sequence[Bundle]) -> tuple[int, int, int, int]:
     """How much is lost: the highest priority, how many jobs, how many pods, and how many minutes of work."""
     victims = [task for unit in units for task in unit.tasks]
     highest = max((unit.job.spec.priority for unit in units), default=0)
     jobs = len({unit.job.uid for unit in units if unit.kind is Kind.WHOLE})
     lost = sum(int(task.spec.lost_work_s(session.wall_s) // 60) for task in victims)
     return highest, jobs, len(victims), lost
-
-
-def needed(session: Session, job: Job, askers: Sequence[Task]) -> Sequence[Task]:
-    """The first tasks with which a job could start, the roles that it cannot do without before others."""
-    chosen = _by_sub_gang(session, job, askers) if job.spec.subgroups else _by_role(job, askers)
-    return chosen if _would_be_enough(session, job, chosen) else askers
-
-
-def _by_role(job: Job, askers: Sequence[Task]) -> Sequence[Task]:
-    promised = job.statuses[TaskStatus.PIPELINED]
-    lacking = Counter(job.spec.role_minimums if job.enforces_roles else {})
-    for task in job.tasks.values():
-        if task.row >= 0 and not task.is_leaving:
-            lacking[task.spec.role] -= 1
-    wanted = job.spec.min_available - job.ready_count - job.pending_best_effort - promised
-    first, others = list[Task](), list[Task]()
-    for task in askers:
-        (first if lacking[task.spec.role] > 0 else others).append(task)
-        lacking[task.spec.role] -= 1
-    chosen = {task.uid for task in (*first, *others[: max(wanted - len(first), 0)])}
-    return [task for task in askers if task.uid in chosen]
-
-
-def _by_sub_gang(session: Session, job: Job, askers: Sequence[Task]) -> Sequence[Task]:
-    known, chosen = {task.uid for task in askers}, list[Task]()
-    for group in groups_in_order(session, job):
-        if group.can_be_whole and not _would_be_enough(session, job, chosen):
-            chosen += [task for task in group.waiting if task.uid in known][: group.missing]
-    return chosen
-
-
-def _would_be_enough(session: Session, job: Job, tasks: Iterable[Task]) -> bool:
-    """Whether a job would neither starve nor be a part of a gang if these tasks were promised rows."""
-    moved = list(tasks)
-    for task in moved:
-        job.move(task, TaskStatus.PIPELINED)
-    is_enough = session.rights.is_pipelined(job) and not session.rights.is_starving(job)
-    for task in moved:
-        job.move(task, TaskStatus.PENDING)
-    return is_enough

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hekla.placement.cluster import Cluster
 from hekla.placement.columns import BoolArray
 from hekla.placement.framework import Preemptable, TellsApart
 from hekla.placement.model import Job, Queue, Task
 from hekla.placement.rights import Right
+from hekla.placement.room_to_come import will_fit, will_have_devices
 from hekla.placement.session import Session
 from hekla.placement.statement import Statement
 from hekla.placement.victim_order import in_order_of_eviction, is_candidate
@@ -23,7 +23,7 @@ from hekla.placement.victim_pool import Group, VictimPool
 MOST_TRIED = 1000
 """Nodes on which room is tried to be made for one task; the next cycle may try again."""
 
-Unit = Sequence[Task]
+Lot = Sequence[Task]
 """Tasks that go together: one that its gang can spare, or a gang."""
 
 
@@ -87,7 +87,7 @@ class RoomMaker:
             return False
         likes = self._placer.likes(shape)
         for row in rows[np.lexsort((-nodes.rank()[rows], -likes[rows]))].tolist():
-            if has_devices(self._cluster, task, row):
+            if will_have_devices(self._cluster, task, row):
                 statement.pipeline(task, row)
                 return True
         return False
@@ -121,7 +121,7 @@ class RoomMaker:
         """Try several nodes out and take the one of least harm: whose most important victim matters least, then all of
         them together, then the fewest, then where that victim has run for the shortest time.
         """  # fmt: skip
-        found: list[tuple[Any, int, list[Unit]]] = []
+        found: list[tuple[Any, int, list[Lot]]] = []
         for number, row in enumerate(rows):
             start = statement.savepoint
             units = self._enough(statement, task, row)
@@ -136,9 +136,9 @@ class RoomMaker:
         statement.pipeline(task, row, evicted=bool(units))
         return True
 
-    def _enough(self, statement: Statement, task: Task, row: int) -> list[Unit] | None:
+    def _enough(self, statement: Statement, task: Task, row: int) -> list[Lot] | None:
         """Evict who must go from a row for a task, and nobody else; None, and nothing done, if that is not enough."""
-        start, gone = statement.savepoint, list[Unit]()
+        start, gone = statement.savepoint, list[Lot]()
         for victim in self._victims(task, row):
             if victim.is_leaving or not (unit := self._unit(task, victim)):
                 continue
@@ -157,7 +157,7 @@ class RoomMaker:
             candidates = [victim for victim in candidates if victim.is_best_effort]
         return self._rights.evictable(self._manner.right, task, candidates) if candidates else ()
 
-    def _unit(self, task: Task, victim: Task) -> Unit:
+    def _unit(self, task: Task, victim: Task) -> Lot:
         """The victim, with its gang if that could not go on without it; nobody if the gang may not go."""
         job, session = victim.job, self._session
         assert job is not None
@@ -178,7 +178,7 @@ class RoomMaker:
         whole = [*together, *claims]
         return whole if self._rights.may_go_whole(self._manner.right, task, whole) else []
 
-    def _spared(self, statement: Statement, start: int, task: Task, row: int, gone: list[Unit]) -> list[Unit]:
+    def _spared(self, statement: Statement, start: int, task: Task, row: int, gone: list[Lot]) -> list[Lot]:
         """Let those stay who are not needed after all, the most valuable first; the last one is needed, or it would not fit."""
         for unit in reversed(gone[:-1]):
             fewer = [one for one in gone if one is not unit]
@@ -189,12 +189,12 @@ class RoomMaker:
                 self._replay(statement, start, task, gone)
         return gone
 
-    def _replay(self, statement: Statement, start: int, task: Task, units: Sequence[Unit]) -> None:
+    def _replay(self, statement: Statement, start: int, task: Task, units: Sequence[Lot]) -> None:
         self._back_to(statement, start)
         for unit in units:
             self._send_away(statement, task, unit)
 
-    def _send_away(self, statement: Statement, task: Task, unit: Unit) -> None:
+    def _send_away(self, statement: Statement, task: Task, unit: Lot) -> None:
         assert self._pool is not None
         for victim in unit:
             if victim.is_claim:
@@ -213,14 +213,8 @@ class RoomMaker:
             self._gone.pop(victim.uid, None)
 
     def _fits(self, task: Task, row: int) -> bool:
-        """Whether a task would fit a row when all who are leaving have left."""
-        nodes, shape = self._cluster.nodes, task.shape
-        at = (shape.resources, row)
-        future = nodes.idle[at] + nodes.reserved[at] + nodes.releasing[at] - nodes.pipelined[at]
-        if (future < shape.amounts).any() or self._why_not(task):
-            return False
-        is_local = not task.carriers and shape.constraints.is_local
-        return (is_local or bool(self._placer.lets_in(task)[row])) and has_devices(self._cluster, task, row)
+        """Whether a task would fit a row when all who are leaving have left, and its queue's share."""
+        return will_fit(self._cluster, self._placer, task, row) and not self._why_not(task)
 
     def _why_not(self, task: Task) -> object:
         assert task.job is not None
@@ -280,21 +274,7 @@ class RoomMaker:
         return f'makes room for job "{job.key}": queue "{job.spec.queue}" takes back what queue "{other.spec.queue}" borrowed'
 
 
-def has_devices(cluster: Cluster, task: Task, row: int) -> bool:
-    """Whether the parts of GPUs that a task asks for will be free, where those of leaving pods are."""
-    milli, devices = task.shape.gpu_milli, cluster.nodes.devices
-    if not milli:
-        return True
-    coming = [one for one in cluster.leaving.values() if one.row == row and one.devices]
-    for one in coming:
-        devices.give(row, one.devices, one.shape.gpu_milli)
-    fits = bool(devices.fits(milli, cluster.nodes.rows)[row])
-    for one in coming:
-        devices.take(row, one.devices, one.shape.gpu_milli)
-    return fits
-
-
-def _harm(units: Sequence[Unit], number: int) -> tuple[Any, ...]:
+def _harm(units: Sequence[Lot], number: int) -> tuple[Any, ...]:
     victims = [victim for unit in units for victim in unit]
     priorities = [victim.job.spec.priority for victim in victims if victim.job is not None]
     most = max(priorities, default=0)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hekla.placement.action import action
 from hekla.placement.actions.preempt import conclude, starving_jobs
 from hekla.placement.framework import Preemptable
-from hekla.placement.gang_room import GangRoom, Manner
+from hekla.placement.gang_room import GangManner, GangRoom
 from hekla.placement.model import Job
 from hekla.placement.rights import Right
 from hekla.placement.session import Session
@@ -47,10 +47,10 @@ def make_room_for_gangs(session: Session, action: str, right: Right) -> Iterator
         session.bar(job, action)  # trying out the others was no news for it
 
 
-def gang_manner(session: Session, action: str, right: Right) -> Manner:
+def gang_manner(session: Session, action: str, right: Right) -> GangManner:
     """How an action evicts for gangs by its arguments."""
     allows_whole = bool(session.policy.arguments.get(action, {}).get("allowWholeBundle", True))
-    return Manner(action, right, _most_domains(session, action), allows_whole)
+    return GangManner(action, right, _most_domains(session, action), allows_whole)
 
 
 def _most_domains(session: Session, action: str) -> int:

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from hekla.placement.action import action
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Preemptable
-from hekla.placement.gang_room import GangRoom
-from hekla.placement.gang_room import Manner as GangManner
+from hekla.placement.gang_room import GangManner, GangRoom
 from hekla.placement.making_room import Manner, RoomMaker, manner_of
 from hekla.placement.model import Job, JobPhase, Queue, Task
 from hekla.placement.session import Session
