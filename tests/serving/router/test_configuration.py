@@ -142,3 +142,25 @@ def test_pools_change_their_policy_while_they_run():
     assert pool.look(question("a"), 0.0).matched == [0, 0]
     assert isinstance(pool.policy, Chain)
     assert isinstance(RECIPES["llm-d"].pool("p", pool.fleet, no_dice).policy, Chain)
+
+
+def test_tenants_have_budgets_of_their_own() -> None:
+    read = read_configuration(
+        'tenants:\n- {user: ann, inputTokensPerUnit: 1000, unit: minute}\n- {user: "*", requestsPerUnit: 2}\n'
+    )
+    assert (read.tenants["ann"].input_tokens, read.tenants["ann"].period_s) == (1000, 60.0)
+    assert read.tenants["*"].requests == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("tenants:\n- ann\n", "an entry of tenants is {user"),
+        ("tenants:\n- {user: ann}\n", "line 1: tenants entry 1: limits nothing"),
+        ("tenants:\n- {user: ann, requestsPerUnit: -1}\n", 'requestsPerUnit "-1" must be a whole number of at least 1'),
+    ],
+)
+def test_a_tenant_that_cannot_be_is_told_with_its_line(text: str, sentence: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        read_configuration(text)
+    assert sentence in str(error.value)

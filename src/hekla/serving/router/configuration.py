@@ -6,11 +6,12 @@ of a policy as a whole, instead of plug-ins. While a router runs, a file that is
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hekla.lib.yaml_lines import Lines, YamlError, read_mapping
 from hekla.serving.router.choosing import Chain, Filter, Scorer
+from hekla.serving.router.limits import Limit, TenantLimitError, read_tenants
 from hekla.serving.router.policies.kv_cache_usage import KvCacheUsage
 from hekla.serving.router.policies.kvcache_aware import KvCacheAware
 from hekla.serving.router.policies.least_latency import LeastLatency
@@ -45,6 +46,8 @@ class Configuration:
     recipe: Recipe = DEFAULT
     auth: Auth | None = None
     warnings: tuple[str, ...] = ()
+    tenants: Mapping[str, Limit] = field(default_factory=dict)
+    """Budgets of users, `*` for everybody else: the section `tenants`, which is ours."""
 
 
 class Configured:
@@ -80,6 +83,19 @@ def read_configuration(text: str) -> Configuration:
     except YamlError as error:
         where = f"line {error.line}: " if error.line else ""
         raise ConfigurationError(f"routerConfiguration.yaml: {where}{error}") from None
+
+
+def _tenants(file: Lines) -> Mapping[str, Limit]:
+    entries = _list(file, "tenants")
+    for entry in entries:
+        if not isinstance(entry, Lines):
+            raise YamlError(
+                file.line_of("tenants"), "an entry of tenants is {user: ..., requestsPerUnit: ..., unit: ...}"
+            )
+    try:
+        return read_tenants(entries)
+    except TenantLimitError as error:
+        raise YamlError(file.line_of("tenants"), str(error)) from None
 
 
 def _number(low: float, high: float, *, whole: bool = False) -> Callable[[Any], float | None]:
@@ -154,11 +170,11 @@ class _Reader:
         self.warnings: list[str] = []
 
     def read(self, file: Lines) -> Configuration:
-        self._leave_out(file, ("scheduler", "auth"), "the file")
+        self._leave_out(file, ("scheduler", "auth", "tenants"), "the file")
         scheduler = _section(file, "scheduler")
         recipe = self._recipe(scheduler) if scheduler is not None else DEFAULT
         auth = _section(file, "auth")
-        return Configuration(recipe, self._auth(auth) if auth else None, tuple(self.warnings))
+        return Configuration(recipe, self._auth(auth) if auth else None, tuple(self.warnings), _tenants(file))
 
     def _recipe(self, scheduler: Lines) -> Recipe:
         self._leave_out(scheduler, ("pluginConfig", "plugins", "policy"), "scheduler")

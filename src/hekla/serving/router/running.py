@@ -255,6 +255,7 @@ class Router:
         if self.configured.offer(_text_of(self.settings.configuration_file)):
             for pool in self.world.pools():
                 self.configured.current.recipe.apply(pool)
+            self.doors.limits.set_tenants(self.configured.current.tenants)
             log.info("configuration taken", policy=self.configured.current.recipe.name)
         elif self.configured.refusal and self.configured.refusal != refusal:
             log.warning("configuration refused", why=self.configured.refusal)
@@ -265,6 +266,7 @@ class Router:
             api_keys=read_api_keys(_keys_of(told.api_keys_file)) if told.api_keys_file else {},
             expected=Expected(auth.issuer, auth.audiences) if auth is not None else None,
             jwks_uri=auth.jwks_uri if auth is not None else "",
+            tenants=self.configured.current.tenants,
             fairness=told.fairness,
             session_boost=told.session_boost,
         )
