@@ -292,7 +292,7 @@ def _haproxy(port: int, engine: int, folder: Path) -> list[str] | None:
     program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
     file = folder / "haproxy.cfg"
     file.write_text(
-        f"global\n nbthread 1\n maxconn 20000\ndefaults\n mode http\n timeout connect 5s\n timeout client 600s\n timeout server 600s\n"
+        f"global\n nbthread 1\n maxconn 4000\ndefaults\n mode http\n timeout connect 5s\n timeout client 600s\n timeout server 600s\n"
         f"frontend f\n bind 127.0.0.1:{port}\n default_backend b\nbackend b\n http-reuse always\n server s 127.0.0.1:{engine}\n"
     )
     return [program, "-f", str(file)] if program else None
@@ -306,7 +306,7 @@ def _sglang(port: int, engine: int, folder: Path) -> list[str] | None:
 
 def _vllm(port: int, engine: int, folder: Path) -> list[str] | None:
     program = PEERS / "vllm-router" / "bin" / "vllm-router"
-    command = [str(program), "--port", str(port), "--service-discovery", "static", "--static-backends", f"http://127.0.0.1:{engine}", "--static-models", "m", "--routing-logic", "roundrobin", "--log-level", "error"]  # fmt: skip
+    command = [str(program), "--port", str(port), "--worker-urls", f"http://127.0.0.1:{engine}", "--policy", "cache_aware", "--prometheus-port", str(free_port()), "--log-level", "error"]  # fmt: skip
     return command if program.exists() else None
 
 
