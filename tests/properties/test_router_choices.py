@@ -30,7 +30,7 @@ def prompt(names):
 
 def asked(names, output=0):
     body = prompt(names) or b"x"
-    return Question("/v1/completions", "m", body, -(-len(body) // 4), output)
+    return Question("/v1/completions", "m", body, -(-len(body) // 4), output, is_stream=output % 2 == 0)
 
 
 def new_pool(count, recipe="soonest"):

@@ -79,10 +79,47 @@ def test_others_keep_away_from_who_failed():
 def test_the_pool_learns_from_what_the_engine_counted():
     pool = pool_of(1)
     before = pool.pace.answer_tokens
-    one = plan(pool, *range(8))
+    one = LocalPlan(pool, question(*range(8), is_stream=True), TO)
     one.next(0.0)
     one.first_byte(0.5)
     one.ended(Usage(input_tokens=2048, output_tokens=1000, cached_tokens=0), 10.5)
     assert pool.pace.answer_tokens > before
     assert pool.pace.bytes_per_token < 4.0
     assert pool.pace.prefill_rate == 2048.0
+
+
+def test_an_answer_that_comes_as_a_whole_says_nothing_about_prefill():
+    pool = pool_of(1)
+    rate, pace_s = pool.pace.prefill_rate, pool.pace.tpot_s
+    one = plan(pool, *range(8))
+    one.next(0.0)
+    one.first_byte(30.0)
+    one.ended(Usage(1024, 1000, 0), 30.0)
+    assert (pool.pace.prefill_rate, pool.pace.tpot_s) == (rate, pace_s)
+    assert nothing_is_counted(pool)
+
+
+def test_an_embedding_is_all_prefill():
+    pool = pool_of(1)
+    one = plan(pool, *range(8))
+    one.next(0.0)
+    one.first_byte(0.25)
+    one.ended(Usage(1024, 0, 0), 0.25)
+    assert pool.pace.prefill_rate == 4096.0
+
+
+def test_the_prefill_of_an_answer_that_comes_as_a_whole_is_reckoned():
+    pool = pool_of(1)
+    (engine,) = pool.members
+    one, other = plan(pool, *range(8)), plan(pool, *range(8, 16))
+    one.next(0.0)
+    other.next(0.0)
+    assert (engine.prefill_tokens, pool.waiting) == (2048, 2)
+    pool.look(question("x"), 1024 / pool.pace.prefill_rate)
+    assert (engine.prefill_tokens, pool.waiting) == (1024, 1)
+    pool.look(question("x"), 2048 / pool.pace.prefill_rate)
+    assert (engine.prefill_tokens, engine.in_flight, pool.waiting) == (0, 2, 0)
+    for plan_ in (one, other):
+        plan_.first_byte(9.0)
+        plan_.ended(None, 9.0)
+    assert nothing_is_counted(pool)

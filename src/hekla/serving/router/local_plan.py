@@ -86,8 +86,7 @@ class LocalPlan:
         if charge is None:
             return
         if usage is not None:
-            answering_s = now - charge.since if charge.is_answered else 0.0
-            self._pool.pace.ended(self._prompt_bytes, usage.input_tokens, usage.output_tokens, answering_s)
+            self._pool.learn(charge, self._prompt_bytes, usage, now)
         charge.end()
 
     def _nobody_left(self) -> Refusal:

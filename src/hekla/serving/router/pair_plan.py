@@ -107,7 +107,8 @@ class PairPlan:
         if self._pair is None:
             return self._no_pair()
         self._attempts += 1
-        self._prefill_charge = pairing.prefill.charge(looks[0], self._pair.prefill)
+        is_leg = isinstance(pairing.connector, SequentialConnector)
+        self._prefill_charge = pairing.prefill.charge(looks[0], self._pair.prefill, is_leg=is_leg)
         self._decode_charge = DecodeCharge(pairing.decode, self._pair.decode, looks[1])
         return self._first_leg(self._pair)
 

@@ -4,6 +4,8 @@ Pure: time and dice come in. `local_plan.py` takes one request through it; `endp
 """
 
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import count
 
 import msgspec
 from msgspec import Struct
@@ -11,6 +13,7 @@ from msgspec import Struct
 from hekla.serving.router.choosing import Dice, Look, Policy
 from hekla.serving.router.endpoints import Endpoint, Fleet
 from hekla.serving.router.pace import Pace
+from hekla.serving.router.plan import Usage
 from hekla.serving.router.policies.lora_affinity import LoraAffinity
 from hekla.serving.router.policies.session_affinity import Sessions
 from hekla.serving.router.prefix.blocks import BLOCK_BYTES, MOST_BLOCKS, Blocks, seed_of
@@ -67,6 +70,9 @@ class Pool:
         self._seeds: dict[str, int] = {}
         self._benched: set[Endpoint] = set()
         self._settled = 0.0
+        self._unseen: list[tuple[float, int, Charge]] = []
+        """By when their prefill is reckoned to be over: requests whose answers come as a whole."""
+        self._order = count()
 
     def join(self, endpoint: Endpoint) -> Endpoint:
         """An engine is ready, or its pod changed; counts and metrics are kept, a cache that began anew is not."""
@@ -109,6 +115,8 @@ class Pool:
         """What policies look at for this request."""
         if now - self._settled >= SETTLE_EVERY_S:
             self._settle(now)
+        while self._unseen and self._unseen[0][0] <= now:
+            heappop(self._unseen)[2].prefilled()
         matched: Sequence[int] = self._nothing
         blocks = None
         if self.policy.wants_prefix:
@@ -144,8 +152,12 @@ class Pool:
         """Those with the adapter that is asked for, if any tells that it has it."""
         return _ADAPTERS.keep(look, candidates) or candidates
 
-    def charge(self, look: Look, endpoint: Endpoint) -> "Charge":
-        """Count a request on the endpoint that it is sent to, and remember that it will hold the prompt."""
+    def charge(self, look: Look, endpoint: Endpoint, *, is_leg: bool = False) -> "Charge":
+        """Count a request on the endpoint that it is sent to, and remember that it will hold the prompt.
+
+        A leg's answer comes when prefill is over, and so does the first byte of a stream. An answer that is no stream comes when
+        all is over; the end of its prefill is reckoned.
+        """
         if look.blocks is not None and look.blocks.count:
             self.index.insert(look.blocks, endpoint.slot, look.now)
             if self.on_sent is not None:
@@ -166,7 +178,18 @@ class Pool:
         endpoint.context_tokens += tokens + answer
         endpoint.decode_tokens += answer
         endpoint.assigned += uncached + ANSWER_WEIGHT * answer
-        return Charge(self, endpoint, uncached, tokens + answer, answer, endpoint.prefill_tokens, look.now)
+        ahead, is_seen = endpoint.prefill_tokens, is_leg or look.question.is_stream
+        charge = Charge(self, endpoint, uncached, tokens + answer, answer, ahead, look.now, is_seen, sent=look.now)
+        if not is_seen:
+            heappush(self._unseen, (look.now + ahead / self.pace.prefill_rate, next(self._order), charge))
+        return charge
+
+    def learn(self, charge: "Charge", prompt_bytes: int, usage: Usage, now: float) -> None:
+        """An answer ended whole, and its engine counted its tokens."""
+        answering_s = now - charge.since if charge.is_seen and charge.is_answered else 0.0
+        self.pace.ended(prompt_bytes, usage.input_tokens, usage.output_tokens, answering_s)
+        if not charge.is_seen and usage.output_tokens <= 1:  # an embedding, a score: all of it was prefill
+            self.pace.first_byte(charge.ahead, now - charge.sent)
 
     def fault(self, endpoint: Endpoint, now: float) -> None:
         """An attempt failed: it sits out for a while."""
@@ -239,31 +262,40 @@ class Charge(Struct, gc=False):
     """Tokens to prefill until its own are done."""
     since: float
     """When it was sent, or when its first byte came."""
+    is_seen: bool = True
+    """Whether its first byte shows that prefill is over."""
     is_answered: bool = False
+    """Whether its first byte came."""
+    is_prefilled: bool = False
     is_over: bool = False
+    sent: float = 0.0
 
     def first_byte(self, now: float) -> None:
-        """Prefill is over."""
+        """The answer began; of a stream, prefill is over."""
         if self.is_answered or self.is_over:
             return
         self.is_answered = True
-        self.pool.waiting -= 1
-        one = self.endpoint
-        one.prefill_tokens -= self.uncached
-        if one.faults:
-            one.answered()
-        self.pool.pace.first_byte(self.ahead, now - self.since)
+        self.prefilled()
+        if self.endpoint.faults:
+            self.endpoint.answered()
+        if self.is_seen:
+            self.pool.pace.first_byte(self.ahead, now - self.since)
         self.since = now
+
+    def prefilled(self) -> None:
+        """Prefill is over, or must be."""
+        if not self.is_prefilled and not self.is_over:
+            self.is_prefilled = True
+            self.pool.waiting -= 1
+            self.endpoint.prefill_tokens -= self.uncached
 
     def end(self) -> None:
         """The request is over, however it went."""
         if self.is_over:
             return
+        self.prefilled()
         self.is_over = True
         one = self.endpoint
-        if not self.is_answered:
-            self.pool.waiting -= 1
-            one.prefill_tokens -= self.uncached
         one.in_flight -= 1
         one.context_tokens -= self.context
         one.decode_tokens -= self.answer
