@@ -135,7 +135,8 @@ def test_adapters_come_and_go_with_the_words_of_vllm():
         ("/v1/chat/completions", b'{"model": "x", "messages": [{"role": "user", "content": "a"}]}', 404, "The model `x` does not exist."),
         ("/v1/completions", b'{"model": "m", "prompt": ""}', 400, "cannot be empty"),
         ("/v1/completions", b'{"model": "m", "prompt": "a", "max_tokens": 0}', 400, "max_tokens must be at least 1"),
-        ("/v1/completions", b'{"model": "m", "prompt": "a", "max_tokens": 99999}', 400, "maximum context length is 32768 tokens"),
+        ("/v1/completions", b'{"model": "m", "prompt": "a", "max_tokens": 99999}', 400, "max_tokens=99999 cannot be greater than max_model_len=32768. Please request fewer output tokens."),
+        ("/v1/completions", b'{"model": "m", "prompt": "LONG"}', 400, "contains 35000 input tokens, which exceeds this limit"),
         ("/v1/completions", b'{"model": "m", "prompt": "a", "n": 9999}', 400, "n must be from 1 to 128"),
         ("/v1/load_lora_adapter", b'{"lora_name": "a", "lora_path": "b"}', 400, "--enable-lora"),
         ("/tokenize", b"{}", 400, "prompt or messages"),
@@ -144,7 +145,7 @@ def test_adapters_come_and_go_with_the_words_of_vllm():
 def test_what_cannot_be_served_is_refused_in_openais_shape(path, body, status, words):
     async def story():
         async with engine() as (_, http, _):
-            answer = await http.post(path, content=body)
+            answer = await http.post(path, content=body.replace(b"LONG", b"a" * 140_000))
             assert answer.status_code == answer.json()["error"]["code"] == status
             assert words in answer.json()["error"]["message"]
 

@@ -171,28 +171,28 @@ class Asker:
 
     def _length(self, body: Sampling, prompt: list[int], default: int | None) -> tuple[int, bool]:
         """How long the answer is, and whether it ends by itself."""
-        room = self._max_model_len - len(prompt)
-        asked = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+        longest, asked = self._max_model_len, body.max_tokens
+        name = "max_tokens"
+        if body.max_completion_tokens is not None:
+            asked, name = body.max_completion_tokens, "max_completion_tokens"
         if asked is not None and asked < 1:
-            raise BadBodyError(f"max_tokens must be at least 1, got {asked}.", param="max_tokens")
-        if room < max(1, asked or 1):
-            raise BadBodyError(self._too_long(len(prompt), asked), param="input_tokens")
-        most = asked if asked is not None else min(default or room, room)
+            raise BadBodyError(f"{name} must be at least 1, got {asked}.", param=name)
+        if asked is not None and asked > longest:
+            raise BadBodyError(
+                f"{name}={asked} cannot be greater than max_model_len={longest}. Please request fewer output tokens. "
+                f"(parameter={name}, value={asked})",
+                param=name,
+            )
+        if len(prompt) >= longest:
+            raise BadBodyError(
+                f"This model's maximum context length is {longest} tokens. However, your prompt contains {len(prompt)} "
+                f"input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the "
+                f"input prompt. (parameter=input_tokens, value={len(prompt)})",
+                param="input_tokens",
+            )
+        most = min(asked or default or longest, longest - len(prompt))  # what is too much is cut, as vLLM does
         natural = max(body.min_tokens, natural_length(prompt, self._mean))
         return (most, False) if body.ignore_eos or natural >= most else (natural, True)
-
-    def _too_long(self, prompt: int, asked: int | None) -> str:
-        if asked:
-            return (
-                f"This model's maximum context length is {self._max_model_len} tokens. However, you requested {asked} "
-                f"output tokens and your prompt contains at least {prompt} input tokens, for a total of at least "
-                f"{prompt + asked} tokens. Please reduce the length of the input prompt or the number of requested "
-                f"output tokens."
-            )
-        return (
-            f"This model's maximum context length is {self._max_model_len} tokens. However, your request has {prompt} "
-            f"input tokens. Please reduce the length of the input messages."
-        )
 
 
 def new_id(prefix: str, given: str | None) -> str:
