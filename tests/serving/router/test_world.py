@@ -5,9 +5,12 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hekla.api.core import Secret
 from hekla.api.kthena import labels
+from hekla.api.kthena.provider import ExternalModelProviderStatus
+from hekla.api.kthena.server import ModelServerStatus
 from hekla.api.meta import ObjectMeta
 from hekla.serving.router.backends import bounded_by, traits_of_server
 from hekla.serving.router.proxy.bounds import Bounds
@@ -174,3 +177,18 @@ def test_a_servers_bounds_of_connections_stand_for_the_routers() -> None:
     assert bounds(maxConnectionsPerHost=0) == Bounds()
     own = bounds(maxIdleConnections=10, maxIdleConnectionsPerHost=64, maxConnectionsPerHost=5, idleTimeout="90s")
     assert (own.engine_idle_connections, own.engine_connections, own.engine_idle_s) == (10, 5, 90.0)
+
+
+def test_a_status_that_is_written_makes_nothing_stale() -> None:
+    before, far = server("llama"), provider("far")
+    made = world(before, far, pod("a", APP))
+    version = made.version
+    told = replace(before, status=ModelServerStatus(ready_replicas=1))
+    made.note(before, told)
+    seen = replace(far, status=ExternalModelProviderStatus(observed_generation=3))
+    made.note(far, seen)
+    assert made.version == version
+    assert made.providers["ml/far"].source is seen
+    made.note(told, server("llama", annotations={"router.hekla.dev/topology-key": "zone"}))
+    assert made.version == version + 1
+    assert made.servers["ml/llama"].traits.topology_key == "zone"

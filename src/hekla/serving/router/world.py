@@ -72,6 +72,11 @@ class World:
         if isinstance(told, Pod):
             self._note_pod(key, told if new is not None else None)
             return
+        if old is not None and new is not None and _says_the_same(old, new):
+            # a status was written, perhaps by us: nothing that was derived from the object is stale
+            if isinstance(new, ExternalModelProvider) and key in self.providers:
+                self.providers[key].source = new
+            return
         self.version += 1
         is_there = new is not None
         match told:
@@ -202,6 +207,16 @@ class World:
             if not self._held[endpoint]:
                 del self._held[endpoint]
                 self.fleet.remove(endpoint)
+
+
+def _says_the_same(old: Resource, new: Resource) -> bool:
+    """Whether two versions of an object differ in nothing that routing looks at."""
+    before, after = old.metadata, new.metadata
+    return (
+        (before.uid, before.labels, before.annotations) == (after.uid, after.labels, after.annotations)
+        and getattr(old, "spec", None) == getattr(new, "spec", None)
+        and getattr(old, "data", None) == getattr(new, "data", None)
+    )
 
 
 def _mark(key: str, traits: Traits) -> tuple[str, str, str]:
