@@ -13,6 +13,7 @@ import gzip
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,11 @@ def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for name in dict.fromkeys(row["trace"] for row in rows):
         own = [row for row in rows if row["trace"] == name]
         yield f"**{name}** (at best {100 * own[0]['ideal']:.1f} % hits)\n"
-        yield "| replicas | policy | TTFT p50 | p90 | p99 | hits | goodput | busiest/mean time | prefill | refused |"
+        yield "| replicas (pace) | policy | TTFT p50, s | p90 | p99 | hits | goodput | busiest/mean time | prefill | refused |"
         yield "|---|---|---|---|---|---|---|---|---|---|"
         for row in own:
             same = [one for one in own if one["replicas"] == row["replicas"]]
-            cells = [f"{_best(row, same, key, min)} s" for key in ("p50", "p90", "p99")]
+            cells = [_best(row, same, key, min) for key in ("p50", "p90", "p99")]
             cells += [f"{_best(row, same, key, max, 100)} %" for key in ("hits", "goodput")]
             cells += [f"{row['load']:.2f}", f"{row['prefill']:.2f}", str(row["refused"])]
             yield f"| {row['replicas']} (x{row['speed']:.1f}) | {row['policy']} | {' | '.join(cells)} |"
@@ -93,9 +94,11 @@ def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _best(row: dict[str, Any], same: Sequence[dict[str, Any]], key: str, better: Any, scale: float = 1) -> str:
-    digits = 2 if scale == 1 else 1
-    text = f"{scale * row[key]:.{digits}f}"
-    return f"**{text}**" if text == f"{scale * better(one[key] for one in same):.{digits}f}" else text
+    if isinf(row[key]):
+        return "never"
+    text = f"{scale * row[key]:.{2 if scale == 1 else 1}f}"
+    is_best = row[key] == better(one[key] for one in same) and len({one[key] for one in same}) > 1
+    return f"**{text}**" if is_best else text
 
 
 def draw(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
