@@ -1,10 +1,12 @@
 """The daemon as a process, spoken to over its socket in every dialect; secrets stay its own."""
 
 import base64
+import contextlib
 import hashlib
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -23,12 +25,12 @@ KEY = rsa.generate_private_key(65537, 2048)
 PUBLIC = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+def gone(pid):
+    """Wait until a process has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        with os.fdopen(descriptor, "rb"):
+            assert select.select([descriptor], [], [], 30)[0], f"process {pid} is alive"
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -396,5 +398,4 @@ def test_an_end_by_signal_leaves_nothing_behind(tmp_path):
         kernel = json.loads(lines.splitlines()[0])["text"]
         stream.close()
     for one in (pid, kernel):
-        while is_alive(one):
-            time.sleep(0.01)
+        gone(int(one))
