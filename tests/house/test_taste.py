@@ -163,7 +163,6 @@ CALLED_BY_OTHERS = {
     "queues_by_use": "bench/traces.py",
     "read_philly": "bench/traces.py",
     "client_in_cluster": "controllers that run as pods",
-    "EventParser": "the router's side of server-sent events",
     "comment": "the router's side of server-sent events",
     "offered_subprotocols": "servers that stand on `wire` and choose a protocol",
     "reference_page": "tools/gen.py",

@@ -9,7 +9,8 @@ Examples:
 def run() -> None:
     """Play the demo."""
     from hekla.app.data_directory import DataDirectoryError
-    from hekla.app.demo import DemoError, run_demo
+    from hekla.app.demo import run_demo
+    from hekla.app.demo_errors import DemoError
     from hekla.app.serving import PlatformError
     from hekla.cli.main import CommandError
     from hekla.kube.errors import KubeError

@@ -219,7 +219,7 @@ class Scraper:
         kept = set(engines)
         for table in (self._totals, self._models_at):
             for endpoint in [one for one in table if one not in kept]:
-                del table[endpoint]  # type: ignore[attr-defined] # both tables have endpoints for keys
+                del table[endpoint]
 
     async def _ask_in(self, room: asyncio.Semaphore, endpoint: Endpoint) -> None:
         try:
@@ -258,6 +258,7 @@ class Scraper:
         except WireError as error:
             log.debug("engine not scraped", engine=endpoint.name, why=str(error))
             return None
+        assert isinstance(answer.body, bytes)  # `request` answers whole
         return answer.body if answer.status == 200 else None
 
 
