@@ -88,7 +88,7 @@ class Life:
 
 
 @given(plans() | plans(at_the_door=True))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_nobody_who_is_let_in_delays_a_reservation(plan: Plan) -> None:
     life = Life(plan)
     life.run()
