@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import IO, Any
 
 TIMEOUT_S = 150.0
+NOT_CONNECTED, TRIES = "net/http: TLS handshake timeout", 6
+"""kubectl gives a handshake ten seconds, whatever it is told; a machine with thirty busy processes may need more, and until
+the handshake is over nothing has been asked for.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,16 +54,19 @@ class Kubectl:
         self, *arguments: str, stdin: str = "", code: int | None = 0, env: dict[str, str] | None = None
     ) -> Said:
         """Run it; `code` is the exit code it must have, None for any."""
-        done = subprocess.run(
-            self.command(*arguments),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-            env=self.environment(env),
-        )
-        said = Said(done.returncode, done.stdout, done.stderr)
+        for _ in range(TRIES):
+            done = subprocess.run(
+                self.command(*arguments),
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=False,
+                env=self.environment(env),
+            )
+            said = Said(done.returncode, done.stdout, done.stderr)
+            if NOT_CONNECTED not in said.err:
+                break
         assert code is None or said.code == code, f"kubectl {' '.join(arguments)}: {said}"
         return said
 
