@@ -51,7 +51,9 @@ def test_engines_are_checked_against_a_ca_that_was_given(tmp_path: Path, is_righ
 def test_a_providers_certificate_is_checked(tmp_path: Path) -> None:
     async def story() -> None:
         async with kit.plane(kit.says(kit.whole()), engine_tls=server_side(authority(tmp_path, "ca"))) as plane:
-            plane.desk.engines["m"] = [Engine("provider", "localhost", plane.engines[0].port, is_tls=True, verifies=True)]
+            plane.desk.engines["m"] = [
+                Engine("provider", "localhost", plane.engines[0].port, is_tls=True, verifies=True)
+            ]
             assert (await plane.ask(kit.chat())).status == 503
             assert plane.desk.plans[0].faults == [Fault.CONNECT]
             assert not plane.engines[0].asked
