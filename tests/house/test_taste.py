@@ -172,6 +172,8 @@ CALLED_BY_OTHERS = {
     "FAMILIES": "keeps the imports that declare the kinds",
     "DEFAULT_QUEUES": "tests of the queues that are always there",
     "LADDER": "tests that climb down the rungs",
+    "MemoryBuckets": "the fake of budgets that doors share",
+    "MemoryBus": "the fake of the bus between replicas of the router",
     "MemoryStore": "the fake of the store, for tests and for servers whose data may go with the process",
     "Admission": "bench/quota.py, and the dialects that bring trees of lenders (issue 3: one quota engine, dialects to come)",
     "divide_tree": "the dialect of queues whose over-quota is dealt out in rounds, to come",

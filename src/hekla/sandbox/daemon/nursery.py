@@ -22,7 +22,6 @@ from hekla.sandbox.daemon.kernel import _receive, become_a_kernel
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LARGEST_REQUEST = 256 * 1024
 _PR_SET_PDEATHSIG = 1
 
 
