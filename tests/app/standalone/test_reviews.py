@@ -103,11 +103,7 @@ def test_a_webhook_decides_as_the_same_rule_does_within_the_server(rule, operati
 
 
 def test_every_rule_has_a_path_of_volcanos():
-    assert sorted(rules_by_path()) == sorted([
-        "/cronjobs/validate", "/hypernodes/validate", "/jobflows/validate", "/jobs/mutate", "/jobs/validate",
-        "/podgroups/mutate", "/podgroups/validate", "/pods/mutate", "/pods/validate", "/queues/mutate",
-        "/queues/validate",
-    ] + sorted(map(path_of, OF_SERVING)))  # fmt: skip
+    assert sorted(rules_by_path()) == sorted(["/cronjobs/validate", "/hypernodes/validate", "/jobflows/validate", "/jobs/mutate", "/jobs/validate", "/podgroups/mutate", "/podgroups/validate", "/pods/mutate", "/pods/validate", "/queues/mutate", "/queues/validate", *sorted(map(path_of, OF_SERVING))])  # fmt: skip
     assert all(rules_by_path()[path_of(rule)] is rule for rule in (*ADMISSION_RULES, *OF_SERVING))
 
 

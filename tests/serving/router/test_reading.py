@@ -127,7 +127,7 @@ def test_the_last_of_two_equal_keys_counts_as_it_does_in_engines():
 
 
 def test_what_is_read_is_what_a_whole_decode_reads():
-    body = json.dumps(chat("ünïcode \u4e2d \\ \" \n", "more", tools=[], max_tokens=3)).encode()
+    body = json.dumps(chat('ünïcode \u4e2d \\ " \n', "more", tools=[], max_tokens=3)).encode()
     whole = msgspec.json.decode(body)
     asked = question(body)
     assert asked.model == whole["model"]
