@@ -5,10 +5,11 @@ import pytest
 from hekla.scheduler.configuration import check_text
 
 TEXT = """\
-actions: "allocate"
+actions: "allocate, backfill"
 tiers:
 - plugins:
   - name: gang
+  - name: predicates
   - name: {name}
     arguments:
       {key}: {value}

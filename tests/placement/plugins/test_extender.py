@@ -99,9 +99,9 @@ def test_it_is_told_when_a_cycle_begins_and_ends_and_who_was_placed() -> None:
     world, plugin = world_with(service, verbs)
     (task,) = world.job("pg1", cpu=1).tasks.values()
     world.schedule()
-    plugin.decided(world.cluster.nodes, task, "n1", is_placed=True)
-    plugin.decided(world.cluster.nodes, task, "n1", is_placed=False)
-    plugin.end_session(world.cluster.nodes)
+    plugin.decided(task, "n1", is_placed=True)
+    plugin.decided(task, "n1", is_placed=False)
+    plugin.end_session()
     assert [verb for verb, _ in service.asked] == ["open", "placed", "left", "close"]
     assert sorted(service.asked[0][1]["Nodes"]) == ["n1", "n2", "n3"]
     assert service.asked[1][1]["task"]["NodeName"] == "n1"
