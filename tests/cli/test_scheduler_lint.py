@@ -32,6 +32,18 @@ def test_what_is_only_not_built_yet_is_no_failure(tmp_path: Path, capsys: pytest
     assert (finding["line"], finding["severity"]) == (14, "note")
 
 
+def test_a_switch_that_changes_nothing_is_told_and_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "switch.conf"
+    file.write_text(DEFAULT_TEXT + "    enabledBestNode: false\n")
+    assert main(["scheduler", "lint", str(file)]) == 0
+    assert capsys.readouterr().out == (
+        f"{file}:14: note: enabledBestNode: false at binpack changes nothing: no plug-in picks a node by itself, here as in "
+        "Volcano; the sum of all scores does (enableNodeOrder)\n"
+    )
+
+
 @pytest.mark.parametrize("words", [["scheduler", "lint"], ["scheduler", "mend", "x"]], ids=" ".join)
 def test_other_words_are_wrong_usage(words: list[str]) -> None:
     assert main(words) == 2

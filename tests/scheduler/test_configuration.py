@@ -215,6 +215,49 @@ def test_an_argument_of_volcanos_that_we_have_no_use_for_is_a_note_and_no_misspe
     assert finding.sentence == "plug-in predicates has no use for predicate.CacheEnable yet; it has no effect"
 
 
+SWITCHES = """\
+actions: "allocate, preempt"
+tiers:
+- plugins:
+  - name: gang
+    enabledSubJobReady: {on}
+    enabledSubJobPipelined: {on}
+    enabledSubJobOrder: {on}
+  - name: nodeorder
+    enableBestNode: {on}
+    enabledHyperNodeGradient: {on}
+configurations:
+- name: allocate
+  arguments: {{predicateErrorCacheEnable: {on}}}
+- name: preempt
+  arguments:
+    predicateErrorCacheEnable: {on}
+    topologyAwarePreemptWorkerNum: {workers}
+"""
+
+
+def test_switches_and_arguments_that_change_nothing_are_noted_with_their_lines() -> None:
+    findings = parse_configuration(SWITCHES.format(on="false", workers=16)).findings
+    assert {finding.severity for finding in findings} == {Severity.NOTE}
+    assert [(finding.line, finding.sentence.split(":")[0]) for finding in findings[:5]] == [
+        (5, "enabledSubJobReady"), (6, "enabledSubJobPipelined"), (7, "enabledSubJobOrder"),
+        (9, "enableBestNode"), (10, "enabledHyperNodeGradient"),
+    ]  # fmt: skip
+    assert [str(finding).split(" changes nothing: ")[0] for finding in findings[5:]] == [
+        "line 13: action allocate: argument predicateErrorCacheEnable",
+        "line 16: action preempt: argument predicateErrorCacheEnable",
+        "line 17: action preempt: argument topologyAwarePreemptWorkerNum",
+    ]
+    assert str(findings[2]) == (
+        "line 7: enabledSubJobOrder: false at gang changes nothing: sub-groups that the minimum needs go first, "
+        "then by policy and name; no plug-in has a say in it"
+    )
+
+
+def test_values_that_say_what_happens_anyway_are_not_noted() -> None:
+    assert not parse_configuration(SWITCHES.format(on="true", workers=1)).findings
+
+
 def test_what_has_no_effect_is_told_with_its_line_and_the_nearest_name() -> None:
     assert [str(finding) for finding in _in_order(NOTES) if "not built yet" not in finding.sentence] == [
         "line 1: action allocate stands here a second time; it runs twice in each cycle",
@@ -224,6 +267,8 @@ def test_what_has_no_effect_is_told_with_its_line_and_the_nearest_name() -> None
         "line 12: action allocate has no argument predicateErrorCacheEnabled; did you mean predicateErrorCacheEnable?; "
         "it has no effect",
         "line 13: action preempt is not among the actions; its arguments have no effect",
+        "line 14: action preempt: argument topologyAwarePreemptWorkerNum changes nothing: nodes are tried one after another; "
+        "how many is up to minCandidateNodesPercentage, minCandidateNodesAbsolute and maxCandidateNodesAbsolute",
     ]
     assert parse_configuration(NOTES).arguments["preempt"] == {"topologyAwarePreemptWorkerNum": 8}
 

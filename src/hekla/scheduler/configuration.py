@@ -1,7 +1,7 @@
 """Reads Volcano's scheduler configuration: actions, and plug-ins in tiers with their arguments.
 
 The file is taken as it is. What cannot be right is refused with a sentence and its line; what has no effect (a plug-in
-that this build does not have, an argument that nobody reads) is told and left out, as Volcano does. `check_text` says
+that this build does not have, an argument that nobody reads, a switch of what is none here) is told. `check_text` says
 everything that there is to say about a file, `parse_configuration` makes one that can be used; `reload.py` watches it.
 """
 
@@ -17,6 +17,7 @@ from hekla.placement.action import ACTIONS
 from hekla.placement.framework import PLUGINS
 from hekla.placement.registry import ArgumentError, load
 from hekla.scheduler.configuration_plugins import (
+    CANNOT_BE_SWITCHED_OFF,
     FLAGS,
     SWITCHED_ON,
     VOLCANO_ARGUMENTS,
@@ -43,7 +44,9 @@ tiers:
   - name: nodeorder
   - name: binpack
 """
-"""Volcano's default as its charts install it."""
+"""Neither of Volcano's two defaults: its built-in one has no `binpack`, and its charts', which has, sets
+`enablePreemptable: false` on `gang` and `drf`; here both say who may be evicted once an action evicts.
+"""
 
 _SPELLINGS = {"gangPreempt": "gangpreempt", "gangReclaim": "gangreclaim"}
 _PASSWORD = re.compile(r"""(\bpassword["']?\s*:\s*)("[^"]*"|'[^']*'|[^\s,}]+)""", re.IGNORECASE)
@@ -73,6 +76,17 @@ ACTION_ARGUMENTS: Mapping[str, Mapping[str, type]] = {
     "shuffle": {},
 }  # fmt: skip
 """Volcano's actions, with the arguments that each takes under `configurations`, and ours (`keepGangsWhole`...)."""
+
+_WITHOUT_EFFECT: Mapping[str, tuple[int, str]] = {
+    "predicateErrorCacheEnable": (
+        True, "which nodes refuse a pod is found once for all pods of its shape, and again as nodes change",
+    ),
+    "topologyAwarePreemptWorkerNum": (
+        1, "nodes are tried one after another; how many is up to minCandidateNodesPercentage, minCandidateNodesAbsolute and "
+        "maxCandidateNodesAbsolute",
+    ),
+}  # fmt: skip
+"""Arguments of actions that change nothing: the value that says what happens anyway, and why."""
 
 
 class Severity(StrEnum):
@@ -309,6 +323,9 @@ class _Reader:
             flag = key.removeprefix("enabled").removeprefix("enable") if key.startswith("enable") else ""
             if flag in SWITCHED_ON and isinstance(value, bool):
                 switches[flag] = value
+                if not value and flag in CANNOT_BE_SWITCHED_OFF:
+                    sentence = f"{key}: false at {entry.get('name')} changes nothing: {CANNOT_BE_SWITCHED_OFF[flag]}"
+                    self._note(entry.line_of(key), sentence)
             elif flag in SWITCHED_ON:
                 self._error(entry.line_of(key), f"{key} is {value!r}; true or false is expected")
             elif key not in _ENTRY_KEYS:
@@ -353,6 +370,9 @@ class _Reader:
                 self._warn(line, f"action {name}: argument maxDomains is 0; 8 domains are tried, as if it was left out")
             else:
                 values[key] = number
+                same, why = _WITHOUT_EFFECT.get(key, (number, ""))
+                if number != same:
+                    self._note(line, f"action {name}: argument {key} changes nothing: {why}")
         return values
 
     def look_for_foot_guns(self) -> None:

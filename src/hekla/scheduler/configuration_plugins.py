@@ -38,6 +38,15 @@ FLAGS = (
 SWITCHED_ON = frozenset(flag.removeprefix("enabled").removeprefix("enable") for flag in FLAGS)
 """The same without the prefix, which people mix up."""
 
+CANNOT_BE_SWITCHED_OFF = {
+    "BestNode": "no plug-in picks a node by itself, here as in Volcano; the sum of all scores does (enableNodeOrder)",
+    "SubJobReady": "sub-groups are counted where gang says whether a job is ready; enableJobReady switches both",
+    "SubJobPipelined": "sub-groups are counted where gang says what promises make whole; enableJobPipelined switches both",
+    "SubJobOrder": "sub-groups that the minimum needs go first, then by policy and name; no plug-in has a say in it",
+    "HyperNodeGradient": "the search itself tries the domains that the PodGroup allows, whatever plug-ins there are",
+}  # fmt: skip
+"""Switches of extension points that are none here, and why; on is what happens anyway."""
+
 _POINTS = {
     "JobOrder": ("job_key",), "TaskOrder": ("task_key",), "QueueOrder": ("queue_key",), "JobReady": ("is_ready",),
     "JobPipelined": ("is_pipelined",), "JobStarving": ("is_starving",),
