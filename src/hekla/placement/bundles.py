@@ -1,7 +1,8 @@
 """What a gang could have evicted, cut into bundles: what each victim's gang can spare, and what goes with all of it.
 
-    safe     tasks that a job can lose and go on, each by itself: while it, the task's role and the task's sub-gang have
-             more than they need, or if it is no gang any more anyway
+    safe     tasks that a job can lose and go on, each by itself: while it and the task's role have more than they need,
+             and the task's sub-gang has too, or is not whole anyway, or more sub-gangs are whole than the policy asks
+             for; and if the job is no gang any more anyway
     whole    everything else of the job, wherever it runs: then the job is gone
     promise  nothing runs, a job of lower priority was only promised room
 
@@ -132,12 +133,19 @@ def spared(job: Job, tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
     roles = Counter(task.spec.role for task in running)
     minimums = spec.role_minimums if job.enforces_roles else {}
     groups = Counter(group_of(job, task) for task in running) if spec.subgroups else Counter[tuple[int, str]]()
+    sizes = [policy.size for policy in spec.subgroups]
+    extra = [  # so many sub-gangs of each policy need not stay whole
+        sum(1 for (at, _), count in groups.items() if at == number and count >= policy.size) - policy.min_groups
+        for number, policy in enumerate(spec.subgroups)
+    ]
     safe, kept = list[Task](), list[Task]()
     for task in tasks:
         role, least = task.spec.role, minimums.get(task.spec.role, 0)
         at, name = group_of(job, task) if spec.subgroups else (0, "")
-        size = spec.subgroups[at].size if at < len(spec.subgroups) else 0
-        if surplus > 0 and (not least or roles[role] > least) and (not size or groups[at, name] != size):
+        breaks = at < len(sizes) and groups[at, name] == sizes[at] > 0
+        if surplus > 0 and (not least or roles[role] > least) and (not breaks or extra[at] > 0):
+            if breaks:
+                extra[at] -= 1
             surplus -= 1
             roles[role] -= 1
             groups[at, name] -= 1
