@@ -1,5 +1,7 @@
 """Where the router knows its users, nobody else learns anything, and engines do not see the users' keys."""
 
+import asyncio
+
 import pytest
 
 from hekla.serving.router.authentication import Authentication, read_api_keys
@@ -58,5 +60,83 @@ def test_without_a_doorkeeper_an_engines_own_key_reaches_it() -> None:
         async with kit.plane(kit.says(kit.whole())) as plane:
             await plane.ask(kit.chat(headers="Authorization: Bearer of-the-engine\r\n"))
             assert plane.engines[0].asked[0].headers["authorization"] == "Bearer of-the-engine"
+
+    kit.run(story())
+
+
+def post(path: str) -> bytes:
+    return kit.request(b'{"model": "m", "prompt": "x"}', path=path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/sleep",
+        "/wake_up",
+        "/reset_prefix_cache",
+        "/v1/load_lora_adapter",
+        "/v1/unload_lora_adapter",
+        "/debug/explain",
+        "/x/../sleep",
+        "/v1/../sleep",
+        "/v1/chat/completions/../../sleep",
+    ],
+)
+def test_engines_controls_are_not_for_clients(path: str) -> None:
+    async def story() -> None:
+        async with kit.plane(kit.says(kit.whole())) as plane:
+            answer = await plane.ask(post(path))
+            assert (answer.status, answer.error["code"]) == (404, "not_found")
+            assert not plane.engines[0].asked
+
+    kit.run(story())
+
+
+@pytest.mark.parametrize("body", [b"{}", b"no json", b'{"model": "nope"}'])
+def test_what_is_wrong_with_a_strangers_request_is_not_told_to_him(body: bytes) -> None:
+    async def story() -> None:
+        door, place = guarded()
+        async with place as plane:
+            plane.house.doorkeeper = door
+            assert (await plane.ask(kit.request(body))).status == 401
+
+    kit.run(story())
+
+
+class Ledger:
+    """A guard that notes what it is told to count."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def admit(self, question: object, now: float) -> None:
+        return None
+
+    def ended(self, question: object, usage: object, now: float) -> None:
+        self.told.append(usage)
+
+
+def test_an_answer_that_is_cut_short_does_not_pass_free() -> None:
+    async def story() -> None:
+        guard = Ledger()
+        hold = asyncio.Event()
+
+        async def script(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+            writer.write(kit.stream(*(kit.event(str(n)) for n in range(5)))[: -len(b"0\r\n\r\n")])
+            await writer.drain()
+            await hold.wait()
+
+        async with kit.plane(script, guards=(guard,)) as plane:
+            client = await plane.client()
+            await client.send(kit.chat(stream=True))
+            await client.head()
+            for _ in range(5):
+                await client.chunk()
+            client.leave()
+            await kit.until(lambda: bool(guard.told))
+            hold.set()
+            (usage,) = guard.told
+            assert usage.output_tokens >= 5  # type: ignore[attr-defined]
+            assert plane.desk.plans[0].usages == [None], "what is guessed is learned nothing from"
 
     kit.run(story())

@@ -35,7 +35,7 @@ def test_a_fault_goes_on_to_another_and_never_to_the_same_twice():
         asked.append(attempt.target.name)
         one.failed(attempt, Fault.CONNECT, float(number))
     assert sorted(asked) == ["e0", "e1", "e2"]
-    assert one.next(3.0) == Refusal(503, "proxy", "request to all pods failed")
+    assert one.next(3.0) == Refusal(503, "proxy", "request to all pods failed", 1.0)
     one.ended(None, 4.0)
     assert nothing_is_counted(pool)
 
@@ -50,7 +50,7 @@ def test_no_more_than_five_are_asked():
 
 def test_without_endpoints_the_model_server_is_named():
     refused = plan(pool_of(0), "a").next(0.0)
-    assert refused == Refusal(503, "pod_discovery", "no available pods for model server: ns/model")
+    assert refused == Refusal(503, "pod_discovery", "no available pods for model server: ns/model", 1.0)
 
 
 def test_a_client_that_leaves_before_the_first_byte_is_counted_off():

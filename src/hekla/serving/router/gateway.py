@@ -12,6 +12,7 @@ from hekla.serving.router.http_routes import Entry, entries, rewritten
 from hekla.serving.router.plan import Attempt, Destination, Fault, Plan, Refusal, Usage, Waiting
 from hekla.serving.router.providers import with_query
 from hekla.serving.router.question import Question
+from hekla.serving.router.reading import is_for_operators
 from hekla.serving.router.routes import Route
 from hekla.serving.router.world import World
 
@@ -45,13 +46,14 @@ class GatewayDesk:
         at = self._doors_for(question)
         for number in at:
             way = self._way(number, question)
-            if way is not None:
+            if way is not None and not is_for_operators(question.path):
                 return self._director.go(way, question)
         for number in at:
             for entry in self._entries[number]:
                 if entry.fits(_host_of(question), question.path, question.headers):
                     return self._to_pool(entry, question)
-        return self._director.plan(question, now) if self._takes_unbound else NO_ROUTE
+        is_asked = self._takes_unbound and not is_for_operators(question.path)
+        return self._director.plan(question, now) if is_asked else NO_ROUTE
 
     def models(self) -> Sequence[str]:
         """The names that may be asked for here."""
@@ -117,8 +119,10 @@ class GatewayDesk:
             return Refusal(400, "port_discovery", f"inference pool {target.key} has no target ports")
         if not backend.decode.members:
             return Refusal(503, "pod_discovery", f"no available pods for inference pool: {target.key}")
-        plan = self._director.over(backend, question, self._destination(target.key, question.model))
         path, host = rewritten(target.rewrites, entry.match.path, question.path)
+        if is_for_operators(path):
+            return Refusal(404, "not_found", f"{path} is no path that models are asked by")
+        plan = self._director.over(backend, question, self._destination(target.key, question.model))
         return plan if path == question.path and not host else RewrittenPlan(plan, with_query(path, question), host)
 
     def _destination(self, key: str, model: str) -> Destination:

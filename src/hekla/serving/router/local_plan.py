@@ -91,8 +91,10 @@ class LocalPlan:
 
     def _nobody_left(self) -> Refusal:
         if self._tried:
-            return Refusal(503, "proxy", "request to all pods failed")
-        return Refusal(503, "pod_discovery", f"no available pods for model server: {self._pool.name}")
+            return Refusal(503, "proxy", "request to all pods failed", retry_after_s=1.0)
+        return Refusal(
+            503, "pod_discovery", f"no available pods for model server: {self._pool.name}", retry_after_s=1.0
+        )
 
     def _none_will_do(self) -> Refusal:
         if self._tried:

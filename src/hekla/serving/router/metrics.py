@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hekla.serving.router.plan import Destination
+from hekla.serving.router.reading import INFERENCE_PATHS
 from hekla.serving.router.reception import Exchange, House
 
 MOST_ROWS = 8192
@@ -40,14 +41,6 @@ FIRST_TOKEN_S = (
     80.0,
 )
 BETWEEN_TOKENS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0)
-
-KNOWN_PATHS = frozenset(
-    f"/v1/{name}"
-    for name in (
-        "chat/completions", "completions", "responses", "embeddings", "messages", "rerank", "score", "tokenize",
-        "audio/transcriptions", "audio/translations",
-    )
-) | {"/rerank", "/v2/rerank", "/score", "/pooling", "/classify", "/tokenize", "/detokenize", "/inference/v1/generate"}  # fmt: skip
 
 LIMIT_TYPES = {"input_rate_limit": "input_tokens", "output_rate_limit": "output_tokens", "rate_limit": "requests"}
 
@@ -158,7 +151,7 @@ class Metrics:
         return rows
 
     def _new_row(self, key: tuple[int, str, int, str, str], one: Exchange, error: str, model: str) -> int:
-        path = one.path if one.path in KNOWN_PATHS else "other"
+        path = one.path if one.path in INFERENCE_PATHS else "other"
         destination = one.destination
         if len(self.rows) >= MOST_ROWS:
             destination, model, path = Destination("_other"), "_other", "other"

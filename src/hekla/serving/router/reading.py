@@ -63,6 +63,33 @@ _MEDIA_BYTES = 4 * MEDIA_TOKENS * BYTES_PER_TOKEN
 _MEDIA = re.compile(rb'(;base64,|"data"\s*:\s*")([A-Za-z0-9+/=_-]{512,})')
 
 
+INFERENCE_PATHS = frozenset(
+    f"/v1/{name}"
+    for name in (
+        "chat/completions", "completions", "responses", "embeddings", "messages", "messages/count_tokens", "rerank",
+        "score", "tokenize", "detokenize", "audio/transcriptions", "audio/translations", "chat/completions/render",
+        "completions/render",
+    )
+) | {
+    "/rerank", "/v2/rerank", "/score", "/pooling", "/classify", "/tokenize", "/detokenize", "/generate",
+    "/inference/v1/generate",
+}  # fmt: skip
+"""What clients may ask of engines. Everything else that engines have (sleep, adapters, caches, profiles) is for their operators."""
+
+
+_FOR_OPERATORS = re.compile(
+    r"/(?:v1/)?(?:(?:un)?load_lora_adapter|sleep|wake_up|is_sleeping|reset_\w+|start_profile|stop_profile|abort_request|flush_cache"
+    r"|update_weights\w*|init_weights\w*|collective_rpc|scale_elastic_ep|pause\w*|resume\w*|release_\w+|set_\w+|metrics|debug"
+    r"|get_\w+|server_info|load|version)(?:/|$)",
+    re.IGNORECASE,
+)
+
+
+def is_for_operators(path: str) -> bool:
+    """Whether a path is an engine's control, for HTTPRoutes, which may lead any path to it; what is written oddly counts as such."""
+    return "/../" in path or "//" in path or "%" in path or _FOR_OPERATORS.match(path) is not None
+
+
 def read(path: str, body: bytes, headers: Mapping[str, str] = {}, user: str = "") -> Question | Refusal:
     """The question that a body asks, or why it cannot be routed."""
     try:

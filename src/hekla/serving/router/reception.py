@@ -22,7 +22,7 @@ from hekla.serving.router.proxy.relay import Relay
 from hekla.serving.router.proxy.request_headers import RequestHeaders
 from hekla.serving.router.proxy.usage import TAIL_BYTES, asking_for_usage, usage_of
 from hekla.serving.router.question import Question
-from hekla.serving.router.reading import read
+from hekla.serving.router.reading import INFERENCE_PATHS, read
 from hekla.serving.router.telemetry import Trace, Tracing
 
 log = structlog.get_logger(__name__)
@@ -59,6 +59,8 @@ class House:
         self.guards = tuple(guards)
         self.doorkeeper: Guard | None = None
         """Who knows who asks, if anybody does: then clients' keys are the router's own, and engines do not see them."""
+        self.takes_any_path = False
+        """Whether the desk judges the path, as where an HTTPRoute may rewrite it."""
         self.tracing: Tracing | None = None
         self.clock = clock
         self.under_way: set[Exchange] = set()
@@ -480,6 +482,9 @@ class Exchange(Relay):
         self._is_over = True
         self.ended_at = now
         house, plan, question, usage = self._house, self._plan, self._question, self.usage_told
+        if usage is None and self.has_begun and self.upstream_status < 300 and question is not None:
+            # cut short by whomever: what was sent was generated, and must not pass free
+            self.usage_told = Usage(question.input_tokens, self.events)
         if self._beside is not None:
             self._drop_beside()
         if plan is not None:
@@ -490,7 +495,7 @@ class Exchange(Relay):
         while self._admitted and question is not None:
             self._admitted -= 1
             try:
-                house.guards[self._admitted].ended(question, usage, now)
+                house.guards[self._admitted].ended(question, self.usage_told, now)
             except Exception as error:  # noqa: BLE001 - as in `_admit`
                 self._complain(error)
         self._plan = self._question = self._attempt = None
@@ -565,12 +570,15 @@ class Reception:
             self._answer(client, head, path)
             return None
         house = self._house
+        if path not in INFERENCE_PATHS and not house.takes_any_path:
+            self._turn_away(client, head, Refusal(404, "not_found", f"{path} is no path that models are asked by"))
+            return None
         exchange = Exchange(house, client, head, path, house.clock())
         if house.tracing is not None:
             exchange.trace = house.tracing.begin(head.lines)
         question = read(path, body, RequestHeaders(head.lines))
-        if isinstance(question, Refusal):
-            exchange.turn_away(question)
+        if isinstance(question, Refusal):  # what is wrong with a stranger's request is not told to him
+            exchange.turn_away(self._stranger(head) or question)
             return None
         if b"?" in head.target:
             question.query = head.target.decode("ascii").partition("?")[2]
@@ -593,6 +601,11 @@ class Reception:
             )
             client.done(keeps_alive=head.keeps_alive)
             return
+        self._turn_away(client, head, refusal)
+
+    @staticmethod
+    def _turn_away(client: ClientConnection, head: RequestHead, refusal: Refusal) -> None:
+        is_head = head.method == b"HEAD"
         client.transport.write(refusal_bytes(refusal, keeps_alive=head.keeps_alive, is_head=is_head))
         client.done(keeps_alive=head.keeps_alive)
 

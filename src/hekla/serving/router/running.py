@@ -150,6 +150,7 @@ class Router:
         )
         if told.with_gateways:
             self.house.desk = GatewayDesk(self.world, self._dice, self.port, takes_unbound=True)
+            self.house.takes_any_path = True
             self.upkeep.gateway = told.own_namespace, self.port
         if told.metrics_port >= 0:
             await self._metrics_server.start(
@@ -176,6 +177,7 @@ class Router:
         """A listener whose requests another desk decides on; they are kept in the same books."""
         house = House(desk, self.pools, self.settings.bounds, guards=self.doors.guards, clock=self._now)
         house.ledger, house.under_way = self.house.ledger, self.house.under_way
+        house.doorkeeper, house.takes_any_path = self.house.doorkeeper, True
         return self._listener(house)
 
     def stop(self) -> None:
