@@ -3,6 +3,7 @@
 from hekla.kube.reconcile import Reconciler
 from hekla.workloads.command import reconcile_command
 from hekla.workloads.cron_job import reconcile_cron_job
+from hekla.workloads.hyper_node import reconcile_hyper_node
 from hekla.workloads.job import reconcile_job
 from hekla.workloads.job_flow import reconcile_job_flow
 from hekla.workloads.job_template import reconcile_job_template
@@ -18,6 +19,7 @@ _ALWAYS: tuple[Reconciler, ...] = (
     reconcile_cron_job,
     reconcile_job_flow,
     reconcile_job_template,
+    reconcile_hyper_node,
 )
 
 
