@@ -88,7 +88,7 @@ def test_a_running_router_is_asked(tmp_path, capsys):
         (["replay", __file__], 1, "is no trace of LLM requests"),
         (["replay", "TRACE", "-o", "xml"], 2, '-o "xml" is not known'),
         (["explain", "TRACE", "--request", "30"], 2, "--request 30 is not in the trace: it has 30 requests"),
-        (["explain"], 2, "name a TRACE, or a router"),
+        (["explain"], 2, "name a TRACE, or a request with --body"),
         (["explain", "--router", "http://127.0.0.1:1"], 2, "--router needs --body FILE"),
         (["explain", "--router", "http://127.0.0.1:1", "--body", __file__], 3, "no router answers at"),
     ],

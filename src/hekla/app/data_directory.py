@@ -7,6 +7,7 @@ DIR/kubeconfig     how a client reaches it (mode 0600)
 DIR/state.db       the objects
 DIR/pki/           the generated authority, certificates and token keys
 DIR/router.url     where the router listens for clients
+DIR/router.debug   where it tells what it knows, and what would become of a request
 DIR/router.keys    who may ask it, by API key (mode 0600)
 DIR/router.log     its access log
 DIR/node/          what the node agent keeps: logs, volumes, running processes
@@ -86,6 +87,11 @@ class DataDirectory:
     def router_url(self) -> Path:
         """Where clients of models go."""
         return self.root / "router.url"
+
+    @property
+    def router_debug(self) -> Path:
+        """Where `hekla route explain` asks."""
+        return self.root / "router.debug"
 
     @property
     def router_keys(self) -> Path:

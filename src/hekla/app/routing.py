@@ -19,10 +19,12 @@ async def run_embedded_router(directory: DataDirectory, port: int, informers: In
     _make_key(directory)
     router = await _listening(directory, port, informers)
     directory.router_url.write_text(f"http://{HOST}:{router.port}\n")
+    directory.router_debug.write_text(f"http://{HOST}:{router.debug_port}\n")
     try:
         await router.run()
     finally:
         directory.router_url.unlink(missing_ok=True)
+        directory.router_debug.unlink(missing_ok=True)
 
 
 def _make_key(directory: DataDirectory) -> None:
@@ -53,7 +55,7 @@ def _settings(directory: DataDirectory, port: int) -> RouterSettings:
         "host": HOST,
         "port": port,
         "metrics_port": -1,
-        "debug_port": -1,
+        "debug_port": 0,
         "expose_metrics_on_router_port": True,
         "configuration_file": str(directory.root / "routerConfiguration.yaml"),
         "access_log_output": str(directory.access_log),

@@ -96,7 +96,12 @@ def explain(
     speed: Speed = 0.0,
     cache_tokens: CacheTokens = 1_024_000,
     router: Annotated[
-        str, typer.Option("--router", help="Ask this running router: the URL of its debug port.", show_default=False)
+        str,
+        typer.Option(
+            "--router",
+            help="Ask this router, at the URL of its debug port; else the one of `hekla up`.",
+            show_default=False,
+        ),
     ] = "",
     body: Annotated[
         str, typer.Option("--body", help="A file with the request's body; - reads stdin.", show_default=False)
@@ -117,15 +122,19 @@ def explain(
 
       hekla route explain mooncake-synthetic.jsonl --request 1200 --policy llm-d
 
+      hekla route explain --body request.json
+
       hekla route explain --router http://127.0.0.1:15000 --body request.json -H "x-user: ada"
     """
     from hekla.cli.main import EXIT_USAGE, CommandError
     from hekla.cli.output import print_document
 
-    if bool(trace) == bool(router):
-        raise CommandError("name a TRACE, or a router with --router and --body", EXIT_USAGE)
-    if router:
-        told = _asked(router, path, _body(body), header or [])
+    asks = bool(router or body)
+    if bool(trace) == asks:
+        raise CommandError("name a TRACE, or a request with --body (and a router with --router)", EXIT_USAGE)
+    if asks:
+        at, own = (router, []) if router else _own_router()
+        told = _asked(at, path, _body(body), [*own, *(header or [])])
     else:
         told = _replayed(
             _turns(trace, 0),
@@ -267,6 +276,22 @@ def _body(file: str) -> bytes:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise CommandError(f"--body {file} cannot be read: {error.strerror}") from None
+
+
+def _own_router() -> tuple[str, list[str]]:
+    """Where the router of the platform that runs here tells what it knows, and the header that opens it."""
+    from hekla.app.data_directory import DataDirectory
+    from hekla.app.settings import default_data_dir
+    from hekla.cli.main import EXIT_UNREACHABLE, CommandError
+
+    directory = DataDirectory(default_data_dir().absolute())
+    try:
+        url = directory.router_debug.read_text().strip()
+        key = directory.router_keys.read_text().splitlines()[0].partition(":")[2].strip()
+    except (OSError, IndexError):
+        where = f"no router runs on {directory.root}; start one with `hekla up --detach`, or name one with --router"
+        raise CommandError(where, EXIT_UNREACHABLE) from None
+    return url, [f"authorization: Bearer {key}"]
 
 
 def _asked(router: str, path: str, body: bytes, headers: "Sequence[str]") -> dict[str, Any]:

@@ -67,6 +67,8 @@ class Documents:
 
     def debug_request(self, request: Request) -> Response:
         """What is known, as JSON: /debug/config_dump/KINDS, or /debug/config_dump/namespaces/NAMESPACE/KINDS/NAME."""
+        if (stranger := self._house.stranger(request.headers)) is not None:
+            return _json({"error": {"message": stranger.message, "code": stranger.reason}}, stranger.status)
         if request.path == "/debug/engines":
             return _json(self._engines())
         if request.path == "/debug/explain":

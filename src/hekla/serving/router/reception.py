@@ -69,6 +69,16 @@ class House:
         self._id_prefix = os.urandom(6).hex().encode()
         self._ids = 0
 
+    def stranger(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Why whoever asks may not know what is here; None: he may."""
+        if self.doorkeeper is None:
+            return None
+        verdict = self.doorkeeper.admit(Question("", "", b"", 0, headers=headers), self.clock())
+        if isinstance(verdict, Waiting):
+            verdict.abandon()
+            return Refusal(503, "authentication", "the issuer's keys are being fetched", 1.0)
+        return verdict
+
     def new_request_id(self) -> bytes:
         """Unique among all routers, without a call for random bytes per request."""
         self._ids += 1
@@ -578,7 +588,7 @@ class Reception:
             exchange.trace = house.tracing.begin(head.lines)
         question = read(path, body, RequestHeaders(head.lines))
         if isinstance(question, Refusal):  # what is wrong with a stranger's request is not told to him
-            exchange.turn_away(self._stranger(head) or question)
+            exchange.turn_away(self._house.stranger(RequestHeaders(head.lines)) or question)
             return None
         if b"?" in head.target:
             question.query = head.target.decode("ascii").partition("?")[2]
@@ -592,7 +602,7 @@ class Reception:
             refusal = Refusal(404, "not_found", f"{path} is not known; ask with POST, or GET /v1/models")
         elif not (is_head or head.method == b"GET"):
             refusal = Refusal(405, "not_found", f"{path} is read with GET")
-        elif path.startswith("/v1/") and (stranger := self._stranger(head)) is not None:
+        elif path.startswith("/v1/") and (stranger := self._house.stranger(RequestHeaders(head.lines))) is not None:
             refusal = stranger
         else:
             status, content_type, text = document()
@@ -608,17 +618,6 @@ class Reception:
         is_head = head.method == b"HEAD"
         client.transport.write(refusal_bytes(refusal, keeps_alive=head.keeps_alive, is_head=is_head))
         client.done(keeps_alive=head.keeps_alive)
-
-    def _stranger(self, head: RequestHead) -> Refusal | None:
-        """Why whoever asks may not know what is here; None: he may."""
-        if self._house.doorkeeper is None:
-            return None
-        question = Question("", "", b"", 0, headers=RequestHeaders(head.lines))
-        verdict = self._house.doorkeeper.admit(question, self._house.clock())
-        if isinstance(verdict, Waiting):
-            verdict.abandon()
-            return Refusal(503, "authentication", "the issuer's keys are being fetched", 1.0)
-        return verdict
 
     def refused(self, client: ClientConnection, refusal: Refusal) -> None:
         """A request that could not be read."""
