@@ -43,6 +43,17 @@ class SharedBuckets(Protocol):
         """For each request, in order, take all its shares, or none and say which is lacking; raises BucketsGoneError."""
 
 
+class AbsentBuckets:
+    """Buckets that cannot be reached by this installation; whoever asks goes on alone, and his log says why."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def take(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None]:
+        """As `SharedBuckets`."""
+        raise BucketsGoneError(self._why)
+
+
 class MemoryBuckets:
     """Buckets in this process, filled by the caller's clock."""
 

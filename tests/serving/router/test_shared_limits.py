@@ -5,7 +5,7 @@ import asyncio
 from redis.asyncio import Redis
 
 from hekla.edge.redis_buckets import RedisBuckets
-from hekla.edge.shared_buckets import BucketsGoneError, MemoryBuckets
+from hekla.edge.shared_buckets import AbsentBuckets, BucketsGoneError, MemoryBuckets
 from hekla.serving.router import shared_limits
 from hekla.serving.router.limits import Limit
 from hekla.serving.router.plan import Refusal, Usage
@@ -103,6 +103,16 @@ def test_a_router_goes_on_alone_within_the_limit_when_the_server_is_gone():
         assert router.guard.is_alone
         router.guard.ended(ask(), Usage(30, 70), 0.0)
         assert (await router.send(ask(1))).message == "output token rate limit exceeded"
+        await router.close()
+
+    tell(story)
+
+
+def test_without_the_package_the_limit_holds_all_the_same():
+    async def story():
+        router = Router(AbsentBuckets("not installed"))
+        answers = [await router.send(ask()) for _ in range(4)]
+        assert [one is None for one in answers] == [True, True, True, False]
         await router.close()
 
     tell(story)

@@ -21,7 +21,7 @@ import structlog
 
 from hekla.api.kthena import AutoscalingPolicy, ModelServing
 from hekla.edge.bearer import Expected
-from hekla.edge.shared_buckets import SharedBuckets
+from hekla.edge.shared_buckets import AbsentBuckets, SharedBuckets
 from hekla.kube.informer import Informers
 from hekla.serving.router.access_log import AccessLog
 from hekla.serving.router.authentication import read_api_keys
@@ -274,9 +274,12 @@ class Router:
         )
 
     def _connect_buckets(self, address: str) -> SharedBuckets:
-        from redis.asyncio import Redis
+        try:
+            from redis.asyncio import Redis
 
-        from hekla.edge.redis_buckets import RedisBuckets
+            from hekla.edge.redis_buckets import RedisBuckets
+        except ImportError:  # the limit still holds, for each router alone
+            return AbsentBuckets('the package "redis" is not installed; install hekla[redis] to share limits')
 
         host, _, port = address.rpartition(":")
         return RedisBuckets(
