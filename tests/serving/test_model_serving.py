@@ -4,6 +4,7 @@ import pytest
 
 from hekla.api.core import Pod, Service
 from hekla.api.kthena import labels
+from hekla.api.volcano import PodGroup
 from hekla.serving.model_serving import reconcile_model_serving
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own
 from hekla.testing.serving_world import NAMESPACE, NOW, ServingWorld, groups_of, role, serving
@@ -189,11 +190,34 @@ def test_a_group_that_loses_a_pod_is_progressing() -> None:
     world = world_of(replicas=2)
     world.fail("llama-1-decode-0-0").settle()
     assert world.condition() == "Progressing"
-    told = {one["type"]: (one["status"], one["message"]) for one in world.status["conditions"]}
-    assert told == {
-        "Available": ("False", "All Serving groups are ready"),
-        "Progressing": ("True", "Some groups is progressing: [1]"),
+    assert told(world) == {
+        "Available": ("False", "GroupsNotReady", "1 of 2 serving groups are ready"),
+        "Progressing": ("True", "GroupProgressing", "Some groups is progressing: [1]"),
     }
+    world.run_all().settle()
+    assert told(world) == {
+        "Available": ("True", "AllGroupsReady", "All Serving groups are ready"),
+        "Progressing": ("False", "AllGroupsReady", "All Serving groups are ready"),
+    }
+
+
+def told(world: ServingWorld) -> dict[str, tuple[str, str, str]]:
+    return {one["type"]: (one["status"], one["reason"], one["message"]) for one in world.status["conditions"]}
+
+
+def test_a_group_without_room_says_what_the_scheduler_says() -> None:
+    world = ServingWorld(serving(roles=PD, replicas=2)).settle()
+    why = "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
+    refused = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": why}
+    world.world.change(PodGroup, NAMESPACE, "llama-1", {"status": {"conditions": [refused]}})
+    world.settle()
+    assert told(world)["Progressing"] == (
+        "True", "GroupsWaiting", f"Some groups is progressing: [0 1]; group llama-1 waits: NotEnoughResources: {why}",
+    )  # fmt: skip
+    over = {"status": {"conditions": [refused | {"status": "False"}]}}
+    world.world.change(PodGroup, NAMESPACE, "llama-1", over)
+    world.settle()
+    assert told(world)["Progressing"][1] == "GroupProgressing"
 
 
 # ---- recovery

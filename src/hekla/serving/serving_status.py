@@ -3,10 +3,14 @@
 Available           every group is ready
 Progressing         some group is not
 UpdateInProgress    some group is not, and more groups are of an old revision than the partition protects
+
+One of them holds; the others, once they held, say what is the case instead. Kthena's words come first in what holds; what the
+scheduler says of a gang that waits follows, so that "why is my model not up?" is answered where it is asked.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,10 +24,12 @@ from hekla.kube.timestamps import rfc3339
 from hekla.serving.serving_names import role_id
 from hekla.serving.serving_plan import GroupPlan
 from hekla.serving.serving_rollout import share
-from hekla.serving.serving_view import ServingView
+from hekla.serving.serving_view import Group, ServingView
 
 AVAILABLE, PROGRESSING, UPDATING = "Available", "Progressing", "UpdateInProgress"
 REASONS = {AVAILABLE: "AllGroupsReady", PROGRESSING: "GroupProgressing", UPDATING: "GroupsUpdating"}
+WAITING = "GroupsWaiting"
+"""The reason in place of the others' where the scheduler has no room for a group."""
 ALL_READY = "All Serving groups are ready"
 
 
@@ -116,45 +122,70 @@ def _partition(view: ServingView) -> int:
     return share(rolling.partition, view.replicas, round_up=True) if rolling is not None else 0
 
 
+@dataclass(frozen=True)
+class _Held:
+    """The condition that holds."""
+
+    type: str
+    reason: str
+    message: str
+
+
 def _conditions(
     view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int]
 ) -> list[StrictCondition]:
     """The condition that holds, and those that held before as false, in the order in which they first held."""
-    holds, message = _what_holds(view, progressing, updated, old)
+    held = _what_holds(view, progressing, updated, old)
     before = {one.type: one for one in view.serving.status.conditions}
-    told = [_told(view, before[kind], kind == holds, message) for kind in before]
-    return told if holds in before else [*told, _told(view, None, True, message, holds)]
+    known = before.get(held.type)
+    if known is not None and (known.status, known.reason, known.message) == ("True", held.reason, held.message):
+        return view.serving.status.conditions  # nothing is new; of what Kthena wrote beside it, not a word is changed
+    ready = len(view.groups) - len(progressing)
+    return [_told(view, before.get(kind), kind, held, ready) for kind in dict.fromkeys([*before, held.type])]
 
 
-def _what_holds(
-    view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int]
-) -> tuple[str, str]:
+def _what_holds(view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int]) -> _Held:
     if not progressing and len(view.groups) >= view.replicas:
-        return AVAILABLE, ALL_READY
+        return _Held(AVAILABLE, REASONS[AVAILABLE], ALL_READY)
     message = f"Some groups is progressing: {_go_list(progressing)}"
+    kind = PROGRESSING
     if len(old) > _partition(view):
-        return UPDATING, f"{message}, Updated Groups are: {_go_list(updated)}"
-    return PROGRESSING, message
+        kind, message = UPDATING, f"{message}, Updated Groups are: {_go_list(updated)}"
+    waiting = list(_waiting(view.groups))
+    if not waiting:
+        return _Held(kind, REASONS[kind], message)
+    more = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
+    return _Held(kind, WAITING, f"{message}; {waiting[0]}{more}")
+
+
+def _waiting(groups: Sequence[Group]) -> Iterator[str]:
+    """What the scheduler says of each gang that it has no room for."""
+    for group in groups:
+        for one in group.pod_group.status.conditions if group.pod_group is not None else ():
+            if (one.type, one.status) == ("Unschedulable", "True"):
+                yield f"group {group.name} waits: {one.reason}: {one.message}"
 
 
 def _go_list(numbers: Sequence[int]) -> str:
     return f"[{' '.join(map(str, numbers))}]"
 
 
-def _told(
-    view: ServingView, before: StrictCondition | None, is_true: bool, message: str, kind: str = ""
-) -> StrictCondition:
-    status = "True" if is_true else "False"
-    if before is not None and not is_true:
-        message = before.message
-    if before is not None and (before.status, before.message) == (status, message):
-        return before
+def _told(view: ServingView, before: StrictCondition | None, kind: str, held: _Held, ready: int) -> StrictCondition:
+    reason, message = (held.reason, held.message) if kind == held.type else _instead(view, kind, held, ready)
+    status = "True" if kind == held.type else "False"
     since = before.last_transition_time if before is not None and before.status == status else rfc3339(view.now)
-    kind = kind or (before.type if before is not None else "")
-    return StrictCondition(
-        type=kind, status=status, reason=REASONS.get(kind, "") or getattr(before, "reason", ""), message=message,
-        last_transition_time=since,
-    )  # fmt: skip
+    return StrictCondition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
+
+
+def _instead(view: ServingView, kind: str, held: _Held, ready: int) -> tuple[str, str]:
+    """Why a condition does not hold (any more)."""
+    if kind == AVAILABLE:
+        return "GroupsNotReady", f"{ready} of {view.replicas} serving groups are ready"
+    if held.type == AVAILABLE:
+        return held.reason, held.message
+    if kind == PROGRESSING:
+        return held.reason, "an update is in progress"
+    return "UpdateOver", "no group is of an older revision than it should be"
 
 
 def _written(status: ModelServingStatus) -> Document:
