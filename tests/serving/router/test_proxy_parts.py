@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 
 from hekla.serving.router.plan import Usage
 from hekla.serving.router.proxy.bounds import Bounds
-from hekla.serving.router.proxy.chunks import Chunks, chunk
-from hekla.serving.router.proxy.heads import (
+from hekla.serving.router.proxy.request_headers import RequestHeaders
+from hekla.serving.router.proxy.usage import UsageRemover, asking_for_usage, usage_of
+from hekla.serving.router.reception import path_of
+from hekla.wire.chunks import Chunks, chunk
+from hekla.wire.raw_heads import (
     Memo,
     RefusedHeadError,
     changed_request_bytes,
@@ -17,9 +20,6 @@ from hekla.serving.router.proxy.heads import (
     read_request,
     request_bytes,
 )
-from hekla.serving.router.proxy.request_headers import RequestHeaders
-from hekla.serving.router.proxy.usage import UsageRemover, asking_for_usage, usage_of
-from hekla.serving.router.reception import path_of
 
 BOUNDS = Bounds()
 HEAD = b"POST /v1/x?y=1 HTTP/1.1\r\nHost: r\r\nContent-Length: 10\r\nAuthorization: Bearer k\r\nX-A: 1\r\n\r\n"

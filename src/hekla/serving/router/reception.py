@@ -16,7 +16,6 @@ from hekla.serving.router.proxy.answers import answer_bytes, refusal_bytes
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.clients import Call, ClientConnection
 from hekla.serving.router.proxy.engines import EngineConnection, Pool, Pools
-from hekla.serving.router.proxy.heads import AnswerHead, RequestHead, changed_request_bytes, request_bytes
 from hekla.serving.router.proxy.legs import Leg
 from hekla.serving.router.proxy.relay import Relay
 from hekla.serving.router.proxy.request_headers import RequestHeaders
@@ -24,6 +23,7 @@ from hekla.serving.router.proxy.usage import TAIL_BYTES, asking_for_usage, usage
 from hekla.serving.router.question import Question
 from hekla.serving.router.reading import INFERENCE_PATHS, read
 from hekla.serving.router.telemetry import Trace, Tracing
+from hekla.wire.raw_heads import AnswerHead, RequestHead, changed_request_bytes, request_bytes
 
 log = structlog.get_logger(__name__)
 
@@ -97,6 +97,8 @@ class Exchange(Relay):
     _waiting: Waiting | None = None
     _admitted = 0
     _is_over = _is_paused = _retried = _asks_usage = _removes_usage = False
+    _is_out = _was_cut = False
+    """Whether the last engine that was asked seems to be gone, and may come back."""
     _silent_since = 0.0
     model = ""
     destination = NOWHERE
@@ -180,10 +182,14 @@ class Exchange(Relay):
 
     def _try(self, plan: Plan, now: float) -> None:
         step = plan.next(now)
-        if isinstance(step, Refusal):
-            self._refuse(step)
-        else:
+        if not isinstance(step, Refusal):
             self._send(step)
+        elif (held := self._house.desk.hold(plan.destination) if self._is_out else None) is not None:
+            self._plan = self._attempt = None  # it begins anew when an engine is back
+            plan.ended(None, now)
+            self._take_verdict(held, self._resume_planning)
+        else:
+            self._refuse(step)
 
     def _try_again(self) -> None:
         plan, house = self._plan, self._house
@@ -385,6 +391,8 @@ class Exchange(Relay):
         self._drop_engine()
         if plan is None or attempt is None or self._is_over:
             return
+        self._is_out = fault is Fault.CONNECT or (fault is Fault.CLOSED and not self._was_cut)
+        self._was_cut |= fault is Fault.CLOSED  # what cuts two engines off may be what kills them
         log.debug("attempt failed", target=self.target_name, fault=fault.value, why=why, attempt=self.attempts)
         self._tell(plan.failed, attempt, fault, house.clock())
         self._try_again()

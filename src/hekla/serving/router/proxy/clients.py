@@ -12,8 +12,8 @@ from typing import Protocol, cast
 from hekla.serving.router.plan import Refusal
 from hekla.serving.router.proxy.answers import refusal_bytes
 from hekla.serving.router.proxy.bounds import Bounds
-from hekla.serving.router.proxy.chunks import BrokenChunksError, Chunks
-from hekla.serving.router.proxy.heads import Memo, RefusedHeadError, RequestHead, read_request
+from hekla.wire.chunks import BrokenChunksError, Chunks
+from hekla.wire.raw_heads import Memo, RefusedHeadError, RequestHead, read_request
 
 _MAY_END = re.compile(rb"\n\r?\n")
 _MEMOS = 4

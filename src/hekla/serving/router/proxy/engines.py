@@ -11,8 +11,8 @@ from typing import Protocol, cast
 
 from hekla.serving.router.plan import Fault, Target
 from hekla.serving.router.proxy.bounds import Bounds
-from hekla.serving.router.proxy.chunks import BrokenChunksError, Chunks
-from hekla.serving.router.proxy.heads import AnswerHead, RefusedHeadError, read_answer
+from hekla.wire.chunks import BrokenChunksError, Chunks
+from hekla.wire.raw_heads import AnswerHead, RefusedHeadError, read_answer
 
 _JOIN_UNDER = 128 * 1024
 """A body up to this size is copied behind its head: one write; a larger one is a write of its own."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from hekla.serving.router.plan import Fault
 from hekla.serving.router.proxy.engines import EngineConnection
-from hekla.serving.router.proxy.heads import AnswerHead
+from hekla.wire.raw_heads import AnswerHead
 
 
 class Leg:

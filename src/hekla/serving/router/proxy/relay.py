@@ -10,10 +10,10 @@ from collections import deque
 
 from hekla.serving.router.plan import Refusal, Usage
 from hekla.serving.router.proxy.answers import error_event
-from hekla.serving.router.proxy.chunks import LAST_CHUNK, chunk
 from hekla.serving.router.proxy.engines import EngineConnection
-from hekla.serving.router.proxy.heads import AnswerHead, RequestHead
 from hekla.serving.router.proxy.usage import TAIL_BYTES, UsageRemover, usage_of
+from hekla.wire.chunks import LAST_CHUNK, chunk
+from hekla.wire.raw_heads import AnswerHead, RequestHead
 
 _TAIL_PIECES = 3
 """The usage, `[DONE]` and the last chunk may come in pieces of their own."""
