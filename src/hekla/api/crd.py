@@ -14,13 +14,14 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import NODEFAULT, Struct
 
+from hekla.api.agents import AGENT_KINDS
 from hekla.api.embedded import INT_OR_STRING, embedded_schema
 from hekla.api.fields import Limits, merged
 from hekla.api.kthena import KTHENA_KINDS
 from hekla.api.meta import Document, Kind, Resource
 from hekla.api.volcano import VOLCANO_KINDS
 
-CUSTOM_KINDS: tuple[type[Resource], ...] = (*VOLCANO_KINDS, *KTHENA_KINDS)
+CUSTOM_KINDS: tuple[type[Resource], ...] = (*VOLCANO_KINDS, *KTHENA_KINDS, *AGENT_KINDS)
 """Kinds that an API server learns from a CustomResourceDefinition of ours."""
 
 _SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}

@@ -12,7 +12,8 @@ from hekla.api.meta import Document, Resource
 ELSEWHERE = (
     "tasks[].template", "entryTemplate.spec", "workerTemplate.spec", ".volumeClaim", ".selector", ".labelSelector",
     ".labelMatch", "backend.env", "backend.envFrom", "workers[].resources", "workers[].affinity", "workers[].tolerations",
-    ".targetRef", ".policyRef",
+    ".targetRef", ".policyRef", "podTemplate.spec", "volumeClaimTemplates[].spec", "template.environment",
+    ".template.resources", "networkPolicy.ingress", "networkPolicy.egress",
 )  # fmt: skip
 """Ends of the paths of Kubernetes' own types: named, not spelled out."""
 

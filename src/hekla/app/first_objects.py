@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from hekla.api import foreign, kthena, volcano
+from hekla.api import agents, foreign, kthena, volcano
 from hekla.api.meta import Document, Resource
 from hekla.apiserver.auth.bootstrap import bootstrap_objects
 
@@ -54,7 +54,7 @@ def _crds() -> Iterator[Creation]:
 
 def custom_kinds() -> list[type[Resource]]:
     """The kinds that are custom resources on a real cluster."""
-    return [*volcano.VOLCANO_KINDS, *kthena.KTHENA_KINDS, *foreign.FOREIGN_KINDS]
+    return [*volcano.VOLCANO_KINDS, *kthena.KTHENA_KINDS, *agents.AGENT_KINDS, *foreign.FOREIGN_KINDS]
 
 
 def _queues() -> Iterator[Creation]:

@@ -47,6 +47,13 @@ class Director:
         way = self.way(question)
         return NO_ROUTE if way is None else self.go(way, question)
 
+    def hold(self, destination: Destination) -> Waiting | Refusal | None:
+        """Whether a request whose engines took no connection may wait for one to come back."""
+        world = self.world
+        tables = {"model_server": world.servers, "inference_pool": world.inference_pools}
+        backend = tables.get(destination.backend_type, {}).get(destination.backend_name)
+        return world.on_empty(backend) if backend is not None else None
+
     def models(self) -> Sequence[str]:
         """The names that clients may ask for."""
         return self.world.models()

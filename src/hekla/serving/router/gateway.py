@@ -55,6 +55,10 @@ class GatewayDesk:
         is_asked = self._takes_unbound and not is_for_operators(question.path)
         return self._director.plan(question, now) if is_asked else NO_ROUTE
 
+    def hold(self, destination: Destination) -> Waiting | Refusal | None:
+        """Whether a request whose engines took no connection may wait for one to come back."""
+        return self._director.hold(destination)
+
     def models(self) -> Sequence[str]:
         """The names that may be asked for here."""
         if self._version != self.world.version:
@@ -108,7 +112,7 @@ class GatewayDesk:
             door, route.namespace, self.world.namespaces
         )
 
-    def _to_pool(self, entry: Entry, question: Question) -> Plan | Refusal:
+    def _to_pool(self, entry: Entry, question: Question) -> Plan | Refusal | Waiting:
         if entry.complaint:
             return Refusal(500, "inference_pool_selection", f'HTTPRoute "{entry.route_key}": {entry.complaint}')
         target = entry.pick(self._dice())
@@ -118,7 +122,8 @@ class GatewayDesk:
         if not backend.traits.ports:
             return Refusal(400, "port_discovery", f"inference pool {target.key} has no target ports")
         if not backend.decode.members:
-            return Refusal(503, "pod_discovery", f"no available pods for inference pool: {target.key}")
+            nobody = Refusal(503, "pod_discovery", f"no available pods for inference pool: {target.key}", 5.0)
+            return self.world.on_empty(backend) or nobody
         path, host = rewritten(target.rewrites, entry.match.path, question.path)
         if is_for_operators(path):
             return Refusal(404, "not_found", f"{path} is no path that models are asked by")

@@ -1,32 +1,40 @@
-"""Requests for a model that was scaled to nothing: held until its first engine is ready, while the autoscaler is told that it is wanted.
+"""Requests for a model without an engine: held while one is on its way, and refused when that takes too long.
 
-A model may be woken where an AutoscalingPolicy scales it down to 0; for any other the client is told at once that there is nobody. The
-autoscaler asks the scheduler for room in the model's queue; who waits longer than we hold requests is told so. `waking.py` writes the wish.
+    scaled to nothing     An AutoscalingPolicy may wake it: held for minutes, while the autoscaler is told that it is wanted
+                          (`waking.py` writes the wish, the scheduler finds room in the model's queue).
+    engines restart       Its pods are there, and none is ready or none takes connections: held until one is, for half a minute
+                          after the first request that met nobody. Then requests are refused at once, until an engine is back.
+    anything else         Nobody would come: the client is told at once.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
 from hekla.serving.autoscaler.units import units_of
 from hekla.serving.router.backends import Backend, selects
+from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.plan import Refusal, Waiting
 
 HOLD_S: Final = 300.0
 """How long a request is held: an engine of a large model takes minutes to start."""
+RESTART_S: Final = 30.0
+"""How long after the first request that met nobody requests wait for engines that restart."""
 MOST_HELD: Final = 1_000
 """Requests held for one model; one more is refused."""
 
 TOO_LATE: Final = Refusal(504, "pod_discovery", f"no engine of the model became ready within {HOLD_S:.0f} s")
+GONE: Final = Refusal(503, "pod_discovery", f"no engine of the model came back within {RESTART_S:.0f} s", 5.0)
 FULL: Final = Refusal(503, "pod_discovery", "too many requests wait for the model's first engine", 5.0)
 
 
 class _Held(Waiting):
-    __slots__ = ("_resume", "since")
+    __slots__ = ("_resume", "late", "until")
 
-    def __init__(self, since: float) -> None:
-        self.since = since
+    def __init__(self, until: float, late: Refusal) -> None:
+        self.until = until
+        self.late = late
         self._resume: Callable[[Refusal | None], None] | None = None
 
     def when_ready(self, resume: Callable[[Refusal | None], None]) -> None:
@@ -61,36 +69,53 @@ class Holding:
         self._now = now
         self._held: dict[str, list[_Held]] = defaultdict(list)
         self._backends: dict[str, Backend] = {}
+        self._out_since: dict[str, float] = {}
+        """When a request first met nobody, by backend, until an engine answers."""
 
     def hold(self, backend: Backend) -> Refusal | Waiting | None:
-        """Hold a request for a backend without engines; None: it is none that anybody wakes."""
-        if not self.sleepers(backend):
+        """Hold a request for a backend whose engines are not there, or take no connections; None: nobody would come."""
+        key, now = backend.traits.key, self._now()
+        if backend.is_empty and self.sleepers(backend):
+            until, late = now + HOLD_S, TOO_LATE
+        elif backend.matched:
+            until, late = self._out_since.setdefault(key, now) + RESTART_S, GONE
+        else:
             return None
-        key = backend.traits.key
+        self._backends[key] = backend
+        if until <= now:
+            return None
         held = self._held[key] = [one for one in self._held[key] if not one.is_abandoned]
         if len(held) >= MOST_HELD:
             return FULL
-        self._backends[key] = backend
-        held.append(_Held(self._now()))
+        held.append(_Held(until, late))
         return held[-1]
 
     def joined(self, backend: Backend) -> None:
         """An engine is ready: whoever waits for its model asks the desk again."""
-        for one in self._held.pop(backend.traits.key, ()):
-            one.go(None)
+        self._out_since.pop(backend.traits.key, None)
+        self._resume(backend.traits.key)
 
     def tick(self) -> None:
-        """Tell who waited too long."""
-        late = self._now() - HOLD_S
+        """Tell who waited too long, and have engines that took no connection tried again when they have sat out."""
+        now = self._now()
+        for key in [*self._out_since]:
+            backend = self._backends[key]
+            if not backend.matched or any(not one.faults for one in _engines(backend)):
+                del self._out_since[key]  # it answered, or is no more
         for key, held in list(self._held.items()):
             for one in held:
-                if one.since <= late:
-                    one.go(TOO_LATE)
-            left = [one for one in held if not one.is_abandoned]
-            if left:
+                if one.until <= now:
+                    one.go(one.late)
+            if _may_be_tried(self._backends[key], now):
+                self._resume(key)
+            elif left := [one for one in held if not one.is_abandoned]:
                 self._held[key] = left
             else:
                 del self._held[key]
+
+    def _resume(self, key: str) -> None:
+        for one in self._held.pop(key, ()):
+            one.go(None)
 
     def wanted(self) -> list[ModelServing]:
         """The ModelServings without replicas that somebody waits for."""
@@ -116,6 +141,17 @@ class Holding:
             for one in self._servings()
             if one.metadata.namespace == namespace and one.metadata.name in scaled and _makes(one, backend)
         ]
+
+
+def _engines(backend: Backend) -> Iterator[Endpoint]:
+    yield from backend.decode.members
+    yield from backend.prefill.members
+
+
+def _may_be_tried(backend: Backend, now: float) -> bool:
+    """Whether an engine of each role is there and has sat out since it failed."""
+    pools = [backend.decode, *([backend.prefill] if backend.traits.pd is not None else [])]
+    return all(any(one.benched_until <= now for one in pool.members) for pool in pools)
 
 
 def _makes(serving: ModelServing, backend: Backend) -> bool:

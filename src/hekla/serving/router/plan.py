@@ -148,5 +148,8 @@ class Desk(Protocol):
     def plan(self, question: Question, now: float) -> Plan | Refusal | Waiting:
         """The way of one request, or why there is none; after a wait it is asked again."""
 
+    def hold(self, destination: Destination) -> Waiting | Refusal | None:
+        """All engines of a destination took no connection: whether the request may wait for one to come back."""
+
     def models(self) -> Sequence[str]:
         """The names that `GET /v1/models` lists."""
