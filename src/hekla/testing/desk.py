@@ -77,6 +77,10 @@ class PlainDesk:
             self.questions.append(question)
         return plan
 
+    def hold(self, destination: Destination) -> Waiting | Refusal | None:
+        """Nobody comes back here."""
+        return None
+
     def models(self) -> Sequence[str]:
         """The names."""
         return tuple(self.engines)

@@ -1,10 +1,10 @@
 """Requests for a model without an engine: held while one is on its way, and refused when that takes too long.
 
-    scaled to nothing     An AutoscalingPolicy may wake it: held for minutes, while the autoscaler is told that it is wanted
-                          (`waking.py` writes the wish, the scheduler finds room in the model's queue).
-    engines restart       Its pods are there, and none is ready or none takes connections: held until one is, for half a minute
-                          after the first request that met nobody. Then requests are refused at once, until an engine is back.
-    anything else         Nobody would come: the client is told at once.
+scaled to nothing     An AutoscalingPolicy may wake it: held for minutes, while the autoscaler is told that it is wanted
+                      (`waking.py` writes the wish, the scheduler finds room in the model's queue).
+engines restart       Its pods are there, and none is ready or none takes connections: held until one is, for half a minute
+                      after the first request that met nobody. Then requests are refused at once, until an engine is back.
+anything else         Nobody would come: the client is told at once.
 """
 
 from collections import defaultdict
