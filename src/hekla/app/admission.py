@@ -53,8 +53,9 @@ def feature_rules(settings: Settings) -> Sequence[AdmissionRule]:
     rules: list[AdmissionRule] = []
     if "workloads" not in settings.without:
         from hekla.workloads.admission import ADMISSION_RULES as OF_WORKLOADS
+        from hekla.workloads.admission import RESOURCE_GROUPS_CHECK
 
-        rules += OF_WORKLOADS
+        rules += (*OF_WORKLOADS, RESOURCE_GROUPS_CHECK)
     if "serving" not in settings.without:
         from hekla.serving.admission import ADMISSION_RULES as OF_SERVING
 

@@ -3,7 +3,9 @@
 `app` hands them to the embedded server; on a cluster the same rules serve real webhooks.
 """
 
-from hekla.apiserver.admission import AdmissionRule
+from collections.abc import Sequence
+
+from hekla.apiserver.admission import AdmissionRequest, AdmissionRule, Reader
 from hekla.apiserver.webhook_rule import ANY, CREATE, WRITE, WebhookRule
 from hekla.workloads.admission_cronjob import refuse_cron_job
 from hekla.workloads.admission_flow import refuse_job_flow
@@ -14,11 +16,24 @@ from hekla.workloads.admission_plain_pod import group_plain_pod
 from hekla.workloads.admission_pod import gate_pod, refuse_pod
 from hekla.workloads.admission_pod_group import default_pod_group, refuse_pod_group
 from hekla.workloads.admission_queue import default_queue, refuse_queue
+from hekla.workloads.admission_resource_groups import HOME, JoinResourceGroup, refuse_configuration
+
+
+def complete_pods(namespace: str) -> WebhookRule:
+    """The rule that completes pods, with the resource groups of a ConfigMap in this namespace."""
+    join = JoinResourceGroup(namespace)
+
+    def change(request: AdmissionRequest, reader: Reader) -> None:
+        join(request, reader)  # first, for it may hand the pod to another scheduler
+        group_plain_pod(request, reader)
+
+    return WebhookRule(name="mutatepod.hekla.dev", resource="pods", operations=CREATE, change=change)
+
 
 ADMISSION_RULES: tuple[AdmissionRule, ...] = (
     WebhookRule(name="mutatejob.volcano.sh", resource="jobs.batch.volcano.sh", operations=WRITE, change=default_job),
     WebhookRule(
-        name="mutatequeue.volcano.sh", resource="queues.scheduling.volcano.sh", operations=CREATE, change=default_queue
+        name="mutatequeue.volcano.sh", resource="queues.scheduling.volcano.sh", operations=WRITE, change=default_queue
     ),
     WebhookRule(
         name="mutatepodgroup.volcano.sh",
@@ -26,7 +41,7 @@ ADMISSION_RULES: tuple[AdmissionRule, ...] = (
         operations=CREATE,
         change=default_pod_group,
     ),
-    WebhookRule(name="mutatepod.hekla.dev", resource="pods", operations=CREATE, change=group_plain_pod),
+    complete_pods(HOME),
     WebhookRule(name="validatejob.volcano.sh", resource="jobs.batch.volcano.sh", operations=WRITE, refusal=refuse_job),
     WebhookRule(
         name="validatecronjob.volcano.sh",
@@ -63,3 +78,18 @@ QUEUE_ALLOCATION_GATE: AdmissionRule = WebhookRule(
     name="mutatepod.volcano.sh", resource="pods", operations=CREATE, change=gate_pod
 )
 """Off unless asked for, as in Volcano (feature gate SchedulingGatesQueueAdmission): somebody must open the gates again."""
+
+RESOURCE_GROUPS_CHECK: AdmissionRule = WebhookRule(
+    name="validateadmissionconf.hekla.dev", resource="configmaps", operations=WRITE, refusal=refuse_configuration
+)
+"""For the embedded server, which can refuse a ConfigMap of resource groups that cannot be used. On a cluster every ConfigMap
+would have to be shown to us for it; there whoever makes pods is warned.
+"""
+
+
+def rules_of(namespace: str) -> Sequence[AdmissionRule]:
+    """The rules as webhooks ask them whose ConfigMap is in this namespace."""
+    if namespace == HOME:
+        return ADMISSION_RULES
+    mine = complete_pods(namespace)
+    return [mine if isinstance(rule, WebhookRule) and rule.name == mine.name else rule for rule in ADMISSION_RULES]

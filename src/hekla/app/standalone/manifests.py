@@ -12,6 +12,8 @@ from hekla import __version__
 from hekla.api.crd import CUSTOM_KINDS, crd_document
 from hekla.api.meta import KINDS, Document
 from hekla.apiserver.webhook_rule import WebhookRule
+from hekla.app.standalone.answering import PORT_NAME as ANSWERS_PORT_NAME
+from hekla.app.standalone.answering_manifests import answers
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, SECRET, SERVICE
 from hekla.app.standalone.reviews import path_of, rules_by_path
 from hekla.app.standalone.rights import rights_of
@@ -26,8 +28,9 @@ from hekla.app.standalone.settings import (
 )
 from hekla.scheduler.configuration import DEFAULT_TEXT
 from hekla.scheduler.reload import CONFIG_MAP, KEY
+from hekla.workloads import admission_resource_groups as resource_groups
 
-METRICS_PORT, WEBHOOK_PORT = 8080, 8443
+METRICS_PORT, WEBHOOK_PORT, ANSWERS_PORT = 8080, 8443, 8444
 ROUTER_PORT, ROUTER_METRICS_PORT = 8080, 9090
 ROUTER_DRAIN_S = 330
 """Kthena's DRAIN_TIMEOUT of five minutes, and a little."""
@@ -151,7 +154,12 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
     if name == WEBHOOKS:
         metadata = {**_metadata(installation, name), "name": SECRET}
         yield {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
+        metadata = {**metadata, "name": resource_groups.CONFIG_MAP}
+        data = {resource_groups.KEY: resource_groups.DEFAULT_TEXT}
+        yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     yield _service(installation, name)
+    if name == SCHEDULER:
+        yield from answers(installation.namespace, _labels(SCHEDULER), ANSWERS_PORT)
     yield _deployment(installation, name)
     yield _budget(installation, name)
     if name == WEBHOOKS:
@@ -240,6 +248,9 @@ def _container(installation: Installation, name: str) -> Document:
         arguments = ["run", name, f"--port={ROUTER_PORT}", f"--metrics-port={ROUTER_METRICS_PORT}"]
         ports.append({"name": "http", "containerPort": ROUTER_PORT})
         mounts.append({"name": "configuration", "mountPath": "/etc/config"})
+    if name == SCHEDULER:
+        arguments.append(f"--answers-address=0.0.0.0:{ANSWERS_PORT}")
+        ports.append({"name": ANSWERS_PORT_NAME, "containerPort": ANSWERS_PORT})
     answers = "http" if name == ROUTER else "metrics"
     if name == WEBHOOKS:
         arguments.append(f"--webhook-address=0.0.0.0:{WEBHOOK_PORT}")
@@ -254,6 +265,11 @@ def _container(installation: Installation, name: str) -> Document:
             {"name": "HOME", "value": "/tmp"},
             {"name": "NUMBA_CACHE_DIR", "value": "/tmp/numba"},
             *([{"name": "POD_NAMESPACE", "value": installation.namespace}] if name == ROUTER else []),
+            *(
+                [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+                if name == SCHEDULER
+                else []
+            ),
         ],
         "ports": ports,
         "livenessProbe": _probe("/healthz", answers, periodSeconds=10, failureThreshold=6, timeoutSeconds=5),

@@ -16,10 +16,10 @@ from hekla.api.meta import KINDS, Document, Kind, Resource
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader, User
 from hekla.apiserver.webhook_rule import WebhookRule
 from hekla.serving.admission import ADMISSION_RULES as OF_SERVING
-from hekla.workloads.admission import ADMISSION_RULES as OF_WORKLOADS
+from hekla.workloads.admission import rules_of
+from hekla.workloads.admission_resource_groups import HOME
 
 VERSION = "admission.k8s.io/v1"
-ADMISSION_RULES = (*OF_WORKLOADS, *OF_SERVING)
 REFUSED = 400
 """The code of a denial, as the embedded server answers it."""
 
@@ -33,10 +33,11 @@ def path_of(rule: WebhookRule) -> str:
     return f"/{rule.resource.partition('.')[0]}/{'mutate' if rule.change is not None else 'validate'}"
 
 
-def rules_by_path() -> Mapping[str, WebhookRule]:
-    """Every rule that can be asked, registered or not."""
-    found = {path_of(rule): rule for rule in ADMISSION_RULES if isinstance(rule, WebhookRule)}
-    assert len(found) == len(ADMISSION_RULES), "two rules share a path, and one would never be asked"
+def rules_by_path(namespace: str = HOME) -> Mapping[str, WebhookRule]:
+    """Every rule that can be asked, registered or not, with the configuration of a namespace."""
+    rules = (*rules_of(namespace), *OF_SERVING)
+    found = {path_of(rule): rule for rule in rules if isinstance(rule, WebhookRule)}
+    assert len(found) == len(rules), "two rules share a path, and one would never be asked"
     return found
 
 

@@ -14,8 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hekla.api.core import ConfigMap
+from hekla.api.discovery import EndpointSlice
+from hekla.api.foreign import ApiService
 from hekla.api.kthena import AutoscalingPolicy, ModelServing
 from hekla.api.meta import Document, Resource
+from hekla.app.scheduler_elsewhere import API_SERVICE
+from hekla.app.standalone.answering import SERVICE as ANSWERS
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, CONFIGURATIONS, SECRET
 from hekla.app.standalone.components import scheduler_kinds
 from hekla.app.standalone.settings import (
@@ -34,6 +38,7 @@ from hekla.scheduler.memory import NAME as MEMORY
 from hekla.scheduler.reload import CONFIG_MAP
 from hekla.serving.reconcilers import RECONCILERS as SERVING_RECONCILERS
 from hekla.serving.router.world import GATEWAY_KINDS, KINDS
+from hekla.workloads.admission_resource_groups import CONFIG_MAP as RESOURCE_GROUPS
 from hekla.workloads.reconcilers import RECONCILERS
 
 FOLLOW = ("list", "watch")
@@ -49,6 +54,7 @@ SCHEDULER_ALSO = {
     "pods/binding": ("create",),
     "pods/status": ("patch",),  # why it waits; nominated nodes; DisruptionTarget before an eviction
     "persistentvolumeclaims": ("patch",),  # the node that was chosen for a claim that waits for its consumer
+    "persistentvolumes": ("patch",),  # whose a free volume is, where its class has no provisioner
     "podgroups.scheduling.volcano.sh": ("patch",),
     "podgroups/status.scheduling.volcano.sh": ("patch",),
     "queues.scheduling.volcano.sh": (
@@ -57,6 +63,7 @@ SCHEDULER_ALSO = {
         "patch",
     ),  # the queues root and default; past use as an annotation
     "queues/status.scheduling.volcano.sh": ("patch",),
+    "subjectaccessreviews.authorization.k8s.io": ("create",),  # what may those know who ask `hekla why`?
 }
 SERVING_ALSO = {
     "autoscalingpolicies.workload.serving.volcano.sh": ("patch",),  # windows, as an annotation
@@ -173,7 +180,20 @@ def scheduler_rights() -> Rights:
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
         _named(ConfigMap.kind_info.group, ConfigMap.kind_info.plural, MEMORY, "get", "patch"),
     ]
-    return Rights(everywhere=verbs.rules(), at_home=[*lease_rules(DEFAULT_SCHEDULER_NAME), configuration, *memory])
+    at_home = [*lease_rules(DEFAULT_SCHEDULER_NAME), configuration, *memory, *_answers_at_home()]
+    return Rights(everywhere=[*verbs.rules(), _registration()], at_home=at_home)
+
+
+def _answers_at_home() -> Iterator[Document]:
+    """To say where the replica that leads answers. To create is to name nobody yet."""
+    info = EndpointSlice.kind_info
+    yield {"apiGroups": [info.group], "resources": [info.plural], "verbs": ["create"]}
+    yield _named(info.group, info.plural, ANSWERS, "get", "patch")
+
+
+def _registration() -> Document:
+    info = ApiService.kind_info
+    return _named(info.group, info.plural, API_SERVICE, "get", "patch")
 
 
 def webhooks_rights() -> Rights:
@@ -185,7 +205,10 @@ def webhooks_rights() -> Rights:
         "apiGroups": ["admissionregistration.k8s.io"], "resources": list(CONFIGURATIONS),
         "resourceNames": [CONFIGURATION], "verbs": ["get", "patch"],
     }  # fmt: skip
-    return Rights(everywhere=[*verbs.rules(), registrations], at_home=[_named("", "secrets", SECRET, "get", "patch")])
+    groups = _named(ConfigMap.kind_info.group, ConfigMap.kind_info.plural, RESOURCE_GROUPS, "list", "watch")
+    return Rights(
+        everywhere=[*verbs.rules(), registrations], at_home=[_named("", "secrets", SECRET, "get", "patch"), groups]
+    )
 
 
 def lease_rules(name: str) -> Iterator[Document]:

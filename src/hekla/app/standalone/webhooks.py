@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from hekla.api.core import Namespace
+from hekla.api.core import ConfigMap, Namespace
 from hekla.api.meta import Document, Resource
 from hekla.api.volcano import Queue
 from hekla.apiserver.webhook_rule import WebhookRule
@@ -26,6 +26,7 @@ from hekla.kube.informer import Informers
 from hekla.wire.limits import Limits
 from hekla.wire.messages import Request, Response
 from hekla.wire.server import Server
+from hekla.workloads.admission_resource_groups import CONFIG_MAP
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +34,9 @@ READ_KINDS: tuple[type[Resource], ...] = (Queue, Namespace)
 """What rules may look at. Of other kinds they find nothing: who owns a plain pod is the controllers' to look at, which
 mark the pod a moment later, and following every ReplicaSet of a cluster for it is a right that is not worth its price.
 """
+
+THE_MAP = f"metadata.name={CONFIG_MAP}"
+"""The one ConfigMap that is looked at: that of the resource groups."""
 
 LIMITS = Limits(connections=1000, body_bytes=8 * 1024 * 1024)
 """A review holds an object of 1.5 MiB at most, and its former self."""
@@ -47,8 +51,8 @@ async def serve_webhooks(office: Office) -> None:
     keeper = CertificateKeeper(client, office.settings.namespace)
     try:
         async with Informers(client) as informers:
-            reader = CachedReader(informers)
-            desk = WebhookDesk(reader, client)
+            reader = CachedReader(informers, office.settings.namespace)
+            desk = WebhookDesk(reader, client, office.settings.namespace)
             office.health.checks[WEBHOOKS] = lambda: keeper.trouble or reader.complaint()
             async with asyncio.TaskGroup() as tasks:
                 keeping = tasks.create_task(keeper.run(), name="certificates")
@@ -74,9 +78,9 @@ async def _listen(office: Office, keeper: CertificateKeeper, desk: "WebhookDesk"
 class WebhookDesk:
     """Answers reviews by the rules."""
 
-    def __init__(self, reader: "CachedReader", client: ApiClient) -> None:
-        self._reader, self._client = reader, client
-        self._rules = rules_by_path()
+    def __init__(self, reader: "CachedReader", client: ApiClient, namespace: str) -> None:
+        self._reader, self._client, self._namespace = reader, client, namespace
+        self._rules = rules_by_path(namespace)
 
     async def answer(self, request: Request) -> Response:
         """One review, or what is wrong with it."""
@@ -106,21 +110,23 @@ class WebhookDesk:
 
     async def _present(self) -> "Snapshot":
         """What the API server says now; the cache, where it says nothing."""
+        kinds: tuple[type[Resource], ...] = (*READ_KINDS, ConfigMap)
+        one_map = self._client.list_documents(ConfigMap.kind_info, self._namespace, field_selector=THE_MAP)
         try:
-            pages = await asyncio.gather(*(self._client.list_documents(kind.kind_info) for kind in READ_KINDS))
+            pages = await asyncio.gather(*(self._client.list_documents(kind.kind_info) for kind in READ_KINDS), one_map)
         except KubeError as error:
             log.warning("decided by the cache", why=str(error))
-            return Snapshot(
-                {kind.kind_info.resource: self._reader.list(kind.kind_info.resource) for kind in READ_KINDS}
-            )
-        return Snapshot({kind.kind_info.resource: page.items for kind, page in zip(READ_KINDS, pages, strict=True)})
+            return Snapshot({kind.kind_info.resource: self._reader.list(kind.kind_info.resource) for kind in kinds})
+        return Snapshot({kind.kind_info.resource: page.items for kind, page in zip(kinds, pages, strict=True)})
 
 
 class CachedReader:
     """The cluster as informers show it."""
 
-    def __init__(self, informers: Informers) -> None:
+    def __init__(self, informers: Informers, namespace: str) -> None:
         self._informers: dict[str, Any] = {kind.kind_info.resource: informers.of(kind) for kind in READ_KINDS}
+        one_map = informers.of(ConfigMap, namespace=namespace, field_selector=THE_MAP)
+        self._informers[ConfigMap.kind_info.resource] = one_map
 
     @property
     def is_complete(self) -> bool:
