@@ -149,7 +149,13 @@ def test_a_model_is_served_from_its_objects(tmp_path: Path) -> None:
             assert (answer.status, answer.body) == (200, kit.DOCUMENT)
             models = (await it.get("/v1/models")).json()
             assert [(one["id"], one["owned_by"]) for one in models["data"]] == [("m", "kthena")]
-            assert (await it.get("/readyz")).body == b"ok"
+            assert (await it.get("/v1/models/m")).json() == models["data"][0]
+            nobody = await it.get("/v1/models/n%2Fx")
+            assert (nobody.status, nobody.error["param"]) == (404, "model")
+            assert 'model "n/x"' in nobody.error["message"]
+            wrong = await it.get("/v1/chat/completions")
+            assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
+            assert [(await it.get(path)).body for path in ("/readyz", "/health")] == [b"ok", b"ok"]
             missing = await it.ask(kit.chat().replace(b'"m"', b'"x"'))
             assert (missing.status, missing.error["code"]) == (404, "route_not_found")
             [first, second] = await it.logged()
@@ -161,7 +167,8 @@ def test_a_model_is_served_from_its_objects(tmp_path: Path) -> None:
             assert first["request_id"] == "mine"
             assert (first["input_tokens"], first["output_tokens"], first["upstream_attempts"]) == (7, 3, 1)
             assert (first["upstream_status_code"], first["protocol"]) == (200, "HTTP/1.1")
-            assert second["error"] == {"type": "route_not_found", "message": "route not found"}
+            assert second["error"]["type"] == "route_not_found"
+            assert second["error"]["message"].startswith('route not found: no route takes model "x" at')
             assert "model_name" in second
             assert second["model_name"] == "unknown"
 

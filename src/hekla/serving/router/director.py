@@ -20,7 +20,8 @@ from hekla.serving.router.world import World
 
 MOST_NAMES = 4096
 """Names that are remembered; clients choose the names that they ask for."""
-NO_ROUTE = Refusal(404, "route_not_found", "route not found")
+SHOWN_NAME = 200
+"""Characters of a name that a client made up which it is told again."""
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class Director:
     def plan(self, question: Question, now: float) -> Plan | Refusal | Waiting:
         """The way of one request, or why there is none."""
         way = self.way(question)
-        return NO_ROUTE if way is None else self.go(way, question)
+        return no_route(question) if way is None else self.go(way, question)
 
     def hold(self, destination: Destination) -> Waiting | Refusal | None:
         """Whether a request whose engines took no connection may wait for one to come back."""
@@ -136,6 +137,17 @@ class Director:
             upstream = provider.source.spec.model or way.model
             destination = way.destinations[target] = _destination(way, "external_provider", target, upstream)
         return provider_plan(provider, question, destination)
+
+
+def no_route(question: Question) -> Refusal:
+    """Nothing takes the request; the words that Kthena says come first."""
+    return unknown_model(question.model, f" at {question.path}")
+
+
+def unknown_model(name: str, where: str = "") -> Refusal:
+    """Nothing has the name."""
+    said = f'route not found: no route takes model "{name[:SHOWN_NAME]}"{where}; GET /v1/models lists those there are'
+    return Refusal(404, "route_not_found", said, param="model")
 
 
 def _destination(way: Way, backend_type: str, target: Target, upstream_model: str) -> Destination:

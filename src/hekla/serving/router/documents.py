@@ -10,9 +10,11 @@ from hekla.api.core import Pod
 from hekla.api.foreign import Gateway, HttpRoute, InferencePool
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.api.meta import Resource
+from hekla.serving.router.director import unknown_model
 from hekla.serving.router.metrics import Metrics
 from hekla.serving.router.plan import Refusal
-from hekla.serving.router.reception import Document, House
+from hekla.serving.router.proxy.answers import error_document
+from hekla.serving.router.reception import Document, House, Told
 from hekla.serving.router.world import World
 from hekla.wire.messages import Request, Response
 
@@ -54,7 +56,12 @@ class Documents:
 
     def for_clients(self, *, with_metrics: bool) -> Mapping[str, Document]:
         """What is answered on the clients' port."""
-        documents: dict[str, Document] = {"/v1/models": self._models, "/healthz": _healthy, "/readyz": self._ready}
+        documents: dict[str, Document] = {
+            "/v1/models": self._models,
+            "/healthz": _healthy,
+            "/health": _healthy,
+            "/readyz": self._ready,
+        }
         if with_metrics:
             documents["/metrics"] = lambda: (200, _METRICS.encode(), self._metrics.text(self._house))
         return documents
@@ -113,18 +120,24 @@ class Documents:
             for one in pool.members
         ]
 
-    def _models(self) -> tuple[int, bytes, bytes]:
-        models = [
-            {"id": name, "object": "model", "created": self._began, "owned_by": "kthena"}
-            for name in self._world.models()
-        ]
+    def _models(self) -> Told:
+        models = [self._model(name) for name in self._world.models()]
         return 200, b"application/json", msgspec.json.encode({"object": "list", "data": models})
 
-    def _ready(self) -> tuple[int, bytes, bytes]:
+    def model(self, name: str) -> Told:
+        """One of the models, or that there is none of that name."""
+        if name not in self._world.models():
+            return 404, b"application/json", error_document(unknown_model(name))
+        return 200, b"application/json", msgspec.json.encode(self._model(name))
+
+    def _model(self, name: str) -> dict[str, object]:
+        return {"id": name, "object": "model", "created": self._began, "owned_by": "kthena"}
+
+    def _ready(self) -> Told:
         return (200, _TEXT, b"ok") if self._is_ready() else (503, _TEXT, b"not ready")
 
 
-def _healthy() -> tuple[int, bytes, bytes]:
+def _healthy() -> Told:
     return 200, _TEXT, b"ok"
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from hekla.serving.router.backends import Backend
-from hekla.serving.router.director import NO_ROUTE, Director, Way
+from hekla.serving.router.director import Director, Way, no_route
 from hekla.serving.router.explaining import explain
 from hekla.serving.router.plan import Refusal
 from hekla.serving.router.question import Question
@@ -26,7 +26,7 @@ def foretell(
         return question
     way = director.way(question)
     if way is None:
-        return NO_ROUTE
+        return no_route(question)
     rule = way.found.rule
     weights = [ceiling - before for before, ceiling in pairwise((0, *rule.ceilings))]
     told = [

@@ -7,7 +7,7 @@ belongs to which listener, `http_routes.py` which pool a request goes to.
 from collections.abc import Callable, Sequence
 
 from hekla.serving.router.attachment import Door, allows_namespace, doors, host_fits, host_rank, names_door
-from hekla.serving.router.director import NO_ROUTE, Director, Way
+from hekla.serving.router.director import Director, Way, no_route
 from hekla.serving.router.http_routes import Entry, entries, rewritten
 from hekla.serving.router.plan import Attempt, Destination, Fault, Plan, Refusal, Usage, Waiting
 from hekla.serving.router.providers import with_query
@@ -53,7 +53,7 @@ class GatewayDesk:
                 if entry.fits(_host_of(question), question.path, question.headers):
                     return self._to_pool(entry, question)
         is_asked = self._takes_unbound and not is_for_operators(question.path)
-        return self._director.plan(question, now) if is_asked else NO_ROUTE
+        return self._director.plan(question, now) if is_asked else no_route(question)
 
     def hold(self, destination: Destination) -> Waiting | Refusal | None:
         """Whether a request whose engines took no connection may wait for one to come back."""

@@ -24,6 +24,10 @@ class Refusal(Struct, frozen=True):
     """A sentence for the client."""
     retry_after_s: float | None = None
     """When it may be asked again; None: do not."""
+    param: str | None = None
+    """The field of the body that is wrong, where one is."""
+    allow: str = ""
+    """The methods that the path has, where the method is wrong."""
 
 
 class Fault(StrEnum):

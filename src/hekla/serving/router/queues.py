@@ -14,7 +14,7 @@ from hekla.serving.router.question import Question
 MOST_WAITING: Final = 10_000
 """Places in one line; one more is refused."""
 
-NOT_ROUTED: Final = Refusal(404, "route_not_found", "route not found")
+NOT_ROUTED: Final = Refusal(404, "route_not_found", "route not found", param="model")
 FULL: Final = Refusal(429, "rate_limit", "too many requests are waiting", 1.0)
 TOO_LATE: Final = Refusal(504, "rate_limit", "Request processing timed out in queue")
 

@@ -54,6 +54,11 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 _PROMPTS = ("messages", "prompt", "input", "query", "queries", "text_1", "tokens")
 """Where a prompt may stand, by endpoint: chat, completions, embeddings and responses, rerank, score, detokenize."""
+_WHERE_PROMPTS_ARE = "the body has none of messages, prompt, input, query, queries, text_1, tokens"
+NO_MODEL = Refusal(
+    400, "request_parsing", 'model not found: the body must name one, as {"model": "NAME", ...}', param="model"
+)
+"""Kthena answers 404 in these words; OpenAI's clients take a 404 for a model that is gone, and a 400 for their own mistake."""
 _BEFORE = ("cache_salt", "tools", "system", "instructions")
 _AFTER = ("documents", "text_2")
 _ABSENT = (b"", b"null")
@@ -105,10 +110,10 @@ def read(path: str, body: bytes, headers: Mapping[str, str] = {}, user: str = ""
 
 def _question(asked: _Body, path: str, body: bytes, headers: Mapping[str, str], user: str) -> Question | Refusal:
     if not asked.model:
-        return Refusal(404, "request_parsing", "model not found")
+        return NO_MODEL
     prompt = _prompt(asked)
     if not prompt:
-        return Refusal(404, "prompt_parsing", "prompt not found")
+        return Refusal(400, "prompt_parsing", f"prompt not found: {_WHERE_PROMPTS_ARE}", param=_prompt_field(path))
     is_tokens = _TOKEN_IDS.match(prompt) is not None
     return Question(
         path,
@@ -123,6 +128,13 @@ def _question(asked: _Body, path: str, body: bytes, headers: Mapping[str, str], 
         body,
         is_tokens,
     )
+
+
+def _prompt_field(path: str) -> str:
+    """Where the prompt of such a request would stand."""
+    if path.endswith(("/chat/completions", "/messages")):
+        return "messages"
+    return "prompt" if path.endswith("/completions") else "query" if path.endswith("rerank") else "input"
 
 
 def _prompt(asked: _Body) -> bytes:

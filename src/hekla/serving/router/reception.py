@@ -7,7 +7,8 @@ the desk (`director.py`) decides, the ledger (`metrics.py`, `access_log.py`) tak
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from urllib.parse import unquote
 
 import structlog
 
@@ -35,8 +36,10 @@ NOWHERE = Destination("unknown")
 
 CLIENT_LEFT = Refusal(499, "client_disconnected", "the client left before the answer was whole")
 
-Document = Callable[[], tuple[int, bytes, bytes]]
+Told = tuple[int, bytes, bytes]
 """What the router answers itself: status, content type, text."""
+Document = Callable[[], Told]
+MODELS = "/v1/models/"
 
 
 class House:
@@ -577,9 +580,13 @@ class Exchange(Relay):
 class Reception:
     """Takes every request that came whole: answers it from a document of its own, or begins its exchange."""
 
-    def __init__(self, house: House, documents: Mapping[str, Document]) -> None:
+    def __init__(
+        self, house: House, documents: Mapping[str, Document], model: Callable[[str], Told] | None = None
+    ) -> None:
+        """`model` tells of one model by its name, at /v1/models/NAME."""
         self._house = house
         self._documents = documents
+        self._model = model
 
     def receive(self, client: ClientConnection, head: RequestHead, body: bytes) -> Call | None:
         """Answer it now (None), or in time."""
@@ -606,10 +613,14 @@ class Reception:
     def _answer(self, client: ClientConnection, head: RequestHead, path: str) -> None:
         document = self._documents.get(path)
         is_head = head.method == b"HEAD"
-        if document is None:
+        if document is None and self._model is not None and path.startswith(MODELS):
+            document = partial(self._model, unquote(path[len(MODELS) :]))
+        if document is None and path in INFERENCE_PATHS:
+            refusal = Refusal(405, "not_found", f"{path} is asked with POST", allow="POST")
+        elif document is None:
             refusal = Refusal(404, "not_found", f"{path} is not known; ask with POST, or GET /v1/models")
         elif not (is_head or head.method == b"GET"):
-            refusal = Refusal(405, "not_found", f"{path} is read with GET")
+            refusal = Refusal(405, "not_found", f"{path} is read with GET", allow="GET, HEAD")
         elif path.startswith("/v1/") and (stranger := self._house.stranger(RequestHeaders(head.lines))) is not None:
             refusal = stranger
         else:

@@ -171,7 +171,9 @@ class Router:
         self.holding.joined(backend)
 
     def _listener(self, house: House) -> Listener:
-        return Listener(Reception(house, self._answered), self.settings.bounds, self.pools, self._now)
+        return Listener(
+            Reception(house, self._answered, self.documents.model), self.settings.bounds, self.pools, self._now
+        )
 
     def _listener_of(self, desk: Desk) -> Listener:
         """A listener whose requests another desk decides on; they are kept in the same books."""

@@ -25,8 +25,7 @@ _TYPES = {
 def error_document(refusal: Refusal) -> bytes:
     """The error as OpenAI's clients read it; `code` is our stable reason."""
     kind = _TYPES.get(refusal.status, "invalid_request_error" if refusal.status < 500 else "api_error")
-    param = "model" if refusal.reason in ("route_not_found", "model_route_matching") else None
-    error = {"message": refusal.message, "type": kind, "param": param, "code": refusal.reason}
+    error = {"message": refusal.message, "type": kind, "param": refusal.param, "code": refusal.reason}
     return msgspec.json.encode({"error": error})
 
 
@@ -40,6 +39,8 @@ def refusal_bytes(refusal: Refusal, *, keeps_alive: bool, request_id: bytes = b"
     extra = b""
     if refusal.retry_after_s is not None:
         extra += b"retry-after: %d\r\n" % max(1, -int(-refusal.retry_after_s // 1))
+    if refusal.allow:
+        extra += b"allow: %b\r\n" % refusal.allow.encode()
     if refusal.status == 401:
         extra += b'www-authenticate: Bearer realm="hekla"\r\n'
     if request_id:
