@@ -111,7 +111,8 @@ def router(port: int, engine_port: int) -> None:
 
     async def objects(client: ApiClient) -> None:
         for kind in CUSTOM_KINDS:
-            await client.create(CustomResourceDefinition, crd_document(kind))
+            if kind.__module__.startswith("hekla.api.kthena"):
+                await client.create(CustomResourceDefinition, crd_document(kind))
         await client.create(Namespace, {"metadata": {"name": "ml"}})
         labels = {"app": "s"}
         spec = {"inferenceEngine": "vLLM", "workloadSelector": {"matchLabels": labels}, "workloadPort": {"port": engine_port}}  # fmt: skip

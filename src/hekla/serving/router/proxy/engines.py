@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from hekla.serving.router.plan import Fault, Target
 from hekla.serving.router.proxy.bounds import Bounds
-from hekla.wire.chunks import BrokenChunksError, Chunks
+from hekla.wire.chunks import OPENINGS, BrokenChunksError, Chunks
 from hekla.wire.raw_heads import AnswerHead, RefusedHeadError, read_answer
 
 _JOIN_UNDER = 128 * 1024
@@ -31,6 +31,9 @@ class Receiver(Protocol):
 
     def whole(self, head: AnswerHead, data: bytes) -> None:
         """Instead of the others: a whole answer with a length in one piece; the connection is free already."""
+
+    def steady(self) -> Callable[[bytes], bool] | None:
+        """Takes whole chunks from here on without anybody looking at their framing; False: not this one. None: not now."""
 
     def piece(self, data: bytes, payload: list[bytes] | None, is_last: bool) -> None:
         """A part of the body as it came, and its payload if wanted; `is_last` comes with the end of a body that has one."""
@@ -52,6 +55,7 @@ class EngineConnection(asyncio.Protocol):
         "_partial",
         "_pool",
         "_receiver",
+        "_steady",
         "_transport",
         "has_spoken",
         "idle_since",
@@ -66,6 +70,8 @@ class EngineConnection(asyncio.Protocol):
         self._partial = b""
         self._left = 0
         self._chunks: Chunks | None = None
+        self._steady: Callable[[bytes], bool] | None = None
+        """The short way of a stream's chunks, while it stands between two of them."""
         self._transport: asyncio.Transport | None = None
         self.is_counted = True
         """Whether the pool still counts it as open."""
@@ -91,6 +97,7 @@ class EngineConnection(asyncio.Protocol):
     def start(self, receiver: Receiver, head: bytes, body: bytes) -> None:
         """Send a request; its answer goes to the receiver."""
         self._receiver, self._head, self.has_spoken = receiver, None, False
+        self._steady = None
         transport = self._transport
         assert transport is not None
         if len(body) < _JOIN_UNDER:
@@ -110,12 +117,15 @@ class EngineConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Drop it at once: the engine stops generating."""
-        self._receiver = None
+        self._receiver = self._steady = None
         if self._transport is not None:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Hand on what came; the common case is one whole piece of a known body."""
+        steady = self._steady
+        if steady is not None and data.startswith(OPENINGS[len(data)]) and data[-2:] == b"\r\n" and steady(data):
+            return
         receiver = self._receiver
         if receiver is None:
             self.abort()  # it speaks without being asked
@@ -197,11 +207,13 @@ class EngineConnection(asyncio.Protocol):
             return
         if end < 0:
             receiver.piece(data, payload, False)
+            self._steady = receiver.steady() if chunks.is_between and self._receiver is receiver else None
         else:
             self._end(receiver, data[:end], payload, is_clean=end == len(data))
 
     def _end(self, receiver: Receiver, data: bytes, payload: list[bytes] | None, *, is_clean: bool) -> None:
         """The last piece: free the connection first, so that what follows from the end of the answer finds it."""
+        self._steady = None
         if payload is None and receiver.wants_payload:
             payload = [data] if data else []
         receiver.piece(data, payload, True)

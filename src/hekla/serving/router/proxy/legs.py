@@ -40,6 +40,9 @@ class Leg:
         else:
             self._ended(self, data[head.end :])
 
+    def steady(self) -> None:
+        """Its bytes are wanted, so none go by."""
+
     def piece(self, data: bytes, payload: list[bytes] | None, is_last: bool) -> None:
         """Keep it, up to a bound."""
         for part in payload or ():

@@ -7,6 +7,7 @@ answer that ends with its connection) and streams that hold an event the client 
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from hekla.serving.router.plan import Refusal, Usage
 from hekla.serving.router.proxy.answers import error_event
@@ -17,6 +18,8 @@ from hekla.wire.raw_heads import AnswerHead, RequestHead
 
 _TAIL_PIECES = 3
 """The usage, `[DONE]` and the last chunk may come in pieces of their own."""
+_SMALL = 1024
+"""Pieces under this are one."""
 
 
 _EVENT_ENDS = (b"\n\n", b"\n\n\r\n", b"\r\n\r\n")
@@ -109,10 +112,36 @@ class Relay:
             self._remember(self._last_piece)
         self._last_piece = seen
 
+    def steady(self) -> Callable[[bytes], bool] | None:
+        """The short way, while events come whole: 1 us for one, where looking at its framing takes 3."""
+        remover = self._remover
+        if not self.is_stream or not self.has_begun or self._tail_may_matter():
+            return None
+        if remover is None:
+            return None if self.wants_payload else self._pass_chunk
+        return self._pass_chunk if self._adds_chunks and self._is_aligned and remover.is_clear else None
+
+    def _pass_chunk(self, data: bytes) -> bool:
+        """A chunk that is whole events, as nearly all are; not the usage, which may have to be left out and is remembered."""
+        if data[-4:] != b"\n\n\r\n" or b'"usage"' in data:
+            return False
+        self.transport.write(data)
+        self.events += data.count(b"\n\n")
+        self._last_piece = data
+        self.is_moving = True
+        return True
+
+    def _tail_may_matter(self) -> bool:
+        """Whether the usage was begun: what comes behind it stays on the long way, which remembers."""
+        return b'"usage"' in self._last_piece
+
     def _remember(self, seen: bytes) -> None:
         if self._tail is None:
             self._tail = deque(maxlen=_TAIL_PIECES)
-        self._tail.append(seen if len(seen) <= TAIL_BYTES else seen[-TAIL_BYTES:])
+        if self._tail and len(self._tail[-1]) + len(seen) <= _SMALL:
+            self._tail[-1] += seen  # an engine, or a network, that delivers byte by byte
+        else:
+            self._tail.append(seen if len(seen) <= TAIL_BYTES else seen[-TAIL_BYTES:])
 
     def _reframed(self, data: bytes, payload: list[bytes], is_last: bool) -> tuple[bytes, bytes]:
         """What is written, and what is looked at."""
