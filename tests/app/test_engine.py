@@ -199,6 +199,58 @@ def test_embeddings_are_the_same_for_the_same_text():
     run(story())
 
 
+def test_a_response_is_answered_whole_and_as_a_stream_with_the_same_text():
+    async def story():
+        async with engine() as (client, _, _):
+            asked = {"model": "m", "input": HELLO, "instructions": "be brief", "max_output_tokens": 20}
+            whole = await client.responses.create(**asked)
+            events = [event async for event in await client.responses.create(**asked, stream=True)]
+            assert [event.sequence_number for event in events] == list(range(len(events)))
+            assert (events[0].type, events[-1].response.output_text) == ("response.created", whole.output_text)
+            assert whole.output_text == "".join(e.delta for e in events if e.type == "response.output_text.delta")
+            last = events[-1].response
+            assert events[-1].type == f"response.{last.status}"
+            assert last.usage.output_tokens == whole.usage.output_tokens > 0
+            assert last.usage.input_tokens_details.cached_tokens > 0, "the same prompt again"
+            chat = await client.chat.completions.create(
+                model="m", messages=[{"role": "system", "content": "be brief"}, *HELLO], max_tokens=20
+            )
+            assert chat.choices[0].message.content == whole.output_text
+            with pytest.raises(openai.NotFoundError, match="nothing is stored"):
+                await client.responses.create(**asked, previous_response_id="resp_1")
+
+    run(story())
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_the_document_that_answers_comes_first(path):
+    async def story():
+        async with engine() as (_, http, _):
+            documents = ["sheep are white", {"text": "lava is red and hot"}, "nothing"]
+            body = {"model": "m", "query": "is lava hot", "documents": documents, "top_n": 2}
+            told = (await http.post(path, json=body)).json()
+            assert len(told["results"]) == 2
+            assert told["results"][0]["document"]["text"] == "lava is red and hot"
+            assert 1 >= told["results"][0]["relevance_score"] > told["results"][1]["relevance_score"] >= 0
+            assert told["usage"]["total_tokens"] > 0
+            refused = await http.post(path, json={"query": "x", "documents": []})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "documents")
+
+    run(story())
+
+
+def test_texts_are_scored_against_one_another():
+    async def story():
+        async with engine() as (_, http, _):
+            body = {"model": "m", "text_1": "red lava", "text_2": ["red lava", "green grass"]}
+            told = (await http.post("/score", json=body)).json()
+            assert [one["score"] for one in told["data"]] == [1.0, 0.0]
+            wrong = await http.post("/v1/score", json={"queries": ["a", "b"], "documents": ["c", "d", "e"]})
+            assert "1:N" in wrong.json()["error"]["message"]
+
+    run(story())
+
+
 def test_an_engine_that_sleeps_says_so_and_wakes():
     async def story():
         async with engine() as (client, http, _):

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -26,6 +27,8 @@ from hekla.app.engine.bodies import (
     read,
 )
 from hekla.app.engine.metrics import CONTENT_TYPE, EngineMetrics
+from hekla.app.engine.responses import Respond, ResponseAnswer
+from hekla.app.engine.scoring import Rerank, Score, prompts_of_pairs, reranked, scored
 from hekla.app.engine.settings import EngineSettings
 from hekla.app.engine.transfers import Transfers
 from hekla.app.engine.worker import Worker
@@ -40,6 +43,10 @@ VLLM_VERSION = "0.32.0"
 COMPLETION_TOKENS = 16
 """What a completion is given that says no limit, as OpenAI's API has it."""
 EMBEDDING_SIZE = 64
+
+Hear = Callable[[Happening], None]
+NewAnswer = Callable[[Callable[[bytes], None], Callable[[], None]], Hear]
+"""Makes what listens for an answer, of where its bytes go and what to call at its end."""
 
 _json = msgspec.json.Encoder().encode
 
@@ -64,6 +71,9 @@ class EngineApi:
             "/v1/chat/completions": self._chat,
             "/v1/completions": self._complete,
             "/v1/embeddings": self._embed,
+            "/v1/responses": self._respond,
+            **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), self._rerank),
+            **dict.fromkeys(("/score", "/v1/score"), self._score),
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
             "/v1/load_lora_adapter": self._load_lora,
@@ -120,15 +130,29 @@ class EngineApi:
         name = new_id(prefix, body.request_id or request.headers.get("x-request-id"))
         asks = self._asker.asks(body, prompts, lora, name, default)
         options = body.stream_options
+        transfer = body.kv_transfer_params
+
+        def answer(write: Callable[[bytes], None], done: Callable[[], None]) -> Hear:
+            return self._new_answer(body, asks, name, write, done).hear
+
         if body.stream:
-            return Response(
-                body=lambda sink: self._stream(sink, body, asks, name),
-                content_type="text/event-stream; charset=utf-8",
-                headers=(("x-request-id", name), ("cache-control", "no-cache")),
-            )
+            return self._streamed(asks, answer, name, transfer)
         if options is not None:
             raise BadBodyError("Stream options can only be defined when `stream=True`.", param="stream_options")
-        return self._whole(body, asks, name)
+        return self._whole(asks, answer, name, transfer)
+
+    def _respond(self, request: Request) -> Response | Awaitable[Response]:
+        body = read(request.body, Respond)
+        self._refuse_unready()
+        lora = self._adapters.lora_of(body.model)
+        name = new_id("resp", body.request_id or request.headers.get("x-request-id")).replace("-", "_", 1)
+        asks = self._asker.asks(body.sampling(), [chat_tokens(body.messages(), body.tools)], lora, name, None)
+
+        def answer(write: Callable[[bytes], None], done: Callable[[], None]) -> Hear:
+            model = body.model or self._settings.names[0]
+            return ResponseAnswer(name, model, asks[0], is_stream=bool(body.stream), write=write, done=done).hear
+
+        return self._streamed(asks, answer, name) if body.stream else self._whole(asks, answer, name)
 
     def _new_answer(
         self, body: Sampling, asks: list[Ask], name: str, write: Callable[[bytes], None], done: Callable[[], None]
@@ -141,22 +165,31 @@ class EngineApi:
             write=write, done=done, transfer=self._transfers.kept,
         )  # fmt: skip
 
-    def _stream(self, sink: Sink, body: Sampling, asks: list[Ask], name: str) -> None:
-        answer = self._new_answer(body, asks, name, sink.write, sink.close)
+    def _streamed(
+        self, asks: list[Ask], answer: NewAnswer, name: str, transfer: dict[str, Any] | None = None
+    ) -> Response:
+        return Response(
+            body=lambda sink: self._stream(sink, asks, answer, transfer),
+            content_type="text/event-stream; charset=utf-8",
+            headers=(("x-request-id", name), ("cache-control", "no-cache")),
+        )
+
+    def _stream(self, sink: Sink, asks: list[Ask], answer: NewAnswer, transfer: dict[str, Any] | None) -> None:
         try:
-            self._submit(asks, answer.hear, body.kv_transfer_params)
+            self._submit(asks, answer(sink.write, sink.close), transfer)
         except AskError as error:
             sink.write(b"data: " + error_body(str(error), "BadRequestError", 400) + b"\n\n")
             sink.close()
             return
         sink.on_close(lambda: self._abort(asks))
 
-    async def _whole(self, body: Sampling, asks: list[Ask], name: str) -> Response:
+    async def _whole(
+        self, asks: list[Ask], answer: NewAnswer, name: str, transfer: dict[str, Any] | None = None
+    ) -> Response:
         written = bytearray()
         done = asyncio.Event()
-        answer = self._new_answer(body, asks, name, written.extend, done.set)
         try:
-            self._submit(asks, answer.hear, body.kv_transfer_params)
+            self._submit(asks, answer(written.extend, done.set), transfer)
         except AskError as error:
             return _refused(error)
         try:
@@ -211,14 +244,9 @@ class EngineApi:
             self._refuse_unready()
         except BadBodyError as error:
             return _refused(error)
-        name, size = new_id("embd", request.headers.get("x-request-id")), self._settings.block_size
-        asks = [
-            Ask(id=f"{name}-{number}", prompt_tokens=len(prompt), output_tokens=1, tokens=tuple(prompt), lora=lora,
-                hashes=tuple(hash_blocks(prompt, size, salt_of(lora))))
-            for number, prompt in enumerate(prompts)
-        ]  # fmt: skip
+        name = new_id("embd", request.headers.get("x-request-id"))
         try:
-            await self._all(asks)
+            await self._all(self._pooled(name, prompts, lora))
         except AskError as error:
             return _refused(error)
         data = [{"index": number, "object": "embedding", "embedding": _embedding(prompt, body)}
@@ -227,6 +255,40 @@ class EngineApi:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0}
         return _ok({"id": name, "object": "list", "model": body.model or self._settings.names[0], "data": data,
                     "usage": usage})  # fmt: skip
+
+    async def _rerank(self, request: Request) -> Response:
+        try:
+            body = read(request.body, Rerank)
+            pairs, tokens = await self._paired(request, body)
+        except (BadBodyError, AskError) as error:
+            return _refused(error)
+        return _ok(reranked(body, pairs, tokens, body.model or self._settings.names[0]))
+
+    async def _score(self, request: Request) -> Response:
+        try:
+            body = read(request.body, Score)
+            pairs, tokens = await self._paired(request, body)
+        except (BadBodyError, AskError) as error:
+            return _refused(error)
+        return _ok(scored(pairs, tokens, body.model or self._settings.names[0], int(time.time())))
+
+    async def _paired(self, request: Request, body: Rerank | Score) -> tuple[list[tuple[str, str]], int]:
+        """The pairs of a body, once the engine has read all of them, and their tokens."""
+        lora = self._adapters.lora_of(body.model)
+        self._refuse_unready()
+        pairs = body.pairs()
+        asked = prompts_of_pairs(pairs)
+        await self._all(self._pooled(new_id("score", request.headers.get("x-request-id")), asked, lora))
+        return pairs, sum(map(len, asked))
+
+    def _pooled(self, name: str, prompts: list[list[int]], lora: str) -> list[Ask]:
+        """Prompts that are only read."""
+        size = self._settings.block_size
+        return [
+            Ask(id=f"{name}-{number}", prompt_tokens=len(prompt), output_tokens=1, tokens=tuple(prompt), lora=lora,
+                hashes=tuple(hash_blocks(prompt, size, salt_of(lora))))
+            for number, prompt in enumerate(prompts)
+        ]  # fmt: skip
 
     async def _all(self, asks: list[Ask]) -> None:
         """Until all have ended; if the client leaves first, none is left in the engine."""
