@@ -1,16 +1,21 @@
+from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import msgspec
 
 from hekla.api.core import Namespace
+from hekla.api.csi import CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.api.scheduling import PriorityClass
+from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from hekla.api.volcano import scheduling
 from hekla.api.volcano.scheduling import PodGroup
 from hekla.dialects.feed import ClusterFeed
 from hekla.placement.cluster import Cluster
 from hekla.placement.model import JobPhase, TaskStatus
+from hekla.placement.tallies import Attached
 from hekla.testing.cluster import check
 
 
@@ -231,3 +236,80 @@ def test_a_scheduler_that_waits_for_groups_leaves_plain_pods_alone_until_they_ar
     feed.on_pod(waiting, pod("waiting", group="g"))
     assert set(feed.cluster.jobs["uid-g"].tasks) == {"waiting"}
     check(feed.cluster)
+
+
+def storage_object(kind: Any, name: str, **body: Any) -> Any:
+    namespace = "default" if kind is PersistentVolumeClaim else ""
+    return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, **body}, kind)
+
+
+def test_what_a_node_attaches_may_be_known_before_and_after_the_node() -> None:
+    feed = new_feed()
+    limits = storage_object(
+        CSINode, "n1", spec={"drivers": [{"name": "d", "allocatable": {"count": 3}}, {"name": "e"}]}
+    )
+    feed.on_csi_node(None, limits)
+    feed.on_node(None, node("n1"))
+    spec = feed.cluster.nodes.specs[0]
+    assert spec is not None
+    assert spec.volume_limits == {"d": 3}
+    feed.on_csi_node(limits, None)
+    spec = feed.cluster.nodes.specs[0]
+    assert spec is not None
+    assert spec.volume_limits == {}
+
+
+def test_an_attached_volume_and_the_pod_that_mounts_it_are_one_in_whatever_order_they_come() -> None:
+    attachment = storage_object(
+        VolumeAttachment, "a", spec={"nodeName": "n1", "attacher": "d", "source": {"persistentVolumeName": "v"}}
+    )
+    reference = {"namespace": "default", "name": "data"}
+    volume = storage_object(PersistentVolume, "v", spec={"csi": {"driver": "d"}, "claimRef": reference})
+    claim = storage_object(PersistentVolumeClaim, "data", spec={"volumeName": "v"})
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    told: list[Callable[[ClusterFeed], None]] = [
+        lambda feed: feed.on_attachment(None, attachment),
+        lambda feed: feed.on_volume(None, volume),
+        lambda feed: feed.on_claim(None, claim),
+        lambda feed: feed.on_node(None, node("n1")),
+    ]
+    for order in permutations(told):
+        feed = new_feed()
+        for tell in order:
+            tell(feed)
+        feed.on_pod(None, pod("a", on="n1", phase="Running", volumes=volumes))
+        tally = feed.cluster.tallies.find(Attached("d"))
+        assert tally is not None
+        assert feed.cluster.tallies.total(tally) == 1
+        feed.on_pod(pod("a", on="n1", phase="Running", volumes=volumes), None)
+        assert feed.cluster.tallies.total(tally) == 1, "it is attached until it is detached"
+        feed.on_attachment(attachment, None)
+        assert feed.cluster.tallies.total(tally) == 0
+
+
+def test_a_free_volume_that_comes_is_news_for_those_who_wait_for_one() -> None:
+    feed = new_feed()
+    binding = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    feed.on_storage_class(None, storage_object(StorageClass, "local", **binding))
+    feed.on_claim(None, storage_object(PersistentVolumeClaim, "data", spec={"storageClassName": "local"}))
+    feed.on_pod(None, pod("a", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]))
+    assert feed.cluster.tasks["a"].spec.constraints.blocked is not None
+    feed.on_volume(None, storage_object(PersistentVolume, "v", spec={"storageClassName": "local"}))
+    (unbound,) = feed.cluster.tasks["a"].spec.constraints.unbound_claims
+    assert [volume.name for volume in unbound.choices] == ["v"]
+
+
+def test_room_that_a_driver_tells_is_news_for_those_who_wait_for_it() -> None:
+    feed = new_feed()
+    feed.on_csi_driver(None, storage_object(CSIDriver, "d", spec={"storageCapacity": True}))
+    binding = {"provisioner": "d", "volumeBindingMode": "WaitForFirstConsumer"}
+    feed.on_storage_class(None, storage_object(StorageClass, "fast", **binding))
+    wanted = {"storageClassName": "fast", "resources": {"requests": {"storage": "5Gi"}}}
+    feed.on_claim(None, storage_object(PersistentVolumeClaim, "data", spec=wanted))
+    feed.on_pod(None, pod("a", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]))
+    assert feed.cluster.tasks["a"].spec.constraints.storage_terms == ((),)
+    told = storage_object(CSIStorageCapacity, "c", storageClassName="fast", capacity="9Gi", nodeTopology={})
+    feed.on_storage_capacity(None, told)
+    assert feed.cluster.tasks["a"].spec.constraints.storage_terms == ()
+    feed.on_storage_capacity(told, None)
+    assert feed.cluster.tasks["a"].spec.constraints.storage_terms == ((),)

@@ -97,7 +97,7 @@ def test_a_volume_that_is_reached_everywhere_demands_nothing() -> None:
 
 
 def test_a_claim_that_waits_for_its_consumer_allows_every_node_or_the_topologies_of_its_class() -> None:
-    assert demands(Storage().with_class(provisioner="x")) == VolumeDemands()
+    assert demands(Storage().with_class(provisioner="x")) == VolumeDemands(attached=(("x", "default/data"),))
     topologies = [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}]
     (terms,) = demands(Storage().with_class(provisioner="x", allowedTopologies=topologies)).terms
     assert terms[0].labels[0].operator is Operator.IN
@@ -109,14 +109,68 @@ def test_once_a_node_was_chosen_the_claim_stays_with_it() -> None:
     assert nodes_of(demands(Storage(metadata=chosen).with_class(provisioner="x"))) == [["n7"]]
 
 
-def test_without_a_provisioner_free_volumes_that_are_large_enough_say_where() -> None:
+def test_without_a_provisioner_free_volumes_that_are_large_enough_are_the_choice_the_smallest_first() -> None:
     storage = Storage(spec={"resources": {"requests": {"storage": "5Gi"}}}).with_class(
         provisioner="kubernetes.io/no-provisioner"
     )
     storage.with_volume("small", "n1", size="1Gi").with_volume("right", "n2").with_volume(
         "taken", "n3", claimRef={"namespace": "default", "name": "other"}
     )
-    assert nodes_of(demands(storage)) == [["n2"]]
+    storage.with_volume("larger", "n4", size="20Gi").with_volume("raw", "n5", volumeMode="Block")
+    storage.with_volume("least", "n1", size="5Gi")
+    (claim,) = demands(storage).unbound
+    assert claim.requested == 5 << 30
+    assert [volume.name for volume in claim.choices] == ["least", "right", "larger"]
+
+
+def test_a_volume_that_is_kept_for_the_claim_is_the_only_choice() -> None:
+    storage = Storage().with_class(provisioner="kubernetes.io/no-provisioner").with_volume("free", "n1")
+    storage.with_volume("kept", "n2", claimRef={"namespace": "default", "name": "data"})
+    (claim,) = demands(storage).unbound
+    assert [volume.name for volume in claim.choices] == ["kept"]
+
+
+def test_claims_choose_by_labels_where_they_select() -> None:
+    selector = {"matchLabels": {"disk": "ssd"}}
+    storage = Storage(spec={"selector": selector}).with_class(provisioner="kubernetes.io/no-provisioner")
+    blocked = demands(storage.with_volume("v1", "n1")).blocked
+    assert blocked is not None
+    assert blocked.sentence == "node(s) didn't find available persistent volumes to bind"
+
+
+def test_the_zones_of_a_bound_volume_are_read_from_its_labels() -> None:
+    storage = Storage(spec={"volumeName": "v1"}).with_volume("v1", "")
+    labels = {"topology.kubernetes.io/zone": "b__a", "topology.kubernetes.io/region": "r", "zone": "x"}
+    storage.volumes[0].metadata.labels.update(labels)
+    assert demands(storage).zones == (
+        ("topology.kubernetes.io/zone", ("a", "b")),
+        ("topology.kubernetes.io/region", ("r",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "driver"),
+    [
+        ({"csi": {"driver": "d"}}, "d"),
+        ({"awsElasticBlockStore": {"volumeID": "x"}}, "ebs.csi.aws.com"),
+        ({"gcePersistentDisk": {"pdName": "x"}}, "pd.csi.storage.gke.io"),
+        ({"azureDisk": {"diskName": "x", "diskURI": "y"}}, "disk.csi.azure.com"),
+        ({"cinder": {"volumeID": "x"}}, "cinder.csi.openstack.org"),
+        ({"vsphereVolume": {"volumePath": "x"}}, "csi.vsphere.vmware.com"),
+    ],
+)
+def test_built_in_volumes_are_attached_by_the_drivers_that_took_them_over(source: Any, driver: str) -> None:
+    storage = Storage(spec={"volumeName": "v1"}).with_volume("v1", "", **source)
+    assert demands(storage).attached == ((driver, "default/data"),)
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "driver"),
+    [("kubernetes.io/aws-ebs", "ebs.csi.aws.com"), ("d", "d"), ("kubernetes.io/something", "")],
+)
+def test_a_volume_that_is_still_to_be_made_is_attached_by_its_provisioner(provisioner: str, driver: str) -> None:
+    attached = demands(Storage().with_class(provisioner=provisioner)).attached
+    assert attached == (((driver, "default/data"),) if driver else ())
 
 
 def test_a_claim_for_one_pod_is_exclusive() -> None:

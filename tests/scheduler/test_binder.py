@@ -3,8 +3,12 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from hekla.api.meta import Document
 from hekla.api.pods import Pod
+from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from hekla.api.volumes import Volume
 from hekla.dialects.feed import ClusterFeed
 from hekla.kube.errors import ApiError, ConflictError, NotFoundError, TransportError
 from hekla.kube.events import SilentRecorder
@@ -198,3 +202,61 @@ def test_a_call_for_many_without_an_answer_is_made_for_each() -> None:
         assert server.asked == 5
 
     place(server, 5, check)
+
+
+class VolumeServer(Server):
+    """Writes down what is patched, and binds claims as a volume controller does, once a volume is theirs."""
+
+    def __init__(self, feed: list[ClusterFeed]) -> None:
+        super().__init__()
+        self.feed = feed
+        self.owners: dict[str, str] = {}
+
+    async def patch(self, kind: type, name: str, patch: Document, namespace: str = "") -> None:
+        assert kind is PersistentVolume, "nobody but a provisioner reads which node was chosen"
+        assert patch["metadata"]["resourceVersion"] == "7", (
+            "a volume that somebody else has taken is not taken from them"
+        )
+        claim = patch["spec"]["claimRef"]["name"]
+        self.owners[name] = claim
+        await asyncio.sleep(0)
+        before = self.feed[0].claim("default", claim)
+        assert before is not None
+        after = replace(before, spec=replace(before.spec, volume_name=name))
+        self.feed[0].on_claim(before, after)
+        self.feed[0].binder.on_claim(before, after)  # type: ignore[attr-defined]  # put there below
+
+
+def test_free_volumes_without_a_provisioner_are_handed_out_by_the_scheduler_each_to_one_claim() -> None:
+    async def story() -> VolumeServer:
+        feed = ClusterFeed(Cluster(), scheduler_names=("",))
+        feed.cluster.put_queue(Queue(name="default"))
+        feed.cluster.put_node(NodeSpec(name="n1", allocatable={"cpu": 8000, "pods": 20}))
+        local = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+        feed.on_storage_class(None, msgspec.convert({"metadata": {"name": "local"}, **local}, StorageClass))
+        for name, size in {"v1": "10Gi", "v2": "50Gi", "v3": "5Gi"}.items():
+            spec = {"capacity": {"storage": size}, "storageClassName": "local"}
+            document = {"metadata": {"name": name, "resourceVersion": "7"}, "spec": spec}
+            feed.on_volume(None, msgspec.convert(document, PersistentVolume))
+        for name, size in {"p0": "6Gi", "p1": "3Gi", "p2": "6Gi"}.items():
+            spec = {"storageClassName": "local", "resources": {"requests": {"storage": size}}}
+            document = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+            feed.on_claim(None, msgspec.convert(document, PersistentVolumeClaim))
+        for number in range(3):
+            pod = make_pod(f"p{number}")
+            volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"p{number}"}}]
+            feed.on_pod(None, replace(pod, spec=replace(pod.spec, volumes=msgspec.convert(volumes, list[Volume]))))
+        server = VolumeServer([feed])
+        binder = Binder(server, feed, SilentRecorder(), wake=lambda: None)  # type: ignore[arg-type]  # two calls of a client
+        feed.binder = binder  # type: ignore[attr-defined]
+        session = Session(Policy(feed.cluster, [[build_plugin("gang"), build_plugin("predicates")]]))
+        for bind in action_named("allocate")(session):
+            binder.submit(bind)
+        while not binder.is_idle:
+            await asyncio.sleep(0)
+        await binder.close()
+        return server
+
+    server = asyncio.run(story())
+    assert server.owners == {"v1": "p0", "v2": "p2", "v3": "p1"}
+    assert sorted(server.bound) == [("p0", "n1"), ("p1", "n1"), ("p2", "n1")]

@@ -1,14 +1,21 @@
 """Claims, volumes and classes of storage.
 
-`volumes.py` is how a pod refers to them.
+`volumes.py` is how a pod refers to them, `csi.py` what drivers of storage say of nodes.
 """
 
 from msgspec import Struct, field
 
 from hekla.api.meta import Resource, Scope, resource
 from hekla.api.pod_scheduling import NodeSelector
+from hekla.api.scalars import wire_names
 from hekla.api.selectors import ObjectReference, SecretReference
-from hekla.api.volumes import HostPathVolumeSource, NFSVolumeSource, PersistentVolumeClaimSpec
+from hekla.api.volumes import (
+    AWSElasticBlockStoreVolumeSource,
+    GCEPersistentDiskVolumeSource,
+    HostPathVolumeSource,
+    NFSVolumeSource,
+    PersistentVolumeClaimSpec,
+)
 
 
 class PersistentVolumeClaimCondition(Struct, kw_only=True, frozen=True, rename="camel", gc=False):
@@ -78,13 +85,49 @@ class CSIPersistentVolumeSource(Struct, kw_only=True, frozen=True, rename="camel
     volume_handle: str = ""
 
 
+class AzureDiskVolumeSource(Struct, kw_only=True, frozen=True, rename=wire_names(disk_uri="diskURI"), gc=False):
+    """A disk of Microsoft's cloud."""
+
+    caching_mode: str | None = None
+    disk_name: str = ""
+    disk_uri: str = ""
+    fs_type: str | None = None
+    kind: str | None = None
+    read_only: bool | None = None
+
+
+class CinderPersistentVolumeSource(
+    Struct, kw_only=True, frozen=True, rename=wire_names(volume_id="volumeID"), gc=False
+):
+    """A volume of OpenStack."""
+
+    fs_type: str = ""
+    read_only: bool = False
+    volume_id: str = ""
+
+
+class VsphereVirtualDiskVolumeSource(
+    Struct, kw_only=True, frozen=True, rename=wire_names(storage_policy_id="storagePolicyID"), gc=False
+):
+    """A disk of vSphere."""
+
+    fs_type: str = ""
+    storage_policy_id: str = ""
+    storage_policy_name: str = ""
+    volume_path: str = ""
+
+
 class PersistentVolumeSpec(Struct, kw_only=True, frozen=True, rename="camel", gc=False):
     """What a piece of storage is."""
 
     access_modes: list[str] = []
+    aws_elastic_block_store: AWSElasticBlockStoreVolumeSource | None = None
+    azure_disk: AzureDiskVolumeSource | None = None
     capacity: dict[str, str] = {}
+    cinder: CinderPersistentVolumeSource | None = None
     claim_ref: ObjectReference | None = None
     csi: CSIPersistentVolumeSource | None = None
+    gce_persistent_disk: GCEPersistentDiskVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
     local: LocalVolumeSource | None = None
     mount_options: list[str] = []
@@ -94,6 +137,7 @@ class PersistentVolumeSpec(Struct, kw_only=True, frozen=True, rename="camel", gc
     storage_class_name: str = ""
     volume_attributes_class_name: str = ""
     volume_mode: str = ""
+    vsphere_volume: VsphereVirtualDiskVolumeSource | None = None
 
 
 class PersistentVolumeStatus(Struct, kw_only=True, frozen=True, rename="camel", gc=False):

@@ -217,20 +217,62 @@ class EphemeralVolumeSource(Struct, kw_only=True, frozen=True, rename="camel", g
     volume_claim_template: PersistentVolumeClaimTemplate | None = None
 
 
+class GCEPersistentDiskVolumeSource(Struct, kw_only=True, frozen=True, rename="camel", gc=False):
+    """A disk of Google's cloud."""
+
+    fs_type: str = ""
+    partition: int = 0
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AWSElasticBlockStoreVolumeSource(
+    Struct, kw_only=True, frozen=True, rename=wire_names(volume_id="volumeID"), gc=False
+):
+    """A disk of Amazon's cloud."""
+
+    fs_type: str = ""
+    partition: int = 0
+    read_only: bool = False
+    volume_id: str = ""
+
+
+class ISCSIVolumeSource(Struct, kw_only=True, frozen=True, rename="camel", gc=False):
+    """A disk that is reached by iSCSI; what a session needs is left to the node."""
+
+    iqn: str = ""
+    lun: int = 0
+    read_only: bool = False
+    target_portal: str = ""
+
+
+class RBDVolumeSource(Struct, kw_only=True, frozen=True, rename="camel", gc=False):
+    """An image of a Ceph cluster."""
+
+    image: str = ""
+    monitors: list[str] = []
+    pool: str = ""
+    read_only: bool = False
+
+
 class Volume(Struct, kw_only=True, frozen=True, rename=wire_names(downward_api="downwardAPI"), gc=False):
     """A named volume with exactly one source."""
 
+    aws_elastic_block_store: AWSElasticBlockStoreVolumeSource | None = None
     config_map: ConfigMapVolumeSource | None = None
     csi: CSIVolumeSource | None = None
     downward_api: DownwardAPIVolumeSource | None = None
     empty_dir: EmptyDirVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
+    gce_persistent_disk: GCEPersistentDiskVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
     image: ImageVolumeSource | None = None
+    iscsi: ISCSIVolumeSource | None = None
     name: str = ""
     nfs: NFSVolumeSource | None = None
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
     projected: ProjectedVolumeSource | None = None
+    rbd: RBDVolumeSource | None = None
     secret: SecretVolumeSource | None = None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from hekla.api.core import Namespace, ResourceQuota
+from hekla.api.csi import CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment
 from hekla.api.meta import Resource
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
@@ -24,6 +25,7 @@ from hekla.dialects.eviction_terms import budget_of, course
 from hekla.dialects.kubernetes import group_name, node_spec, task_spec, task_status
 from hekla.dialects.node_terms import selects
 from hekla.dialects.pod_volumes import claim_names
+from hekla.dialects.storage import Storage
 from hekla.dialects.topology import domain_spec
 from hekla.dialects.traits import node_usage
 from hekla.dialects.volcano import (
@@ -45,13 +47,14 @@ from hekla.placement.model import Job, JobSpec, TaskSpec, TaskStatus
 Key = tuple[str, str]
 
 
-class ClusterFeed:
+class ClusterFeed(Storage):
     """Translates changes of objects into changes of a cluster."""
 
     def __init__(
         self, cluster: Cluster, *, scheduler_names: Iterable[str], default_queue: str = DEFAULT_QUEUE,
         waits_for_groups: bool = False,
     ) -> None:  # fmt: skip
+        super().__init__()
         self.cluster = cluster
         self.default_queue = default_queue
         self._waits_for_groups = waits_for_groups
@@ -69,9 +72,7 @@ class ClusterFeed:
         self._others = Job(JobSpec(uid="", name="pods of other schedulers", queue="", has_group=False))
         self._waiting_for_group: dict[Key, set[str]] = {}
         self._uses_claim: dict[Key, set[str]] = {}
-        self._claims: dict[Key, PersistentVolumeClaim] = {}
-        self._volumes: dict[str, PersistentVolume] = {}
-        self._classes: dict[str, StorageClass] = {}
+        self._nodes: dict[str, Node] = {}
         self._namespaces: dict[str, Namespace] = {}
         self._priorities: dict[str, PriorityClass] = {}
         self._selects_namespaces = False
@@ -84,19 +85,23 @@ class ClusterFeed:
         return {
             PriorityClass: self.on_priority_class, scheduling.Queue: self.on_queue, Namespace: self.on_namespace,
             ResourceQuota: self.on_resource_quota, PodDisruptionBudget: self.on_budget,
+            CSIDriver: self.on_csi_driver, CSIStorageCapacity: self.on_storage_capacity,
             StorageClass: self.on_storage_class, PersistentVolume: self.on_volume,
-            PersistentVolumeClaim: self.on_claim, Node: self.on_node, HyperNode: self.on_hyper_node,
+            PersistentVolumeClaim: self.on_claim, CSINode: self.on_csi_node, VolumeAttachment: self.on_attachment,
+            Node: self.on_node, HyperNode: self.on_hyper_node,
             PodGroup: self.on_pod_group, Pod: self.on_pod,
         }  # fmt: skip
 
     def on_node(self, old: Node | None, new: Node | None) -> None:
         """A node came, changed or went."""
         if new is not None:
-            self.cluster.put_node(node_spec(new))
+            self._nodes[new.metadata.name] = new
+            self.cluster.put_node(node_spec(new, self.volume_limits(new.metadata.name)))
             usage = node_usage(new)
             if usage is not None:
                 self.cluster.put_usage(new.metadata.name, usage)
         elif old is not None:
+            self._nodes.pop(old.metadata.name, None)
             self.cluster.remove_node(old.metadata.name)
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -194,26 +199,35 @@ class ClusterFeed:
 
     def on_claim(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         """A claim came, changed or went: its pods may now be placed elsewhere, or at all."""
-        claim = new or old
-        assert claim is not None
-        key = (claim.metadata.namespace, claim.metadata.name)
-        if new is None:
-            self._claims.pop(key, None)
-        else:
-            self._claims[key] = new
-        if old is None or new is None or (old.spec, old.metadata.annotations) != (new.spec, new.metadata.annotations):
-            self._reread(self._uses_claim.get(key, ()))
+        self._reread_users(self.put_claim(old, new))
 
     def on_volume(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
-        """A volume came, changed or went."""
-        _put(self._volumes, old, new)
-        if old is None or new is None or old.spec != new.spec:
-            self._reread(uid for uids in self._uses_claim.values() for uid in uids)
+        """A volume came, changed or went; one that is attached is known by its claim from when it has one."""
+        self._reread_users(self.put_volume(old, new))
+        for name in self.attachments_of((new or old).metadata.name):  # type: ignore[union-attr]  # one is there
+            self._attach(name)
 
     def on_storage_class(self, old: StorageClass | None, new: StorageClass | None) -> None:
         """A storage class came, changed or went."""
-        _put(self._classes, old, new)
-        self._reread(uid for uids in self._uses_claim.values() for uid in uids)
+        self._reread_users(self.put_class(old, new))
+
+    def on_csi_driver(self, old: CSIDriver | None, new: CSIDriver | None) -> None:
+        """A driver of storage came, changed or went."""
+        self._reread_users(self.put_driver(old, new))
+
+    def on_storage_capacity(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
+        """A driver told anew how much room is left somewhere."""
+        self._reread_users(self.put_capacity(old, new))
+
+    def on_csi_node(self, old: CSINode | None, new: CSINode | None) -> None:
+        """What a node can attach is known, or another than it was."""
+        node = self._nodes.get(self.put_node(old, new))
+        if node is not None:
+            self.on_node(node, node)
+
+    def on_attachment(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
+        """A volume was attached to a node, or detached."""
+        self._attach(self.put_attachment(old, new))
 
     def on_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
         """A namespace came, changed or went: pods that select namespaces by label may mean others now."""
@@ -226,23 +240,7 @@ class ClusterFeed:
             name = (new or old).metadata.name  # type: ignore[union-attr]  # one of them is there
             self._reread([uid for uid, pod in self.pods.items() if pod.metadata.namespace == name])
 
-    # What pods are surrounded by (see `surroundings.py`)
-
-    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        """A claim, or None."""
-        return self._claims.get((namespace, name))
-
-    def volume(self, name: str) -> PersistentVolume | None:
-        """A volume, or None."""
-        return self._volumes.get(name)
-
-    def volumes_of_class(self, name: str) -> list[PersistentVolume]:
-        """The volumes of a storage class, in order of name."""
-        return [v for _, v in sorted(self._volumes.items()) if v.spec.storage_class_name == name]
-
-    def storage_class(self, name: str) -> StorageClass | None:
-        """A storage class, or None."""
-        return self._classes.get(name)
+    # What pods are surrounded by besides storage (see `surroundings.py`)
 
     def namespaces(self, selector: LabelSelector) -> frozenset[str]:
         """The namespaces that a selector selects now."""
@@ -361,6 +359,18 @@ class ClusterFeed:
         for uid in members:
             if uid in self.pods:
                 self._put_pod(self.pods[uid])
+
+    def _reread_users(self, claims: Iterable[Key]) -> None:
+        """Claims mean something else now: read the pods anew that wait with them."""
+        self._reread(uid for claim in claims for uid in self._uses_claim.get(claim, ()))
+
+    def _attach(self, name: str) -> None:
+        """Tell the engine what an attachment says, if there is one."""
+        said = self.attached(name)
+        if said is None:
+            self.cluster.remove_attachment(name)
+        else:
+            self.cluster.put_attachment(name, *said)
 
     def _reread(self, uids: Iterable[str]) -> None:
         for uid in list(uids):

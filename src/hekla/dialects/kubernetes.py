@@ -4,6 +4,8 @@
 `volcano.py` knows gangs and queues; `feed.py` keeps a whole cluster up to date.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from hekla.api.nodes import Node
@@ -28,8 +30,8 @@ _STATUS = {
 }
 
 
-def node_spec(node: Node) -> NodeSpec:
-    """A node's facts. A node without a Ready condition counts as ready: nobody has said otherwise."""
+def node_spec(node: Node, volume_limits: Mapping[str, int] | None = None) -> NodeSpec:
+    """A node's facts, and what its drivers of storage can attach. A node without a Ready condition counts as ready: nobody has said otherwise."""
     ready = next((c.status for c in node.status.conditions if c.type == "Ready"), "True")
     return NodeSpec(
         name=node.metadata.name,
@@ -39,6 +41,7 @@ def node_spec(node: Node) -> NodeSpec:
         is_schedulable=not node.spec.unschedulable,
         is_ready=ready == "True" and not node.metadata.deletion_timestamp,
         images={name: image.size_bytes for image in node.status.images for name in image.names},
+        volume_limits=volume_limits or {},
     )
 
 

@@ -1,12 +1,13 @@
 """What a pod demands of a node, in the engine's words."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from hekla.api.pod_scheduling import PodAffinityTerm, TopologySpreadConstraint
 from hekla.api.pods import Pod
 from hekla.api.selectors import LabelSelector
 from hekla.dialects.node_terms import label_requirements, node_term
-from hekla.dialects.pod_volumes import volume_demands
+from hekla.dialects.pod_volumes import VolumeDemands
 from hekla.dialects.surroundings import Surroundings
 from hekla.dialects.traits import pod_traits
 from hekla.placement.constraint import (
@@ -25,9 +26,9 @@ from hekla.placement.constraint import (
 )  # fmt: skip
 
 
-def pod_constraints(pod: Pod, around: Surroundings) -> Constraints:
-    """All demands of a pod besides resources."""
-    spec, volumes = pod.spec, volume_demands(pod, around)
+def pod_constraints(pod: Pod, around: Surroundings, volumes: VolumeDemands) -> Constraints:
+    """All demands of a pod besides resources, those of its volumes included."""
+    spec = pod.spec
     affinity = spec.affinity
     near = affinity.pod_affinity if affinity else None
     apart = affinity.pod_anti_affinity if affinity else None
@@ -45,6 +46,11 @@ def pod_constraints(pod: Pod, around: Surroundings) -> Constraints:
         spreads=tuple(_spread(pod, constraint) for constraint in spec.topology_spread_constraints),
         ports=_ports(pod),
         volume_terms=volumes.terms,
+        volume_zones=volumes.zones,
+        storage_terms=volumes.storage,
+        unbound_claims=volumes.unbound,
+        attaches=tuple(Counter(driver for driver, _ in volumes.attached).items()),
+        disks=volumes.disks,
         exclusive_claims=volumes.exclusive,
         images=tuple(sorted({container.image for container in spec.containers if container.image})),
         blocked=volumes.blocked,

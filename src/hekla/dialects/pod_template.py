@@ -16,7 +16,7 @@ from hekla.api.pods import Pod
 from hekla.dialects.eviction_terms import COOLDOWN_KEY, PREEMPTABLE_KEY, never_preempts, terms
 from hekla.dialects.pod_constraints import pod_constraints
 from hekla.dialects.pod_requests import pod_limits, pod_request
-from hekla.dialects.pod_volumes import claim_names
+from hekla.dialects.pod_volumes import has_demands, volume_demands
 from hekla.dialects.surroundings import Surroundings
 from hekla.dialects.traits import pod_traits
 from hekla.lib.quantity import QuantityError
@@ -65,13 +65,14 @@ def template(pod: Pod, around: Surroundings) -> TaskSpec:
 
 def _read(pod: Pod, around: Surroundings) -> TaskSpec:
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    request, limits, constraints = _demands(pod, around)
+    request, limits, constraints, volumes = _demands(pod, around)
     return TaskSpec(
         uid="",
         name="",
         request=request,
         limits=limits,
         constraints=constraints,
+        volumes=volumes,
         role=annotations.get(ROLE_KEY) or labels.get(ROLE_KEY, ""),
         priority=_priority(pod),
         is_gated=bool(pod.spec.scheduling_gates),
@@ -79,8 +80,8 @@ def _read(pod: Pod, around: Surroundings) -> TaskSpec:
     )
 
 
-Demands = tuple[Mapping[str, int], Mapping[str, int], Constraints]
-"""Request, limits and constraints."""
+Demands = tuple[Mapping[str, int], Mapping[str, int], Constraints, tuple[tuple[str, str], ...]]
+"""Request, limits, constraints, and which volumes are attached."""
 
 _known_demands: OrderedDict[bytes, Demands] = OrderedDict()
 _encode = msgspec.msgpack.Encoder().encode
@@ -106,16 +107,16 @@ def _demands(pod: Pod, around: Surroundings) -> Demands:
 
 def _read_demands(pod: Pod, around: Surroundings) -> Demands:
     try:
-        request = pod_request(pod.spec)
-        return request, pod_limits(pod.spec, request), pod_constraints(pod, around)
+        request, volumes = pod_request(pod.spec), volume_demands(pod, around)
+        return request, pod_limits(pod.spec, request), pod_constraints(pod, around, volumes), volumes.attached
     except (QuantityError, ValueError) as error:
-        return {}, {}, Constraints(blocked=Refusal("invalid-pod", f"pod cannot be understood: {error}"))
+        return {}, {}, Constraints(blocked=Refusal("invalid-pod", f"pod cannot be understood: {error}")), ()
 
 
 def _depends_on_others(pod: Pod) -> bool:
     """Whether the demands depend on the pod's namespace and labels, or on other objects."""
     spec = pod.spec
-    return spec.affinity is not None or bool(spec.topology_spread_constraints) or any(claim_names(pod))
+    return spec.affinity is not None or bool(spec.topology_spread_constraints) or has_demands(pod)
 
 
 def _priority(pod: Pod) -> int:

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from hekla.api.csi import CSIDriver, CSIStorageCapacity
 from hekla.api.selectors import LabelSelector
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
@@ -20,6 +21,12 @@ class Surroundings(Protocol):
 
     def storage_class(self, name: str) -> StorageClass | None:
         """A storage class, or None."""
+
+    def csi_driver(self, name: str) -> CSIDriver | None:
+        """What a driver of storage is like, or None."""
+
+    def capacities_of_class(self, name: str) -> list[CSIStorageCapacity]:
+        """What is told of the room for volumes of a storage class."""
 
     def namespaces(self, selector: LabelSelector) -> frozenset[str]:
         """The names of the namespaces that a selector selects."""
@@ -49,6 +56,14 @@ class EmptySurroundings:
     def storage_class(self, name: str) -> StorageClass | None:
         """None."""
         return None
+
+    def csi_driver(self, name: str) -> CSIDriver | None:
+        """None."""
+        return None
+
+    def capacities_of_class(self, name: str) -> list[CSIStorageCapacity]:
+        """None."""
+        return []
 
     def namespaces(self, selector: LabelSelector) -> frozenset[str]:
         """None."""

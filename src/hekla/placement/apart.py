@@ -20,7 +20,9 @@ def keep_apart(nodes: Nodes, tallies: Tallies, tasks: Sequence[Task]) -> bool:
     wishes = first.shape.constraints
     if wishes.is_single or wishes.affinity or wishes.preferred_pods or wishes.spreads or wishes.ports:
         return False
-    if wishes.exclusive_claims or any(task.matched != first.matched for task in tasks):
+    if wishes.exclusive_claims or wishes.unbound_claims or wishes.attaches or wishes.disks:
+        return False
+    if any(task.matched != first.matched for task in tasks):
         return False
     asked = {tallies.find(Selected(term.topology_key, term.selector)) for term in wishes.anti_affinity}
     closing = (asked | set(first.carriers)) & set(first.matched)

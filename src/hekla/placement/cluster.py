@@ -153,6 +153,14 @@ class Cluster:
         """Note what a node was measured to use; None forgets it."""
         self.nodes.usages.put(name, usage)
 
+    def put_attachment(self, told_by: str, node: str, driver: str, volume: str) -> None:
+        """Note that a volume is attached to a node by all accounts, whether or not a pod there mounts it."""
+        self.tallies.attach(told_by, node, driver, volume)
+
+    def remove_attachment(self, told_by: str) -> None:
+        """Forget what somebody said of a volume that is attached."""
+        self.tallies.detach(told_by)
+
     def put_domain(self, spec: DomainSpec) -> None:
         """Add a domain of the network or bring it up to date."""
         if self.topology.put(spec):
@@ -537,6 +545,7 @@ class Cluster:
         """Forget questions that only pods have asked that are gone; what is left may double before the next time."""
         fresh = Tallies(self.nodes)
         fresh.changes = self.tallies.changes + 1
+        fresh.inherit(self.tallies)
         self.tallies = fresh
         for task in self.tasks.values():
             for question in asked_by(task.spec.constraints):
@@ -617,6 +626,6 @@ def _with(constraints: Constraints, reading: Reading) -> Constraints:
 
 
 def _is_reshaped(before: TaskSpec, after: TaskSpec) -> bool:
-    if (before.labels, before.role) != (after.labels, after.role):
+    if (before.labels, before.role, before.volumes) != (after.labels, after.role, after.volumes):
         return True
     return (before.request, before.constraints) != (after.request, after.constraints)

@@ -163,6 +163,32 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk of a cloud that a pod mounts by its own name; only readers share one on a node."""
+
+    name: str
+    is_read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FreeVolume:
+    """A volume that nobody has claimed: its size, and from where it is reached (None: from everywhere)."""
+
+    name: str
+    capacity: int
+    terms: tuple[NodeTerm, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnboundClaim:
+    """What a claim without a volume asks for, and the free volumes that would do, the smallest first."""
+
+    storage_class: str
+    requested: int
+    choices: tuple[FreeVolume, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why something is refused: a stable code for programs, a phrase for people that is counted over nodes."""
 
@@ -189,6 +215,19 @@ class Constraints:
     volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
     """Per bound volume, the node terms of which one must hold."""
 
+    volume_zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Per label of a bound volume that names zones or regions, its values: the node is in one of them."""
+
+    storage_terms: tuple[tuple[NodeTerm, ...], ...] = ()
+    """Per volume that is still to be made, the nodes from which enough room is reached."""
+
+    unbound_claims: tuple[UnboundClaim, ...] = ()
+    """What claims ask for that are to be bound to one of the free volumes, those with fewest choices first."""
+
+    attaches: tuple[tuple[str, int], ...] = ()
+    """By driver, how many volumes are attached to the pod's node; which ones, its task says."""
+
+    disks: tuple[Disk, ...] = ()
     exclusive_claims: tuple[str, ...] = ()
     """Claims (`namespace/name`) that only one pod at a time may use: access mode ReadWriteOncePod."""
 
@@ -207,7 +246,7 @@ class Constraints:
         """Whether where other pods run makes no difference to this one's own demands."""
         return not (
             self.is_single or self.affinity or self.anti_affinity or self.preferred_pods or self.spreads or self.ports
-            or self.exclusive_claims
+            or self.exclusive_claims or self.unbound_claims or self.attaches or self.disks
         )  # fmt: skip
 
     def trait(self, name: str) -> Hashable:

@@ -78,6 +78,9 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The most it may use of cpu and memory, where it says so; read by the plug-in `usage`."""
 
     constraints: Constraints = NO_CONSTRAINTS
+    volumes: tuple[tuple[str, str], ...] = ()
+    """What is attached to its node, as driver and volume: counted once per node, whoever mounts it."""
+
     labels: Mapping[str, str] = {}
     role: str = ""
     """The task of its job that the pod belongs to (`volcano.sh/task-spec`)."""
@@ -128,7 +131,7 @@ class Task:
     __slots__ = (
         "carriers", "devices", "evicted_at", "is_claim", "is_leaving", "is_overdue", "job", "key", "leaving_since", "matched",
         "order", "promised_at",
-        "role_counts", "row", "shape", "spec", "status", "uid",
+        "role_counts", "row", "shape", "spec", "status", "taken", "uid",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, shape: "Shape") -> None:
@@ -160,6 +163,9 @@ class Task:
 
         self.devices: tuple[int, ...] = ()
         """Which GPUs of its node it has, where it asks for thousandths of them."""
+
+        self.taken: tuple[str, ...] = ()
+        """The free volumes that its claims are to be bound to, while it is placed (`free_volumes.py`)."""
 
         self.job: Job | None = None
         self.role_counts: list[int] = []

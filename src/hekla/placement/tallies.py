@@ -1,17 +1,22 @@
 """Tallies: how many pods of a kind run in each domain of a topology.
 
-Affinity, anti-affinity, spreading, host ports and exclusive claims all ask the same question, "how many are there
-already?"; so a count is kept per question and domain as pods come and go, instead of walking over pods.
+Affinity, anti-affinity, spreading, host ports, disks and claims all ask the same question, "how many are there
+already?"; so a count is kept per question and domain as pods come and go, instead of walking over pods. Of volumes that
+are attached (`attachments.py`) each counts once per node, and free ones that pods were given are remembered by name
+(`free_volumes.py`).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hekla.placement.attachments import Attachments
 from hekla.placement.columns import HOST, IdArray, Nodes
 from hekla.placement.constraint import Constraints, HostPort, PodSelector, PodTerm
+from hekla.placement.free_volumes import chosen_on
 from hekla.placement.model import Task, TaskSpec
 
 ANY_ADDRESS = "*"
@@ -55,7 +60,31 @@ class ClaimUsed:
     topology_key: str = HOST
 
 
-Question = Selected | Repelling | PortTaken | ClaimUsed
+@dataclass(frozen=True, slots=True)
+class DiskUsed:
+    """Counts the pods that mount a disk, or those of them that write to it."""
+
+    disk: str
+    is_written: bool
+    topology_key: str = HOST
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """Counts the volumes of a driver that are attached, each once."""
+
+    driver: str
+    topology_key: str = HOST
+
+
+@dataclass(frozen=True, slots=True)
+class VolumesGiven:
+    """Counts the pods that were given free volumes, and remembers which."""
+
+    topology_key: str = HOST
+
+
+Question = Selected | Repelling | PortTaken | ClaimUsed | DiskUsed | Attached | VolumesGiven
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +94,8 @@ class Tally:
     question: Question
     counts: NDArray[np.int64]  # [domain]
     total: int = 0
+    attached: Attachments | None = None
+    """What is attached where, for `Attached`."""
 
 
 class Tallies:
@@ -77,8 +108,13 @@ class Tallies:
         self.changes = 0
         """Grows with every count that changes: what did not fit because of other pods may fit now."""
 
+        self.given: Counter[str] = Counter()
+        """Free volumes that pods were given, by name."""
+
         self._selecting: list[int] = []
         self._repelling: list[int] = []
+        self._attachments: dict[str, tuple[str, str, str]] = {}
+        """What is attached by all accounts, by the name of whoever says so: node, driver, volume."""
 
     def __len__(self) -> int:
         return len(self._tallies)
@@ -94,6 +130,9 @@ class Tallies:
             return known
         tally = self._ids[question] = len(self._tallies)
         self._tallies.append(Tally(question, np.zeros(0, np.int64)))
+        if isinstance(question, Attached):
+            self._tallies[tally].attached = Attachments()
+            self._count_attachments(tally, 1)
         if isinstance(question, Selected):
             self._selecting.append(tally)
         elif isinstance(question, Repelling):
@@ -102,7 +141,7 @@ class Tallies:
             self._tell(task, tally)
         for task in placed:
             if tally in task.matched:
-                self._count(tally, task.row, 1)
+                self._count(tally, task.row, 1, task)
         return tally
 
     def introduce(self, task: Task) -> None:
@@ -113,20 +152,43 @@ class Tallies:
     def add(self, task: Task, row: int) -> None:
         """A task came to a row."""
         for tally in task.matched:
-            self._count(tally, row, 1)
+            self._count(tally, row, 1, task)
 
     def remove(self, task: Task, row: int) -> None:
         """A task left a row."""
         for tally in task.matched:
-            self._count(tally, row, -1)
+            self._count(tally, row, -1, task)
 
     def recount(self, placed: Iterable[Task]) -> None:
         """Count everything anew: a node's labels changed, and with them its domains."""
-        for tally in self._tallies:
+        self.given.clear()
+        for number, tally in enumerate(self._tallies):
             tally.counts = np.zeros(0, np.int64)
             tally.total = 0
+            if tally.attached is not None:
+                tally.attached = Attachments()
+                self._count_attachments(number, 1)
         for task in placed:
+            task.taken = ()
             self.add(task, task.row)
+
+    def attach(self, told_by: str, node: str, driver: str, volume: str) -> None:
+        """Somebody says that a volume is attached to a node."""
+        said = (node, driver, volume)
+        if self._attachments.get(told_by) != said:
+            self.detach(told_by)
+            self._attachments[told_by] = said
+            self._count_attachment(said, 1)
+
+    def detach(self, told_by: str) -> None:
+        """Somebody says so no more."""
+        said = self._attachments.pop(told_by, None)
+        if said is not None:
+            self._count_attachment(said, -1)
+
+    def inherit(self, before: "Tallies") -> None:
+        """Take over what objects say is attached; to be called while nothing has been asked yet."""
+        self._attachments = before._attachments
 
     def total(self, tally: int) -> int:
         """The count over all domains."""
@@ -139,6 +201,12 @@ class Tallies:
         domains = self._nodes.domains(key)
         self._ensure(entry, self._nodes.domain_count(key))
         return domains, entry.counts
+
+    def attached(self, tally: int) -> Attachments:
+        """What is attached where, by the driver of a question."""
+        found = self._tallies[tally].attached
+        assert found is not None, f"{self._tallies[tally].question} is about nothing that is attached"
+        return found
 
     def _memberships(self, spec: TaskSpec) -> Iterator[int]:
         for tally in self._selecting:
@@ -170,17 +238,52 @@ class Tallies:
         if counts:
             task.matched = (*task.matched, tally)
 
-    def _count(self, tally: int, row: int, change: int) -> None:
+    def _count(self, tally: int, row: int, change: int, task: Task) -> None:
         entry = self._tallies[tally]
-        key = entry.question.topology_key
-        domain = int(self._nodes.domains(key)[row])
+        question = entry.question
+        domain = int(self._nodes.domains(question.topology_key)[row])
         if domain < 0:
             return
+        if entry.attached is not None and isinstance(question, Attached):
+            volumes = [volume for driver, volume in task.spec.volumes if driver == question.driver]
+            change = entry.attached.change(volumes, domain, change)
+        elif isinstance(question, VolumesGiven):
+            self._give_volumes(task, row, change)
+        self._add(entry, domain, change)
+
+    def _add(self, entry: Tally, domain: int, change: int) -> None:
         self._ensure(entry, domain + 1)
         self.changes += 1
         entry.counts[domain] += change
         entry.total += change
         assert entry.counts[domain] >= 0, f"tally {entry.question} fell below zero"
+
+    def _give_volumes(self, task: Task, row: int, sign: int) -> None:
+        """Remember which free volumes a task gets where it goes, or that it needs them no more."""
+        if sign > 0:
+            task.taken = chosen_on(self._nodes, task.shape.constraints.unbound_claims, self.given, row)
+            self.given.update(task.taken)
+            return
+        self.given.subtract(task.taken)
+        for volume in task.taken:
+            if self.given[volume] <= 0:
+                del self.given[volume]
+        task.taken = ()
+
+    def _count_attachments(self, tally: int, sign: int) -> None:
+        question = self._tallies[tally].question
+        assert isinstance(question, Attached)
+        for said in self._attachments.values():
+            if said[1] == question.driver:
+                self._count_attachment(said, sign)
+
+    def _count_attachment(self, said: tuple[str, str, str], sign: int) -> None:
+        node, driver, volume = said
+        tally = self._ids.get(Attached(driver))
+        if tally is not None:
+            entry, domain = self._tallies[tally], self._nodes.host_domain(node)
+            assert entry.attached is not None
+            self._add(entry, domain, entry.attached.change((volume,), domain, sign))
 
     @staticmethod
     def _ensure(entry: Tally, domains: int) -> None:
@@ -199,6 +302,10 @@ def carried_by(constraints: Constraints) -> tuple[Question, ...]:
         *(Repelling(term) for term in constraints.anti_affinity),
         *(question for port in constraints.ports for question in port_questions(port)),
         *(ClaimUsed(claim) for claim in constraints.exclusive_claims),
+        *(DiskUsed(disk.name, False) for disk in constraints.disks),
+        *(DiskUsed(disk.name, True) for disk in constraints.disks if not disk.is_read_only),
+        *(Attached(driver) for driver, _ in constraints.attaches),
+        *((VolumesGiven(),) if constraints.unbound_claims else ()),
     )
 
 
@@ -217,4 +324,6 @@ def asked_by(constraints: Constraints) -> Iterator[Question]:
         yield Selected(spread.topology_key, spread.selector)
     for port in constraints.ports:
         yield PortTaken(port.protocol, port.port, "")
+    for disk in constraints.disks:
+        yield DiskUsed(disk.name, True)
     yield from carried_by(constraints)

@@ -10,10 +10,11 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import structlog
 
+from hekla.api.meta import Document
 from hekla.api.pods import Pod
-from hekla.api.storage import PersistentVolumeClaim
+from hekla.api.storage import PersistentVolume, PersistentVolumeClaim
 from hekla.dialects.feed import ClusterFeed
-from hekla.dialects.pod_volumes import SELECTED_NODE, claim_names, waits_for_consumer
+from hekla.dialects.pod_volumes import SELECTED_NODE, claim_names, handed_out, is_bound_by_us, waits_for_consumer
 from hekla.kube.client import Client
 from hekla.kube.commands import Event, Target
 from hekla.kube.errors import ApiError, NotFoundError, TransportError
@@ -36,6 +37,9 @@ ASKS = 5
 
 PAUSE_S = 0.05
 """For how long after a bind others are still expected."""
+
+BOUND_BY = "pv.kubernetes.io/bound-by-controller"
+"""Tells the volume controller that it may free the volume again when the claim is gone."""
 
 CLAIMS_PATIENCE_S = 600.0
 """How long a pod waits for its claims to be bound once its node is chosen (kube-scheduler's bindTimeoutSeconds)."""
@@ -155,7 +159,7 @@ class Binder:
             return  # deleted meanwhile; its room was freed with it
         try:
             if any(True for _ in claim_names(pod)):
-                await self._bind_claims(pod, bind.node)
+                await self._bind_claims(pod, bind)
             await self._ask(pod, bind.node)
         except (ApiError, TransportError, TimeoutError) as error:
             self._undo(bind, error)
@@ -196,18 +200,37 @@ class Binder:
             return False
         return current.metadata.uid == pod.metadata.uid and current.spec.node_name == node
 
-    async def _bind_claims(self, pod: Pod, node: str) -> None:
-        """Tell the provisioner which node was chosen, and wait until every claim is bound."""
+    async def _bind_claims(self, pod: Pod, bind: Bind) -> None:
+        """Hand out free volumes, tell provisioners which node was chosen, and wait until every claim is bound."""
         namespace = pod.metadata.namespace
-        for name in claim_names(pod):
-            claim = self._feed.claim(namespace, name)
-            if claim is not None and waits_for_consumer(claim, self._feed) and not _chosen(claim):
-                patch = {"metadata": {"annotations": {SELECTED_NODE: node}}}
-                await self._client.patch(PersistentVolumeClaim, name, patch, namespace)
+        waiting = [
+            claim
+            for name in claim_names(pod)
+            if (claim := self._feed.claim(namespace, name)) is not None and waits_for_consumer(claim, self._feed)
+        ]
+        await self._hand_out([claim for claim in waiting if is_bound_by_us(claim, self._feed)], bind)
+        for claim in waiting:
+            if not is_bound_by_us(claim, self._feed) and not _chosen(claim):
+                patch = {"metadata": {"annotations": {SELECTED_NODE: bind.node}}}
+                await self._client.patch(PersistentVolumeClaim, claim.metadata.name, patch, namespace)
         async with asyncio.timeout(CLAIMS_PATIENCE_S):
             while not all(self._is_claim_bound(namespace, name) for name in claim_names(pod)):
                 self._claims_changed.clear()
                 await self._claims_changed.wait()
+
+    async def _hand_out(self, claims: Sequence[PersistentVolumeClaim], bind: Bind) -> None:
+        """Write into free volumes whose they are, which is what the volume controller waits for where no provisioner works."""
+        volumes = [volume for name in bind.task.taken if (volume := self._feed.volume(name)) is not None]
+        found = handed_out(claims, volumes)
+        for claim in claims:
+            name, volume = claim.metadata.name, found.get(claim.metadata.name)
+            if volume is None:
+                raise NotFoundError(404, "NotFound", f'no free volume is left for persistentvolumeclaim "{name}"')
+            if volume.spec.claim_ref is not None:
+                continue  # somebody has kept it for this claim: the volume controller binds it by itself
+            meta = {"resourceVersion": volume.metadata.resource_version, "annotations": {BOUND_BY: "yes"}}
+            patch = {"metadata": meta, "spec": {"claimRef": _reference(claim)}}
+            await self._client.patch(PersistentVolume, volume.metadata.name, patch)
 
     def _is_claim_bound(self, namespace: str, name: str) -> bool:
         claim = self._feed.claim(namespace, name)
@@ -235,6 +258,13 @@ def _start(work: Coroutine[None, None, None], among: set[asyncio.Task[None]]) ->
     worker = asyncio.create_task(work, name="binder")
     among.add(worker)
     worker.add_done_callback(among.discard)
+
+
+def _reference(claim: PersistentVolumeClaim) -> Document:
+    meta = claim.metadata
+    return {
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid,
+    }  # fmt: skip
 
 
 def _chosen(claim: PersistentVolumeClaim) -> bool:

@@ -19,8 +19,7 @@ VOLCANO_PLUGINS = frozenset({
 VOLCANO_ARGUMENTS = {
     "capacity": frozenset({"capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable"}),
     "predicates": frozenset({
-        "predicate.CacheEnable", "predicate.DynamicResourceAllocationEnable", "predicate.NodeVolumeLimitsEnable",
-        "predicate.VolumeZoneEnable", "volumebinding.weight", "volumebinding.bindTimeoutSeconds",
+        "predicate.CacheEnable", "predicate.DynamicResourceAllocationEnable", "volumebinding.bindTimeoutSeconds",
         "dynamicresources.filterTimeoutSeconds",
     }),
 }  # fmt: skip

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from hekla.api.meta import Document
+from hekla.dialects.drivers import CLOUD_DRIVERS
 from hekla.placement.columns import natural_key
 from hekla.placement.model import pod_index
 from hekla.scheduler.decisions import Decisions, Moved, Started, Waiting
@@ -52,19 +53,22 @@ _FIELDS: Mapping[str, str] = {
     "nodeName": "node", "nominatedNodeName": "node", "queue": "queue", "parent": "queue", "namespace": "namespace",
     "claimName": "claim", "volumeName": "volume", "storageClassName": "storage", "priorityClassName": "class",
     "image": "image", "tierName": "domain", "highestTierName": "domain", "topologyKey": "key", "uid": "uid",
-    "schedulerName": "scheduler", "hostIP": "address", "provisioner": "provisioner",
+    "schedulerName": "scheduler", "hostIP": "address", "provisioner": "provisioner", "driver": "provisioner",
+    "attacher": "provisioner", "persistentVolumeName": "volume", "pdName": "disk", "volumeID": "disk", "iqn": "disk",
+    "pool": "disk",
 }  # fmt: skip
 """By field, the sort of the name in it."""
 
 _LISTS: Mapping[str, str] = {
-    "matchLabelKeys": "key", "mismatchLabelKeys": "key", "namespaces": "namespace", "names": "image",
+    "monitors": "disk", "matchLabelKeys": "key", "mismatchLabelKeys": "key", "namespaces": "namespace", "names": "image",
     "requiredDuringSchedulingIgnoredDuringExecution": "value", "preferredDuringSchedulingIgnoredDuringExecution": "value",
 }  # fmt: skip
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
 _KIND_SORTS: Mapping[str, str] = {
     "Pod": "pod", "Node": "node", "HyperNode": "domain", "Queue": "queue", "Namespace": "namespace",
     "PodGroup": "group", "PriorityClass": "class", "PersistentVolume": "volume", "PersistentVolumeClaim": "claim",
-    "StorageClass": "storage", "ResourceQuota": "limit", "PodDisruptionBudget": "limit",
+    "StorageClass": "storage", "ResourceQuota": "limit", "PodDisruptionBudget": "limit", "CSIDriver": "provisioner",
+    "CSINode": "node", "CSIStorageCapacity": "limit", "VolumeAttachment": "limit",
 }  # fmt: skip
 _PLAIN = re.compile(
     r"true|false|[-+]?[0-9][-+0-9.,:/TZ%]*(ns|us|ms|s|m|h|d|[KMGT]i?)?([0-9]+(ms|s|m|h))*|\*?", re.IGNORECASE
@@ -138,7 +142,7 @@ class _Names:
         if sort == "queue":
             return name in KEPT_QUEUES or name in self._kept
         if sort == "provisioner":
-            return name.startswith("kubernetes.io/")
+            return name.startswith("kubernetes.io/") or name in CLOUD_DRIVERS
         return name in self._kept or (sort in {"value", "role"} and _PLAIN.fullmatch(name) is not None)
 
     def _hash(self, name: str) -> str:
@@ -215,6 +219,8 @@ def _entry(field: str, value: Any, rename: Rename) -> Any:
             found["value"] = _label(value["key"], value["value"], rename)
     if field == "members":
         return _member(found, rename)
+    if field == "drivers":
+        found["name"] = rename("provisioner", value["name"])
     if field in {"volumes", "schedulingGates", "subGroupPolicy"} and "name" in value:
         found["name"] = rename("storage" if field == "volumes" else "value", value["name"])
     return found

@@ -17,6 +17,7 @@ import msgspec
 
 from hekla import __version__
 from hekla.api.core import Namespace, ResourceQuota
+from hekla.api.csi import CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment
 from hekla.api.meta import Document, Resource
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
@@ -38,8 +39,8 @@ MOST_BYTES = 4 << 30
 """More than this is not unpacked: two hundred thousand pods take a tenth of it."""
 
 SNAPSHOT_KINDS: tuple[type[Resource], ...] = (
-    PriorityClass, Queue, Namespace, ResourceQuota, PodDisruptionBudget, StorageClass, PersistentVolume,
-    PersistentVolumeClaim, Node, HyperNode, PodGroup, Pod,
+    PriorityClass, Queue, Namespace, ResourceQuota, PodDisruptionBudget, CSIDriver, CSIStorageCapacity, StorageClass,
+    PersistentVolume, PersistentVolumeClaim, CSINode, VolumeAttachment, Node, HyperNode, PodGroup, Pod,
 )  # fmt: skip
 """Every kind that decides, in the order in which a feed is told: pods last."""
 

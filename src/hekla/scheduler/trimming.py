@@ -13,6 +13,7 @@ from msgspec import NODEFAULT, Struct
 
 from hekla.api.containers import Container, ContainerPort
 from hekla.api.core import Namespace
+from hekla.api.csi import CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSIStorageCapacity, VolumeAttachment
 from hekla.api.meta import Document, ObjectMeta, OwnerReference, Resource
 from hekla.api.nodes import NodeCondition, NodeSpec, NodeStatus
 from hekla.api.pods import Pod, PodCondition, PodSpec, PodStatus
@@ -20,13 +21,23 @@ from hekla.api.policy import PodDisruptionBudgetStatus
 from hekla.api.scheduling import PriorityClass
 from hekla.api.selectors import ObjectReference
 from hekla.api.storage import (
+    AzureDiskVolumeSource,
+    CinderPersistentVolumeSource,
+    CSIPersistentVolumeSource,
     PersistentVolumeClaimStatus,
     PersistentVolumeSpec,
     PersistentVolumeStatus,
     StorageClass,
+    VsphereVirtualDiskVolumeSource,
 )
 from hekla.api.volcano.scheduling import PodGroupStatus, QueueSpec, QueueStatus
-from hekla.api.volumes import EphemeralVolumeSource, PersistentVolumeClaimVolumeSource, Volume
+from hekla.api.volumes import (
+    AWSElasticBlockStoreVolumeSource,
+    EphemeralVolumeSource,
+    GCEPersistentDiskVolumeSource,
+    PersistentVolumeClaimVolumeSource,
+    Volume,
+)
 
 KEPT: Mapping[type, frozenset[str]] = {
     ObjectMeta: frozenset({
@@ -45,7 +56,11 @@ KEPT: Mapping[type, frozenset[str]] = {
     PodCondition: frozenset({"type", "status", "last_transition_time"}),
     Container: frozenset({"image", "ports", "resources", "restart_policy"}),
     ContainerPort: frozenset({"container_port", "host_ip", "host_port", "protocol"}),
-    Volume: frozenset({"name", "persistent_volume_claim", "ephemeral"}),
+    Volume: frozenset({
+        "name", "persistent_volume_claim", "ephemeral", "aws_elastic_block_store", "gce_persistent_disk", "iscsi", "rbd",
+    }),
+    AWSElasticBlockStoreVolumeSource: frozenset({"volume_id"}),
+    GCEPersistentDiskVolumeSource: frozenset({"pd_name", "read_only"}),
     PersistentVolumeClaimVolumeSource: frozenset({"claim_name"}),
     EphemeralVolumeSource: frozenset(),  # its claim stands for itself
     NodeSpec: frozenset({"taints", "unschedulable"}),
@@ -60,7 +75,22 @@ KEPT: Mapping[type, frozenset[str]] = {
     StorageClass: frozenset({
         "api_version", "kind", "metadata", "allowed_topologies", "provisioner", "volume_binding_mode",
     }),
-    PersistentVolumeSpec: frozenset({"access_modes", "capacity", "claim_ref", "node_affinity", "storage_class_name"}),
+    PersistentVolumeSpec: frozenset({
+        "access_modes", "aws_elastic_block_store", "azure_disk", "capacity", "cinder", "claim_ref", "csi",
+        "gce_persistent_disk", "node_affinity", "storage_class_name", "volume_mode", "vsphere_volume",
+    }),
+    CSIPersistentVolumeSource: frozenset({"driver"}),
+    # That a volume is of one of these clouds is all that counts.
+    AzureDiskVolumeSource: frozenset(), CinderPersistentVolumeSource: frozenset(),
+    VsphereVirtualDiskVolumeSource: frozenset(),
+    CSIDriver: frozenset({"api_version", "kind", "metadata", "spec"}),
+    CSIDriverSpec: frozenset({"storage_capacity"}),
+    CSINode: frozenset({"api_version", "kind", "metadata", "spec"}),
+    CSINodeDriver: frozenset({"allocatable", "name"}),
+    CSIStorageCapacity: frozenset({
+        "api_version", "kind", "metadata", "capacity", "maximum_volume_size", "node_topology", "storage_class_name",
+    }),
+    VolumeAttachment: frozenset({"api_version", "kind", "metadata", "spec"}),
     PersistentVolumeStatus: frozenset({"phase"}),
     PersistentVolumeClaimStatus: frozenset({"phase"}),
     ObjectReference: frozenset({"namespace", "name"}),

@@ -25,6 +25,7 @@ from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named, build_plugin
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind, Evict
+from hekla.testing.scenario_storage import ScenarioStorage
 
 GIB = 1 << 30
 DEFAULT_ACTIONS = ("enqueue", "allocate", "backfill")
@@ -55,6 +56,7 @@ class World:
         self.evicted: dict[str, str] = {}
         """Why tasks were evicted in the last cycle, by name."""
 
+        self.storage = ScenarioStorage()
         self._clock = 0.0
 
     def node(

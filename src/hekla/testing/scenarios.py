@@ -18,6 +18,8 @@ Queues may have `weight`, `priority`, `parent`, `open`, `reclaimable`, and amoun
 Nodes may have been measured: `usage: {n1: {cpu: 80, memory: 20, at: 60}}`, in percent. Time is told in seconds, or by
 the hour of the first day (`now: "14:30"`). Jobs and tasks may have `annotations`. `answers` are an extender's, by verb.
 
+Pods with volumes have `storage` around them (`scenario_storage.py`).
+
 Of evictions a story tells who runs already (`at: n1`, or a node per task), what pods lose (`startedAt`, `checkpointedAt`),
 what protects them (`minRun`, `cooldown`, `budgets`), and expects `evicted` (the reason by pod) and `promised` (the node by
 pod that waits for its room).
@@ -30,6 +32,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +45,6 @@ from hekla.api.pods import Pod
 from hekla.api.volcano.batch import NetworkTopology
 from hekla.api.volcano.topology import HyperNode
 from hekla.dialects.kubernetes import node_spec, task_spec
-from hekla.dialects.surroundings import EmptySurroundings
 from hekla.dialects.topology import closeness, domain_spec
 from hekla.dialects.traits import PREEMPTABLE_KEY, group_traits
 from hekla.dialects.volcano import quota_amounts
@@ -65,11 +67,12 @@ from hekla.placement.topology.topology import DomainSpec
 from hekla.placement.topology.wish import Closeness
 from hekla.placement.usage import NodeUsage
 from hekla.testing.cluster import DEFAULT_ACTIONS, DEFAULT_PLUGINS, World, amounts
+from hekla.testing.scenario_storage import ScenarioStorage, pod_volumes
 
 _TASKS = re.compile(r"(\d+)\s*x\s*(\{.*\})", re.DOTALL)
 _KEYS = {
-    "scenario": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "answers", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas", "arguments", "budgets", "promised", "run"},
-    "step": {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "finish", "remove", "expect", "evicted", "why", "phases", "now", "budgets", "promised", "run"},
+    "scenario": {"storage", "nodes", "hypernodes", "queues", "jobs", "running", "usage", "answers", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas", "arguments", "budgets", "promised", "run"},
+    "step": {"storage", "nodes", "hypernodes", "queues", "jobs", "running", "usage", "finish", "remove", "expect", "evicted", "why", "phases", "now", "budgets", "promised", "run"},
     "job": {"at", "lineage", "minAvailable", "minTaskMember", "priority", "queue", "tasks", "minResources", "phase", "quotaAsked", "subGroupPolicy", "networkTopology", "patience", "estimate", "annotations"},
 }  # fmt: skip
 _OUTCOMES = ("expect", "evicted", "promised", "why", "phases")
@@ -136,7 +139,7 @@ def _steps(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     world = {
         key: value
         for key, value in document.items()
-        if key in {"nodes", "hypernodes", "queues", "jobs", "running", "usage", "budgets"}
+        if key in {"storage", "nodes", "hypernodes", "queues", "jobs", "running", "usage", "budgets"}
     }
     merged = {key: {**(world.get(key) or {}), **(first.get(key) or {})} for key in world.keys() | first.keys()
               if isinstance(world.get(key, first.get(key)), dict)}  # fmt: skip
@@ -163,8 +166,9 @@ def _apply(world: World, step: Mapping[str, Any]) -> None:
     for name, fields in (step.get("resourceQuotas") or {}).items():
         quota = {key: quota_amounts(fields.get(key) or {}) for key in ("hard", "used")}
         world.cluster.put_namespace_quota("default", NamespaceQuota(name=name, **quota))
+    _apply_storage(world, step.get("storage") or {})
     for name, fields in (step.get("nodes") or {}).items():
-        world.cluster.put_node(_node(name, fields or {}))
+        world.cluster.put_node(replace(_node(name, fields or {}), volume_limits=world.storage.volume_limits(name)))
     for name, fields in (step.get("usage") or {}).items():
         measured = NodeUsage(cpu=fields["cpu"], memory=fields["memory"], at_s=_seconds(fields.get("at", 0.0)))
         world.cluster.put_usage(name, measured)
@@ -172,6 +176,23 @@ def _apply(world: World, step: Mapping[str, Any]) -> None:
         _run(world, name, fields)
     for name, fields in (step.get("jobs") or {}).items():
         _job(world, name, fields or {})
+
+
+def _apply_storage(world: World, told: Mapping[str, Mapping[str, Any]]) -> None:
+    """What the story says of storage, and what follows from it for nodes and for pods that wait."""
+    world.storage.put_all(told)
+    for spec in [spec for spec in world.cluster.nodes.specs if spec is not None]:
+        world.cluster.put_node(replace(spec, volume_limits=world.storage.volume_limits(spec.name)))
+    for name in world.storage.told_attachments:
+        said = world.storage.attached(name)
+        if said is None:
+            world.cluster.remove_attachment(name)
+        else:
+            world.cluster.put_attachment(name, *said)
+    for uid, read in world.storage.pods.items() if told else ():
+        task = world.cluster.tasks.get(uid)
+        if task is not None and task.job is not None and task.status is TaskStatus.PENDING:
+            world.cluster.put_task(read(), task.job)
 
 
 def _outcome(world: World, step: Mapping[str, Any], binds: Mapping[str, str]) -> dict[str, Any]:
@@ -263,7 +284,7 @@ _NODE_FIELDS = {"labels", "taints", "unschedulable", "ready", "images"}
 def _job(world: World, name: str, fields: Mapping[str, Any]) -> None:
     _refuse_unknown("job", fields)
     known = world.cluster.jobs.get(name)
-    tasks = list(_tasks(name, fields.get("tasks", [])))
+    tasks = list(_tasks(name, fields.get("tasks", []), world.storage))
     minimum = fields.get("minAvailable", len(tasks))
     spec = JobSpec(
         uid=name, name=name, namespace="default", queue=fields.get("queue", "default"),
@@ -289,7 +310,7 @@ def _subgroup(policy: Mapping[str, Any]) -> SubGroupPolicy:
     )  # fmt: skip
 
 
-def _tasks(job: str, tasks: Any) -> Iterator[TaskSpec]:
+def _tasks(job: str, tasks: Any, around: ScenarioStorage) -> Iterator[TaskSpec]:
     """`3 x {cpu: 1}`, or a list of such, or a mapping of roles to such."""
     groups = (
         tasks.items()
@@ -302,7 +323,7 @@ def _tasks(job: str, tasks: Any) -> Iterator[TaskSpec]:
         count, fields = _parsed(job, entry)
         for _ in range(count):
             name = f"{job}-{role}-{number}" if role else f"{job}-{number}"
-            yield _task(name, role, fields)
+            yield _task(name, role, fields, around)
             number += 1
 
 
@@ -321,10 +342,15 @@ _POD_FIELDS = {
 }  # fmt: skip
 
 
-def _task(name: str, role: str, fields: Mapping[str, Any]) -> TaskSpec:
+def _task(name: str, role: str, fields: Mapping[str, Any], around: ScenarioStorage) -> TaskSpec:
     """Amounts by name; `labels`, `namespace`, `ports` (host ports) and the fields of a pod's spec as in Kubernetes; `claims`
     (`namespace/name`) are those of access mode ReadWriteOncePod.
     """  # fmt: skip
+    around.pods[name] = partial(_task_now, name, role, fields, around)
+    return _task_now(name, role, fields, around)
+
+
+def _task_now(name: str, role: str, fields: Mapping[str, Any], around: ScenarioStorage) -> TaskSpec:
     spec: dict[str, Any] = {key: value for key, value in fields.items() if key in _POD_FIELDS}
     not_amounts = _POD_FIELDS | _TASK_FIELDS | _EVICTION_FIELDS.keys()
     asked = amounts(**{k: v for k, v in fields.items() if k not in not_amounts})
@@ -334,16 +360,25 @@ def _task(name: str, role: str, fields: Mapping[str, Any]) -> TaskSpec:
         "ports": [{"hostPort": port, "containerPort": port} for port in fields.get("ports", [])],
     }  # fmt: skip
     spec.setdefault("containers", [container])
+    spec["volumes"] = pod_volumes({"volumes": fields.get("volumes"), **_claim_of(name, fields)})
     metadata = {
         "name": name, "namespace": fields.get("namespace", "default"), "uid": name, "labels": fields.get("labels") or {},
         "annotations": {**({"volcano.sh/task-spec": role} if role else {}), **(fields.get("annotations") or {})},
     }  # fmt: skip
-    known = task_spec(msgspec.convert({"metadata": metadata, "spec": spec}, Pod), EmptySurroundings())
-    constraints = replace(
-        known.constraints, volume_terms=_volumes(fields), exclusive_claims=tuple(fields.get("claims", ()))
-    )
+    known = task_spec(msgspec.convert({"metadata": metadata, "spec": spec}, Pod), around)
+    constraints = known.constraints
+    if "volumesOn" in fields or "claims" in fields:
+        constraints = replace(
+            constraints, volume_terms=_volumes(fields), exclusive_claims=tuple(fields.get("claims", ()))
+        )
     told = {field: fields[key] for key, field in _EVICTION_FIELDS.items() if key in fields}
     return structs.replace(known, constraints=constraints, **told)
+
+
+def _claim_of(name: str, fields: Mapping[str, Any]) -> dict[str, str]:
+    """`claim: data`, or for pods with one each `claim: data-{n}`, with the number at the end of the pod's name."""
+    claim = fields.get("claim")
+    return {"claim": str(claim).replace("{n}", name.rpartition("-")[2])} if claim is not None else {}
 
 
 def _volumes(fields: Mapping[str, Any]) -> tuple[tuple[NodeTerm, ...], ...]:
@@ -352,7 +387,7 @@ def _volumes(fields: Mapping[str, Any]) -> tuple[tuple[NodeTerm, ...], ...]:
     return tuple((NodeTerm(labels=(Requirement(key, Operator.IN, (value,)),)),) for key, value in reached)
 
 
-_TASK_FIELDS = {"labels", "ports", "image", "annotations", "namespace", "volumesOn", "claims"}
+_TASK_FIELDS = {"claim", "volumes", "labels", "ports", "image", "annotations", "namespace", "volumesOn", "claims"}
 _EVICTION_FIELDS = {
     "startedAt": "started", "checkpointedAt": "checkpointed", "scheduledAt": "scheduled_at", "cooldown": "cooldown_s",
     "minRun": "min_run_s", "grace": "grace_s", "nominated": "nominated",
@@ -372,7 +407,7 @@ def _run(world: World, name: str, fields: Mapping[str, Any]) -> None:
         estimate_s=fields.get("estimate"),
     )
     job: Job = world.cluster.put_job(spec)
-    task = _task(name, "", asks)
+    task = _task(name, "", asks, world.storage)
     world.cluster.put_task(
         structs.replace(task, node=fields["node"], status=TaskStatus.RUNNING, started=fields.get("started")), job
     )
