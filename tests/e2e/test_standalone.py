@@ -95,7 +95,7 @@ class Cluster:
 
     def install(self) -> None:
         """Apply deploy/ as users do, without its deployments' pods: their image is not here."""
-        self.ours("apply", "-k", str(ROOT / "deploy"))
+        self.kubectl.within("")("apply", "-k", str(ROOT / "deploy"))
         self.ours("scale", "deployment", "--all", "--replicas=0")
 
     def kubeconfig_of(self, account: str) -> Path:

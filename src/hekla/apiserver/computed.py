@@ -4,7 +4,7 @@ They are read by name (verb get) through the same authentication and authorizati
 discovery. `reviews.py` answers the other unstored resources, which are created.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from hekla.api.meta import Document, Kind
@@ -46,8 +46,8 @@ class Computed:
     """A read-only resource, and who computes it."""
 
     kind: Kind
-    compute: Callable[[Call], Document]
-    """From a request for one object to the object; StatusError says why there is none."""
+    compute: Callable[[Call], Document | Awaitable[Response]]
+    """From a request for one object to the object, or to somebody else's answer; StatusError says why there is none."""
 
     def served(self) -> Served:
         """How it is announced."""
@@ -57,10 +57,11 @@ class Computed:
             head=head_of(kind), verbs=READ_ONLY, list_kind=f"{kind.kind}List", is_virtual=True,
         )  # fmt: skip
 
-    def answer(self, call: Call) -> Response:
+    def answer(self, call: Call) -> Response | Awaitable[Response]:
         """The answer to a request about it."""
         if call.target.subresource:
             raise no_such_resource()
         if not call.target.name or call.request.method not in {"GET", "HEAD"}:
             raise method_not_allowed()
-        return document_answer(call, self.compute(call))
+        found = self.compute(call)
+        return document_answer(call, found) if isinstance(found, dict) else found

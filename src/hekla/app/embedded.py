@@ -37,8 +37,11 @@ from hekla.app.data_directory import DataDirectory
 from hekla.app.explaining import computed_resources
 from hekla.app.features import Features, run_features
 from hekla.app.first_objects import first_objects
+from hekla.app.front_proxy import published
+from hekla.app.scheduler_elsewhere import SchedulerElsewhere
 from hekla.app.settings import Settings
 from hekla.kube.api_client import ApiClient
+from hekla.kube.client import PatchType
 from hekla.kube.credentials import ClientCertificate
 from hekla.kube.errors import AlreadyExistsError
 from hekla.kube.in_process import InProcessTransport
@@ -93,6 +96,7 @@ async def platform(settings: Settings) -> AsyncIterator[Platform]:
         _write_kubeconfig(directory, pki, url)
         directory.publish(url, __version__)
         log.info("api server is ready", url=url, data_dir=str(directory.root))
+        await _publish_front_proxy(client, pki)
         features.api_port = server.port
         running = asyncio.create_task(run_features(features, Informers(client), api), name="features")
         stack.push_async_callback(_cancelled, running)
@@ -104,9 +108,12 @@ def make_api_server(store: Store, pki: Pki, features: Features) -> ApiServer:
     authorizer = RbacAuthorizer(StoredRoles(store))
     signer = TokenSigner(pki.token_key.read_bytes())
     authenticate = Authenticator(signer=signer, reader=None, clock=time.time, local_user=LOCAL_USER)
-    webhooks = WebhookCaller(
-        lambda namespace, name, port: service_address(api.backend, namespace, name, port), random_uid
-    )
+
+    def address_of(namespace: str, name: str, port: int) -> tuple[str, int] | None:
+        return service_address(api.backend, namespace, name, port)
+
+    webhooks = WebhookCaller(address_of, random_uid)
+    elsewhere = SchedulerElsewhere(lambda: api.backend, address_of, pki.front_proxy)
     desk = TokenDesk(signer, authenticate, lambda: api.backend, random_uid)
     api = ApiServer(
         store,
@@ -116,10 +123,17 @@ def make_api_server(store: Store, pki: Pki, features: Features) -> ApiServer:
         authorizer=authorizer,
         proxy=features.proxy,
         reviews=Reviews(review_token=desk.review, issue_token=desk.issue),
-        computed=computed_resources(lambda: features.scheduler, authorizer),
+        computed=computed_resources(
+            lambda: features.scheduler, authorizer, elsewhere.ask if _may_be_elsewhere(features) else None
+        ),
     )
     authenticate.reader = api.backend
     return api
+
+
+def _may_be_elsewhere(features: Features) -> bool:
+    """Whether the scheduler was left out: a later start of this one must not be taken for its absence."""
+    return "scheduler" in features.settings.without
 
 
 def service_address(reader: Reader, namespace: str, name: str, port: int) -> tuple[str, int] | None:
@@ -140,6 +154,13 @@ async def create_first_objects(client: ApiClient) -> None:
 
     for wave in first_objects():
         await asyncio.gather(*(create(path, document) for path, document in wave))
+
+
+async def _publish_front_proxy(client: ApiClient, pki: Pki) -> None:
+    """Say whom those should believe that this server passes requests on to."""
+    for path, document in published(pki.front_proxy_authority.certificate.read_text()):
+        query = "?fieldManager=hekla&force=true"
+        await client.request("PATCH", path + query, document, content_type=PatchType.APPLY)
 
 
 def _write_kubeconfig(directory: DataDirectory, pki: Pki, url: str) -> None:

@@ -1,13 +1,14 @@
-"""Nouns of other projects that serving understands: the Gateway API, the Inference Extension, LeaderWorkerSet.
+"""Nouns of other projects: the Gateway API, the Inference Extension and LeaderWorkerSet for serving; Kubernetes' APIService.
 
 Their definitions belong to those projects; on a cluster we read what is installed, and the embedded server serves these.
 """
 
+from hekla.api.foreign.aggregation import ApiService
 from hekla.api.foreign.gateway import Gateway, GatewayClass, HttpRoute
 from hekla.api.foreign.inference import InferencePool
 from hekla.api.foreign.leader_worker_set import LeaderWorkerSet
 
-__all__ = ["Gateway", "GatewayClass", "HttpRoute", "InferencePool", "LeaderWorkerSet"]
+__all__ = ["ApiService", "Gateway", "GatewayClass", "HttpRoute", "InferencePool", "LeaderWorkerSet"]
 
-FOREIGN_KINDS = (GatewayClass, Gateway, HttpRoute, InferencePool, LeaderWorkerSet)
+FOREIGN_KINDS = (GatewayClass, Gateway, HttpRoute, InferencePool, LeaderWorkerSet, ApiService)
 """Every kind of this package."""

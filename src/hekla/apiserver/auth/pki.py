@@ -3,6 +3,8 @@
     pki/ca.crt, ca.key           the authority (10 years)
     pki/server.crt, server.key   the API server (1 year, renewed when 30 days are left)
     pki/admin.crt, admin.key     the administrator, in the group system:masters (1 year, likewise)
+    pki/front-proxy-ca.crt, .key an authority of its own for the next one, so that no user's certificate passes for it
+    pki/front-proxy.crt, .key    the API server where it passes a request on and says who asked
     pki/tokens.key               signs service-account tokens
 
 Keys are P-256 (made in a millisecond, verified by every TLS stack) and readable by their owner alone.
@@ -33,6 +35,9 @@ SERVER_NAMES = (
     "kubernetes.default.svc.cluster.local",
 )
 
+FRONT_PROXY = "front-proxy-client"
+"""The name in the certificate by which the API server passes requests on, as kubeadm calls it."""
+
 
 class PkiError(Exception):
     """Keys or certificates on disk cannot be used; the sentence names the file."""
@@ -57,6 +62,8 @@ class Pki:
     authority: Pair
     server: Pair
     admin: Pair
+    front_proxy_authority: Pair
+    front_proxy: Pair
     token_key: Path
 
 
@@ -67,10 +74,14 @@ def ensure_pki(directory: Path, now: datetime, addresses: Sequence[str] = ("127.
         authority=Pair(directory / "ca.crt", directory / "ca.key"),
         server=Pair(directory / "server.crt", directory / "server.key"),
         admin=Pair(directory / "admin.crt", directory / "admin.key"),
+        front_proxy_authority=Pair(directory / "front-proxy-ca.crt", directory / "front-proxy-ca.key"),
+        front_proxy=Pair(directory / "front-proxy.crt", directory / "front-proxy.key"),
         token_key=directory / "tokens.key",
     )
     if not pki.authority.exists():
-        _write_pair(pki.authority, *_new_authority(now))
+        _write_pair(pki.authority, *_new_authority(now, "hekla"))
+    if not pki.front_proxy_authority.exists():
+        _write_pair(pki.front_proxy_authority, *_new_authority(now, "hekla-front-proxy"))
     if not pki.token_key.exists():
         _write_private(pki.token_key, _key_bytes(ec.generate_private_key(ec.SECP256R1())))
     names = [x509.DNSName(name) for name in SERVER_NAMES]
@@ -79,6 +90,8 @@ def ensure_pki(directory: Path, now: datetime, addresses: Sequence[str] = ("127.
         issue(pki.authority, pki.server, "kube-apiserver", (), now, alternatives)
     if _needs_renewal(pki.admin, pki.authority, now):
         issue(pki.authority, pki.admin, "kubernetes-admin", ("system:masters",), now)
+    if _needs_renewal(pki.front_proxy, pki.front_proxy_authority, now):
+        issue(pki.front_proxy_authority, pki.front_proxy, FRONT_PROXY, (), now)
     return pki
 
 
@@ -115,9 +128,9 @@ def subject_of(certificate: bytes) -> tuple[str, tuple[str, ...]]:
     return (names[0] if names else ""), groups
 
 
-def _new_authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _new_authority(now: datetime, called: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hekla")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
     usage = x509.KeyUsage(
         digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
         data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,

@@ -97,7 +97,8 @@ async def _until_stopped(office: Office, runtime: "Runtime") -> None:
 
 
 async def run_scheduler(office: Office) -> None:
-    """The batch scheduler."""
+    """The batch scheduler, and its answers to questions."""
+    from hekla.app.standalone.answering import Answering
     from hekla.scheduler.batch import BatchScheduler
     from hekla.scheduler.settings import SchedulerSettings
 
@@ -111,7 +112,13 @@ async def run_scheduler(office: Office) -> None:
     )
 
     async def work(informers: Informers) -> None:
-        await office.until_stopped(BatchScheduler(informers, settings).run())
+        scheduler = BatchScheduler(informers, settings)
+        answering = asyncio.create_task(Answering(office, informers.client, scheduler).run(), name="answers")
+        try:
+            await office.until_stopped(scheduler.run())
+        finally:
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
 
     await office.serve_terms(SCHEDULER, told.scheduler_lease, scheduler_kinds(), is_optional, work)
 

@@ -45,6 +45,10 @@ class StandaloneSettings:
     webhook_address: str = "127.0.0.1:8443"
     """Where the webhooks are answered, over TLS."""
 
+    answers_address: str = "127.0.0.1:0"
+    """Where a scheduler answers the questions that API servers pass on (`hekla why`, `hekla snapshot`), over TLS; port 0
+    picks one."""
+
     scheduler_conf: Path | None = None
     """Volcano's scheduler configuration file to decide by; the ConfigMap of the namespace goes before it."""
 
@@ -61,7 +65,11 @@ class StandaloneSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        for flag, text in (("--metrics-address", self.metrics_address), ("--webhook-address", self.webhook_address)):
+        for flag, text in (
+            ("--metrics-address", self.metrics_address),
+            ("--webhook-address", self.webhook_address),
+            ("--answers-address", self.answers_address),
+        ):
             host_and_port(flag, text)
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise StandaloneSettingsError(f'--log-level is "{self.log_level}"; use debug, info, warning or error')

@@ -48,6 +48,9 @@ def run(
     webhook_address: Annotated[
         str, typer.Option("--webhook-address", help=HELP["webhook_address"])
     ] = StandaloneSettings.webhook_address,
+    answers_address: Annotated[
+        str, typer.Option("--answers-address", help=HELP["answers_address"])
+    ] = StandaloneSettings.answers_address,
     scheduler_conf: Annotated[
         Path | None, typer.Option("--scheduler-conf", help=HELP["scheduler_conf"], show_default=False)
     ] = None,
@@ -96,6 +99,7 @@ def run(
             leader_elect=leader_elect,
             metrics_address=metrics_address,
             webhook_address=webhook_address,
+            answers_address=answers_address,
             scheduler_conf=checked_configuration(scheduler_conf) if scheduler_conf else None,
             scheduler_names=tuple(scheduler_name or StandaloneSettings.scheduler_names),
             every_pod_has_a_group=every_pod_has_a_group,

@@ -1,8 +1,8 @@
 """Write what the scheduler decides by at this moment into a file, with what it decides: `hekla replay` does it again.
 
-The scheduler runs one whole cycle for it, in which all who wait are looked at anew. Where it offers no snapshots (any
-other scheduler than the embedded platform's) the objects are read one kind after the other: without the decisions,
-and without what only the scheduler's memory holds. Secrets, environment, commands and foreign annotations stay out.
+The scheduler runs one whole cycle for it, in which all who wait are looked at anew. Where it offers no snapshots
+(Volcano's own, or one that is not registered) the objects are read one kind after the other: without the decisions, and
+without what only the scheduler's memory holds. Secrets, environment, commands and foreign annotations stay out.
 
 Examples:
 

@@ -1,0 +1,42 @@
+"""The manifests by which API servers find the scheduler's answers (docs/adr/0017); `manifests.py` puts them among the others."""
+
+from collections.abc import Iterator, Mapping
+
+from hekla.api.explanation import EXPLANATION
+from hekla.api.foreign import ApiService
+from hekla.api.meta import Document
+from hekla.app.front_proxy import CONFIG_MAP, NAMESPACE, READER
+from hekla.app.scheduler_elsewhere import API_SERVICE
+from hekla.app.standalone.answering import PORT_NAME, SERVICE
+from hekla.app.standalone.settings import SCHEDULER
+
+
+def answers(namespace: str, labels: Mapping[str, str], port: int) -> Iterator[Document]:
+    """The Service selects nothing: the replica that leads says where it leads."""
+    info = ApiService.kind_info
+    ports = [{"name": PORT_NAME, "port": 443, "targetPort": port}]
+    home = {"name": SERVICE, "namespace": namespace, "labels": dict(labels)}
+    yield {"apiVersion": "v1", "kind": "Service", "metadata": home, "spec": {"ports": ports}}
+    spec = {
+        "group": EXPLANATION.group, "version": EXPLANATION.version, "groupPriorityMinimum": 1000, "versionPriority": 10,
+        "service": {"namespace": namespace, "name": SERVICE, "port": 443},
+    }  # fmt: skip
+    metadata = {"name": API_SERVICE, "labels": dict(labels)}
+    yield {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata, "spec": spec}
+    yield from _roles(namespace, labels)
+
+
+def _roles(namespace: str, labels: Mapping[str, str]) -> Iterator[Document]:
+    """Whoever may look at a namespace may ask why its pods wait; and the scheduler may read whose word to believe."""
+    group = "rbac.authorization.k8s.io"
+    joins = {f"{group}/aggregate-to-{one}": "true" for one in ("view", "edit", "admin")}
+    rule = {"apiGroups": [EXPLANATION.group], "resources": [EXPLANATION.plural], "verbs": ["get"]}
+    metadata: Document = {"name": "hekla-explanations", "labels": {**labels, **joins}}
+    yield {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [rule]}
+    yield {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": f"hekla-scheduler-{CONFIG_MAP}", "namespace": NAMESPACE, "labels": dict(labels)},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": READER},
+        "subjects": [{"kind": "ServiceAccount", "name": f"hekla-{SCHEDULER}", "namespace": namespace}],
+    }
