@@ -13,17 +13,19 @@ class Bucket:
     __slots__ = ("amount", "at", "level", "rate")
 
     def __init__(self, *, amount: int, period_s: float, now: float) -> None:
-        self.amount = amount
+        self.amount: float = float(amount)
         self.rate = amount / period_s
-        self.level = float(amount)
+        self.level = self.amount
         self.at = now
 
     def fill(self, now: float) -> float:
         """Add what came in since the last look; the level, negative in debt."""
+        level = self.level
         if now > self.at:
-            self.level = min(float(self.amount), self.level + (now - self.at) * self.rate)
+            level += (now - self.at) * self.rate
+            self.level = level = level if level < self.amount else self.amount
             self.at = now
-        return self.level
+        return level
 
     def take(self, units: int, now: float) -> bool:
         """Take `units`, or nothing if there are not as many."""
@@ -34,7 +36,8 @@ class Bucket:
 
     def settle(self, units: int, now: float) -> None:
         """Take `units` that were used already, into debt if need be; give back where negative."""
-        self.level = min(float(self.amount), self.fill(now) - units)
+        level = self.fill(now) - units
+        self.level = level if level < self.amount else self.amount
 
     def wait_s(self, units: int, now: float) -> float:
         """Seconds until `units` are there; infinite for more than the bucket holds."""

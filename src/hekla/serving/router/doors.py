@@ -142,12 +142,14 @@ class SharedBudgets:
 
     def admit(self, question: Question, now: float) -> Refusal | Waiting | None:
         """Ask the server of the model's budget."""
+        if not self._address_of:
+            return None
         keeper = self._keeper(question)
         return None if keeper is None else keeper.admit(question, now)
 
     def ended(self, question: Question, usage: Usage | None, now: float) -> None:
         """Settle with it."""
-        if (keeper := self._keeper(question)) is not None:
+        if self._address_of and (keeper := self._keeper(question)) is not None:
             keeper.ended(question, usage, now)
 
     async def run(self) -> None:

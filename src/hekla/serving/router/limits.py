@@ -123,13 +123,12 @@ class Budget:
 
     def refusal(self, input_tokens: int, now: float) -> Refusal | None:
         """Why a request may not pass now; takes nothing."""
-        for bucket, units, reason, message in (
-            (self.requests, 1, "rate_limit", TOO_MANY_REQUESTS),
-            (self.input, input_tokens, "input_rate_limit", TOO_MUCH_INPUT),
-            (self.output, 1, "output_rate_limit", TOO_MUCH_OUTPUT),
-        ):
-            if bucket is not None and bucket.fill(now) < units:
-                return Refusal(STATUS, reason, message, _when(bucket.wait_s(units, now)))
+        if self.requests is not None and self.requests.fill(now) < 1:
+            return _refused(self.requests, 1, now, "rate_limit", TOO_MANY_REQUESTS)
+        if self.input is not None and self.input.fill(now) < input_tokens:
+            return _refused(self.input, input_tokens, now, "input_rate_limit", TOO_MUCH_INPUT)
+        if self.output is not None and self.output.fill(now) < 1:
+            return _refused(self.output, 1, now, "output_rate_limit", TOO_MUCH_OUTPUT)
         return None
 
     def take(self, input_tokens: int, now: float) -> None:
@@ -153,8 +152,9 @@ def _bucket(amount: int | None, limit: Limit, now: float) -> Bucket | None:
     return None if amount is None else Bucket(amount=amount, period_s=limit.period_s, now=now)
 
 
-def _when(wait_s: float) -> float | None:
-    return None if math.isinf(wait_s) else wait_s
+def _refused(bucket: Bucket, units: int, now: float, reason: str, message: str) -> Refusal:
+    wait_s = bucket.wait_s(units, now)
+    return Refusal(STATUS, reason, message, None if math.isinf(wait_s) else wait_s)
 
 
 class Limits:
@@ -181,14 +181,16 @@ class Limits:
         """Take the request's share of every budget it falls under, or of none."""
         route = self._routes.get(question.model)
         tenant = self._tenant(question.user, now) if self._rules else None
-        if route is None and tenant is None:
-            return None
-        budgets = [one for one in (route, tenant) if one is not None]
-        for budget in budgets:
-            if (refusal := budget.refusal(question.input_tokens, now)) is not None:
-                return refusal
-        for budget in budgets:
-            budget.take(question.input_tokens, now)
+        tokens = question.input_tokens
+        refusal = route.refusal(tokens, now) if route is not None else None
+        if refusal is None and tenant is not None:
+            refusal = tenant.refusal(tokens, now)
+        if refusal is not None:
+            return refusal
+        if route is not None:
+            route.take(tokens, now)
+        if tenant is not None:
+            tenant.take(tokens, now)
         return None
 
     def ended(self, question: Question, usage: Usage | None, now: float) -> None:

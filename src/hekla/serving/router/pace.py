@@ -48,7 +48,8 @@ class Pace:
             if output_tokens > 1 and answering_s > 0:
                 self.tpot_s += (answering_s / (output_tokens - 1) - self.tpot_s) / 32
         if input_tokens >= SHORTEST_TOKENS and prompt_bytes:
-            self.bytes_per_token += (min(16.0, max(1.0, prompt_bytes / input_tokens)) - self.bytes_per_token) / 32
+            seen = prompt_bytes / input_tokens
+            self.bytes_per_token += ((1.0 if seen < 1.0 else 16.0 if seen > 16.0 else seen) - self.bytes_per_token) / 32
 
     def _median(self) -> float:
         """The rate that half of the tokens were prefilled at or faster."""

@@ -6,6 +6,7 @@ Pure: time and dice come in. `local_plan.py` takes one request through it; `endp
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
+from math import exp, inf
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +24,8 @@ from hekla.serving.router.question import Question
 
 HALF_LIFE_S = 300.0
 """How fast what was assigned is forgotten."""
+LATELY_S = 30.0
+"""The time constant with which prompts sent are forgotten where it is asked how busy an endpoint is."""
 ANSWER_WEIGHT = 16
 """Uncached tokens that a token of an answer is as much work as, when work is to be even over minutes."""
 SETTLE_EVERY_S = 1.0
@@ -54,8 +57,6 @@ class Pool:
         self.pace = Pace()
         self.sessions = Sessions()
         self.members: list[Endpoint] = []
-        self.waiting = 0
-        """Requests of this pool that are sent and have no first byte yet."""
         self.index = index if index is not None else PrefixIndex()
         self.on_sent: Callable[[Blocks, Endpoint], None] | None = None
         """Told of each prompt that is sent; other routers want to know."""
@@ -69,7 +70,10 @@ class Pool:
         self._nothing: list[int] = []
         self._seeds: dict[str, int] = {}
         self._benched: set[Endpoint] = set()
-        self._settled = 0.0
+        self._settled = -inf
+        self._began = 0.0
+        """When its first request came."""
+        self._token_load = 0.0
         self._unseen: list[tuple[float, int, Charge]] = []
         """By when their prefill is reckoned to be over: requests whose answers come as a whole."""
         self._order = count()
@@ -120,13 +124,13 @@ class Pool:
         matched: Sequence[int] = self._nothing
         blocks = None
         if self.policy.wants_prefix:
-            seed = self._seeds.get(question.model)
+            prompt, seed = question.prompt, self._seeds.get(question.model)
             if seed is None:
                 seed = self._seed(question.model)
-            blocks = Blocks(question.prompt, seed, self.block_bytes, self.most_blocks)
+            blocks = Blocks(prompt, seed, self.block_bytes, self.most_blocks)
             found = self.index.match(blocks, self._mask)
             if found:
-                matched = self._by_slot(found, self.block_bytes * question.input_tokens / len(question.prompt))
+                matched = self._by_slot(found, self.block_bytes * question.input_tokens / len(prompt))
             if self.fleet.precise.holders:
                 matched = self._as_told(matched, question, blocks, adapter)
         return Look(
@@ -137,7 +141,7 @@ class Pool:
             now,
             self._dice,
             self.pace.prefill_rate,
-            self.waiting / (len(self.members) or 1),
+            self._token_load,
             adapter,
             session,
         )
@@ -166,22 +170,24 @@ class Pool:
                 self._just_sent.insert(look.blocks, endpoint.slot, look.now)
         if look.session:
             self.sessions.settle(look.session, endpoint, look.now)
-        tokens, asked, mean = look.tokens, look.question.output_tokens, self.pace.answer_tokens
-        matched = look.matched
+        question, tokens, matched, mean = look.question, look.tokens, look.matched, self.pace.answer_tokens
+        asked = question.output_tokens
         uncached = tokens - matched[endpoint.slot] if endpoint.slot < len(matched) else tokens
         if uncached < 1:
             uncached = 1  # the last token is always computed
         answer = asked if 0 < asked < mean else int(mean)
-        self.waiting += 1
-        endpoint.in_flight += 1
+        endpoint.begin(look.now)
+        endpoint.unanswered += 1
         endpoint.prefill_tokens += uncached
-        endpoint.context_tokens += tokens + answer
+        endpoint.prefilled_lately += uncached
+        context = tokens + answer
+        endpoint.context_tokens += context
         endpoint.decode_tokens += answer
         endpoint.assigned += uncached + ANSWER_WEIGHT * answer
-        ahead, is_seen = endpoint.prefill_tokens, is_leg or look.question.is_stream
-        charge = Charge(self, endpoint, uncached, tokens + answer, answer, ahead, look.now, is_seen, sent=look.now)
+        ahead, is_seen, now = endpoint.prefill_tokens, is_leg or question.is_stream, look.now
+        charge = Charge(self, endpoint, uncached, context, answer, ahead, now, now, is_seen)
         if not is_seen:
-            heappush(self._unseen, (look.now + ahead / self.pace.prefill_rate, next(self._order), charge))
+            heappush(self._unseen, (now + ahead / self.pace.prefill_rate, next(self._order), charge))
         return charge
 
     def learn(self, charge: "Charge", prompt_bytes: int, usage: Usage, now: float) -> None:
@@ -206,6 +212,8 @@ class Pool:
     def _by_slot(self, found: list[tuple[int, int]], per_block: float) -> list[int]:
         """Matched tokens by slot; the same share of the tokens as of the bytes."""
         matched, most = self._nothing, 0
+        if len(found) == 1 and found[0][0] == self._mask:  # a beginning that all were sent, and nobody more of it
+            return [int(found[0][1] * per_block)] * len(matched)
         if len(self.members) > FEW:  # a system prompt that nearly all have: one fill instead of a step for each
             most, depth = max(found, key=_count)
             matched = [int(depth * per_block)] * len(matched)
@@ -239,12 +247,22 @@ class Pool:
 
     def _settle(self, now: float) -> None:
         """Once a second: let what was assigned fade, forget old prompts, and size the memory as engines tell their caches' sizes."""
-        fade = 0.5 ** ((now - self._settled) / HALF_LIFE_S)
+        if self._settled == -inf:
+            self._began = now
+        passed_s = now - self._settled
+        fade, fast = 0.5 ** (passed_s / HALF_LIFE_S), exp(-passed_s / LATELY_S)
         for one in self.members:
+            if one.in_flight:
+                one.busy_s += now - one.busy_since
+                one.busy_since = now
             one.assigned *= fade
+            one.busy_s *= fade
+            one.prefilled_lately *= fast
             if one.cache_tokens and self.follows_cache:
                 capacity = int(one.cache_tokens * self.pace.bytes_per_token / self.block_bytes)
                 self.index.resize(one.slot, capacity)
+        seen_s = LATELY_S * (1 - exp(-max(SETTLE_EVERY_S, now - self._began) / LATELY_S))
+        self._token_load = 1 / (self.pace.prefill_rate * seen_s)
         self.index.expire(now)
         self._just_sent.expire(now)
         self._settled = now
@@ -262,22 +280,24 @@ class Charge(Struct, gc=False):
     """Tokens to prefill until its own are done."""
     since: float
     """When it was sent, or when its first byte came."""
+    sent: float
     is_seen: bool = True
     """Whether its first byte shows that prefill is over."""
     is_answered: bool = False
     """Whether its first byte came."""
     is_prefilled: bool = False
     is_over: bool = False
-    sent: float = 0.0
 
     def first_byte(self, now: float) -> None:
         """The answer began; of a stream, prefill is over."""
         if self.is_answered or self.is_over:
             return
         self.is_answered = True
-        self.prefilled()
-        if self.endpoint.faults:
-            self.endpoint.answered()
+        endpoint = self.endpoint
+        if not self.is_prefilled:
+            self.prefilled()
+        if endpoint.faults:
+            endpoint.answered()
         if self.is_seen:
             self.pool.pace.first_byte(self.ahead, now - self.since)
         self.since = now
@@ -286,17 +306,18 @@ class Charge(Struct, gc=False):
         """Prefill is over, or must be."""
         if not self.is_prefilled and not self.is_over:
             self.is_prefilled = True
-            self.pool.waiting -= 1
+            self.endpoint.unanswered -= 1
             self.endpoint.prefill_tokens -= self.uncached
 
-    def end(self) -> None:
+    def end(self, now: float) -> None:
         """The request is over, however it went."""
         if self.is_over:
             return
-        self.prefilled()
+        if not self.is_prefilled:
+            self.prefilled()
         self.is_over = True
         one = self.endpoint
-        one.in_flight -= 1
+        one.end(now)
         one.context_tokens -= self.context
         one.decode_tokens -= self.answer
 

@@ -33,9 +33,11 @@ class Blocks:
     def first(self, count: int) -> list[int]:
         """The hashes of at least the first `count` blocks (fewer where the prompt ends); not to be changed."""
         hashes = self._hashes
-        if len(hashes) < count and len(hashes) < self.count:
+        if count > self.count:
+            count = self.count
+        if len(hashes) < count:
             size, text, last, append = self._size, self._text, self._last, hashes.append
-            for start in range(len(hashes) * size, min(count, self.count) * size, size):
+            for start in range(len(hashes) * size, count * size, size):
                 last = _hash(text[start : start + size], last)
                 append(last)
             self._last = last

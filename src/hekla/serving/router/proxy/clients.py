@@ -75,6 +75,10 @@ class Phase(Enum):
     LINGER = auto()
 
 
+_IDLE, _HEAD, _BODY, _ANSWER, _CLOSING, _LINGER = Phase
+# until Python 3.12 a member looked up on its class costs 0.15 us, and a chat looks at six
+
+
 class ClientConnection(asyncio.Protocol):
     """One connection of one client."""
 
@@ -110,7 +114,7 @@ class ClientConnection(asyncio.Protocol):
         self._lags_since = 0.0
         self._memo: Memo | None = None
         self._memos_left = _MEMOS
-        self.phase = Phase.IDLE
+        self.phase = _IDLE
         self.since = doorway.now
         """When the phase began, coarsely."""
         self.transport: asyncio.Transport
@@ -135,14 +139,14 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes came; the common case is one whole request."""
         phase = self.phase
-        if phase is Phase.IDLE:
+        if phase is _IDLE:
             self._take_head(data)
-        elif phase is Phase.HEAD:
+        elif phase is _HEAD:
             self._add_to_head(data)
-        elif phase is Phase.BODY:
+        elif phase is _BODY:
             assert self._head is not None
             self._take_body(self._head, data)
-        elif phase is Phase.ANSWER:
+        elif phase is _ANSWER:
             self._hold(self._buffer + data)
 
     def _add_to_head(self, data: bytes) -> None:
@@ -161,7 +165,7 @@ class ClientConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _take_head(self, data: bytes) -> None:
-        memo, doorway = self._memo, self._doorway
+        memo = self._memo
         head = memo.read(data) if memo is not None else None
         if head is None:
             head = self._read_head(data)
@@ -170,7 +174,7 @@ class ClientConnection(asyncio.Protocol):
             data = data if data[:1] != b"\r" else data.lstrip(b"\r\n")
         length = head.body_length
         end = head.end + length
-        if head.is_chunked or len(data) < end or length > doorway.bounds.body_bytes:
+        if head.is_chunked or len(data) < end or length > self._doorway.bounds.body_bytes:
             self._begin_body(head, data)
             return
         if length > _WEIGHED_FROM:
@@ -194,8 +198,8 @@ class ClientConnection(asyncio.Protocol):
             self.refuse(Refusal(error.status, "request_parsing", error.sentence))
             return None
         if head is None:
-            if self.phase is Phase.IDLE:
-                self.phase, self.since = Phase.HEAD, doorway.now
+            if self.phase is _IDLE:
+                self.phase, self.since = _HEAD, doorway.now
             self._buffer = data
         elif self._memos_left and head.body_length and not head.expects_continue:
             self._memos_left -= 1
@@ -214,7 +218,7 @@ class ClientConnection(asyncio.Protocol):
         self._weigh(head.body_length)
         self._head, self._body, self._body_size = head, [], 0
         self._chunks = Chunks() if head.is_chunked else None
-        self.phase, self.since = Phase.BODY, doorway.now
+        self.phase, self.since = _BODY, doorway.now
         rest = data[head.end :]
         if head.expects_continue and not rest:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -261,11 +265,11 @@ class ClientConnection(asyncio.Protocol):
     def _receive(self, head: RequestHead, body: bytes) -> None:
         if self._head is not None:
             self._head, self._body, self._chunks = None, [], None
-        self.phase = Phase.ANSWER
+        self.phase = _ANSWER
         if self._doorway.is_draining:
             head.keeps_alive = False
         call = self._doorway.front.receive(self, head, body)
-        if call is not None and self.phase is Phase.ANSWER:
+        if call is not None and self.phase is _ANSWER:
             self._call = call
 
     def done(self, *, keeps_alive: bool) -> None:
@@ -276,12 +280,12 @@ class ClientConnection(asyncio.Protocol):
         if not keeps_alive or self._doorway.is_draining:
             self._close()
             return
-        self.phase, self.since = Phase.IDLE, self._doorway.now
+        self.phase, self.since = _IDLE, self._doorway.now
         if self._buffer or self._is_paused:
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        if self.phase is not Phase.IDLE or self.transport.is_closing():
+        if self.phase is not _IDLE or self.transport.is_closing():
             return
         if self._is_paused:
             self._is_paused = False
@@ -294,7 +298,7 @@ class ClientConnection(asyncio.Protocol):
         """Turn a request away that cannot be read, read nothing more, and leave the client time to see why."""
         self._release()
         self._head, self._body, self._chunks, self._buffer = None, [], None, b""
-        self.phase, self.since = Phase.LINGER, self._doorway.now
+        self.phase, self.since = _LINGER, self._doorway.now
         self._doorway.front.refused(self, refusal)
         self.transport.write(refusal_bytes(refusal, keeps_alive=False))
         if not self.transport.is_closing():
@@ -310,7 +314,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _close(self) -> None:
         """What was written still goes out."""
-        self.phase, self.since = Phase.CLOSING, self._doorway.now
+        self.phase, self.since = _CLOSING, self._doorway.now
         self._buffer = b""
         self.transport.close()
 
@@ -340,17 +344,17 @@ class ClientConnection(asyncio.Protocol):
         bounds, waited_s = self._doorway.bounds, now - self.since
         if self._lags_since and now - self._lags_since > bounds.send_timeout_s:
             self.transport.abort()
-        elif self.phase is Phase.ANSWER:
+        elif self.phase is _ANSWER:
             if self._call is not None:
                 self._call.tick(now)
-        elif self.phase is Phase.IDLE:
+        elif self.phase is _IDLE:
             if waited_s > bounds.idle_timeout_s:
                 self.transport.close()
-        elif self.phase is Phase.HEAD:
+        elif self.phase is _HEAD:
             if waited_s > bounds.head_timeout_s:
                 self.refuse(Refusal(408, "request_parsing", f"no whole head came within {bounds.head_timeout_s:g} s"))
-        elif self.phase is Phase.BODY:
+        elif self.phase is _BODY:
             if waited_s > bounds.body_timeout_s:
                 self.refuse(Refusal(408, "request_parsing", f"no whole body came within {bounds.body_timeout_s:g} s"))
-        elif waited_s > (_LINGER_S if self.phase is Phase.LINGER else bounds.send_timeout_s):
+        elif waited_s > (_LINGER_S if self.phase is _LINGER else bounds.send_timeout_s):
             self.transport.abort()
