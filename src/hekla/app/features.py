@@ -81,10 +81,12 @@ async def _run_controlplane(features: Features, informers: Informers, api: ApiSe
 
 
 async def _run_workloads(features: Features, informers: Informers, api: ApiServer) -> None:
+    from hekla.app.controller_metrics import counted
     from hekla.kube.runtime import run_reconcilers
     from hekla.workloads.reconcilers import RECONCILERS
 
-    await run_reconcilers(informers, RECONCILERS, component="vc-controller-manager")
+    async with counted(informers, with_queues="scheduler" in features.settings.without):
+        await run_reconcilers(informers, RECONCILERS, component="vc-controller-manager")
 
 
 async def _run_serving(features: Features, informers: Informers, api: ApiServer) -> None:
@@ -101,6 +103,13 @@ async def _run_router(features: Features, informers: Informers, api: ApiServer) 
     from hekla.app.routing import run_embedded_router
 
     await run_embedded_router(features.directory, features.settings.router_port, informers)
+
+
+async def _run_agents(features: Features, informers: Informers, api: ApiServer) -> None:
+    from hekla.kube.runtime import run_reconcilers
+    from hekla.sandbox.reconcilers import RECONCILERS
+
+    await run_reconcilers(informers, RECONCILERS, component="agent-sandbox-controller")
 
 
 async def _run_scheduler(features: Features, informers: Informers, api: ApiServer) -> None:
@@ -136,11 +145,12 @@ FEATURES: dict[str, Callable[[Features, Informers, ApiServer], Coroutine[None, N
     "workloads": _run_workloads,
     "serving": _run_serving,
     "router": _run_router,
+    "agents": _run_agents,
     "controlplane": _run_controlplane,
 }
 """In the order of what a waiting user sees first."""
 
-AFTER_THE_SCHEDULER = frozenset({"workloads", "serving", "router", "controlplane"})
+AFTER_THE_SCHEDULER = frozenset({"workloads", "serving", "router", "agents", "controlplane"})
 LARGE_PODS, MOST_HEAD_START_S, FIRST_BINDS_S = 20_000, 60.0, 1.0
 """With so many pods or more, these let the scheduler read them first, for so long at most: with 150,000, all who read at
 once put its first bind off by 3 s."""

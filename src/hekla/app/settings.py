@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hekla.lib import quantity
 
-COMPONENTS = ("scheduler", "workloads", "serving", "router", "controlplane", "node")
+COMPONENTS = ("scheduler", "workloads", "serving", "router", "agents", "controlplane", "node")
 """What `--without` can leave out; the API server always runs."""
 
 
@@ -71,7 +71,7 @@ class Settings:
     """How many nodes pretend to run pods, for scale and what-if."""
 
     without: frozenset[str] = frozenset()
-    """Components to leave out: scheduler, workloads, serving, router, controlplane, node."""
+    """Components to leave out: scheduler, workloads, serving, router, agents, controlplane, node."""
 
     scheduler_conf: Path | None = None
     """Volcano's scheduler configuration file to decide by; followed while the platform runs."""

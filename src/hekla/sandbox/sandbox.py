@@ -1,0 +1,191 @@
+"""Reconciles Sandboxes: one pod with its volume claims and Service, until it is suspended or its time is over.
+
+A pod is a Sandbox's by its owner reference and by nothing else. More than one: none is chosen, and nothing is deleted. One of
+the same name that is somebody else's: neither taken nor deleted. `sandbox_pod.py` has the documents, `sandbox_status.py` what is said.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from hekla.api.agents import Sandbox, names
+from hekla.api.agents.sandbox import OperatingMode, ShutdownPolicy
+from hekla.api.core import Service
+from hekla.api.meta import Document, Resource
+from hekla.api.nodes import RuntimeClass
+from hekla.api.pods import Pod
+from hekla.api.storage import PersistentVolumeClaim
+from hekla.kube.commands import Command, Create, Delete, Event, Patch, RequeueAfter, SetStatus, target_of
+from hekla.kube.reconcile import World, reconciler
+from hekla.kube.timestamps import parse_rfc3339
+from hekla.sandbox.observing import find
+from hekla.sandbox.owning import controller_of, is_controlled_by, name_hash, owner_reference
+from hekla.sandbox.sandbox_pod import claim_name, metadata_patch, pod_document, pod_name
+from hekla.sandbox.sandbox_service import service_document, service_patch
+from hekla.sandbox.sandbox_status import MULTIPLE_PODS, Found, expired_status, is_told_expired, sandbox_status
+
+SETTLING_S = 1.0
+"""A Sandbox younger than this tells only where it has arrived, not each step on the way: four writes become one."""
+
+
+@dataclass
+class _Look:
+    """What was found, and what stands in the way."""
+
+    found: Found = field(default_factory=Found)
+    commands: list[Command] = field(default_factory=list)
+
+
+@reconciler(Sandbox, owns=(Pod, Service, PersistentVolumeClaim), reads=(RuntimeClass,))
+def reconcile_sandbox(sandbox: Sandbox, world: World, now: datetime) -> Iterator[Command]:
+    """Bring one Sandbox a step closer."""
+    if sandbox.metadata.deletion_timestamp is not None:
+        return
+    ends_at = parse_rfc3339(sandbox.spec.shutdown_time)
+    if ends_at is not None and now >= ends_at:
+        yield from _end(sandbox, world, now)
+        return
+    look = _Look()
+    _look_at_claims(sandbox, world, look)
+    _look_at_pod(sandbox, world, look)
+    if not look.found.is_ambiguous:
+        _look_at_service(sandbox, world, look)
+    yield from look.commands
+    yield from _tell(sandbox, look.found, now)
+    if ends_at is not None:
+        yield RequeueAfter((ends_at - now).total_seconds())
+
+
+def _tell(sandbox: Sandbox, found: Found, now: datetime) -> Iterator[Command]:
+    status = sandbox_status(sandbox, found, now)
+    if not status:
+        return
+    made_at = parse_rfc3339(sandbox.metadata.creation_timestamp)
+    age_s = (now - made_at).total_seconds() if made_at is not None else SETTLING_S
+    is_on_its_way = found.is_on_its_way and not sandbox.status.conditions
+    if is_on_its_way and 0 <= age_s < SETTLING_S:
+        yield RequeueAfter(SETTLING_S)
+        return
+    if found.is_ambiguous and _reason(sandbox) != MULTIPLE_PODS:
+        yield Event(target_of(sandbox), MULTIPLE_PODS, found.trouble, type="Warning")
+    yield SetStatus(target_of(sandbox), status)
+
+
+def _reason(sandbox: Sandbox) -> str:
+    ready = find(sandbox.status.conditions, "Ready")
+    return "" if ready is None else ready.reason
+
+
+def _end(sandbox: Sandbox, world: World, now: datetime) -> Iterator[Command]:
+    """Say it first, then take away what it owns: whoever watches sees why the pod went."""
+    if not is_told_expired(sandbox):
+        yield SetStatus(target_of(sandbox), expired_status(sandbox, now))
+        return
+    for pod in world.owned(Pod, sandbox.metadata.uid):
+        if pod.metadata.deletion_timestamp is None:
+            yield Delete(target_of(pod), reason="its Sandbox's time is over")
+    for service in world.owned(Service, sandbox.metadata.uid):
+        yield Delete(target_of(service), reason="its Sandbox's time is over")
+    if sandbox.spec.shutdown_policy == ShutdownPolicy.DELETE:
+        yield Delete(target_of(sandbox), reason="its time is over, and shutdownPolicy is Delete")
+
+
+def _look_at_claims(sandbox: Sandbox, world: World, look: _Look) -> None:
+    meta = sandbox.metadata
+    for template in sandbox.spec.volume_claim_templates:
+        name = claim_name(template.metadata.name, sandbox)
+        there = world.get(PersistentVolumeClaim, meta.namespace, name)
+        if there is not None:
+            _take(there, sandbox, look)
+            continue
+        metadata = {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": {**template.metadata.labels, names.SANDBOX_NAME_HASH: name_hash(meta.name)},
+            "annotations": dict(template.metadata.annotations),
+            "ownerReferences": [owner_reference(sandbox)],
+        }
+        document = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": template.spec}
+        look.commands.append(Create(PersistentVolumeClaim, document, is_told_of_when_refused=True))
+
+
+def _look_at_pod(sandbox: Sandbox, world: World, look: _Look) -> None:
+    meta = sandbox.metadata
+    owned = world.owned(Pod, meta.uid)
+    if len(owned) > 1:
+        look.found.is_ambiguous = True
+        look.found.trouble = (
+            f"{len(owned)} pods are controlled by this Sandbox, and one is not chosen over another: "
+            + (f"delete all but one of {', '.join(pod.metadata.name for pod in owned)}")
+        )
+        return
+    pod = owned[0] if owned else world.get(Pod, meta.namespace, pod_name(sandbox))
+    tracked = meta.annotations.get(names.POD_NAME)
+    is_suspended = sandbox.spec.operating_mode == OperatingMode.SUSPENDED
+    if tracked and (pod is None or pod.metadata.name != tracked or is_suspended):
+        look.commands.append(Patch(target_of(sandbox), {"metadata": {"annotations": {names.POD_NAME: None}}}))
+    look.found.pod = pod
+    if is_suspended:
+        _suspend(pod, sandbox, look)
+    elif pod is None:
+        has_runtime = world.get(RuntimeClass, "", names.RUNTIME_CLASS) is not None
+        document = pod_document(sandbox, has_runtime=has_runtime)
+        look.commands.append(Create(Pod, document, is_told_of_when_refused=True))
+    elif (
+        pod.metadata.deletion_timestamp is None
+        and _take(pod, sandbox, look)
+        and (patch := metadata_patch(pod, sandbox))
+    ):
+        look.commands.append(Patch(target_of(pod), {"metadata": patch}))
+    look.found.owns_pod = pod is not None and is_controlled_by(pod, sandbox)
+
+
+def _suspend(pod: Pod | None, sandbox: Sandbox, look: _Look) -> None:
+    if pod is not None and is_controlled_by(pod, sandbox) and pod.metadata.deletion_timestamp is None:
+        look.commands.append(Delete(target_of(pod), reason="its Sandbox is suspended"))
+
+
+def _take(there: Resource, sandbox: Sandbox, look: _Look) -> bool:
+    """Whether an object is the Sandbox's or may become it; a stranger's is trouble."""
+    if is_controlled_by(there, sandbox):
+        return True
+    kind, name = there.kind_info.kind, there.metadata.name
+    if (owner := controller_of(there)) is not None:
+        look.found.trouble = (
+            f'{kind} "{name}" is owned by {owner.kind}/{owner.name} (UID: {owner.uid}), '
+            f'not by sandbox "{sandbox.metadata.name}"; rename the Sandbox, or delete the {kind}'
+        )
+        return False
+    labels = there.metadata.labels
+    if labels.get(names.ADOPTABLE) != "true" and labels.get(names.SANDBOX_NAME_HASH) != name_hash(
+        sandbox.metadata.name
+    ):
+        look.found.trouble = (
+            f'cannot adopt unowned {kind} "{name}": label it {names.ADOPTABLE}=true to allow that, or delete it'
+        )
+        return False
+    adoption: Document = {"metadata": {"ownerReferences": [owner_reference(sandbox)]}}
+    look.commands.append(Patch(target_of(there), adoption, is_guarded=True))
+    return True
+
+
+def _look_at_service(sandbox: Sandbox, world: World, look: _Look) -> None:
+    there = world.get(Service, sandbox.metadata.namespace, sandbox.metadata.name)
+    wanted = sandbox.spec.service
+    if there is None:
+        if wanted:
+            look.commands.append(Create(Service, service_document(sandbox), is_told_of_when_refused=True))
+            look.found.has_service = True
+        return
+    is_ours = is_controlled_by(there, sandbox)
+    if wanted is False:
+        if is_ours:
+            look.commands.append(Delete(target_of(there), reason="spec.service is false"))
+        return
+    if controller_of(there) is None and wanted is None:
+        return
+    if not _take(there, sandbox, look):
+        return
+    look.found.has_service = True
+    if patch := service_patch(there, sandbox):
+        look.commands.append(Patch(target_of(there), patch))

@@ -1,0 +1,166 @@
+"""Reconciles SandboxWarmPools: keeps as many Sandboxes waiting as `spec.replicas` says, and never more in the making.
+
+Those that leave count until they are gone, so that a slow end cannot swell a pool. A member that does not get ready in time is
+replaced; one that no node has room for is kept, for another would find no room either. Who decides `spec.replicas` is
+`pools/`, an HPA, or a person.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from hekla.api.agents import Sandbox, SandboxTemplate, SandboxWarmPool, names
+from hekla.api.meta import Document
+from hekla.kube.commands import Command, Create, Delete, Event, Patch, RequeueAfter, SetStatus, target_of
+from hekla.kube.reconcile import World, reconciler
+from hekla.kube.timestamps import parse_rfc3339
+from hekla.sandbox.blueprint import blueprint_hash, sandbox_document
+from hekla.sandbox.observing import find, is_true
+from hekla.sandbox.owning import controller_of, name_hash, owner_reference
+
+READY_WITHIN_S = 300.0
+"""A member that is not ready after this long is replaced, unless it waits for room."""
+
+RECHECK_S = 60.0
+MOST_AT_ONCE = 300
+"""Sandboxes made or deleted in one go; the next round goes on."""
+
+STUCK = "WarmPoolNotProgressing"
+
+
+def _of_template(template: SandboxTemplate, world: World) -> Iterator[tuple[str, str]]:
+    for pool in world.list(SandboxWarmPool, template.metadata.namespace):
+        if pool.spec.template_ref.name == template.metadata.name:
+            yield pool.metadata.namespace, pool.metadata.name
+
+
+@reconciler(SandboxWarmPool, owns=(Sandbox,), finds={SandboxTemplate: _of_template})
+def reconcile_sandbox_warm_pool(pool: SandboxWarmPool, world: World, now: datetime) -> Iterator[Command]:
+    """Bring one pool a step closer to its size."""
+    meta = pool.metadata
+    if meta.deletion_timestamp is not None:
+        return
+    template = world.get(SandboxTemplate, meta.namespace, pool.spec.template_ref.name)
+    members = [*world.owned(Sandbox, meta.uid), *_orphans(pool, world)]
+    leaving = [one for one in members if one.metadata.deletion_timestamp is not None]
+    active = [one for one in members if one.metadata.deletion_timestamp is None]
+    gone: list[Sandbox] = []
+    for one in active:
+        if template is not None and _is_to_be_replaced(one, pool, template):
+            gone.append(one)
+            yield Delete(target_of(one), reason=f"made from an older state of template {template.metadata.name}")
+        elif controller_of(one) is None:
+            yield Patch(target_of(one), {"metadata": {"ownerReferences": [owner_reference(pool)]}}, is_guarded=True)
+    roomless = 0
+    for one in (member for member in active if member not in gone):
+        if not _is_late(one, now):
+            continue
+        if _waits_for_room(one):
+            roomless += 1
+        else:
+            gone.append(one)
+            yield Delete(target_of(one), reason=f"not ready after {READY_WITHIN_S:.0f} s")
+    active = [one for one in active if one not in gone]
+    yield from _size(pool, template, active, len(leaving) + len(gone))
+    yield from _tell(pool, active, roomless, template)
+    yield from _look_again(active, roomless, now)
+
+
+def _orphans(pool: SandboxWarmPool, world: World) -> list[Sandbox]:
+    label = {names.WARM_POOL: name_hash(pool.metadata.name)}
+    return [one for one in world.list(Sandbox, pool.metadata.namespace, label) if controller_of(one) is None]
+
+
+def _is_to_be_replaced(one: Sandbox, pool: SandboxWarmPool, template: SandboxTemplate) -> bool:
+    """Whether a member is of an older template and the pool replaces such; an orphan must match in any case."""
+    strategy = pool.spec.update_strategy.type if pool.spec.update_strategy is not None else "OnReplenish"
+    if strategy != "Recreate" and controller_of(one) is not None:
+        return False
+    labels = one.metadata.labels
+    is_same_template = labels.get(names.TEMPLATE_REF_HASH) == name_hash(template.metadata.name)
+    return not is_same_template or labels.get(names.TEMPLATE_HASH) != blueprint_hash(template)
+
+
+def _is_late(one: Sandbox, now: datetime) -> bool:
+    return not is_true(one.status.conditions, "Ready") and _age_s(one, now) > READY_WITHIN_S
+
+
+def _age_s(one: Sandbox, now: datetime) -> float:
+    made_at = parse_rfc3339(one.metadata.creation_timestamp)
+    return 0.0 if made_at is None else (now - made_at).total_seconds()
+
+
+def _waits_for_room(one: Sandbox) -> bool:
+    scheduled = find(one.status.conditions, "PodScheduled")
+    return scheduled is not None and scheduled.status == "False"
+
+
+def _size(
+    pool: SandboxWarmPool, template: SandboxTemplate | None, active: Sequence[Sandbox], leaving: int
+) -> Iterator[Command]:
+    wanted = 1 if pool.spec.replicas is None else pool.spec.replicas
+    missing = min(wanted - len(active) - leaving, MOST_AT_ONCE)
+    if missing > 0 and template is not None:
+        document = _member(pool, template)
+        for _ in range(missing):
+            yield Create(Sandbox, document, is_told_of_when_refused=True)
+    surplus = min(len(active) - wanted, MOST_AT_ONCE)
+    if surplus > 0:
+        newest_first = sorted(active, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name))[::-1]
+        unready_first = sorted(newest_first, key=lambda one: is_true(one.status.conditions, "Ready"))
+        for one in unready_first[:surplus]:
+            yield Delete(target_of(one), reason="more than spec.replicas")
+
+
+def _member(pool: SandboxWarmPool, template: SandboxTemplate) -> Document:
+    own = {key: pool.metadata.annotations[key] for key in (names.QUEUE,) if pool.metadata.annotations.get(key)}
+    metadata = {
+        "generateName": f"{pool.metadata.name}-",
+        "labels": {
+            names.WARM_POOL: name_hash(pool.metadata.name),
+            names.LAUNCH_TYPE: "warm",
+            names.CREATED_BY: "controller",
+        },
+        "annotations": own,
+    }
+    return sandbox_document(template, pool, metadata)
+
+
+def _tell(
+    pool: SandboxWarmPool, active: Sequence[Sandbox], roomless: int, template: SandboxTemplate | None
+) -> Iterator[Command]:
+    told: Document = {
+        "replicas": len(active),
+        "readyReplicas": sum(is_true(one.status.conditions, "Ready") for one in active),
+        "selector": f"{names.WARM_POOL}={name_hash(pool.metadata.name)}",
+        "observedGeneration": pool.metadata.generation,
+    }
+    before = pool.status
+    there = {
+        "replicas": before.replicas,
+        "readyReplicas": before.ready_replicas,
+        "selector": before.selector,
+        "observedGeneration": before.observed_generation,
+    }
+    if template is None:
+        message = f'SandboxTemplate "{pool.spec.template_ref.name}" not found: create it, or name another in spec.sandboxTemplateRef'
+        yield Event(target_of(pool), STUCK, message, type="Warning")
+    elif roomless:
+        message = (
+            f"{roomless} of {len(active)} Sandboxes have had no room on any node for more than {READY_WITHIN_S:.0f} s; "
+            "they are kept, for others would find none either"
+        )
+        yield Event(target_of(pool), STUCK, message, type="Warning")
+    if there != told:
+        yield SetStatus(target_of(pool), told)
+
+
+def _look_again(active: Sequence[Sandbox], roomless: int, now: datetime) -> Iterator[Command]:
+    waits = [
+        READY_WITHIN_S + 1 - age_s
+        for one in active
+        if not is_true(one.status.conditions, "Ready") and (age_s := _age_s(one, now)) <= READY_WITHIN_S
+    ]
+    if roomless:
+        waits.append(RECHECK_S)
+    if waits:
+        yield RequeueAfter(min(waits))
