@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hekla.api.core import ConfigMap, Secret
+from hekla.api.core import ConfigMap, Node, Secret
 from hekla.kube.api_client import ApiClient
 from hekla.kube.clock import LoopClock
-from hekla.kube.commands import Create, Delete, Event, Patch, RequeueAfter, target_of
+from hekla.kube.commands import Create, Delete, Event, Patch, RequeueAfter, SetStatus, target_of
 from hekla.kube.errors import ApiError, NotFoundError
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
@@ -229,6 +229,87 @@ def test_an_object_that_takes_long_to_think_about_is_thought_about_less_often(th
             await asyncio.sleep(10)
         assert thoughts[-1] == "49", "what came during the rest is looked at after it"
         assert (len(thoughts) < 10) == rests, thoughts
+
+    virtual_time.run(scenario())
+
+
+def test_a_status_that_can_wait_is_written_once_with_what_comes_next_and_never_too_late():
+    async def scenario():
+        @reconciler(Node)
+        def reconcile_phase(node, world, now):
+            wanted = node.metadata.annotations.get("phase", "")
+            if wanted != node.status.phase:
+                yield SetStatus(target_of(node), {"phase": wanted}, can_wait_s=0.0 if wanted == "urgent" else 0.45)
+
+        async with running(reconcile_phase) as (user, flaky, _runtime):
+            await user.create(Node, {"metadata": {"name": "n"}})
+
+            async def say(phase):
+                await user.patch(Node, "n", {"metadata": {"annotations": {"phase": phase}}})
+                await asyncio.sleep(0.1)
+
+            async def written():
+                return sum(one.startswith("PATCH") for one in flaky.requests), (await user.get(Node, "n")).status.phase
+
+            for number in range(1, 10):
+                await say(str(number))
+            assert await written() == (1, "5"), "half a second after the first word"
+            await asyncio.sleep(1)
+            assert await written() == (2, "9")
+            await say("urgent")
+            assert await written() == (3, "urgent"), "what cannot wait does not"
+            await say("later")
+            await user.delete(Node, "n")
+            await asyncio.sleep(1)
+            assert not any("later" in one for one in flaky.requests)
+
+    virtual_time.run(scenario())
+
+
+def test_what_a_reconciler_does_not_heed_wakes_nobody():
+    async def scenario():
+        looks = []
+
+        @reconciler(ConfigMap, heeds={ConfigMap: lambda one: one.data.get("heeded")})
+        def reconcile_heedful(obj, world, now):
+            looks.append(dict(obj.data))
+            yield from ()
+
+        async with running(reconcile_heedful) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("c", heeded="a"))
+            await asyncio.sleep(1)
+            looks.clear()
+            await user.patch(ConfigMap, "c", {"data": {"other": "b"}}, "default")
+            await asyncio.sleep(1)
+            assert not looks
+            await user.patch(ConfigMap, "c", {"data": {"heeded": "c"}}, "default")
+            await asyncio.sleep(1)
+            assert looks == [{"heeded": "c", "other": "b"}]
+
+    virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize(("rests_s", "most"), [(0.0, 10), (1.0, 3)])
+def test_an_object_that_was_written_rests_so_that_what_follows_comes_in_one_look(rests_s, most):
+    async def scenario():
+        looks = []
+
+        @reconciler(ConfigMap, owns=(Secret,), rests_s=rests_s)
+        def reconcile_one(obj, world, now):
+            looks.append(now)
+            if not world.owned(Secret, obj.metadata.uid):
+                secret = {"name": "s", "namespace": "default", "ownerReferences": [owner_of(obj)]}
+                yield Create(Secret, {"metadata": secret})
+
+        async with running(reconcile_one) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("c"))
+            await asyncio.sleep(0.05)
+            for n in range(8):
+                await user.patch(ConfigMap, "c", {"data": {"n": str(n)}}, "default")
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(2)
+        assert len(looks) <= most
+        assert len(looks) >= 2, "what came while it rested was looked at"
 
     virtual_time.run(scenario())
 

@@ -1,10 +1,14 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from hekla.api.pods import Pod
+from hekla.api.volcano.scheduling import PodGroup
 from hekla.kube.commands import Command, SetStatus, Target
 from hekla.kube.errors import TransportError
-from hekla.scheduler.writer import AT_ONCE, StatusWriter
+from hekla.scheduler.writer import AT_ONCE, LONG_REST_S, REST_S, StatusWriter
+from hekla.testing import virtual_time
 
 
 class SlowServer:
@@ -76,3 +80,44 @@ def test_only_some_objects_are_written_at_once_and_a_failure_stops_nobody() -> N
         await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(story())
+
+
+def told(**status: object) -> SetStatus:
+    return SetStatus(Target(kind=PodGroup, name="g", namespace="default"), status)
+
+
+def unschedulable(reason: str) -> list[object]:
+    return [{"type": "Unschedulable", "status": "True", "reason": reason}]
+
+
+@pytest.mark.parametrize(
+    ("words", "most_s"),
+    [
+        ([told(phase="Inqueue")], 0.0),
+        ([told(running=1), told(phase="Pending")], 0.0),
+        ([told(conditions=unschedulable("full"))], REST_S),
+        ([told(running=1), told(conditions=unschedulable("full"))], REST_S),
+        ([told(phase="Unknown")], REST_S),
+        ([told(phase="Running"), told(running=1), told(succeeded=1)], LONG_REST_S),
+    ],
+)
+def test_a_gangs_counts_rest_a_second_bad_news_a_moment_and_what_others_act_on_not_at_all(
+    words: list[SetStatus], most_s: float
+) -> None:
+    async def story() -> None:
+        server = SlowServer()
+        server.gate.set()
+        writer = StatusWriter(server)  # type: ignore[arg-type]  # the one call of an executor
+        running = asyncio.create_task(writer.run())
+        began = asyncio.get_running_loop().time()
+        for word in words:
+            writer.tell([word])
+        while not writer.is_idle:
+            await asyncio.sleep(0.001)
+        assert most_s <= asyncio.get_running_loop().time() - began <= most_s + 0.01
+        whole = {key: value for word in words for key, value in word.status.items()}
+        assert server.written == [("g", whole)], "all of it in one write"
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(story())

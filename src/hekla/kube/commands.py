@@ -73,6 +73,9 @@ class SetStatus:
     target: Target
     status: Document
 
+    can_wait_s: float = 0.0
+    """How long the runtime may put it off, for what is to be said next: it is asked again, and says it all at once."""
+
 
 @dataclass(frozen=True)
 class Delete:

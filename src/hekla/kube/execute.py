@@ -73,6 +73,13 @@ class Executor:
         """All commands in order; like ones in growing batches. The first failure ends it and is raised."""
         done: list[Done] = []
         for batch in _batches(commands):
+            if len(batch) == 1:  # the usual case by far, and a task for it cost as much as many a command
+                try:
+                    made = await self._one(batch[0])
+                except Exception as error:
+                    raise CommandError(done) from error
+                done += [made] if made is not None else []
+                continue
             results = await asyncio.gather(*(self._one(command) for command in batch), return_exceptions=True)
             failures = [result for result in results if isinstance(result, BaseException)]
             done += [result for result in results if isinstance(result, Done)]

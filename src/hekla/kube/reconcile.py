@@ -8,7 +8,7 @@ before its caches have seen the revisions of its own last commands (read your wr
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -62,6 +62,16 @@ class Reconciler:
 
     decide: Callable[[Any, World, datetime], Iterator[Command]]
 
+    at_once: int = 32
+    """Objects that are reconciled at the same time. Where one costs several writes, each of which waits for its commit, few
+    at once leave the processor idle and the commits small."""
+
+    heeds: dict[type[Resource], Callable[[Any], Any]] = field(default_factory=dict)
+    """For a kind that changes often, the part of an object that matters: while that stays the same, nobody is woken."""
+
+    rests_s: float = 0.0
+    """How long an object that has just been written rests: what follows from the writes comes in one look then."""
+
 
 def reconciler(
     kind: type[Resource],
@@ -72,6 +82,9 @@ def reconciler(
     finds: dict[type[Resource], MapInWorld] | None = None,
     concerns: Callable[[Any, World], bool] | None = None,
     name: str = "",
+    heeds: dict[type[Resource], Callable[[Any], Any]] | None = None,
+    at_once: int = Reconciler.at_once,
+    rests_s: float = Reconciler.rests_s,
 ) -> Callable[[Callable[[Any, World, datetime], Iterator[Command]]], Reconciler]:
     """Turn the function below into a `Reconciler`; its `decide` is the function itself, which tests call."""
 
@@ -79,7 +92,7 @@ def reconciler(
         label = name or decide.__name__.removeprefix("reconcile_")
         return Reconciler(
             name=label, kind=kind, owns=owns, reads=reads, wakes=wakes or {}, finds=finds or {}, concerns=concerns,
-            decide=decide,
+            decide=decide, heeds=heeds or {}, at_once=at_once, rests_s=rests_s,
         )  # fmt: skip
 
     return declare

@@ -17,19 +17,17 @@ from prometheus_client import Counter, Gauge, Histogram
 from hekla.api.meta import OwnerReference, Resource
 from hekla.kube.cache import Cache, ObjectKey, key_of
 from hekla.kube.clock import Clock, SystemClock
-from hekla.kube.commands import Command, RequeueAfter
+from hekla.kube.commands import Command, RequeueAfter, SetStatus
 from hekla.kube.errors import ApiError, ConflictError, KubeError, TransportError
 from hekla.kube.events import EventRecorder
 from hekla.kube.execute import CommandError, Done, Executor, is_ending
 from hekla.kube.informer import Informer, Informers
+from hekla.kube.queue_metrics import QUEUES
 from hekla.kube.reconcile import Map, MapInWorld, Reconciler, World
 from hekla.kube.work_queue import WorkQueue
 
 T = TypeVar("T", bound=Resource)
 log = structlog.get_logger()
-
-WORKERS = 32
-"""Objects of one kind that are reconciled at the same time."""
 
 CACHE_PATIENCE_S = 30.0
 """How long an object waits for its caches to show its own writes before it is looked at anyway."""
@@ -95,14 +93,12 @@ class Runtime:
         *,
         clock: Clock | None = None,
         dice: random.Random | None = None,
-        workers: int = WORKERS,
         component: str = "hekla",
         field_manager: str = "hekla",
     ) -> None:
         clock, dice = clock or SystemClock(), dice or random.Random()
         self._informers = informers
         self._events = EventRecorder(informers.client, clock, component=component)
-        self._workers = workers
         self._stop = asyncio.Event()
         self.controllers = []
         for spec in reconcilers:
@@ -141,7 +137,7 @@ class Runtime:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for controller in self.controllers:
-                    tasks.create_task(controller.run(self._workers), name=f"controller {controller.name}")
+                    tasks.create_task(controller.run(), name=f"controller {controller.name}")
             await self._events.written()
         finally:
             recorder.cancel()
@@ -165,21 +161,24 @@ class Controller:
         self.queue = WorkQueue(dice=dice)
         # Read when metrics are collected; setting it at each event cost a third of the event.
         QUEUED.labels(spec.name).set_function(self.queue.__len__)
+        QUEUES.tell_of(spec.name, self.queue)
         kinds = dict.fromkeys((spec.kind, *spec.owns, *spec.reads, *spec.wakes, *spec.finds))
         self._informers: dict[type[Resource], Informer[Any]] = {kind: informers.of(kind) for kind in kinds}
         self._by_resource = {kind.kind_info.resource: informer for kind, informer in self._informers.items()}
         self._world = CacheWorld({kind: informer.cache for kind, informer in self._informers.items()}, spec.name)
         self._handlers: list[tuple[Informer[Any], Any]] = []
         self._rests_s: dict[ObjectKey, float] = {}
+        self._put_off: dict[ObjectKey, float] = {}
+        """Since when each object has had a status to write that can wait."""
 
-    async def run(self, workers: int) -> None:
+    async def run(self) -> None:
         """Fill the caches, then work until closed."""
         for informer in self._informers.values():
             await informer.synced()
         self._listen()
         log.debug("controller runs", reconciler=self.name, objects=len(self._informers[self._spec.kind].cache))
         async with asyncio.TaskGroup() as tasks:
-            for number in range(workers):
+            for number in range(self._spec.at_once):
                 tasks.create_task(self._work(), name=f"{self.name} {number}")
 
     def close(self) -> None:
@@ -199,7 +198,11 @@ class Controller:
             self._hear(kind, partial(_found, finding, self._world))
 
     def _hear(self, kind: type[Resource], waking: Map) -> None:
+        part_of = self._spec.heeds.get(kind)
+
         def handler(old: Resource | None, new: Resource | None) -> None:
+            if part_of is not None and old is not None and new is not None and part_of(old) == part_of(new):
+                return
             # Both sides: an object that moves to another owner or queue concerns the one it left as well.
             for obj in (old, new):
                 if obj is not None:
@@ -247,10 +250,12 @@ class Controller:
         obj = self._world.get(self._spec.kind, *key)
         if obj is None:
             self.queue.forget(key)
+            self._put_off.pop(key, None)
             return []
         began_s = self._clock.elapsed_s()
         commands = list(self._spec.decide(obj, self._world, self._clock.now()))
         self._rest_after(key, self._clock.elapsed_s() - began_s)
+        commands = self._without_what_can_wait(key, commands, began_s)
         for command in commands:
             COMMANDS.labels(self.name, type(command).__name__).inc()
         later = [command.seconds for command in commands if isinstance(command, RequeueAfter)]
@@ -259,6 +264,20 @@ class Controller:
         if later:
             self.queue.add_after(key, max(min(later), 0.001))
         return done
+
+    def _without_what_can_wait(self, key: ObjectKey, commands: list[Command], now_s: float) -> list[Command]:
+        """Put off a status of little news until it has waited long enough; another look then decides what it says."""
+        waits = [command.can_wait_s for command in commands if isinstance(command, SetStatus) and command.can_wait_s]
+        if not waits:
+            self._put_off.pop(key, None)
+            return commands
+        since_s = self._put_off.setdefault(key, now_s)
+        left_s = since_s + min(waits) - now_s
+        if left_s <= 0:
+            del self._put_off[key]
+            return commands
+        self.queue.add_after(key, left_s)
+        return [command for command in commands if not (isinstance(command, SetStatus) and command.can_wait_s)]
 
     def _rest_after(self, key: ObjectKey, thought_s: float) -> None:
         """An object that takes long to think about is thought about less often: changes gather meanwhile.
@@ -287,6 +306,8 @@ class Controller:
 
     def _release_when_seen(self, key: ObjectKey, done: Sequence[Done]) -> None:
         """Let the object be reconciled again once the caches show what was done, or after a while."""
+        if done and self._spec.rests_s:
+            self._rests_s[key] = max(self._rests_s.get(key, 0.0), self._spec.rests_s)
         mine = [(informer, one) for one in done if (informer := self._by_resource.get(one.kind.kind_info.resource))]
         if not mine:
             self._finish(key)

@@ -98,6 +98,7 @@ class NodeAgent:
         )  # fmt: skip
         self._pods: dict[str, TrackedPod] = {}
         self._by_node: dict[str, dict[str, TrackedPod]] = {name: {} for name in self._nodes}
+        """Pods that may still run on each node; those that are over leave it when the next one comes."""
         self._node_objects: dict[str, Node] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._names_dirty = asyncio.Event()
@@ -211,8 +212,11 @@ class NodeAgent:
         self._decide(tracked)
 
     def _admit(self, tracked: TrackedPod) -> None:
-        neighbours = self._by_node[tracked.node.name].values()
-        others = [each.pod for each in neighbours if each is not tracked and not each.record.is_over]
+        here = self._by_node[tracked.node.name]
+        # Ended pods stay until their jobs go: by the thousand on a node where short ones follow one another.
+        for uid in [uid for uid, each in here.items() if each.record.is_over]:
+            del here[uid]
+        others = [each.pod for each in here.values() if each is not tracked]
         refusal = refusal_of(tracked.pod, self._node_object(tracked.node), others)
         if refusal is not None:
             self._tell(tracked.pod, "Warning", refusal.reason, refusal.message)

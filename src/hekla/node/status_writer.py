@@ -24,6 +24,9 @@ AT_ONCE = 256
 PAUSE_S = 0.005
 """How long a status waits for the next change: the first steps of a pod's life then cost one write instead of four."""
 
+WAITING_S = 0.1
+"""The same for what is told of a pod that is still being started: it is nearly always out of date by then."""
+
 RETRY_S = (0.2, 10.0)
 
 
@@ -38,6 +41,9 @@ class StatusWriter:
 
         self._sent: dict[str, dict[str, int]] = {}
         """By uid, a digest of each field that was sent: the statuses themselves were 5 kB a pod."""
+
+        self._later: set[str] = set()
+        """Uids of what is wanted and has some time."""
 
         self._busy: set[str] = set()
         self._wake = asyncio.Event()
@@ -75,7 +81,17 @@ class StatusWriter:
 
     def _want(self, uid: str, pod: Pod, status: Document) -> None:
         self._wanted[uid] = (pod, status)
-        if uid not in self._busy:
+        if uid in self._busy or uid in self._ready:
+            return
+        if status.get("phase") != "Pending":
+            self._make_ready(uid)
+        elif uid not in self._later:
+            self._later.add(uid)
+            asyncio.get_running_loop().call_later(WAITING_S, self._make_ready, uid)
+
+    def _make_ready(self, uid: str) -> None:
+        self._later.discard(uid)
+        if uid in self._wanted and uid not in self._busy:
             self._ready[uid] = None
             self._wake.set()
 

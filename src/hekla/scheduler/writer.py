@@ -5,6 +5,7 @@ longer than there are objects, however slow the server is.
 """
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
@@ -23,11 +24,14 @@ MOST_EVENTS = 3
 """Events that are kept for an object while they wait."""
 
 REST_S = 0.05
-"""How long counts and conditions of a gang wait for what is told next; only a phase that others act on is urgent. The
-condition of a gang that was placed and the phase of one that was bound are then one write, and a gang of thousands
-counts its pods 20 times a second and not at every cycle."""
+"""How long the reason of a gang that waits is held back for what is told next: people look for it."""
 
-_URGENT_PHASES = frozenset({"Pending", "Inqueue", "Running"})
+LONG_REST_S = 1.0
+"""How long counts, and the word that a gang was placed and runs, wait for what is told next; as long as a session of
+Volcano's. Only a phase that others act on is urgent. A gang of thousands then counts its pods once a second and not at
+every cycle, and what is over within a second was one write and not three."""
+
+_URGENT_PHASES = frozenset({"Pending", "Inqueue"})
 
 Key = tuple[str, str, str]
 
@@ -38,10 +42,15 @@ class StatusWriter:
     def __init__(self, executor: Executor, *, on_refused: Callable[[Target], None] = lambda _: None) -> None:
         self._executor = executor
         self._on_refused = on_refused
-        self._waiting: OrderedDict[Key, list[Command]] = OrderedDict()
+        self._waiting: dict[Key, list[Command]] = {}
+        self._ready: OrderedDict[Key, None] = OrderedDict()
+        """Those of them that need not rest any longer, the first come first."""
+
+        self._resting: dict[Key, float] = {}
+        """Until when each of the others rests."""
+
         self._writing: set[Key] = set()
         self._changed = asyncio.Event()
-        self._resting: set[Key] = set()
 
     @property
     def is_idle(self) -> bool:
@@ -53,16 +62,23 @@ class StatusWriter:
         for command in commands:
             target = command.target
             key = (target.kind.__name__, target.namespace, target.name)
-            is_new = key not in self._waiting
             self._waiting[key] = _merged(self._waiting.get(key, []), command)
-            if _is_urgent(command):
-                self._release(key)
-            elif is_new:
-                self._resting.add(key)
-                asyncio.get_running_loop().call_later(REST_S, self._release, key)
+            if key not in self._ready:
+                self._rest(key, _rest_s(command))
+
+    def _rest(self, key: Key, seconds: float) -> None:
+        """Let an object wait for what is told of it next, no longer than what was told of it before may wait."""
+        loop = asyncio.get_running_loop()
+        if not seconds:
+            self._release(key)
+        elif loop.time() + seconds < self._resting.get(key, math.inf):
+            self._resting[key] = loop.time() + seconds
+            loop.call_later(seconds, self._release, key)
 
     def _release(self, key: Key) -> None:
-        self._resting.discard(key)
+        if key in self._waiting:
+            self._ready[key] = None
+        self._resting.pop(key, None)
         self._changed.set()
 
     async def run(self) -> None:
@@ -76,8 +92,11 @@ class StatusWriter:
                     workers.create_task(self._write(key, self._waiting.pop(key)))
 
     def _next(self) -> Key | None:
-        """The object that has waited longest, is not being written and need not rest."""
-        return next((key for key in self._waiting if key not in self._writing and key not in self._resting), None)
+        """The object that has been ready longest and is not being written."""
+        key = next((key for key in self._ready if key not in self._writing), None)
+        if key is not None:
+            del self._ready[key]
+        return key
 
     async def _write(self, key: Key, commands: Sequence[Command]) -> None:
         try:
@@ -91,10 +110,16 @@ class StatusWriter:
             self._changed.set()
 
 
-def _is_urgent(command: Command) -> bool:
+def _rest_s(command: Command) -> float:
+    """How long a word may rest; 0 if it is urgent."""
+    if isinstance(command, Event):
+        return REST_S if command.type == "Warning" else LONG_REST_S
     if not isinstance(command, SetStatus) or not issubclass(command.target.kind, PodGroup):
-        return not isinstance(command, Event)
-    return command.status.get("phase") in _URGENT_PHASES
+        return 0.0
+    if command.status.get("phase") in _URGENT_PHASES:
+        return 0.0
+    is_bad_news = any(one["type"] == "Unschedulable" for one in command.status.get("conditions") or ())
+    return REST_S if is_bad_news or command.status.get("phase") == "Unknown" else LONG_REST_S
 
 
 def _merged(waiting: Sequence[Command], newer: SetStatus | Patch | Event) -> list[Command]:

@@ -119,6 +119,27 @@ def view_of(job: Job, world: World, now: datetime) -> JobView:
     )
 
 
+def heeded_of_pod(pod: Pod) -> object:
+    """What of a pod a job's decisions depend on: where it runs, and its addresses, are not among them."""
+    meta, status = pod.metadata, pod.status
+    return (
+        meta.uid, meta.deletion_timestamp, meta.labels, meta.annotations, meta.owner_references, status.phase,
+        status.container_statuses, status.init_container_statuses,
+    )  # fmt: skip
+
+
+def heeded_of_group(group: PodGroup) -> object:
+    """The same of a gang: whether it is in, in trouble, or waits and why; not its counts."""
+    meta, phase = group.metadata, group.status.phase
+    waits = phase in ("", PodGroupPhase.PENDING, PodGroupPhase.UNKNOWN)
+    why = [(one.type, one.reason, one.message) for one in group.status.conditions if one.status == "True"]
+    is_told = waits or any(kind == "Unschedulable" for kind, _, _ in why)
+    return (
+        meta.uid, meta.deletion_timestamp, meta.annotations, meta.owner_references, group.spec, waits and phase,
+        is_told and why,
+    )  # fmt: skip
+
+
 def is_for(order: Order, job: Job) -> bool:
     """Whether a Command is meant for this very job."""
     target = order.target

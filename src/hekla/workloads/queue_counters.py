@@ -21,13 +21,11 @@ def reconcile_queue_counters(queue: Queue, world: World, now: datetime) -> Itera
     """For the root queue: bring the counts of all queues up to date."""
     if queue.metadata.name != "root":
         return
-    phases: dict[str, Counter[str]] = {}
-    for group in world.list(PodGroup):
-        phases.setdefault(group.spec.queue, Counter())[group.status.phase or "Pending"] += 1
+    there = Counter((group.spec.queue, group.status.phase or "Pending") for group in world.list(PodGroup))
     for one in world.list(Queue):
-        counted = phases.get(one.metadata.name, Counter())
+        counted = {phase: there[one.metadata.name, phase] for phase in _FIELDS}
         changed = {
-            phase.lower(): counted[phase] for phase in _FIELDS if counted[phase] != getattr(one.status, phase.lower())
+            phase.lower(): count for phase, count in counted.items() if count != getattr(one.status, phase.lower())
         }
         if changed:
             yield SetStatus(target_of(one), changed)

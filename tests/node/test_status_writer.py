@@ -1,0 +1,55 @@
+"""Statuses on their way to the API server: the newest only, and what is soon out of date not at once."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hekla.api.core import Pod
+from hekla.api.meta import Document, ObjectMeta
+from hekla.node.status_writer import PAUSE_S, WAITING_S, StatusWriter
+from hekla.testing import virtual_time
+
+POD = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u"))
+
+
+class Server:
+    """Notes what is patched, and when."""
+
+    def __init__(self) -> None:
+        self.patches: list[tuple[float, Document]] = []
+
+    async def patch(self, kind: Any, name: str, patch: Document, namespace: str, **_: object) -> None:
+        self.patches.append((asyncio.get_running_loop().time(), patch["status"]))
+
+
+@pytest.mark.parametrize(
+    ("story", "written"),
+    [
+        ([(0.0, "Pending")], [(WAITING_S, "Pending")]),
+        ([(0.0, "Running")], [(0.0, "Running")]),
+        ([(0.0, "Pending"), (0.05, "Running")], [(0.05, "Running")]),
+        ([(0.0, "Pending"), (0.5, "Running")], [(WAITING_S, "Pending"), (0.5, "Running")]),
+        ([(0.0, "Running"), (1.0, "Succeeded")], [(0.0, "Running"), (1.0, "Succeeded")]),
+        ([(0.0, "Running"), (0.001, "Failed")], [(0.0, "Failed")]),
+    ],
+)
+def test_a_pod_that_is_being_started_is_written_when_it_runs_or_after_a_while(
+    story: list[tuple[float, str]], written: list[tuple[float, str]]
+) -> None:
+    async def told() -> None:
+        server = Server()
+        writer = StatusWriter(server)  # type: ignore[arg-type]  # the one call of a client
+        running = asyncio.create_task(writer.run())
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for at, phase in story:
+            loop.call_at(began + at, writer.put, POD, {"phase": phase})
+        await asyncio.sleep(5)
+        assert [status["phase"] for _, status in server.patches] == [phase for _, phase in written]
+        for (at, _), (expected, _) in zip(server.patches, written, strict=True):
+            assert expected <= at - began <= expected + PAUSE_S + 0.01
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(told())
