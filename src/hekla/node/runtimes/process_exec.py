@@ -10,11 +10,11 @@ import struct
 import termios
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from hekla.node.runtimes import ContainerSpec, ExecError, LogOptions
 from hekla.node.runtimes.logs import read_log
-from hekla.node.runtimes.spawner_link import Report, SpawnerLink
+from hekla.node.runtimes.spawner_link import Report
 
 T = TypeVar("T")
 
@@ -22,10 +22,17 @@ CHUNK = 32 * 1024
 _numbers = itertools.count(1)
 
 
+class OrderLink(Protocol):
+    """Takes the orders of a command: a spawner's link, or a sandbox's."""
+
+    async def send(self, order: Report, fds: Sequence[int] = ()) -> None:
+        """Give one order, with descriptors if it has any."""
+
+
 class ProcessExec:
     """A command that the spawner runs for us; we hold the other ends of its streams."""
 
-    def __init__(self, link: SpawnerLink, *, has_stdin: bool, has_tty: bool) -> None:
+    def __init__(self, link: OrderLink, *, has_stdin: bool, has_tty: bool) -> None:
         self.id = f"exec-{next(_numbers)}"
         self._link, self._has_stdin, self._has_tty = link, has_stdin, has_tty
         loop = asyncio.get_running_loop()
@@ -152,7 +159,7 @@ class AttachedStreams:
     """The streams of a container's own process, joined from now on."""
 
     def __init__(
-        self, link: SpawnerLink, container: str, spec: ContainerSpec, directory: Path, log: Path,
+        self, link: OrderLink, container: str, spec: ContainerSpec, directory: Path, log: Path,
         gone: "asyncio.Future[None]",
     ) -> None:  # fmt: skip
         self._link, self._container, self._spec, self._gone = link, container, spec, gone

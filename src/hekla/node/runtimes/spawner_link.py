@@ -21,7 +21,8 @@ log = structlog.get_logger(__name__)
 
 Report = dict[str, Any]
 
-_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from hekla.node.shim.spawner import main; main()"
+_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {} import main; main()"
+SPAWNER = "hekla.node.shim.spawner"
 
 
 class SpawnerGoneError(NodeError):
@@ -31,7 +32,17 @@ class SpawnerGoneError(NodeError):
 class SpawnerLink:
     """One spawner process and the socket to it."""
 
-    def __init__(self, log_file: Path, on_report: Callable[[Report], None], on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        log_file: Path,
+        on_report: Callable[[Report], None],
+        on_lost: Callable[[], None],
+        *,
+        module: str = SPAWNER,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        """`module` has the spawner's `main`, which finds `arguments` behind its descriptor."""
+        self._module, self._arguments = module, tuple(arguments)
         self._log_file, self._on_report, self._on_lost = log_file, on_report, on_lost
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -58,7 +69,16 @@ class SpawnerLink:
         source = str(Path(hekla.__file__).parent.parent)
         with theirs, self._log_file.open("ab") as written:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _BOOT, source, str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    "-c",
+                    _BOOT.format(self._module),
+                    source,
+                    str(theirs.fileno()),
+                    *self._arguments,
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=written,

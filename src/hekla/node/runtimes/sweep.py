@@ -37,7 +37,7 @@ def start_time(pid: int) -> int:
 
 def sweep(state: Path, digest: str) -> int:
     """Kill the spawner of an earlier life and all marked processes; remove their directories. How many were killed."""
-    killed = _kill_spawner(state / "spawner.json")
+    killed = kill_process_of(state / "spawner.json")
     deadline = time.monotonic() + WAIT_S
     while marked := _marked(digest):
         for pid in marked:
@@ -51,7 +51,8 @@ def sweep(state: Path, digest: str) -> int:
     return killed
 
 
-def _kill_spawner(file: Path) -> int:
+def kill_process_of(file: Path) -> int:
+    """Kill the process that a file describes, if it still is that one; returns once it has gone."""
     try:
         known: dict[str, Any] = json.loads(file.read_text())
         pid, start = int(known["pid"]), int(known["start"])

@@ -10,14 +10,15 @@ import platform
 _libc = ctypes.CDLL(None, use_errno=True)
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x0002_0000, 0x0400_0000, 0x0800_0000
-CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x1000_0000, 0x2000_0000, 0x4000_0000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWCGROUP = 0x1000_0000, 0x2000_0000, 0x4000_0000, 0x0200_0000
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 4096, 16384, 1 << 18, 1 << 19
 MNT_DETACH = 2
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 38, 22, 24
-PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE = 36, 4
+PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_SECUREBITS = 36, 4, 28
+SECBIT_NO_SETUID_FIXUP = 4
 
 _X86 = platform.machine() == "x86_64"
 SYS_CLONE = 56 if _X86 else 220
@@ -31,7 +32,7 @@ SYS_PIDFD_GETFD = 438
 
 AT_FDCWD = -100
 AT_RECURSIVE, AT_EMPTY_PATH = 0x8000, 0x1000
-MOUNT_ATTR_RDONLY = 1
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 
 
 def _check(result: int, what: str) -> int:
@@ -82,7 +83,17 @@ class _MountAttr(ctypes.Structure):
 def set_read_only(path: str, *, is_read_only: bool, is_recursive: bool) -> None:
     """Make a mount (and all below it) read-only, or writable again: mount_setattr(2), Linux 5.12."""
     bit = MOUNT_ATTR_RDONLY
-    attributes = _MountAttr(set=bit if is_read_only else 0, clear=0 if is_read_only else bit)
+    _set_attributes(path, bit if is_read_only else 0, 0 if is_read_only else bit, is_recursive=is_recursive)
+
+
+def harden(path: str, *, is_read_only: bool) -> None:
+    """Nothing below a mount gives privileges or is a device any more; nor can it be written, if so asked."""
+    bits = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (MOUNT_ATTR_RDONLY if is_read_only else 0)
+    _set_attributes(path, bits, 0, is_recursive=True)
+
+
+def _set_attributes(path: str, bits: int, cleared: int, *, is_recursive: bool) -> None:
+    attributes = _MountAttr(set=bits, clear=cleared)
     flags = AT_RECURSIVE if is_recursive else 0
     syscall(
         SYS_MOUNT_SETATTR, ctypes.c_int(AT_FDCWD), os.fsencode(path), ctypes.c_uint(flags),
@@ -99,6 +110,19 @@ def prctl(option: int, *args: int) -> int:
 def setns(descriptor: int, namespaces: int) -> None:
     """Join namespaces, all at once if the descriptor is a pidfd (Linux 5.8)."""
     syscall(SYS_SETNS, ctypes.c_int(descriptor), ctypes.c_int(namespaces))
+
+
+def unshare(namespaces: int) -> None:
+    """Leave namespaces for new ones (os.unshare from Python 3.12 on)."""
+    _check(_libc.unshare(ctypes.c_int(namespaces)), "new namespaces")
+
+
+def set_file_owner(uid: int, gid: int) -> None:
+    """Who this process is where files are concerned, whoever it is otherwise: setfsuid(2), checked."""
+    for change, wanted in ((_libc.setfsgid, gid), (_libc.setfsuid, uid)):
+        change(ctypes.c_uint(wanted))
+        if change(ctypes.c_uint(0xFFFFFFFF)) != wanted:
+            raise OSError(1, f"cannot use files as {wanted}")
 
 
 def set_hostname(name: str) -> None:

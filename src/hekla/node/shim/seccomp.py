@@ -24,6 +24,18 @@ _REFUSED = {
     "settimeofday": (164, 170), "swapoff": (168, 225), "swapon": (167, 224), "syslog": (103, 116),
     "umount2": (166, 39), "unshare": (272, 97), "userfaultfd": (323, 282), "vhangup": (153, 58),
 }  # fmt: skip
+_REFUSED_IN_SANDBOXES = {
+    "fanotify_init": (300, 262), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425), "kcmp": (312, 272), "migrate_pages": (256, 238),
+    "move_pages": (279, 239), "personality": (135, 92), "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
+    "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "ptrace": (101, 117),
+    "fspick": (433, 433), "chroot": (161, 51),
+}  # fmt: skip
+_SOCKET, _IOCTL = (41, 198), (16, 29)
+_SOCKET_FAMILIES = (1, 2, 10)
+"""Unix, IPv4, IPv6; netlink only as ROUTE, which programs list interfaces by."""
+_NETLINK = 16
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _CLONE, _CLONE3 = (56, 220), (435, 435)
 _ARCHITECTURES = {"x86_64": (0xC000_003E, 0), "aarch64": (0xC000_00B7, 1)}
 
@@ -37,23 +49,29 @@ def is_known_machine() -> bool:
     return platform.machine() in _ARCHITECTURES
 
 
-def refuse_dangerous_calls() -> None:
-    """Install the filter for this process and all that come from it. Needs no_new_privs (or CAP_SYS_ADMIN)."""
-    code = _filter(platform.machine())
+def refuse_dangerous_calls(*, is_sandbox: bool = False) -> None:
+    """Install the filter for this process and all that come from it. Needs no_new_privs (or CAP_SYS_ADMIN).
+
+    In a sandbox more is refused: looking into other processes, io_uring, sockets other than unix, IPv4, IPv6 and
+    netlink's ROUTE, typing into a terminal (TIOCSTI).
+    """
+    code = _filter(platform.machine(), is_sandbox=is_sandbox)
     program = _Program(len(code) // 8, code)
     linux.syscall(linux.SYS_SECCOMP, ctypes.c_uint(_SECCOMP_SET_MODE_FILTER), ctypes.c_uint(0), ctypes.byref(program))
 
 
-def _filter(machine: str) -> bytes:
+def _filter(machine: str, *, is_sandbox: bool = False) -> bytes:
     """Straight-line BPF: each test either returns or falls through to the next."""
     architecture, column = _ARCHITECTURES[machine]
     refuse, pretend_absent = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     lines = [(_LOAD, 0, 0, 4), (_JUMP_EQ, 1, 0, architecture), (_RETURN, 0, 0, refuse), (_LOAD, 0, 0, 0)]
     if column == 0:
         lines += [(_JUMP_GE, 0, 1, 0x4000_0000), (_RETURN, 0, 0, refuse)]  # the x32 twin numbers
-    for numbers in _REFUSED.values():
+    for numbers in (_REFUSED | _REFUSED_IN_SANDBOXES if is_sandbox else _REFUSED).values():
         if numbers[column] >= 0:
             lines += [(_JUMP_EQ, 0, 1, numbers[column]), (_RETURN, 0, 0, refuse)]
+    if is_sandbox:
+        lines += _sockets(column) + _terminals(column)
     # clone3 hides its flags behind a pointer; libraries fall back to clone, whose flags can be read
     lines += [(_JUMP_EQ, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, pretend_absent)]
     lines += [
@@ -64,3 +82,25 @@ def _filter(machine: str) -> bytes:
         (_RETURN, 0, 0, _ALLOW),
     ]
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
+
+
+def _sockets(column: int) -> list[tuple[int, int, int, int]]:
+    absent = _ERRNO | errno.EAFNOSUPPORT
+    allowed: list[tuple[int, int, int, int]] = []
+    for family in _SOCKET_FAMILIES:
+        allowed += [(_JUMP_EQ, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
+    netlink = [
+        (_JUMP_EQ, 1, 0, _NETLINK), (_RETURN, 0, 0, absent),
+        (_LOAD, 0, 0, 32), (_JUMP_EQ, 1, 0, 0), (_RETURN, 0, 0, absent), (_RETURN, 0, 0, _ALLOW),
+    ]  # fmt: skip
+    body = [(_LOAD, 0, 0, 16), *allowed, *netlink]
+    return [(_JUMP_EQ, 0, len(body), _SOCKET[column]), *body]
+
+
+def _terminals(column: int) -> list[tuple[int, int, int, int]]:
+    refuse = _ERRNO | errno.EPERM
+    body = [(_LOAD, 0, 0, 24)]
+    for request in (_TIOCSTI, _TIOCLINUX):
+        body += [(_JUMP_EQ, 0, 1, request), (_RETURN, 0, 0, refuse)]
+    body += [(_RETURN, 0, 0, _ALLOW)]
+    return [(_JUMP_EQ, 0, len(body), _IOCTL[column]), *body]

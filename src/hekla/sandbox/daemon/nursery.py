@@ -17,6 +17,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING
 
+from hekla.sandbox.daemon.becoming import become, may_be_looked_into
 from hekla.sandbox.daemon.kernel import _receive, become_a_kernel
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def _live(channel: socket.socket, preload: Sequence[str], parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before we asked to die with it
         return
+    may_be_looked_into(is_allowed=False)  # its children run as others than it does; those may not write into it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by nobody, so by the kernel
     os.environ.setdefault("MPLBACKEND", "Agg")
@@ -104,10 +106,8 @@ def _become(asked: bytes, descriptors: list[int]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.setsid()
         wanted = json.loads(asked)
-        if os.getuid() == 0 and wanted["uid"]:
-            os.setgroups([])
-            os.setgid(wanted["gid"])
-            os.setuid(wanted["uid"])
+        become("", wanted["uid"], wanted["gid"])
+        may_be_looked_into(is_allowed=True)
         os.environ.clear()
         os.environ.update(wanted["envs"])
         with contextlib.suppress(OSError):

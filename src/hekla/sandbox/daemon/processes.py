@@ -24,6 +24,8 @@ import time
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
+from hekla.sandbox.daemon.becoming import become, may_choose
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -276,6 +278,9 @@ def _settle(future: asyncio.Future[None]) -> None:
 class Identity:
     """Whom a command runs as."""
 
+    default = ""
+    """Whom commands run as that name nobody; empty: whoever the daemon is."""
+
     def __init__(self, name: str, uid: int, gid: int, home: str, shell: str) -> None:
         self.name = name
         self.uid = uid
@@ -285,14 +290,15 @@ class Identity:
 
     @classmethod
     def of(cls, name: str = "") -> Identity:
-        """A user of the sandbox by name; empty: whoever the daemon is."""
+        """A user of the sandbox by name; empty: the default."""
+        name = name or cls.default
         try:
             entry = pwd.getpwnam(name) if name else pwd.getpwuid(os.getuid())
         except KeyError as error:
             if name:
                 raise CommandError(f'the sandbox has no user "{name}"', "unauthenticated") from error
             return cls("", os.getuid(), os.getgid(), os.environ.get("HOME", "/"), "/bin/sh")
-        if os.getuid() not in (0, entry.pw_uid):
+        if entry.pw_uid != os.getuid() and not may_choose():
             raise CommandError(
                 f'commands run as "{pwd.getpwuid(os.getuid()).pw_name}" here, not as "{name}"', "permission_denied"
             )
@@ -452,17 +458,13 @@ def _terminal(size: tuple[int, int]) -> _Ends:
 
 def _prepare(user: Identity, *, takes_terminal: bool) -> Callable[[], None] | None:
     """What the child does between fork and exec; the session is made already."""
-    changes_user = os.getuid() == 0 and user.uid != 0
-    if not takes_terminal and not changes_user:
+    if not takes_terminal and not may_choose():
         return None
 
     def prepare() -> None:
         if takes_terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        if changes_user:
-            os.initgroups(user.name, user.gid)
-            os.setgid(user.gid)
-            os.setuid(user.uid)
+        become(user.name, user.uid, user.gid)
 
     return prepare
 

@@ -57,20 +57,25 @@ class Daemon:
     """All dialects over one sandbox."""
 
     def __init__(self, options: Options, nursery: Nursery) -> None:
+        self._options = options
         hidden = {name: value for name, value in os.environ.items() if name not in NOT_FOR_COMMANDS}
         self.processes = Processes(hidden)
-        workspace = Tree(options.workspace)
-        secrets = options.secrets
-        key = secrets.get("public_key", "")
-        verifier = (
-            Verifier(key, audience=secrets.get("audience", ""), session=secrets.get("session", "")) if key else None
-        )
-        self._picod = picod.Picod(self.processes, workspace, verifier)
+        self._workspace = Tree(options.workspace)
         self._interpreter = CodeInterpreter(Contexts(self.processes, nursery))
-        self._legacy = Legacy(self.processes, workspace)
-        self._envd = Envd(
-            self.processes, Tree("/"), access_token=secrets.get("access_token", ""), default_user=options.default_user
+        self._legacy = Legacy(self.processes, self._workspace)
+        self.claimed(options.secrets)
+
+    def claimed(self, secrets: dict[str, str]) -> None:
+        """Take secrets that were not there when it began; whatever runs goes on."""
+        key = secrets.get("public_key", "")
+        audience, session = secrets.get("audience", ""), secrets.get("session", "")
+        self._picod = picod.Picod(
+            self.processes, self._workspace, Verifier(key, audience=audience, session=session) if key else None
         )
+        self._envd = self._make_envd(secrets.get("access_token", ""))
+
+    def _make_envd(self, access_token: str) -> Envd:
+        return Envd(self.processes, Tree("/"), access_token=access_token, default_user=self._options.default_user)
 
     async def handle(self, request: Request, answer: Answer) -> None:
         """Find the dialect of a request."""

@@ -16,6 +16,8 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hekla.sandbox.daemon.becoming import may_choose
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -153,7 +155,7 @@ class Tree:
                         raise TreeError("not_a_directory", f'"{spot.path}" is there and no directory') from None
                     continue
                 made = True
-                if owner is not None and os.getuid() == 0:
+                if owner is not None and may_choose():
                     os.chown(spot.name, *owner, dir_fd=spot.directory, follow_symlinks=False)
         if not made and not may_exist:
             return False
@@ -285,7 +287,7 @@ class Writer:
                 self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory
             )
             os.fchmod(self._file, mode & 0o7777)
-            if owner is not None and os.getuid() == 0:
+            if owner is not None and may_choose():
                 os.fchown(self._file, *owner)
 
     def write(self, data: bytes) -> None:

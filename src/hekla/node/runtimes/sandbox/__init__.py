@@ -1,0 +1,78 @@
+"""Sandboxes: containers for code that nobody trusts. The contract beyond `Runtime`, and its first keeper, `runtime.py`.
+
+`SandboxRuntime` adds to a runtime what sessions need: a warm sandbox is claimed, stands still, is copied and continued. Each implementation
+declares its isolation and its features; what it cannot do it refuses with a sentence, and never does weakly.
+"""
+
+import socket
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from hekla.api.agents.node_contract import CheckpointKind, Claim, Usage
+from hekla.node.runtimes import ContainerKey, NodeError, Runtime
+
+
+class SandboxFeature(StrEnum):
+    """What a sandbox runtime can do beside starting and claiming."""
+
+    FREEZE = "freeze"
+    CHECKPOINT_FILES = "checkpoint.filesystem"
+    CHECKPOINT_INTERPRETER = "checkpoint.interpreter"
+    CHECKPOINT_MEMORY = "checkpoint.memory"
+    FORK = "fork"
+    USAGE = "usage"
+    EGRESS = "egress"
+
+
+class SandboxRuntime(Runtime, Protocol):
+    """Runs sandboxes. Calls are about a container that was started; one that is not there raises SandboxError 404."""
+
+    isolation: str
+    """One of `ISOLATION_STRENGTHS`."""
+
+    @property
+    def sandbox_features(self) -> frozenset[SandboxFeature]:
+        """What it can do, on this host."""
+
+    @property
+    def refusal(self) -> str:
+        """Why no sandbox can run on this host; empty: they can."""
+
+    async def claim(self, key: ContainerKey, claim: Claim) -> bool:
+        """Bind a warm sandbox to a session; False if it was that session's already. Another session's: SandboxError 409."""
+
+    def session_of(self, key: ContainerKey) -> str:
+        """Whose it is; empty: nobody's."""
+
+    async def freeze(self, key: ContainerKey) -> None:
+        """Nothing in it runs from now on. Twice is once."""
+
+    async def thaw(self, key: ContainerKey) -> None:
+        """It goes on."""
+
+    def is_frozen(self, key: ContainerKey) -> bool:
+        """Whether it stands still."""
+
+    async def pack(self, key: ContainerKey, kind: CheckpointKind, output: int) -> Sequence[str]:
+        """Write what it has become to an open file; what had to be left out, as sentences."""
+
+    async def unpack(self, key: ContainerKey, kind: CheckpointKind, source: int) -> None:
+        """Fill a sandbox that was just started with what was packed."""
+
+    async def usage(self, key: ContainerKey) -> Usage:
+        """What it has used since it was started."""
+
+    async def dial(self, key: ContainerKey, port: int) -> socket.socket:
+        """A connected stream to a server inside; non-blocking."""
+
+    async def listen(self, key: ContainerKey, port: int) -> socket.socket:
+        """A socket that listens on a port of the sandbox's loopback, for the node to accept from; non-blocking."""
+
+
+class SandboxError(NodeError):
+    """Something asked of a sandbox is refused; `code` is an HTTP status."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code

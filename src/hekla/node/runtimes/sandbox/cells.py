@@ -1,0 +1,307 @@
+"""Sandboxes as the node holds them: forked by the zygote, kept warm before anybody wants them, buried when they end.
+
+`Cells` owns the zygote and the numbers of users; `runtime.py` says what each is for.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hekla.node.runtimes import ContainerSpec, Limits, StartError
+from hekla.node.runtimes.sandbox.channel import Channel, Message, OrderRefusedError, SandboxGoneError
+from hekla.node.runtimes.sandbox.groups import SandboxGroups
+from hekla.node.runtimes.sandbox.plan import PROCESSES, SLOTS, Host, is_plain, spec_of
+from hekla.node.runtimes.spawner_link import Report, SpawnerGoneError, SpawnerLink
+
+log = structlog.get_logger(__name__)
+
+START_TIMEOUT_S = 30.0
+DEATH_TIMEOUT_S = 10.0
+REFILL_AT_ONCE = 2
+"""Warm sandboxes that are being made at a time: they must not slow down those that are wanted now."""
+BACKLOG = 256
+
+
+@dataclass(slots=True)
+class Cell:
+    """One sandbox."""
+
+    name: str
+    slot: int
+    socket_path: str
+    channel: Channel
+    on_event: Callable[[Message], None]
+    ready: "asyncio.Future[None]"
+    gone: "asyncio.Future[None]"
+    """Nothing of it runs any more."""
+    pid: int = 0
+    started_at: float = field(default_factory=time.time)
+    status: int = 0
+    is_frozen: bool = False
+
+    def hear(self, message: Message) -> None:
+        """An event from inside."""
+        if message["event"] == "ready":
+            _settle(self.ready)
+        else:
+            self.on_event(message)
+
+
+class Cells:
+    """All sandboxes of one runtime."""
+
+    def __init__(
+        self, state: Path, host: Host, groups: SandboxGroups, link_arguments: tuple[str, ...], *, warm: int
+    ) -> None:
+        """`warm` sandboxes are kept ready for pods that mount nothing."""
+        self._state, self._host, self._groups, self._warm_wanted = state, host, groups, warm
+        self._link = SpawnerLink(
+            state / "zygote.log", self._handle, self._lose_all, module="hekla.node.shim.sandbox.zygote",
+            arguments=link_arguments,
+        )  # fmt: skip
+        self._cells: dict[str, Cell] = {}
+        self._warm: deque[Cell] = deque()
+        self._slots = deque(range(SLOTS))
+        self._numbers = itertools.count(1)
+        self._zygote_ready: asyncio.Future[None] | None = None
+        self._refilling: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+        self._sockets = os.open(_made(state / "sockets"), os.O_RDONLY | os.O_DIRECTORY)
+
+    @property
+    def zygote_pid(self) -> int:
+        """The zygote's process id; 0 if it does not run."""
+        return self._link.pid if self._link.is_open else 0
+
+    async def take(self, container: ContainerSpec) -> Cell:
+        """A sandbox for a container: a warm one if there is one that fits, else another. Raises StartError."""
+        if is_plain(container):
+            while self._warm:
+                cell = self._warm.popleft()
+                if not cell.gone.done():
+                    self._refill()
+                    self._limit(cell, container.limits)
+                    return cell
+        cell = await self.make(container)
+        self._refill()
+        return cell
+
+    async def make(self, container: ContainerSpec | None = None) -> Cell:
+        """Fork one from the zygote."""
+        await self._open_zygote()
+        if not self._slots:
+            raise StartError(f"{SLOTS} sandboxes run already, as many as a node can tell apart by their users")
+        name = f"s{next(self._numbers)}"
+        cell = self._new_cell(name)
+        try:
+            # made here, not found by path: the path of a state directory may be longer than a socket's may be
+            with self._listener(cell) as listener:
+                groups = self._groups.create(name)
+                if container is not None:
+                    self._limit(cell, container.limits)
+                hostname = container.hostname if container and container.hostname else "sandbox"
+                spec = spec_of(self._host, slot=cell.slot, hostname=hostname[:63], container=container, groups=groups)
+                order = {"order": "spawn", "id": name, "fds": 2, "spec": spec}
+                await self._link.send(order, (cell.channel.childs.fileno(), listener.fileno()))
+            cell.channel.let_go()
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await asyncio.shield(cell.ready)
+        except TimeoutError:
+            await self.end(cell)
+            raise StartError(f"the sandbox was not ready within {START_TIMEOUT_S:g} s") from None
+        except (OSError, SpawnerGoneError) as problem:
+            self._bury(cell)
+            raise StartError(f"the sandbox cannot be made: {problem}") from None
+        except asyncio.CancelledError:
+            with contextlib.suppress(SpawnerGoneError):
+                await self._link.send({"order": "kill", "id": name})
+            raise
+        return cell
+
+    async def end(self, cell: Cell) -> None:
+        """Kill it and all that runs in it; returns once it is gone."""
+        if cell.is_frozen:
+            self.thaw(cell)
+        cell.channel.close()
+        with contextlib.suppress(SpawnerGoneError):
+            await self._link.send({"order": "kill", "id": cell.name})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DEATH_TIMEOUT_S):
+                await asyncio.shield(cell.gone)
+
+    async def freeze(self, cell: Cell) -> None:
+        """Let it stand still, daemon and all."""
+        if cell.is_frozen:
+            return
+        if self._groups.can_freeze:
+            if not self._groups.freeze(cell.name):
+                self._groups.thaw(cell.name)
+                raise TimeoutError("something in the sandbox waits for the kernel and cannot be stopped now")
+        else:
+            await cell.channel.ask("halt")
+            os.kill(cell.pid, signal.SIGSTOP)
+        cell.is_frozen = True
+
+    def thaw(self, cell: Cell) -> None:
+        """Let it go on."""
+        if not cell.is_frozen:
+            return
+        if self._groups.can_freeze:
+            self._groups.thaw(cell.name)
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(cell.pid, signal.SIGCONT)
+        cell.is_frozen = False
+
+    async def dial_daemon(self, cell: Cell) -> socket.socket:
+        """A connection to the daemon's own door."""
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(made, cell.socket_path)
+        except OSError:
+            made.close()
+            raise SandboxGoneError("the sandbox has ended") from None
+        return made
+
+    async def close(self) -> None:
+        """The zygote kills everything and ends."""
+        self._is_closing = True
+        for task in self._refilling:
+            task.cancel()
+        await asyncio.gather(*self._refilling, return_exceptions=True)
+        await self._link.close()
+        self._lose_all()
+        os.close(self._sockets)
+
+    def _limit(self, cell: Cell, limits: Limits) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._groups.limit(cell.name, limits, PROCESSES)
+
+    def _listener(self, cell: Cell) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(cell.name, dir_fd=self._sockets)
+        made.bind(cell.socket_path)
+        made.listen(BACKLOG)
+        return made
+
+    def _new_cell(self, name: str) -> Cell:
+        loop = asyncio.get_running_loop()
+        cell = Cell(
+            name, self._slots.popleft(), f"/proc/self/fd/{self._sockets}/{name}", Channel(lambda told: cell.hear(told)),
+            lambda told: None, loop.create_future(), loop.create_future(),
+        )  # fmt: skip
+        self._cells[name] = cell
+        return cell
+
+    async def _open_zygote(self) -> None:
+        if not self._link.is_open:
+            self._zygote_ready = asyncio.get_running_loop().create_future()
+            self._link.open()
+        assert self._zygote_ready is not None, "an open zygote says when it is ready"
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await asyncio.shield(self._zygote_ready)
+        except TimeoutError:
+            raise StartError(f"the zygote was not ready within {START_TIMEOUT_S:g} s; its log is zygote.log") from None
+
+    def _refill(self) -> None:
+        """Keep some warm, once the first was wanted."""
+        while (
+            not self._is_closing
+            and len(self._warm) + len(self._refilling) < self._warm_wanted
+            and len(self._refilling) < REFILL_AT_ONCE
+        ):
+            task = asyncio.get_running_loop().create_task(self._make_warm(), name="make a warm sandbox")
+            self._refilling.add(task)
+            task.add_done_callback(self._refilled)
+
+    async def _make_warm(self) -> None:
+        try:
+            self._warm.append(await self.make())
+        except (StartError, OrderRefusedError) as problem:
+            log.warning("no warm sandbox", error=str(problem))
+            raise
+
+    def _refilled(self, task: "asyncio.Task[None]") -> None:
+        self._refilling.discard(task)
+        if not task.cancelled() and task.exception() is None:
+            self._refill()
+
+    def _handle(self, report: Report) -> None:
+        """One report of the zygote."""
+        if report["event"] == "ready":
+            if self._zygote_ready is not None:
+                _settle(self._zygote_ready)
+            return
+        cell = self._cells.get(report["id"])
+        if cell is None:
+            return
+        if report["event"] == "spawned":
+            cell.pid = report["pid"]
+        elif report["event"] == "failed":
+            if not cell.ready.done():
+                cell.ready.set_exception(StartError(f"the host refuses the sandbox: {report['message']}"))
+                cell.ready.exception()
+            if not report.get("is_alive", False):
+                self._bury(cell)
+        elif report["event"] == "gone":
+            cell.status = report["status"]
+            self._bury(cell)
+
+    def _bury(self, cell: Cell) -> None:
+        if self._cells.pop(cell.name, None) is None:
+            return
+        cell.channel.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(cell.name, dir_fd=self._sockets)
+        self._groups.remove(cell.name)
+        self._slots.append(cell.slot)
+        if not cell.ready.done():
+            cell.ready.set_exception(StartError("the sandbox ended while it was made"))
+            cell.ready.exception()
+        if cell in self._warm:
+            self._warm.remove(cell)
+        _settle(cell.gone)
+
+    def _lose_all(self) -> None:
+        """The zygote has ended, so every sandbox has."""
+        if self._zygote_ready is not None and not self._zygote_ready.done():
+            self._zygote_ready.set_exception(StartError("the zygote ended; its log is zygote.log"))
+            self._zygote_ready.exception()
+        for cell in list(self._cells.values()):
+            self._bury(cell)
+
+
+def running_pids(cell: Cell) -> list[int]:
+    """Processes of a sandbox, as the host numbers them: those below its first one."""
+    found, todo = [], [cell.pid]
+    while todo:
+        pid = todo.pop()
+        found.append(pid)
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                todo += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return found
+
+
+def _made(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
+
+
+def _settle(future: "asyncio.Future[Any]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,132 @@
+"""The node's end of one sandbox's control socket: orders out, answers and events in, descriptors beside them."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hekla.node.runtimes import NodeError
+
+Message = dict[str, Any]
+
+LONGEST_MESSAGE = 1024 * 1024
+MOST_DESCRIPTORS = 4
+ORDER_TIMEOUT_S = 30.0
+"""An order takes a millisecond; a sandbox that does not answer for so long is stuck."""
+
+
+class SandboxGoneError(NodeError):
+    """The sandbox has ended, or does not answer."""
+
+
+class OrderRefusedError(NodeError):
+    """The sandbox's daemon says why it did not do it."""
+
+
+class Channel:
+    """Asks the daemon inside; one reader, any number of askers."""
+
+    def __init__(self, on_event: Callable[[Message], None]) -> None:
+        self._own, self.childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self._own, self.childs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * LONGEST_MESSAGE)
+        self._own.setblocking(False)
+        self._on_event = on_event
+        self._asked: dict[int, asyncio.Future[tuple[Message, list[int]]]] = {}
+        self._count = 0
+        self._is_open = True
+        asyncio.get_running_loop().add_reader(self._own.fileno(), self._hear)
+
+    async def ask(
+        self, op: str, message: Message | None = None, fds: Sequence[int] = (), *, timeout_s: float = ORDER_TIMEOUT_S
+    ) -> tuple[Message, list[int]]:
+        """One order and its answer, with the descriptors that came; raises OrderRefusedError or SandboxGoneError."""
+        if not self._is_open:
+            raise SandboxGoneError("the sandbox has ended")
+        self._count += 1
+        number = self._count
+        data = json.dumps({"op": op, "n": number, **(message or {})}).encode("utf-8", "surrogatepass")
+        if len(data) > LONGEST_MESSAGE:
+            raise OrderRefusedError(f"{op} is {len(data)} bytes long; {LONGEST_MESSAGE} is the most")
+        answered = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self._send(data, fds)
+            async with asyncio.timeout(timeout_s):
+                answer, given = await answered
+        except TimeoutError:
+            raise SandboxGoneError(f"the sandbox did not answer {op} within {timeout_s:g} s") from None
+        finally:
+            self._asked.pop(number, None)
+        if "error" in answer:
+            for descriptor in given:
+                os.close(descriptor)
+            raise OrderRefusedError(answer["error"])
+        return answer, given
+
+    def let_go(self) -> None:
+        """The other end is the sandbox's alone now, so that its death is seen."""
+        self.childs.close()
+
+    def close(self) -> None:
+        """Let go: the sandbox ends."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        asyncio.get_running_loop().remove_reader(self._own.fileno())
+        self._own.close()
+        self.childs.close()
+        for waiting in self._asked.values():
+            if not waiting.done():
+                waiting.set_exception(SandboxGoneError("the sandbox has ended"))
+                waiting.exception()  # read once, so that asyncio does not complain if nobody waits
+
+    async def _send(self, data: bytes, fds: Sequence[int]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                socket.send_fds(self._own, [data], list(fds))
+                return
+            except BlockingIOError:
+                ready: asyncio.Future[None] = loop.create_future()
+                loop.add_writer(self._own.fileno(), _settle, ready)
+                try:
+                    async with asyncio.timeout(ORDER_TIMEOUT_S):
+                        await ready
+                finally:
+                    if self._is_open:
+                        loop.remove_writer(self._own.fileno())
+            except OSError as problem:
+                raise SandboxGoneError(f"the sandbox has ended ({problem.strerror})") from None
+
+    def _hear(self) -> None:
+        while self._is_open:
+            try:
+                data, fds, _, _ = socket.recv_fds(self._own, LONGEST_MESSAGE, MOST_DESCRIPTORS)
+            except BlockingIOError:
+                return
+            except OSError:
+                data, fds = b"", []
+            if not data:
+                self.close()
+                return
+            self._take(data, fds)
+
+    def _take(self, data: bytes, fds: list[int]) -> None:
+        with contextlib.suppress(ValueError):
+            message = json.loads(data)
+            waiting = self._asked.get(message.get("n", 0))
+            if waiting is not None and not waiting.done():
+                waiting.set_result((message, fds))
+                return
+            if "event" in message:
+                self._on_event(message)
+        for descriptor in fds:
+            os.close(descriptor)
+
+
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,210 @@
+"""Control groups of sandboxes: what they may use, what they have used, and standing still. Version 2, version 1, or none.
+
+`cgroups.py` keeps the limits of ordinary containers; here there are also processes to count, time to charge and a freezer, and a group is made
+before its sandbox, which joins it first of all.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hekla.node.runtimes import Limits
+from hekla.node.runtimes.cgroups import MOUNT, PERIOD_US, remove_tree
+
+V1_HIERARCHIES = ("memory", "cpu", "cpuacct", "pids", "freezer", "blkio")
+V2_CONTROLLERS = ("memory", "cpu", "pids", "io")
+FREEZE_PATIENCE_S = 1.0
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the kernel has counted for one group."""
+
+    cpu_us: int
+    memory_bytes: int
+    read_bytes: int
+    written_bytes: int
+
+
+@dataclass(frozen=True)
+class SandboxGroups:
+    """Where groups are made: a parent directory by controller; in version 2 all are the same one."""
+
+    parents: dict[str, Path] = field(default_factory=dict)
+    is_v2: bool = False
+    why_none: str = ""
+
+    def create(self, name: str) -> Sequence[Path]:
+        """Make a sandbox's groups."""
+        made = list(dict.fromkeys(parent / name for parent in self.parents.values()))
+        for group in made:
+            group.mkdir(parents=True, exist_ok=True)
+        return made
+
+    def limit(self, name: str, limits: Limits, processes: int) -> None:
+        """Set what it may use; 0 means no limit."""
+        if "pids" in self.parents:
+            _write(self.parents["pids"] / name / "pids.max", str(processes))
+        if limits.memory_bytes and "memory" in self.parents:
+            file = "memory.max" if self.is_v2 else "memory.limit_in_bytes"
+            swap = "memory.swap.max" if self.is_v2 else "memory.memsw.limit_in_bytes"
+            _write(self.parents["memory"] / name / file, str(limits.memory_bytes))
+            with contextlib.suppress(OSError):
+                _write(self.parents["memory"] / name / swap, "0" if self.is_v2 else str(limits.memory_bytes))
+        if limits.cpu_milli and "cpu" in self.parents:
+            quota_us = max(1000, limits.cpu_milli * PERIOD_US // 1000)
+            if self.is_v2:
+                _write(self.parents["cpu"] / name / "cpu.max", f"{quota_us} {PERIOD_US}")
+            else:
+                _write(self.parents["cpu"] / name / "cpu.cfs_period_us", str(PERIOD_US))
+                _write(self.parents["cpu"] / name / "cpu.cfs_quota_us", str(quota_us))
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether a group can stand still as a whole."""
+        return "freezer" in self.parents
+
+    def freeze(self, name: str) -> bool:
+        """Let a sandbox stand still; False if it does not within a second (a process waits for a disk)."""
+        return self._freezer(name, is_frozen=True)
+
+    def thaw(self, name: str) -> bool:
+        """Let it go on."""
+        return self._freezer(name, is_frozen=False)
+
+    def _freezer(self, name: str, *, is_frozen: bool) -> bool:
+        group = self.parents["freezer"] / name
+        file, word = (
+            ("cgroup.freeze", "1" if is_frozen else "0")
+            if self.is_v2
+            else ("freezer.state", "FROZEN" if is_frozen else "THAWED")
+        )
+        _write(group / file, word)
+        deadline = time.monotonic() + FREEZE_PATIENCE_S
+        while time.monotonic() < deadline:
+            if self.is_v2:
+                if f"frozen {word}" in (group / "cgroup.events").read_text():
+                    return True
+            elif (group / file).read_text().strip() == word:
+                return True
+            time.sleep(0)  # gone in 0.2 ms
+        return False
+
+    def count(self, name: str) -> Counters | None:
+        """What it has used; None if nobody counts."""
+        if "memory" not in self.parents or not ("cpuacct" in self.parents or self.is_v2):
+            return None
+        memory = self.parents["memory"] / name
+        try:
+            if self.is_v2:
+                cpu_us = _field(memory / "cpu.stat", "usage_usec")
+                used = int((memory / "memory.current").read_text()) - _field(memory / "memory.stat", "inactive_file")
+            else:
+                cpu_us = int((self.parents["cpuacct"] / name / "cpuacct.usage").read_text()) // 1000
+                used = int((memory / "memory.usage_in_bytes").read_text()) - _field(
+                    memory / "memory.stat", "total_inactive_file"
+                )
+            read, written = self._io(name)
+        except OSError:
+            return None
+        return Counters(cpu_us, max(0, used), read, written)
+
+    def _io(self, name: str) -> tuple[int, int]:
+        if self.is_v2:
+            return _sum_v2(self.parents["memory"] / name / "io.stat")
+        if "blkio" in self.parents:
+            file = self.parents["blkio"] / name / "blkio.throttle.io_service_bytes"
+            return _sum_v1(file, "Read"), _sum_v1(file, "Write")
+        return 0, 0
+
+    def was_oom_killed(self, name: str) -> bool:
+        """Whether the kernel killed in it for want of memory."""
+        if "memory" not in self.parents:
+            return False
+        file = "memory.events" if self.is_v2 else "memory.oom_control"
+        with contextlib.suppress(OSError):
+            return _field(self.parents["memory"] / name / file, "oom_kill") > 0
+        return False
+
+    def remove(self, name: str) -> None:
+        """Remove a sandbox's groups, once all in it has ended."""
+        for parent in set(self.parents.values()):
+            with contextlib.suppress(OSError):
+                os.rmdir(parent / name)
+
+    def close(self) -> None:
+        """Remove the parents."""
+        for parent in set(self.parents.values()):
+            remove_tree(parent)
+
+    def describe(self) -> str:
+        """For people."""
+        if not self.parents:
+            return f"processes and data segments by rlimit, time not at all: {self.why_none}"
+        return f"{', '.join(sorted(self.parents))} by cgroup v{2 if self.is_v2 else 1}"
+
+
+def find_groups(name: str) -> SandboxGroups:
+    """What can really be used here, tried by making a group in each."""
+    try:
+        return _find_v2(name)
+    except OSError:
+        return _find_v1(name)
+
+
+def _find_v2(name: str) -> SandboxGroups:
+    offered = (MOUNT / "cgroup.controllers").read_text().split()
+    if "memory" not in offered:
+        raise OSError(95, "no memory controller in cgroup v2")
+    wanted = " ".join(f"+{each}" for each in V2_CONTROLLERS if each in offered)
+    group = MOUNT / name
+    _write(MOUNT / "cgroup.subtree_control", wanted)
+    group.mkdir(exist_ok=True)
+    _write(group / "cgroup.subtree_control", wanted)
+    return SandboxGroups(dict.fromkeys((*V2_CONTROLLERS, "freezer"), group), is_v2=True)
+
+
+def _find_v1(name: str) -> SandboxGroups:
+    parents: dict[str, Path] = {}
+    problem = "no control groups are mounted"
+    for hierarchy in V1_HIERARCHIES:
+        parent = MOUNT / hierarchy / name
+        try:
+            parent.mkdir(exist_ok=True)
+        except OSError as refusal:
+            problem = f"{refusal.strerror} ({hierarchy})"
+            continue
+        parents[hierarchy] = parent
+    return SandboxGroups(parents, why_none=problem)
+
+
+def _write(path: Path, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def _field(path: Path, name: str) -> int:
+    for line in path.read_text().splitlines():
+        if line.startswith(f"{name} "):
+            return int(line.split()[1])
+    return 0
+
+
+def _sum_v1(path: Path, kind: str) -> int:
+    with contextlib.suppress(OSError):
+        rows = [line.split() for line in path.read_text().splitlines()]
+        return sum(int(row[2]) for row in rows if len(row) == 3 and row[1] == kind)
+    return 0
+
+
+def _sum_v2(path: Path) -> tuple[int, int]:
+    read = written = 0
+    with contextlib.suppress(OSError):
+        for word in path.read_text().split():
+            key, _, value = word.partition("=")
+            read += int(value) if key == "rbytes" else 0
+            written += int(value) if key == "wbytes" else 0
+    return read, written

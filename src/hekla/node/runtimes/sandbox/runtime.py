@@ -1,0 +1,406 @@
+"""Runs pods as sandboxes: processes forked from a zygote into namespaces of their own, with filters, and a daemon as their first process.
+
+It implements `Runtime` for the agent and `SandboxRuntime` for sessions. The boundary is the host's kernel (`shared-kernel`); what the host
+must allow for it is tried at the start, and where it does not, every pod is refused with the reason.
+
+    zygote.py   forks          inside.py  what the child does     plan.py    what it is made of
+    cells.py    sandboxes      groups.py  limits, usage, freezer  archive.py files packed and unpacked
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal as signals
+import socket
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hekla.api.agents.names import ISOLATION_STRENGTHS
+from hekla.api.agents.node_contract import DAEMON_MODULE, DAEMON_PORTS, CheckpointKind, Claim, Usage
+from hekla.node.pod_record import Exit
+from hekla.node.runtimes import (
+    ContainerKey,
+    ContainerSpec,
+    ExecError,
+    ExecSession,
+    Feature,
+    LogOptions,
+    Observed,
+    OnExit,
+    StartError,
+)
+from hekla.node.runtimes.isolation import filters
+from hekla.node.runtimes.logs import last_text, read_log
+from hekla.node.runtimes.process_exec import AttachedStreams, ProcessExec
+from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature
+from hekla.node.runtimes.sandbox.cells import Cell, Cells
+from hekla.node.runtimes.sandbox.channel import Message, OrderRefusedError, SandboxGoneError
+from hekla.node.runtimes.sandbox.groups import SandboxGroups, find_groups
+from hekla.node.runtimes.sandbox.own_command import MAIN, CommandLink, OwnCommand
+from hekla.node.runtimes.sandbox.plan import Host, environment_of, packages
+from hekla.node.runtimes.sandbox.usage import Meter
+from hekla.node.runtimes.sweep import describe_process, kill_process_of
+
+log = structlog.get_logger(__name__)
+
+PRELOAD = ("numpy", "pandas")
+"""Imported by the zygote where they are installed: an interpreter has them without the 170 ms that numpy takes."""
+WARM = 4
+OOM_SIGNAL = 9
+
+
+@dataclass(slots=True)
+class _Box:
+    """One attempt at a container, and its sandbox."""
+
+    spec: ContainerSpec
+    cell: Cell
+    command: OwnCommand
+    meter: Meter
+    started_at: float
+    claim: Claim | None = None
+    claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
+    told: Message | None = None
+    """How the pod's command ended."""
+    exit: Exit | None = None
+    gone: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class ZygoteSandboxes:
+    """The runtime `sandbox`."""
+
+    name = "sandbox"
+    isolation = ISOLATION_STRENGTHS[0]
+
+    def __init__(self, state: Path, *, warm: int = WARM, preload: Sequence[str] = PRELOAD) -> None:
+        """`state` is ours alone; `warm` sandboxes are kept ready once the first was wanted."""
+        self._state, self._warm, self._preload = state, warm, tuple(preload)
+        self._digest = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:12]
+        self._boxes: dict[ContainerKey, _Box] = {}
+        self._starting: dict[ContainerKey, asyncio.Task[None]] = {}
+        self._on_exit: OnExit = lambda key, end: None
+        self._cells: Cells | None = None
+        self._burials: set[asyncio.Task[None]] = set()
+        self.groups = SandboxGroups(why_none="not opened yet")
+        self._sessions: dict[str, dict[str, ProcessExec]] = {}
+        self._refusal = "the runtime is not open"
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """What its containers can."""
+        return frozenset((Feature.EXEC, Feature.LOGS, Feature.TTY, Feature.PROCESSES, Feature.MOUNTS))
+
+    @property
+    def sandbox_features(self) -> frozenset[SandboxFeature]:
+        """What its sandboxes can, if any can run."""
+        if self._refusal:
+            return frozenset()
+        return frozenset(SandboxFeature) - {SandboxFeature.CHECKPOINT_MEMORY}
+
+    @property
+    def refusal(self) -> str:
+        """Why none can run here; empty: they can."""
+        return self._refusal
+
+    async def open(self, on_exit: OnExit) -> None:
+        """End what an earlier life left, and try what the host allows by making one sandbox."""
+        self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, kill_process_of, self._state / "zygote.json")
+        group_name = f"hekla-sandboxes-{self._digest}"
+        self.groups = await loop.run_in_executor(None, find_groups, group_name)
+        self._on_exit = on_exit
+        self._refusal = await self._find_refusal()
+
+    async def _find_refusal(self) -> str:
+        found = filters()
+        if not found.seccomp:
+            return "the kernel has no seccomp filters for this machine, and no sandbox runs without"
+        host = Host(is_root=os.geteuid() == 0, has_landlock=found.landlock, preload=self._preload)
+        arguments = (":".join(map(str, packages())), DAEMON_MODULE, ",".join(self._preload))
+        self._cells = Cells(self._state, host, self.groups, arguments, warm=self._warm)
+        try:
+            cell = await self._cells.make()
+            (self._state / "zygote.json").write_text(json.dumps(describe_process(self._cells.zygote_pid)))
+            await cell.channel.ask("ping")
+            await self._cells.end(cell)
+        except (StartError, OrderRefusedError, SandboxGoneError) as refusal:
+            return str(refusal)
+        return ""
+
+    async def start(self, container: ContainerSpec) -> str:
+        """A sandbox with its daemon, and the container's command beside it if it has one."""
+        key = container.key
+        if key not in self._boxes:
+            task = self._starting.get(key)
+            if task is None:
+                task = self._starting[key] = asyncio.get_running_loop().create_task(self._start(container))
+                task.add_done_callback(lambda done: self._starting.pop(key, None))
+            await asyncio.shield(task)
+        return container_id(key)
+
+    async def _start(self, container: ContainerSpec) -> None:
+        if self._refusal or self._cells is None:
+            raise StartError(f"no sandbox can run on this node: {self._refusal}")
+        if container.is_privileged or container.keep_capabilities:
+            raise StartError(
+                f'container "{container.key.name}" asks for privileges (privileged, or capabilities.add), which no sandbox gives'
+            )
+        cell = await self._cells.take(container)
+        command = OwnCommand(cell, container, self._log_path(container.key))
+        box = _Box(container, cell, command, Meter(self.groups, cell), time.time())
+        cell.on_event = partial(self._hear, box)
+        try:
+            await cell.channel.ask(
+                "go", {"hostname": container.hostname[:63] or "sandbox", "env": environment_of(container)}
+            )
+            await command.start()
+        except (StartError, OrderRefusedError, SandboxGoneError) as refusal:
+            await self._cells.end(cell)
+            command.close()
+            raise StartError(str(refusal)) from None
+        self._boxes[container.key] = box
+        cell.gone.add_done_callback(lambda done: self._bury(box))
+
+    async def stop(self, key: ContainerKey, *, grace_s: float, signal: str = "SIGTERM") -> None:
+        """Its command gets the signal and the grace; a sandbox without one has nothing to save."""
+        box = self._boxes.get(key)
+        if box is None or self._cells is None:
+            return
+        if box.spec.argv and grace_s > 0 and not box.cell.gone.done():
+            self._thaw(box)
+            await box.command.signal(int(getattr(signals, signal, signals.SIGTERM)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await asyncio.shield(box.cell.gone)
+        await self._cells.end(box.cell)
+        await asyncio.shield(box.gone)
+
+    async def observe(self) -> Mapping[ContainerKey, Observed]:
+        """All attempts of this life."""
+        return {key: Observed(container_id(key), box.started_at, box.exit) for key, box in self._boxes.items()}
+
+    async def exec(
+        self, key: ContainerKey, argv: Sequence[str], *, has_stdin: bool = False, has_tty: bool = False
+    ) -> ExecSession:
+        """Run a command in the sandbox, as its root if the container names no user."""
+        box = self._boxes.get(key)
+        if box is None or box.exit is not None:
+            raise ExecError(f"container {key.name} is not running")
+        if box.cell.is_frozen:
+            raise ExecError(f"container {key.name} is frozen; thaw it first")
+        link = CommandLink(box.cell, box.spec)
+        session = link.session = ProcessExec(link, has_stdin=has_stdin, has_tty=has_tty)
+        self._sessions_of(box)[session.id] = session
+        await session.start(key.name, list(argv))
+        return session
+
+    async def attach(self, key: ContainerKey) -> ExecSession:
+        """The command's output as it comes; its input is closed."""
+        box = self._boxes.get(key)
+        if box is None or box.exit is not None:
+            raise ExecError(f"container {key.name} is not running")
+        return AttachedStreams(
+            CommandLink(box.cell, box.spec), key.name, box.spec, self._state, self._log_path(key), box.gone
+        )
+
+    async def logs(self, key: ContainerKey, options: LogOptions) -> AsyncIterator[bytes]:
+        """What the container's command printed."""
+        path, box = self._log_path(key), self._boxes.get(key)
+        if box is None and not path.exists():
+            raise LookupError(f"there is no log of attempt {key.attempt} of container {key.name}")
+        async for piece in read_log(path, options, lambda: box is not None and not box.gone.done()):
+            yield piece
+
+    async def remove(self, pod_uid: str) -> None:
+        """Forget a pod's ended attempts and their logs."""
+        for key in [key for key, box in self._boxes.items() if key.pod_uid == pod_uid and box.gone.done()]:
+            del self._boxes[key]
+        await asyncio.to_thread(shutil.rmtree, self._state / "logs" / pod_uid, ignore_errors=True)
+
+    async def close(self) -> None:
+        """End everything."""
+        self._on_exit = lambda key, end: None
+        if self._cells is not None:
+            await self._cells.close()
+        self.groups.close()
+        (self._state / "zygote.json").unlink(missing_ok=True)
+
+    # sessions
+
+    async def claim(self, key: ContainerKey, claim: Claim) -> bool:
+        """Tell the daemon whose it is: one message, 0.5 ms."""
+        box = self._box(key)
+        async with box.claiming:
+            if box.claim is not None:
+                if box.claim.session != claim.session:
+                    raise SandboxError(409, "the sandbox was claimed by another session")
+                return False
+            await self._ask(box, "claim", {
+                "hostname": claim.hostname, "env": claim.env, "random_seed": claim.random_seed, "default_user": claim.default_user,
+                "secrets": {
+                    "access_token": claim.access_token, "public_key": claim.public_key, "audience": claim.audience,
+                    "session": claim.session,
+                },
+            })  # fmt: skip
+            box.claim = claim
+            return True
+
+    def session_of(self, key: ContainerKey) -> str:
+        """Whose it is."""
+        claim = self._box(key).claim
+        return claim.session if claim else ""
+
+    async def freeze(self, key: ContainerKey) -> None:
+        """By the freezer, or by SIGSTOP to all where there is none."""
+        box = self._box(key)
+        assert self._cells is not None, "a box has a cell"
+        if box.cell.is_frozen:
+            return
+        try:
+            await self._cells.freeze(box.cell)
+        except (TimeoutError, SandboxGoneError, OrderRefusedError) as problem:
+            raise SandboxError(503, str(problem)) from None
+        box.meter.froze()
+
+    async def thaw(self, key: ContainerKey) -> None:
+        """It goes on."""
+        self._thaw(self._box(key))
+
+    def is_frozen(self, key: ContainerKey) -> bool:
+        """Whether it stands still."""
+        return self._box(key).cell.is_frozen
+
+    async def pack(self, key: ContainerKey, kind: CheckpointKind, output: int) -> Sequence[str]:
+        """Files by the sandbox itself; variables by its interpreters."""
+        if kind is CheckpointKind.MEMORY:
+            raise SandboxError(412, "this runtime cannot write memory down; a microvm can")
+        answer, _ = await self._ask(self._box(key), "pack", {"kind": kind.value}, (output,))
+        return list(answer.get("left_out", ()))
+
+    async def unpack(self, key: ContainerKey, kind: CheckpointKind, source: int) -> None:
+        """Before anybody's first command."""
+        await self._ask(self._box(key), "unpack", {"kind": kind.value}, (source,))
+
+    async def usage(self, key: ContainerKey) -> Usage:
+        """What its group counted, or its processes."""
+        return self._box(key).meter.read()
+
+    async def dial(self, key: ContainerKey, port: int) -> socket.socket:
+        """The daemon's ports are its socket; others are connected from inside, and the connection handed out."""
+        box = self._box(key)
+        if box.cell.is_frozen:
+            raise SandboxError(409, "the sandbox is frozen; thaw it first")
+        if port in DAEMON_PORTS:
+            assert self._cells is not None, "a box has a cell"
+            try:
+                return await self._cells.dial_daemon(box.cell)
+            except SandboxGoneError as problem:
+                raise SandboxError(503, str(problem)) from None
+        return await self._handed_out(box, "dial", port)
+
+    async def listen(self, key: ContainerKey, port: int) -> socket.socket:
+        """Made inside, accepted from here."""
+        return await self._handed_out(self._box(key), "listen", port)
+
+    async def _handed_out(self, box: _Box, op: str, port: int) -> socket.socket:
+        if not 0 < port < 65536:
+            raise SandboxError(422, f"port {port} is none; ports are 1 to 65535")
+        _, fds = await self._ask(box, op, {"port": port})
+        if len(fds) != 1:
+            for descriptor in fds:
+                os.close(descriptor)
+            raise SandboxError(503, "the sandbox handed out no connection")
+        made = socket.socket(fileno=fds[0])
+        made.setblocking(False)
+        return made
+
+    async def _ask(self, box: _Box, op: str, message: Message, fds: Sequence[int] = ()) -> tuple[Message, list[int]]:
+        if box.cell.is_frozen:
+            raise SandboxError(409, "the sandbox is frozen; thaw it first")
+        try:
+            return await box.cell.channel.ask(op, message, fds)
+        except OrderRefusedError as refusal:
+            raise SandboxError(502 if op in ("dial", "listen") else 422, str(refusal)) from None
+        except SandboxGoneError as problem:
+            raise SandboxError(503, str(problem)) from None
+
+    def _box(self, key: ContainerKey) -> _Box:
+        box = self._boxes.get(key)
+        if box is None or box.exit is not None:
+            raise SandboxError(404, f'container "{key.name}" of pod {key.pod_uid} runs in no sandbox here')
+        return box
+
+    def _thaw(self, box: _Box) -> None:
+        if box.cell.is_frozen:
+            assert self._cells is not None, "a box has a cell"
+            self._cells.thaw(box.cell)
+            box.meter.thawed()
+
+    def _sessions_of(self, box: _Box) -> dict[str, ProcessExec]:
+        return self._sessions.setdefault(box.cell.name, {})
+
+    def _hear(self, box: _Box, message: Message) -> None:
+        """A command has ended: the pod's own takes the sandbox with it."""
+        if message["event"] != "exited":
+            return
+        if message["id"] == MAIN:
+            box.told = message
+            self._later(self._end(box))
+            return
+        session = self._sessions_of(box).pop(message["id"], None)
+        if session is not None:
+            session.handle({"event": "exec_ended", "code": message["code"]})
+
+    async def _end(self, box: _Box) -> None:
+        if self._cells is not None:
+            await self._cells.end(box.cell)
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._burials.add(task)
+        task.add_done_callback(self._burials.discard)
+
+    def _bury(self, box: _Box) -> None:
+        """Nothing of it runs any more."""
+        box.command.close()
+        box.meter.close()
+        for session in self._sessions.pop(box.cell.name, {}).values():
+            session.handle({"event": "exec_ended", "code": 137})
+        box.exit = self._exit_of(box)
+        if not box.gone.done():
+            box.gone.set_result(None)
+        self._on_exit(box.spec.key, box.exit)
+
+    def _exit_of(self, box: _Box) -> Exit:
+        if box.told is not None:
+            code, number = box.told["code"], box.told["signal"]
+        else:  # the sandbox was ended as a whole
+            code, number = 137, 9
+        reason = "Completed" if code == 0 else "Error"
+        if number == OOM_SIGNAL and box.meter.was_oom_killed:
+            reason = "OOMKilled"
+        message = ""
+        if code != 0 and box.spec.falls_back_to_logs:
+            message = last_text(self._log_path(box.spec.key), max_bytes=2048, max_lines=80)
+        return Exit(
+            code=code, reason=reason, message=message, signal=number, started_at=box.started_at,
+            finished_at=time.time(), container_id=container_id(box.spec.key),
+        )  # fmt: skip
+
+    def _log_path(self, key: ContainerKey) -> Path:
+        return self._state / "logs" / key.pod_uid / key.name / f"{key.attempt}.log"
+
+
+def container_id(key: ContainerKey) -> str:
+    """The id that statuses show."""
+    return f"sandbox://{key.pod_uid}/{key.name}/{key.attempt}"

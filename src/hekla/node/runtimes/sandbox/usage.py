@@ -1,0 +1,120 @@
+"""Meters one sandbox: processor, memory over time, disks, network, and how long it stood still.
+
+The kernel's group counts where there is one. Where there is none the sandbox's processes are added up at each look, so what came and went
+between two looks is missed; `Usage.source` says which it was. Memory over time is the area under looks a few seconds apart.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from hekla.api.agents.node_contract import Usage
+from hekla.node.runtimes.sandbox.cells import Cell, running_pids
+from hekla.node.runtimes.sandbox.groups import Counters, SandboxGroups
+
+EVERY_S = 2.0
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Meter:
+    """One sandbox's."""
+
+    def __init__(self, groups: SandboxGroups, cell: Cell) -> None:
+        self._groups, self._cell = groups, cell
+        self._clock = time.monotonic
+        self._began = self._looked = self._clock()
+        self._frozen_since: float | None = None
+        self._frozen_s = 0.0
+        self._memory_byte_s = 0.0
+        self._memory = 0
+        self._highest: dict[int, int] = {}
+        """Processor time of processes by id, where there is no group: the dead keep theirs."""
+        self._from = self._count()
+        self._last = Counters(0, 0, 0, 0)
+        self.network_sent_bytes = 0
+        self.network_received_bytes = 0
+        self.was_oom_killed = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._look_again()
+
+    def froze(self) -> None:
+        """It stands still from now on."""
+        self._frozen_since = self._clock()
+
+    def thawed(self) -> None:
+        """It goes on."""
+        if self._frozen_since is not None:
+            self._frozen_s += self._clock() - self._frozen_since
+            self._frozen_since = None
+
+    def read(self) -> Usage:
+        """Everything until now."""
+        if not self._is_closed:
+            self._look()
+        now = self._clock()
+        frozen_s = self._frozen_s + (now - self._frozen_since if self._frozen_since is not None else 0.0)
+        return Usage(
+            at=time.time(), cpu_us=self._last.cpu_us, memory_bytes=self._memory, memory_byte_s=self._memory_byte_s,
+            storage_bytes=self._storage(), read_bytes=self._last.read_bytes, written_bytes=self._last.written_bytes,
+            network_sent_bytes=self.network_sent_bytes, network_received_bytes=self.network_received_bytes,
+            wall_s=now - self._began, frozen_s=frozen_s, source="cgroup" if self._is_counted else "proc",
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """It has ended."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self.was_oom_killed = self.was_oom_killed or self._groups.was_oom_killed(self._cell.name)
+        self._is_closed = True
+
+    @property
+    def _is_counted(self) -> bool:
+        return "memory" in self._groups.parents
+
+    def _look_again(self) -> None:
+        self._look()
+        self._alarm = asyncio.get_running_loop().call_later(EVERY_S, self._look_again)
+
+    def _look(self) -> None:
+        found, now = self._count(), self._clock()
+        # a sandbox that waited warm for others is charged from here on
+        used = Counters(
+            max(self._last.cpu_us, found.cpu_us - self._from.cpu_us),
+            found.memory_bytes,
+            max(self._last.read_bytes, found.read_bytes - self._from.read_bytes),
+            max(self._last.written_bytes, found.written_bytes - self._from.written_bytes),
+        )
+        self._memory_byte_s += (self._memory + used.memory_bytes) / 2 * (now - self._looked)
+        self._memory, self._looked, self._last = used.memory_bytes, now, used
+        if self._is_counted and not self.was_oom_killed:
+            self.was_oom_killed = self._groups.was_oom_killed(self._cell.name)
+
+    def _count(self) -> Counters:
+        return self._groups.count(self._cell.name) or self._from_processes()
+
+    def _from_processes(self) -> Counters:
+        memory = read = written = 0
+        for pid in running_pids(self._cell):
+            with contextlib.suppress(OSError, ValueError):
+                self._highest[pid] = _time_us(pid)
+                resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+                memory += (int(resident) - int(shared)) * _PAGE
+                rows = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+                read, written = read + int(rows["read_bytes"]), written + int(rows["write_bytes"])
+        return Counters(sum(self._highest.values()), memory, read, written)
+
+    def _storage(self) -> int:
+        with contextlib.suppress(OSError):
+            found = os.statvfs(f"/proc/{self._cell.pid}/root")
+            return (found.f_blocks - found.f_bfree) * found.f_frsize
+        return 0
+
+
+def _time_us(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    own, waited_for = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+    return (own + waited_for) * _TICK_US

@@ -1,0 +1,272 @@
+"""What a child of the zygote does before it is a sandbox: builds the file system, gives up what it must not have, and parks the daemon.
+
+It begins as a user whom nobody inside can become (the daemon's), holds every capability of its own user namespace and none of the host's, and
+uses files as the sandbox's root. Sources of mounts are opened first, while it may still see them; the host's root is gone before the daemon
+hears anything.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from hekla.node.shim import landlock, linux, seccomp
+from hekla.node.shim.mounts import HOST_SECRETS, HOST_WIDE, resolve
+from hekla.node.shim.sandbox import archive
+
+Spec = dict[str, Any]
+
+MADE = b"\0made"
+USERS = 65535
+"""Users and groups that a sandbox has, from 0; the one after them is its daemon."""
+
+LAST_CAPABILITY = 40
+KEPT_BY_ROOT = (0, 1, 3, 4, 6, 7, 10)
+"""Capabilities of root inside, over the sandbox's own files and users: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, SETGID, SETUID, NET_BIND_SERVICE."""
+KEPT_BY_DAEMON = (*KEPT_BY_ROOT, 5, 19, 21)
+"""And KILL, SYS_PTRACE (to find what a command left behind), SYS_ADMIN (for the host name: the filter refuses all mounts)."""
+
+BUILD_AT = "/tmp"
+"""Where the new root is laid over: everybody may reach it, and it is this sandbox's own mount namespace."""
+DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
+DIRECTORIES = (
+    ("dev", 0o755), ("etc", 0o755), ("home", 0o755), ("mnt", 0o755), ("opt", 0o755), ("proc", 0o555), ("root", 0o700),
+    ("run", 0o755), ("srv", 0o755), ("sys", 0o555), ("tmp", 0o1777), ("usr", 0o755), ("var", 0o755), ("var/tmp", 0o1777),
+    ("dev/pts", 0o755), ("dev/shm", 0o1777), ("etc/ssl", 0o755),
+)  # fmt: skip
+LINKS = (
+    ("dev/fd", "/proc/self/fd"), ("dev/stdin", "/proc/self/fd/0"), ("dev/stdout", "/proc/self/fd/1"),
+    ("dev/stderr", "/proc/self/fd/2"), ("dev/ptmx", "pts/ptmx"), ("var/run", "/run"),
+)  # fmt: skip
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+UNWRITABLE = ("proc", "sys", "dev")
+
+
+def live(spec: Spec, daemon: Any, fds: list[int], held: int, told: int, *, has_network: bool) -> NoReturn:
+    """Become a sandbox; never returns."""
+    try:
+        os.umask(0o022)
+        control, listener = _settle_descriptors(fds, (held, told))
+        sources = [(os.open(source, os.O_PATH), target, is_ro) for source, target, is_ro in spec["mounts"]]
+        _join(spec["cgroups"])
+        if os.read(held, 1) != b"g":
+            os._exit(1)
+        os.close(held)
+        if spec["uid_base"]:
+            os.setgroups([])
+        linux.set_file_owner(0, 0)
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if not has_network:
+            loopback_up()
+        linux.unshare(linux.CLONE_NEWCGROUP)
+        own = _build(spec, sources)
+        _lock(spec)
+        socket_of = (socket.socket(fileno=control), socket.socket(fileno=listener))
+        os.write(told, MADE)
+        os.close(told)
+        _park(spec, daemon, socket_of, own)
+    except OSError as problem:
+        import traceback; open("/proc/1/root/tmp/6b/tb","w") if 0 else None; os.write(told, traceback.format_exc().encode()); os._exit(1)
+        os.write(told, f"{problem.strerror or problem}".encode())
+    except BaseException as problem:  # noqa: BLE001 - a child that went on as the zygote would answer twice
+        os.write(told, f"{type(problem).__name__}: {problem}".encode())
+    finally:
+        os._exit(1)
+
+
+def loopback_up() -> None:
+    """Switch on the loopback device of this process's network namespace."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        request = struct.pack("16sh", b"lo", 0) + bytes(14)
+        flags = struct.unpack_from("h", fcntl.ioctl(made, _SIOCGIFFLAGS, request), 16)[0]
+        fcntl.ioctl(made, _SIOCSIFFLAGS, struct.pack("16sh", b"lo", flags | _IFF_UP) + bytes(14))
+
+
+def _settle_descriptors(fds: list[int], pipes: tuple[int, int]) -> tuple[int, int]:
+    """Keep 0, 1 and 2 (nothing), the two sockets and the two pipes; whatever else the zygote holds is closed."""
+    kept = sorted((*fds, *pipes))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    low = 3
+    for descriptor in kept:
+        os.closerange(low, descriptor)
+        low = descriptor + 1
+    os.closerange(low, 1 << 16)
+    for descriptor in fds:
+        os.set_inheritable(descriptor, False)
+    return fds[0], fds[1]
+
+
+def _join(groups: list[str]) -> None:
+    for group in groups:
+        with open(f"{group}/cgroup.procs", "w", encoding="ascii") as file:
+            file.write("0")
+
+
+def _build(spec: Spec, sources: list[tuple[int, str, bool]]) -> int:
+    """Lay out the root and enter it; the descriptor of what the sandbox writes into."""
+    root = BUILD_AT
+    linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+    rootfs = os.open(spec["rootfs"], os.O_PATH | os.O_DIRECTORY) if spec["rootfs"] else -1
+    devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
+    size = f"mode=0755,size={spec['storage_bytes']},nr_inodes={spec['storage_files']}"
+    linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, size)
+    own = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    if rootfs >= 0:
+        own = _lay_over(root, rootfs)
+    make_places(root, spec)
+    for name, descriptor in devices.items():
+        _bind(descriptor, f"{root}/dev/{name}")
+        os.close(descriptor)
+    linux.mount(
+        "devpts", f"{root}/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"
+    )
+    for descriptor, target, is_read_only in sources:
+        where = _place(root, target, is_directory=os.path.isdir(f"/proc/self/fd/{descriptor}"))
+        _bind(descriptor, where)
+        linux.harden(where, is_read_only=is_read_only)
+        os.close(descriptor)
+    _proc(root)
+    os.chdir(root)
+    linux.pivot_root(".", ".")
+    linux.unmount(".")
+    os.chdir("/")
+    linux.set_hostname(spec["hostname"])
+    return own
+
+
+def _lay_over(root: str, rootfs: int) -> int:
+    """An image's file system below, what the sandbox writes above; the place above is returned."""
+    for name in ("upper", "work"):
+        os.mkdir(f"{root}/{name}", 0o755)
+    upper = os.open(f"{root}/upper", os.O_RDONLY | os.O_DIRECTORY)
+    layers = f"lowerdir=/proc/self/fd/{rootfs},upperdir={root}/upper,workdir={root}/work,userxattr"
+    linux.mount("overlay", root, "overlay", linux.MS_NOSUID | linux.MS_NODEV, layers)
+    os.close(rootfs)
+    return upper
+
+
+def make_places(root: str, spec: Spec) -> None:
+    """Directories, links and files that every sandbox has; an image's own are left as they are."""
+    for name, mode in DIRECTORIES:
+        if not os.path.isdir(f"{root}/{name}"):
+            os.mkdir(f"{root}/{name}")
+            os.chmod(f"{root}/{name}", mode)
+    for name, target in (*LINKS, *spec["links"]):
+        if not os.path.lexists(f"{root}/{name}"):
+            os.symlink(target, f"{root}/{name}")
+    for name, text in spec["files"].items():
+        if not os.path.lexists(f"{root}/{name}"):
+            with open(f"{root}/{name}", "w", encoding="utf-8") as file:
+                file.write(text)
+    for path, owner in spec["homes"]:
+        os.makedirs(root + path, exist_ok=True)
+        if spec["uid_base"]:
+            os.chown(root + path, owner, owner)
+
+
+def _place(root: str, target: str, *, is_directory: bool) -> str:
+    """Where a mount goes, made if it is not there; links are followed as the sandbox sees them."""
+    where = root + resolve(root, target)
+    if not os.path.lexists(where):
+        os.makedirs(where if is_directory else os.path.dirname(where), exist_ok=True)
+        if not is_directory:
+            os.close(os.open(where, os.O_CREAT | os.O_WRONLY, 0o644))
+    return where
+
+
+def _bind(source: int, where: str) -> None:
+    if not os.path.lexists(where):
+        os.close(os.open(where, os.O_CREAT | os.O_WRONLY, 0o666))
+    linux.mount(f"/proc/self/fd/{source}", where, flags=linux.MS_BIND | linux.MS_REC)
+
+
+def _proc(root: str) -> None:
+    """Only one's own processes, and of the machine only what may be read."""
+    proc = f"{root}/proc"
+    flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+    linux.mount("proc", proc, "proc", flags, "hidepid=2")
+    hidden = [(f"{root}/dev/null", name) for name in (*HOST_SECRETS, "kmsg", "vmallocinfo", "latency_stats")]
+    for source, name in [(f"{proc}/{each}", each) for each in HOST_WIDE] + hidden:
+        if os.path.exists(f"{proc}/{name}"):
+            linux.mount(source, f"{proc}/{name}", flags=linux.MS_BIND | linux.MS_REC)
+            linux.set_read_only(f"{proc}/{name}", is_read_only=True, is_recursive=True)
+    for name in ("acpi", "scsi", "driver"):
+        if os.path.isdir(f"{proc}/{name}"):
+            linux.mount("tmpfs", f"{proc}/{name}", "tmpfs", flags | linux.MS_RDONLY, "size=4k,mode=0555")
+
+
+def _lock(spec: Spec) -> None:
+    """From here there is no way back."""
+    for name, value in spec["rlimits"].items():
+        number = getattr(resource, name)
+        hard = resource.getrlimit(number)[1]
+        ceiling = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (ceiling, ceiling))
+    for number in range(LAST_CAPABILITY + 1):
+        if number not in KEPT_BY_ROOT:
+            linux.prctl(linux.PR_CAPBSET_DROP, number)
+    linux.set_capabilities(sum(1 << number for number in KEPT_BY_DAEMON))
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    if spec["landlock"]:
+        writable = [f"/{name}" for name in os.listdir("/") if name not in UNWRITABLE]
+        landlock.restrict({"writable": [*writable, "/dev/shm", "/dev/pts"], "readable": [], "hidden": []})
+    seccomp.refuse_dangerous_calls(is_sandbox=True)
+
+
+def _park(spec: Spec, daemon: Any, sockets: tuple[socket.socket, socket.socket], own: int) -> None:
+    for number in range(1, signal.NSIG):
+        if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    options = daemon.Options(
+        workspace=spec["workspace"],
+        default_user=spec["default_user"],
+        preload=[name for name in spec["preload"] if name in sys.modules],
+    )
+    daemon.park(*sockets, options, spec["env"], _operations(own))
+
+
+def _operations(own: int) -> dict[str, Callable[..., Any]]:
+    """What the node asks of a sandbox beside the daemon's own business: its files, packed and unpacked by itself."""
+
+    async def pack(order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        return await _in_child(lambda: archive.pack(own, descriptors[0]))
+
+    async def unpack(order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        return await _in_child(lambda: archive.unpack(own, descriptors[0]))
+
+    return {"pack": pack, "unpack": unpack}
+
+
+async def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Do something long beside the daemon, which has one thread and forks; the daemon reaps."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.write(writer, json.dumps(work()).encode())
+        except BaseException as problem:  # noqa: BLE001 - it must not go on as the daemon
+            os.write(writer, json.dumps({"error": str(problem) or type(problem).__name__}).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+    loop.add_reader(reader, over.set_result, None)
+    try:
+        await over
+        told = os.read(reader, 1 << 16)
+    finally:
+        loop.remove_reader(reader)
+        os.close(reader)
+    answer: dict[str, Any] = json.loads(told) if told else {"error": "it died at it"}
+    return answer

@@ -1,0 +1,246 @@
+"""The process that sandboxes are forked from: single-threaded, small, with all that they will need imported before the first one.
+
+It is started by `runtime.py` through a `SpawnerLink` and speaks its framing. An order `spawn` comes with the sandbox's control socket and the
+socket that its daemon listens on; the child lives in `inside.py`. When the node's end closes, however that came about, everything is killed.
+"""
+
+import contextlib
+import errno
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+from collections import deque
+from typing import Any
+
+from hekla.node.shim import linux
+from hekla.node.shim.init import kill_quietly
+from hekla.node.shim.sandbox import inside
+
+Order = dict[str, Any]
+
+MAX_ORDER = 1024 * 1024
+NETWORKS = 4
+"""Network namespaces kept ready: they are the dearest part of a sandbox, 1 of 2.5 ms."""
+PACE_S = 0.02
+"""They are made again when nothing was asked for so long."""
+APART = (
+    linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
+)  # the cgroup namespace comes later, inside its group
+
+
+class Zygote:
+    """The loop and what it holds."""
+
+    def __init__(self, node: socket.socket, daemon: Any) -> None:
+        self._node, self._daemon = node, daemon
+        self._selector = selectors.DefaultSelector()
+        self._inbox = bytearray()
+        self._fds: deque[int] = deque()
+        self._held: dict[int, str] = {}
+        self._networks: deque[int] = deque()
+        self._own_network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._may_pool = os.geteuid() == 0
+
+    def run(self) -> None:
+        """Serve until the node goes away."""
+        wakeup = _children_signal()
+        self._selector.register(self._node, selectors.EVENT_READ, self._receive)
+        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._reap(wakeup))
+        self._report({"event": "ready", "pid": os.getpid()})
+        while True:
+            idle_s = PACE_S if self._may_pool and len(self._networks) < NETWORKS else None
+            ready = self._selector.select(idle_s)
+            for key, _ in ready:
+                key.data()
+            if not ready:
+                self._make_network()
+
+    def _receive(self) -> None:
+        try:
+            data, fds, _flags, _address = socket.recv_fds(self._node, 1 << 18, 64)
+        except OSError:
+            data, fds = b"", []
+        if not data:
+            self._end_all()
+        self._fds.extend(fds)
+        self._inbox += data
+        while len(self._inbox) >= 4:
+            length = struct.unpack(">I", self._inbox[:4])[0]
+            if length > MAX_ORDER:
+                self._end_all()
+            if len(self._inbox) < 4 + length:
+                return
+            order = json.loads(bytes(self._inbox[4 : 4 + length]))
+            del self._inbox[: 4 + length]
+            self._obey(order)
+
+    def _obey(self, order: Order) -> None:
+        if order["order"] == "spawn":
+            fds = [self._fds.popleft() for _ in range(order["fds"])]
+            try:
+                self._spawn(order["id"], order["spec"], fds)
+            except OSError as problem:
+                self._report({"event": "failed", "id": order["id"], "message": str(problem.strerror or problem)})
+            for descriptor in fds:
+                os.close(descriptor)
+        elif order["order"] == "kill":
+            for pid, name in self._held.items():
+                if name == order["id"]:
+                    kill_quietly(pid)
+
+    def _spawn(self, name: str, spec: Order, fds: list[int]) -> None:
+        """Fork into namespaces, with a user of the sandbox's own, and name its users from outside."""
+        held, told = os.pipe(), os.pipe()
+        network = self._networks.popleft() if self._networks else -1
+        try:
+            pid = self._fork(spec, network)
+        finally:
+            if network >= 0:
+                os.close(network)
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            inside.live(spec, self._daemon, fds, held[0], told[1], has_network=network >= 0)
+        os.close(held[0])
+        os.close(told[1])
+        self._held[pid] = name
+        try:
+            _name_users(pid, spec)
+            os.write(held[1], b"g")
+        except OSError as problem:
+            kill_quietly(pid)
+            self._report({"event": "failed", "id": name, "message": f"cannot map users: {problem.strerror}"})
+        finally:
+            os.close(held[1])
+        self._selector.register(told[0], selectors.EVENT_READ, lambda: self._hear(told[0], name, pid))
+
+    def _fork(self, spec: Order, network: int) -> int:
+        """As os.fork; the child is the daemon's user, whom nobody in the sandbox can become."""
+        base, namespaces = spec["uid_base"], APART | (0 if network >= 0 else linux.CLONE_NEWNET)
+        if network >= 0:
+            linux.setns(network, linux.CLONE_NEWNET)
+        pid = -1
+        try:
+            if base:
+                _be(base + inside.USERS)
+            pid = linux.fork_into(namespaces)
+        finally:
+            if pid != 0:
+                if base:
+                    _be(0)
+                if network >= 0:
+                    linux.setns(self._own_network, linux.CLONE_NEWNET)
+        return pid
+
+    def _hear(self, told: int, name: str, pid: int) -> None:
+        """What a child says of its making: nothing, once it is made."""
+        problem = os.read(told, 4096)
+        self._selector.unregister(told)
+        os.close(told)
+        if problem == inside.MADE:
+            self._report({"event": "spawned", "id": name, "pid": pid})
+        else:
+            kill_quietly(pid)
+            why = problem.decode("utf-8", "replace") or "it died while it was made"
+            self._report({"event": "failed", "id": name, "message": why})
+
+    def _make_network(self) -> None:
+        """A namespace with a loopback device and nothing else, that the sandbox's root has no power over."""
+        try:
+            linux.unshare(linux.CLONE_NEWNET)
+        except OSError:
+            self._may_pool = False
+            return
+        try:
+            inside.loopback_up()
+            with contextlib.suppress(OSError), open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as file:
+                file.write("0")
+            self._networks.append(os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+        finally:
+            linux.setns(self._own_network, linux.CLONE_NEWNET)
+
+    def _reap(self, wakeup: int) -> None:
+        os.read(wakeup, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self._held:
+                self._report({"event": "gone", "id": self._held.pop(pid), "status": status})
+
+    def _report(self, report: Order) -> None:
+        data = json.dumps(report).encode()
+        try:
+            self._node.sendall(struct.pack(">I", len(data)) + data)
+        except OSError:
+            self._end_all()
+
+    def _end_all(self) -> None:
+        """The node has gone: so must every sandbox."""
+        for pid in self._held:
+            kill_quietly(pid)
+        for pid in self._held:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        os._exit(0)
+
+
+def _be(user: int) -> None:
+    """Be another user, and use files as root all the same: a child lets go of that first of all.
+
+    Our securebits let a change of user change no capabilities, so that there is a way back for us; the child's are its namespace's.
+    """
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    linux.set_file_owner(0, 0)
+
+
+def _name_users(pid: int, spec: Order) -> None:
+    base = spec["uid_base"]
+    maps: tuple[tuple[str, str], ...]
+    if base:
+        maps = (("uid_map", f"0 {base} {inside.USERS}"), ("gid_map", f"0 {base} {inside.USERS}"))
+    else:
+        maps = (("setgroups", "deny"), ("uid_map", f"0 {os.geteuid()} 1"), ("gid_map", f"0 {os.getegid()} 1"))
+    for name, text in maps:
+        with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def _children_signal() -> int:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    return reader
+
+
+def main() -> None:
+    """Entry: the node's socket, where else modules are, the daemon's module, and modules to import ahead."""
+    node = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(node.fileno(), False)
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # a library that starts threads when it is imported could not be forked from
+    sys.path += [path for path in sys.argv[2].split(":") if path]
+    for name in sys.argv[4].split(","):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name) if name else None
+    daemon = importlib.import_module(sys.argv[3])
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise OSError(errno.EBUSY, f"one of {sys.argv[4]} starts threads when it is imported: forks would lose them")
+    if os.geteuid() == 0:
+        linux.prctl(linux.PR_SET_SECUREBITS, linux.SECBIT_NO_SETUID_FIXUP)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    Zygote(node, daemon).run()

@@ -1,0 +1,263 @@
+"""The daemon as the first process of a sandbox that a node's zygote forked: it waits, warm, until the node says whose it is.
+
+The node holds the other end of a control socket (messages are JSON, descriptors travel beside them) and the socket that the daemon listens
+on; both come with the fork, and nothing in the sandbox can reach either. The node asks by `op`: claim, start, signal, resize, dial, listen, stop
+and what the node's own code adds (`operations`). When the node's end closes, the sandbox ends: the daemon is process 1 of its namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import termios
+from typing import TYPE_CHECKING, Any
+
+from hekla.sandbox.daemon.becoming import become, may_be_looked_into
+from hekla.sandbox.daemon.http import HttpError, HttpServer
+from hekla.sandbox.daemon.nursery import Nursery
+from hekla.sandbox.daemon.processes import Identity
+from hekla.sandbox.daemon.server import Daemon, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from hekla.sandbox.daemon.http import Answer, Request
+
+    Operation = Callable[[dict[str, Any], list[int]], Awaitable[dict[str, Any]]]
+
+LONGEST_MESSAGE = 1024 * 1024
+MOST_DESCRIPTORS = 16
+DIAL_TIMEOUT_S = 10.0
+BACKLOG = 128
+ROUNDS = 20
+
+
+class RefusedError(Exception):
+    """An order that is not carried out, with a sentence for the node."""
+
+
+def park(
+    control: socket.socket,
+    listener: socket.socket,
+    options: Options,
+    environment: Mapping[str, str],
+    operations: Mapping[str, Operation],
+) -> None:
+    """Live as process 1 until the node lets go; never returns."""
+    os.environ.clear()
+    os.environ.update(environment)
+    Identity.default = options.default_user
+    nursery = Nursery.start(options.preload)
+    may_be_looked_into(is_allowed=False)
+    try:
+        asyncio.run(Parked(control, options, nursery, operations).live(listener))
+    finally:
+        os._exit(0)
+
+
+class Parked:
+    """The daemon before and after its claim."""
+
+    def __init__(
+        self, control: socket.socket, options: Options, nursery: Nursery, operations: Mapping[str, Operation]
+    ) -> None:
+        self._control, self._options, self._nursery = control, options, nursery
+        self._daemon = Daemon(options, nursery)
+        self._is_claimed = False
+        self._over = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._started: dict[str, int] = {}
+        self._operations: dict[str, Operation] = {
+            "ping": self._ping, "claim": self._claim, "start": self._start, "signal": self._signal, "resize": self._resize,
+            "dial": self._dial, "listen": self._listen, "stop": self._stop, "halt": self._halt, "go": self._go, **operations,
+        }  # fmt: skip
+
+    async def live(self, listener: socket.socket) -> None:
+        """Serve the node and, once claimed, clients."""
+        loop = asyncio.get_running_loop()
+        self._control.setblocking(False)
+        loop.add_reader(self._control.fileno(), self._hear)
+        self._daemon.processes.begin()
+        loop.add_signal_handler(signal.SIGTERM, self._over.set)
+        server = HttpServer(self._handle, Daemon.worded)
+        await loop.create_unix_server(server.protocol, sock=listener, backlog=BACKLOG)
+        self._tell({"event": "ready"})
+        await self._over.wait()
+
+    async def _handle(self, request: Request, answer: Answer) -> None:
+        if not self._is_claimed:
+            raise HttpError(503, "nobody has claimed this sandbox yet")
+        await self._daemon.handle(request, answer)
+
+    def _hear(self) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, LONGEST_MESSAGE, MOST_DESCRIPTORS)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            self._over.set()  # no node, no sandbox
+            return
+        task = asyncio.ensure_future(self._obey(json.loads(data), descriptors))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _obey(self, order: dict[str, Any], descriptors: list[int]) -> None:
+        given: list[int] = []
+        try:
+            answer = await self._operations[order["op"]](order, descriptors)
+            given = answer.pop("descriptors", [])
+        except Exception as error:  # noqa: BLE001 - whatever it is, the node waits for an answer
+            answer = {"error": str(error) or type(error).__name__}
+        finally:
+            for descriptor in descriptors:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+        self._tell({"n": order["n"], **answer}, given)
+        for descriptor in given:
+            os.close(descriptor)
+
+    def _tell(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
+        data = json.dumps(message).encode("utf-8", "surrogatepass")
+        try:
+            socket.send_fds(self._control, [data], descriptors or [])
+        except BlockingIOError:  # the node does not read: it is stuck, and an order of it will time out
+            return
+        except OSError:
+            self._over.set()
+
+    async def _ping(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        return {}
+
+    async def _claim(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Become somebody's: variables, secrets, a name and dice of one's own, all at once."""
+        name = order.get("hostname", "")
+        if name:
+            self.rename(name)
+        os.environ.update(order.get("env", {}))
+        random.seed(os.urandom(32) + bytes.fromhex(order.get("random_seed", "")))
+        if order.get("default_user"):
+            Identity.default = self._options.default_user = order["default_user"]
+        self._daemon.processes.environment.update(order.get("env", {}))
+        self._daemon.claimed(order.get("secrets", {}))
+        self._is_claimed = True
+        return {}
+
+    async def _go(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """What the pod brings before anybody claims it: its name and its variables."""
+        self.rename(order["hostname"])
+        os.environ.update(order["env"])
+        self._daemon.processes.environment.update(order["env"])
+        return {}
+
+    @staticmethod
+    def rename(name: str) -> None:
+        """The sandbox's host name, in the kernel and in /etc."""
+        socket.sethostname(name)
+        for path, text in (
+            ("/etc/hostname", f"{name}\n"),
+            ("/etc/hosts", f"127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.0.1\t{name}\n"),
+        ):
+            with contextlib.suppress(OSError), open(path, "w", encoding="ascii", errors="replace") as file:
+                file.write(text)
+
+    async def _start(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Run a command of the node's: the pod's own, or one of `kubectl exec`; its streams are the node's."""
+        streams = descriptors * 3 if order["tty"] else descriptors
+        home = order["env"].get("HOME", "/")
+        cwd = order["cwd"] or (home if os.path.isdir(home) else "/")
+        if not os.path.isdir(cwd):
+            raise RefusedError(f'working directory "{cwd}": No such file or directory')
+
+        def prepare() -> None:
+            if order["tty"]:
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            become("", order["uid"], order["gid"])
+
+        try:
+            child = subprocess.Popen(
+                order["argv"], cwd=cwd, env={**self._daemon.processes.environment, **order["env"]}, stdin=streams[0],
+                stdout=streams[1], stderr=streams[2], start_new_session=True, preexec_fn=prepare,
+            )  # fmt: skip
+        except FileNotFoundError:
+            where = "no such file or directory" if "/" in order["argv"][0] else "executable file not found in $PATH"
+            raise RefusedError(f'exec: "{order["argv"][0]}": {where}') from None
+        except (OSError, subprocess.SubprocessError) as error:
+            reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
+            raise RefusedError(f'exec: "{order["argv"][0]}": {reason}') from None
+        child.returncode = 0  # the daemon reaps
+        self._started[order["id"]] = child.pid
+        self._daemon.processes.adopt(child.pid, lambda status: self._ended(order["id"], status))
+        self._daemon.processes.reap()
+        return {"pid": child.pid}
+
+    def _ended(self, name: str, status: int) -> None:
+        self._started.pop(name, None)
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        code = 128 + number if number else os.WEXITSTATUS(status)
+        self._tell({"event": "exited", "id": name, "code": code, "signal": number})
+
+    async def _signal(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        pid = self._started.get(order["id"])
+        if pid is not None:
+            send = os.killpg if order["group"] else os.kill
+            with contextlib.suppress(ProcessLookupError):
+                send(pid, order["signal"])
+        return {}
+
+    async def _resize(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        size = struct.pack("HHHH", order["rows"], order["columns"], 0, 0)
+        fcntl.ioctl(descriptors[0], termios.TIOCSWINSZ, size)
+        return {}
+
+    async def _dial(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """A connection to a server of this sandbox, made here and used by the node."""
+        loop = asyncio.get_running_loop()
+        problem: OSError | None = None
+        for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+            made = socket.socket(family, socket.SOCK_STREAM)
+            made.setblocking(False)
+            try:
+                await asyncio.wait_for(loop.sock_connect(made, (host, order["port"])), DIAL_TIMEOUT_S)
+                return {"descriptors": [made.detach()]}
+            except OSError as error:
+                made.close()
+                problem = problem or error
+        raise RefusedError(f"nothing listens on port {order['port']} in the sandbox: {problem}")
+
+    async def _listen(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """A listening socket on this sandbox's loopback, for the node to accept from."""
+        made = socket.create_server(("127.0.0.1", order["port"]), backlog=BACKLOG)
+        return {"descriptors": [made.detach()]}
+
+    async def _halt(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Stop all that runs here but this process, which the node stops next. SIGCONT to all is how the node lets go."""
+        for _ in range(ROUNDS):  # what was just being forked is stopped the next time
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGSTOP)
+            if not _moving():
+                break
+        return {}
+
+    async def _stop(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        asyncio.get_running_loop().call_soon(self._over.set)
+        return {}
+
+
+def _moving() -> bool:
+    """Whether any process but this one is not stopped."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0] in (b"R", b"S", b"D"):
+                    return True
+    return False
