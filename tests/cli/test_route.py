@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from hekla.cli.commands.route import _print_decision
 from hekla.cli.main import main
 from hekla.wire.messages import Response
 from hekla.wire.server import Server
@@ -78,6 +79,29 @@ def test_a_running_router_is_asked(tmp_path, capsys):
     told = capsys.readouterr()
     assert "no endpoint is ready" in told.out
     assert "the router refuses the request: no route takes model m" in told.err
+
+
+def test_every_target_and_both_engines_of_a_pair_are_printed(capsys):
+    def engine(name, scores):
+        return {"name": name, "cached_tokens": 0, "queued_tokens": 7, "in_flight": 1, "estimated_ttft_s": 0.1,
+                "scores": scores, "total": 7.5, "refused": None}  # fmt: skip
+
+    def among(name, because, scores):
+        return {"pool": "x", "policy": "soonest", "model": "m", "tokens": 3, "prefill_rate": 8000.0, "chosen": name,
+                "tied": [], "because": because, "candidates": [engine(name, scores)]}  # fmt: skip
+
+    prefill = among("p", "p: lowest cost", {"queue": 7.0, "uncached": 0.5})
+    paired = among("d", "d: most room", {"KV taken": 0.2}) | {
+        "prefill": prefill, "pair": {"prefill": ["p"], "decode": ["d"]}, "target": "ml/pd", "share": 0.75,
+    }  # fmt: skip
+    other = among("e", "e: lowest cost", {"queue": 7.0}) | {"target": "ml/old", "share": 0.25}
+    _print_decision(paired | {"route": "ml/r", "otherTargets": [other]})
+    out = capsys.readouterr().out
+    assert "ml/r sends m 75% to ml/pd, 25% to ml/old" in out
+    assert "ml/old, 25% of the requests:" in out
+    assert "the pair: p prefills, d decodes" in out
+    header = next(line.split("   ") for line in out.splitlines() if "QUEUE" in line)
+    assert sum("QUEUE" in cell for cell in header) == 1
 
 
 @pytest.mark.parametrize(

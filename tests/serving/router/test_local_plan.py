@@ -12,7 +12,7 @@ def plan(pool, *blocks, **more):
 
 
 def nothing_is_counted(pool):
-    return pool.waiting == 0 and all(counts(one) == (0, 0, 0, 0) for one in pool.members)
+    return all(one.unanswered == 0 and counts(one) == (0, 0, 0, 0) for one in pool.members)
 
 
 def test_an_answer_is_counted_from_first_to_last():
@@ -114,11 +114,11 @@ def test_the_prefill_of_an_answer_that_comes_as_a_whole_is_reckoned():
     one, other = plan(pool, *range(8)), plan(pool, *range(8, 16))
     one.next(0.0)
     other.next(0.0)
-    assert (engine.prefill_tokens, pool.waiting) == (2048, 2)
+    assert (engine.prefill_tokens, engine.unanswered) == (2048, 2)
     pool.look(question("x"), 1024 / pool.pace.prefill_rate)
-    assert (engine.prefill_tokens, pool.waiting) == (1024, 1)
+    assert (engine.prefill_tokens, engine.unanswered) == (1024, 1)
     pool.look(question("x"), 2048 / pool.pace.prefill_rate)
-    assert (engine.prefill_tokens, engine.in_flight, pool.waiting) == (0, 2, 0)
+    assert (engine.prefill_tokens, engine.in_flight, engine.unanswered) == (0, 2, 0)
     for plan_ in (one, other):
         plan_.first_byte(9.0)
         plan_.ended(None, 9.0)

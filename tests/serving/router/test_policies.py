@@ -1,6 +1,8 @@
 """Each policy by its formula, on endpoints whose numbers are chosen so that the answer is plain."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hekla.serving.router.choosing import Chain
 from hekla.serving.router.policies.kv_cache_usage import KvCacheUsage
@@ -154,15 +156,55 @@ def test_a_chain_says_who_was_refused_by_what_and_scores_the_others():
         (0, 0, "e0"),  # its cache saves a thousand tokens
         (2499, 0, "e0"),  # a token saved is worth two and a half that wait
         (2501, 0, "e1"),
-        (2501, 2, "e0"),  # one request waits at each endpoint: it is worth one more
+        (2501, 2, "e0"),  # two requests wait at the other, and would wait for this one: it is worth one more
         (3501, 2, "e1"),
     ],
 )
 def test_soonest_waits_for_a_cache_as_long_as_that_helps_all(queued, waiting, chosen):
     pool = pool_of(2)
     pool.members[0].prefill_tokens = queued
-    pool.waiting = waiting
+    pool.members[1].unanswered = waiting
     assert Soonest(context=0, evenness=0).choose(look(pool, matched=[1000, 0]), pool.members).name == chosen
+
+
+def test_soonest_leaves_a_cache_that_is_in_demand_all_the_time():
+    """At a load of 0.8 four requests stand in the queue, on average: what is not cached there costs eight times as much more."""
+    pool = pool_of(2)
+    one = Soonest(context=0, evenness=0, busyness=0)
+    seen = look(pool, tokens=3000, matched=[2000, 0])
+    seen.token_load = 1 / 100_000
+    assert one.choose(seen, pool.members).name == "e0"
+    pool.members[0].prefilled_lately = 80_000
+    assert one.weigh(seen, pool.members).columns["uncached"] == pytest.approx({"e0": 10_500.0, "e1": 7_500.0})
+    assert one.choose(seen, pool.members).name == "e1"
+    pool.members[1].prefilled_lately = 80_000
+    assert one.choose(seen, pool.members).name == "e0", "the same demand everywhere is no reason"
+
+
+def test_soonest_sends_to_the_one_that_rested_among_equals():
+    pool = pool_of(2)
+    seen = look(pool)
+    pool.members[0].busy_s = 1.0
+    assert Soonest().choose(seen, pool.members).name == "e1"
+
+
+@given(
+    st.lists(
+        st.tuples(*(st.integers(0, 50_000) for _ in range(5)), st.integers(0, 20), st.floats(0, 300)),
+        min_size=1,
+        max_size=9,
+    ),
+    st.floats(1e-7, 1e-4),
+)
+def test_what_soonest_tells_is_what_it_does(numbers, token_load):
+    pool = pool_of(len(numbers))
+    seen = look(pool, tokens=60_000, matched=[one[0] for one in numbers])
+    seen.token_load = token_load
+    for one, (_, queued, held, assigned, lately, waiting, busy_s) in zip(pool.members, numbers, strict=True):
+        one.prefill_tokens, one.context_tokens, one.assigned, one.prefilled_lately = queued, held, assigned, lately
+        one.unanswered, one.busy_s = waiting, busy_s
+    totals = Soonest().weigh(seen, pool.members).totals
+    assert totals[Soonest().choose(seen, pool.members).name] == pytest.approx(min(totals.values()))
 
 
 def test_soonest_takes_turns_among_idle_equals():
@@ -173,7 +215,7 @@ def test_soonest_takes_turns_among_idle_equals():
         charge = pool.charge(seen, pool.choose(seen, pool.members))
         chosen.append(charge.endpoint.name)
         charge.first_byte(number * 0.01)
-        charge.end()
+        charge.end(number * 0.01)
     assert sorted(chosen[:4]) == sorted(chosen[4:]) == ["e0", "e1", "e2", "e3"]
 
 

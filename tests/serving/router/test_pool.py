@@ -23,22 +23,22 @@ def test_a_request_counts_until_its_end_and_its_prefill_until_its_first_byte():
     (one,) = pool.members
     charge = sent(pool, question("a", "b", output_tokens=10))
     assert counts(one) == (1, 256, 266, 10)
-    assert pool.waiting == 1
+    assert charge.endpoint.unanswered == 1
     charge.first_byte(1.0)
     assert counts(one) == (1, 0, 266, 10)
-    charge.end()
+    charge.end(1.0)
     assert counts(one) == (0, 0, 0, 0)
-    assert pool.waiting == 0
+    assert charge.endpoint.unanswered == 0
 
 
 def test_a_request_that_is_abandoned_before_its_first_byte_leaves_nothing():
     pool = pool_of(1)
     charge = sent(pool, question("a"))
-    charge.end()
-    charge.end()
+    charge.end(1.0)
+    charge.end(1.0)
     charge.first_byte(1.0)
     assert counts(pool.members[0]) == (0, 0, 0, 0)
-    assert pool.waiting == 0
+    assert charge.endpoint.unanswered == 0
 
 
 def test_what_is_cached_is_not_counted_as_work():
@@ -54,7 +54,9 @@ def test_a_burst_of_siblings_lands_where_their_prefix_is_being_prefilled():
     pool = pool_of(8)
     shared = [f"s{number}" for number in range(40)]
     charges = [sent(pool, question(*shared, f"own {number}")) for number in range(64)]
-    assert len({charge.endpoint.name for charge in charges}) <= 2
+    assert len({charge.endpoint.name for charge in charges}) <= 3, (
+        "of eight: each more computes the shared part once more"
+    )
 
 
 def test_strangers_in_a_burst_are_spread():
@@ -93,7 +95,7 @@ def test_an_endpoint_that_left_leaves_nothing_behind_and_its_slot_is_used_again(
     assert new.slot == gone.slot == 1
     assert gone not in pool.members
     charge.first_byte(1.0)
-    charge.end()
+    charge.end(1.0)
     assert [counts(one) for one in pool.members] == [(0, 0, 0, 0)] * 3
 
 
@@ -102,7 +104,7 @@ def test_requests_in_flight_end_on_the_record_of_a_pod_that_is_gone():
     charge = sent(pool, question("a"))
     pool.leave(charge.endpoint)
     pool.fleet.remove(charge.endpoint)
-    charge.end()
+    charge.end(1.0)
     assert counts(charge.endpoint) == (0, 0, 0, 0)
 
 

@@ -326,21 +326,53 @@ def _said(answer: bytes) -> str:
 
 
 def _print_decision(told: dict[str, Any]) -> None:
+    targets = [told, *told.get("otherTargets", ())]
+    if "route" in told:
+        shares = ", ".join(f"{one['share']:.0%} to {one['target']}" for one in targets)
+        typer.echo(f"{told['route']} sends {told['model']} {shares}")
+    for one in targets:
+        if len(targets) > 1:
+            typer.echo(f"\n{one['target']}, {one['share']:.0%} of the requests:")
+        _print_engines(one)
+
+
+def _print_engines(told: dict[str, Any]) -> None:
+    """The engines of one target; of pairs, those of each role and what was paired."""
+    if "pair" not in told:
+        _print_candidates(told)
+        return
+    if told["prefill"] is not None:
+        _print_candidates(told["prefill"], "prefill ")
+    _print_candidates(told, "decode ")
+    pair = told["pair"]
+    if pair is not None and pair["decode"]:
+        typer.echo(f"the pair: {' or '.join(pair['prefill'])} prefills, {' or '.join(pair['decode'])} decodes")
+
+
+def _print_candidates(told: dict[str, Any], role: str = "") -> None:
+    if told["candidates"]:
+        typer.echo(
+            f"{told['model']}: {told['tokens']} tokens, by {told['policy']} over {len(told['candidates'])} {role}endpoints "
+            f"that prefill {told['prefill_rate']:.0f} tokens/s"
+        )
+        _print_table(told)
+    typer.echo(told["because"])
+
+
+def _print_table(told: dict[str, Any]) -> None:
     from hekla.cli.output import columns_text
 
-    typer.echo(
-        f"{told['model']}: {told['tokens']} tokens, by {told['policy']} over {len(told['candidates'])} endpoints "
-        f"that prefill {told['prefill_rate']:.0f} tokens/s"
-    )
     scores = list(dict.fromkeys(name for one in told["candidates"] for name in one["scores"]))
+    facts = {"cached": "cached_tokens", "queued": "queued_tokens", "in flight": "in_flight"}
+    if "queue" in scores:
+        del facts["queued"]  # it is a part of the cost, and stands there
     rows = [
         [
             ("* " if one["name"] == told["chosen"] or one["name"] in told["tied"] else "  ") + one["name"],
-            one["cached_tokens"], one["queued_tokens"], one["in_flight"], f"{one['estimated_ttft_s']:.3f}s",
+            *(one[name] for name in facts.values()), f"{one['estimated_ttft_s']:.3f}s",
             *(one["scores"].get(name, "") for name in scores),
             one["refused"] or ("" if one["total"] is None else one["total"]),
         ]
         for one in told["candidates"]
     ]  # fmt: skip
-    typer.echo(columns_text(["  endpoint", "cached", "queued", "in flight", "est. ttft", *scores, "total"], rows))
-    typer.echo(told["because"])
+    typer.echo(columns_text(["  endpoint", *facts, "est. ttft", *scores, "total"], rows))

@@ -47,6 +47,8 @@ class Traits:
     is_tls: bool = False
     head_timeout_s: float = 0.0
     most_attempts: int = MOST_ATTEMPTS
+    retry_s: float = 0.0
+    """Between two attempts; Kthena's field, which its router does not read."""
     pd: PdGroup | None = None
     connector: str = "http"
     topology_key: str = ""
@@ -96,6 +98,7 @@ def traits_of_server(server: ModelServer) -> Traits:
         is_tls=spec.workload_port.protocol == "https",
         head_timeout_s=seconds(policy.timeout if policy else None),
         most_attempts=_attempts(policy.retry if policy else None),
+        retry_s=seconds(policy.retry.retry_interval) if policy and policy.retry else 0.0,
         pd=spec.workload_selector.pd_group,
         connector=connector or ("sglang" if spec.inference_engine == Engine.SGLANG else "http"),
         topology_key=annotations.get(TOPOLOGY_KEY, ""),

@@ -31,8 +31,8 @@ class Look(Struct, gc=False):
     dice: Dice
     rate: float
     """Tokens that an endpoint of this pool prefills in a second, as learned."""
-    crowd: float
-    """Requests that wait for their first byte, per endpoint."""
+    token_load: float = 0.0
+    """What share of an endpoint's recent time one token of its `prefilled_lately` took."""
     adapter: str = ""
     """The LoRA adapter that is asked for; empty: the base model."""
     session: str = ""

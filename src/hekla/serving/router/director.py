@@ -104,7 +104,7 @@ class Director:
         if destination.upstream_model != question.model:
             body = with_model(question.body, destination.upstream_model)
         if traits.pd is not None:
-            return PairPlan(self._pairing(backend), question, destination, body=body)
+            return PairPlan(self.pairing(backend), question, destination, body=body)
         return LocalPlan(
             backend.decode,
             question,
@@ -114,6 +114,7 @@ class Director:
             session=session_of(traits.sticky, question) if traits.sticky is not None else "",
             head_timeout_s=traits.head_timeout_s,
             most_attempts=traits.most_attempts,
+            retry_s=traits.retry_s,
         )
 
     def forget(self) -> None:
@@ -122,7 +123,8 @@ class Director:
         self._pairings.clear()
         self._version = self.world.version
 
-    def _pairing(self, backend: Backend) -> Pairing:
+    def pairing(self, backend: Backend) -> Pairing:
+        """What all requests to a backend of pairs share."""
         pairing = self._pairings.get(backend.traits.key)
         if pairing is None:
             pairing = self._pairings[backend.traits.key] = Pairing.of(backend)

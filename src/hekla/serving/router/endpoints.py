@@ -43,6 +43,8 @@ class Endpoint:
 
     in_flight: int = 0
     """Requests that we sent and that have not ended."""
+    unanswered: int = 0
+    """Of these, requests that have no first byte yet."""
     prefill_tokens: int = 0
     """Tokens of prompts that it had not cached, sent and not yet answered by a first byte."""
     context_tokens: int = 0
@@ -51,6 +53,12 @@ class Endpoint:
     """Tokens that requests in flight are expected to be answered with, until they end."""
     assigned: float = 0.0
     """Uncached tokens sent in the last minutes, in `Pool`'s decaying unit: evens out what moments do not."""
+    prefilled_lately: float = 0.0
+    """Uncached tokens sent in the last half minute, fading: how busy it is with prompts, whatever waits at this moment."""
+    busy_s: float = 0.0
+    """Time of the last minutes in which it had requests of ours, fading as `assigned` does."""
+    busy_since: float = 0.0
+    """From when on that is still to be counted, while it has any."""
     elsewhere_in_flight: int = 0
     """Requests in flight through other replicas of the router, where they tell one another."""
     elsewhere_prefill_tokens: int = 0
@@ -79,6 +87,18 @@ class Endpoint:
     """In a row."""
     benched_until: float = 0.0
     """When it may be tried again; it is tried earlier if nobody else is left."""
+
+    def begin(self, now: float) -> None:
+        """A request is sent to it."""
+        if not self.in_flight:
+            self.busy_since = now
+        self.in_flight += 1
+
+    def end(self, now: float) -> None:
+        """A request to it is over."""
+        self.in_flight -= 1
+        if not self.in_flight:
+            self.busy_s += now - self.busy_since
 
     def fault(self, now: float) -> None:
         """It failed an attempt: others are asked first for a while."""

@@ -1,9 +1,10 @@
 """Say why a request would go where it would: each candidate with what it holds, what it has to do, its scores, and the choice.
 
-Asks the policy itself (`weigh`) and changes nothing: no turn is taken and nothing is counted. `hekla route explain` prints it.
+Asks the policy itself (`weigh`) and changes nothing: no turn is taken and nothing is counted. `explaining_pairs.py` goes on where a
+request goes to two engines; `hekla route explain` prints both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hekla.serving.router.choosing import Look, Weighed
@@ -21,27 +22,38 @@ def explain(pool: Pool, question: Question, now: float, *, adapter: str = "", se
     eligible = pool.eligible(look, candidates)
     weighed = pool.policy.weigh(look, eligible)
     home = pool.sessions.home(session, candidates, now) if session else None
-    chosen = [home.name] if home else _best(weighed)
+    chosen = [home.name] if home else best_of(weighed)
+    because = f"its session is with {home.name}" if home else because_of(look, weighed, eligible, chosen)
+    return told_of(pool, look, weighed, chosen, because, reasons_out(pool, eligible))
+
+
+def reasons_out(pool: Pool, eligible: Sequence[Endpoint]) -> dict[str, str]:
+    """Why endpoints are not even looked at."""
+    said = "it failed a moment ago, or does not list the adapter that others do"
+    return {one.name: said for one in pool.members if one not in eligible}
+
+
+def told_of(
+    pool: Pool, look: Look, weighed: Weighed, chosen: Sequence[str], because: str, out: Mapping[str, str]
+) -> dict[str, Any]:
+    """An explanation, from its parts; `out` says why endpoints were not weighed."""
     return {
         "pool": pool.name,
-        "policy": _name_of(pool.policy),
-        "model": question.model,
+        "policy": type(pool.policy).__name__.lower(),
+        "model": look.question.model,
         "tokens": look.tokens,
         "prefill_rate": round(look.rate, 1),
-        "waiting_per_endpoint": round(look.crowd, 3),
-        "candidates": [_candidate(one, look, weighed, eligible) for one in pool.members],
+        "waiting_per_endpoint": round(sum(one.unanswered for one in pool.members) / (len(pool.members) or 1), 3),
+        "candidates": [_candidate(one, look, weighed, out) for one in pool.members],
         "chosen": chosen[0] if len(chosen) == 1 else None,
-        "tied": chosen if len(chosen) > 1 else [],
-        "because": _because(look, weighed, eligible, chosen, home),
+        "tied": list(chosen) if len(chosen) > 1 else [],
+        "because": because,
     }
 
 
-def _candidate(one: Endpoint, look: Look, weighed: Weighed, eligible: Sequence[Endpoint]) -> dict[str, Any]:
+def _candidate(one: Endpoint, look: Look, weighed: Weighed, out: Mapping[str, str]) -> dict[str, Any]:
     cached = look.matched[one.slot] if one.slot < len(look.matched) else 0
     queued = one.prefill_tokens + one.elsewhere_prefill_tokens
-    refused = weighed.refused.get(one.name)
-    if refused is None and one not in eligible:
-        refused = "it failed a moment ago, or does not list the adapter that others do"
     return {
         "name": one.name,
         "cached_tokens": cached,
@@ -50,11 +62,11 @@ def _candidate(one: Endpoint, look: Look, weighed: Weighed, eligible: Sequence[E
         "estimated_ttft_s": round((queued + max(1, look.tokens - cached)) / look.rate, 4),
         "scores": {name: round(column[one.name], 3) for name, column in weighed.columns.items() if one.name in column},
         "total": round(weighed.totals[one.name], 3) if one.name in weighed.totals else None,
-        "refused": refused,
+        "refused": weighed.refused.get(one.name) or out.get(one.name),
     }
 
 
-def _best(weighed: Weighed) -> list[str]:
+def best_of(weighed: Weighed) -> list[str]:
     """The names with the best total; several where dice decide."""
     if not weighed.totals:
         return []
@@ -62,18 +74,11 @@ def _best(weighed: Weighed) -> list[str]:
     return [name for name, total in weighed.totals.items() if abs(total - best) <= NEAR * max(1.0, abs(best))]
 
 
-def _because(
-    look: Look, weighed: Weighed, eligible: Sequence[Endpoint], chosen: Sequence[str], home: Endpoint | None
-) -> str:
-    if home is not None:
-        return f"its session is with {home.name}"
+def because_of(look: Look, weighed: Weighed, eligible: Sequence[Endpoint], chosen: Sequence[str]) -> str:
+    """The choice in a sentence."""
     if not chosen:
         return "no endpoint is ready" if not eligible else "every endpoint is refused"
     word = "lowest cost" if weighed.is_cost else "highest score"
     names = " and ".join(chosen)
     cached = {one.name: look.matched[one.slot] for one in eligible if one.slot < len(look.matched)}
     return f"{names}: {word}, {cached.get(chosen[0], 0)} of {look.tokens} tokens cached"
-
-
-def _name_of(policy: object) -> str:
-    return type(policy).__name__.lower()

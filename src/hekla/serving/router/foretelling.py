@@ -10,6 +10,7 @@ from typing import Any
 from hekla.serving.router.backends import Backend
 from hekla.serving.router.director import Director, Way, no_route
 from hekla.serving.router.explaining import explain
+from hekla.serving.router.explaining_pairs import explain_pair
 from hekla.serving.router.plan import Refusal
 from hekla.serving.router.question import Question
 from hekla.serving.router.reading import read
@@ -20,7 +21,7 @@ from hekla.serving.router.stickiness import session_of
 def foretell(
     director: Director, path: str, body: bytes, headers: Mapping[str, str], now: float
 ) -> dict[str, Any] | Refusal:
-    """The decision that a request would meet now, over the target of most weight, with the others named; or a refusal."""
+    """The decision that a request would meet now: over the target of most weight, then over each other; or a refusal."""
     question = read(path, body, headers)
     if isinstance(question, Refusal):
         return question
@@ -30,7 +31,12 @@ def foretell(
     rule = way.found.rule
     weights = [ceiling - before for before, ceiling in pairwise((0, *rule.ceilings))]
     told = [
-        {"target": target.key, "weight": weight, **_behind(director, way, target, question, now)}
+        {
+            "target": target.key,
+            "weight": weight,
+            "share": round(weight / rule.ceilings[-1], 4),
+            **_behind(director, way, target, question, now),
+        }
         for target, weight in zip(rule.targets, weights, strict=False)  # without any weight there are no ceilings
     ]
     if not told:
@@ -45,6 +51,8 @@ def _behind(director: Director, way: Way, target: Target, question: Question, no
     backend = director.world.servers.get(target.key)
     if backend is None:
         return _nothing(question, f"there is no model server {target.key}")
+    if backend.traits.pd is not None:
+        return explain_pair(director.pairing(backend), question, now)
     return _among(backend, way, question, now)
 
 
@@ -52,10 +60,7 @@ def _among(backend: Backend, way: Way, question: Question, now: float) -> dict[s
     adapter = question.model if way.found.is_adapter else ""
     sticky = backend.traits.sticky
     session = session_of(sticky, question) if sticky is not None else ""
-    told = explain(backend.decode, question, now, adapter=adapter, session=session)
-    if backend.traits.pd is not None:
-        told["prefill"] = explain(backend.prefill, question, now, adapter=adapter)
-    return told
+    return explain(backend.decode, question, now, adapter=adapter, session=session)
 
 
 def _nothing(question: Question, because: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class LocalPlan:
         "_pool",
         "_prompt_bytes",
         "_question",
+        "_retry_s",
         "_session",
         "_tried",
         "destination",
@@ -40,6 +41,7 @@ class LocalPlan:
         session: str = "",
         head_timeout_s: float = 0.0,
         most_attempts: int = MOST_ATTEMPTS,
+        retry_s: float = 0.0,
     ) -> None:
         self.destination = destination
         self._pool = pool
@@ -51,6 +53,7 @@ class LocalPlan:
         self._session = session
         self._head_timeout_s = head_timeout_s
         self._most_attempts = most_attempts
+        self._retry_s = retry_s
         self._tried: list[Endpoint] = []
         self._charge: Charge | None = None
 
@@ -66,12 +69,12 @@ class LocalPlan:
             return self._none_will_do()
         tried.append(chosen)
         self._charge = pool.charge(look, chosen)
-        return Attempt(chosen, self._body, None, (), self._head_timeout_s)
+        return Attempt(chosen, self._body, None, (), self._head_timeout_s, retry_s=self._retry_s)
 
     def failed(self, attempt: Attempt, fault: Fault, now: float) -> None:
         """Its counts are taken back and the endpoint sits out; a busy one is busy, not ill, but others are asked first all the same."""
         if self._charge is not None:
-            self._charge.end()
+            self._charge.end(now)
             self._pool.fault(self._charge.endpoint, now)
             self._charge = None
 
@@ -87,7 +90,7 @@ class LocalPlan:
             return
         if usage is not None:
             self._pool.learn(charge, self._prompt_bytes, usage, now)
-        charge.end()
+        charge.end(now)
 
     def _nobody_left(self) -> Refusal:
         if self._tried:

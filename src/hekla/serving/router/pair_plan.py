@@ -44,6 +44,7 @@ class Pairing:
     skip_below_tokens: int = 0
     head_timeout_s: float = 0.0
     most_attempts: int = MOST_ATTEMPTS
+    retry_s: float = 0.0
     engines: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
     """Mooncake's engine ids by rank, by host and incarnation of the prefill engine, as its bootstrap server told."""
 
@@ -58,6 +59,7 @@ class Pairing:
             traits.skip_below_tokens,
             traits.head_timeout_s,
             traits.most_attempts,
+            traits.retry_s,
         )
 
 
@@ -115,7 +117,7 @@ class PairPlan:
     def failed(self, attempt: Attempt, fault: Fault, now: float) -> None:
         """Take the counts back; the engine that failed sits out, and this pair is not tried again."""
         pair, self._pair, self._next_leg = self._pair, None, None
-        self._release()
+        self._release(now)
         if pair is None:
             self._fault(self._pairing.decode, attempt.target, now)
             return
@@ -131,7 +133,7 @@ class PairPlan:
         """The answer began."""
         if self._prefill_charge is not None:
             self._prefill_charge.first_byte(now)
-            self._prefill_charge.end()
+            self._prefill_charge.end(now)
             self._prefill_charge = None
         if isinstance(self._decode_charge, Charge):
             self._decode_charge.first_byte(now)
@@ -142,7 +144,7 @@ class PairPlan:
         """Learn how long answers are, and take the counts back."""
         if usage is not None:
             self._pairing.decode.pace.ended(0, usage.input_tokens, usage.output_tokens, 0.0)
-        self._release()
+        self._release(now)
 
     def _first_leg(self, pair: Pair) -> Attempt:
         connector, path = self._pairing.connector, self._question.path
@@ -161,7 +163,7 @@ class PairPlan:
             return
         if self._prefill_charge is not None:
             self._prefill_charge.first_byte(now)
-            self._prefill_charge.end()
+            self._prefill_charge.end(now)
             self._prefill_charge = None
         self._next_leg = self._leg(pair.decode, connector.decode(self._body, answer))
 
@@ -213,12 +215,14 @@ class PairPlan:
         beside: Attempt | None = None,
     ) -> Attempt:
         own = None if body is self._question.body else body
-        return Attempt(target, own, None, (), self._pairing.head_timeout_s, takes, beside=beside)
+        return Attempt(
+            target, own, None, (), self._pairing.head_timeout_s, takes, beside=beside, retry_s=self._pairing.retry_s
+        )
 
-    def _release(self) -> None:
+    def _release(self, now: float) -> None:
         for charge in (self._prefill_charge, self._decode_charge):
             if charge is not None:
-                charge.end()
+                charge.end(now)
         self._prefill_charge = self._decode_charge = None
 
     def _fault(self, pool: Pool, target: Target, now: float) -> None:

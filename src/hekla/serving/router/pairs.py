@@ -60,13 +60,13 @@ def choose_decode(pool: Pool, look: Look, candidates: Sequence[Endpoint]) -> End
         return None
     if isinstance(pool.policy, Chain):
         return pool.policy.choose(look, candidates)
-    taken = [(_share_taken(one), one.in_flight) for one in candidates]
+    taken = [(share_taken(one), one.in_flight) for one in candidates]
     least = min(taken)
     best = [one for one, share in zip(candidates, taken, strict=True) if share == least]
     return best[int(look.dice() * len(best))]
 
 
-def _share_taken(endpoint: Endpoint) -> float:
+def share_taken(endpoint: Endpoint) -> float:
     """How full its KV cache is: what we sent against its size, else what it says; tokens where neither is known."""
     if endpoint.cache_tokens:
         return endpoint.context_tokens / endpoint.cache_tokens
@@ -83,16 +83,16 @@ class DecodeCharge:
         self._answer = int(min(look.question.output_tokens or 1 << 30, pool.pace.answer_tokens))
         self._context = look.tokens + self._answer
         self._is_over = False
-        endpoint.in_flight += 1
+        endpoint.begin(look.now)
         endpoint.context_tokens += self._context
         endpoint.decode_tokens += self._answer
         if look.blocks is not None and look.blocks.count:
             pool.index.insert(look.blocks, endpoint.slot, look.now)
 
-    def end(self) -> None:
+    def end(self, now: float) -> None:
         """The request is over."""
         if not self._is_over:
             self._is_over = True
-            self.endpoint.in_flight -= 1
+            self.endpoint.end(now)
             self.endpoint.context_tokens -= self._context
             self.endpoint.decode_tokens -= self._answer

@@ -94,6 +94,8 @@ class Attempt(Struct, gc=False):
     beside: "Attempt | None" = None
     """A leg sent at the same time (SGLang's prefill); its answer is read and dropped. If it fails before the first byte
     of this one, this one is cut off and fails with it."""
+    retry_s: float = 0.0
+    """How long to wait before the next attempt, if this one fails; 0: no time."""
 
 
 class Usage(Struct, frozen=True, gc=False):
