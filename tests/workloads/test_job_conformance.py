@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hekla.api.volcano.batch import JobPhase
+from hekla.api.volcano.bus import Command
 from hekla.testing.job_world import NAMESPACE, JobWorld, job, task
 from hekla.workloads.job_lifecycle import FINISHED, TRANSITIONS, TransitionError, Trigger, after, diagram
 
@@ -61,6 +62,24 @@ def test_every_order_in_every_phase(phase: str, action: str) -> None:
     assert status.retry_count == before.retry_count + int(counts)
     whole = world.phase != phase and action in {*KILLS, "RestartJob", "ResumeJob"}
     assert status.version == before.version + int(whole)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_order_for_a_job_that_restarts_waits_until_that_is_over(action: str) -> None:
+    world = world_in("Running").order("RestartJob")
+    world.step()
+    assert world.phase == "Restarting"
+    world.order(action)
+    world.step()
+    assert world.phase == "Restarting", "its pods are on their way out"
+    assert len(world.world.list(Command, NAMESPACE)) == 1, "the order waits"
+    world.let_go()
+    for _ in range(3):
+        world.step()
+        if not world.world.list(Command, NAMESPACE):
+            break
+    assert world.phase == TABLE["Pending"].get(action, "Pending")
+    assert world.job.status.retry_count == (2 if action in RESTARTS else 1)
 
 
 def fire(world: JobWorld, event: str) -> None:

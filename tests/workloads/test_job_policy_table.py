@@ -6,10 +6,14 @@ The expectations are written from Volcano's table of events and actions and shar
 from itertools import product
 from typing import Any
 
+import msgspec
 import pytest
 
 from hekla.api.core import Pod
+from hekla.kube.commands import Event
 from hekla.testing.job_world import NAMESPACE, JobWorld, job, task
+from hekla.workloads.job_events import happenings
+from hekla.workloads.job_view import view_of
 
 ACTIONS = [
     "RestartJob", "RestartTask", "RestartPod", "RestartPartition", "AbortJob", "TerminateJob", "CompleteJob",
@@ -25,8 +29,7 @@ PAIRS = [
     if event != "Unknown" or action not in ("RestartTask", "RestartPod", "RestartPartition")
 ]  # fmt: skip
 """What befell the gang as a whole names no task that could be restarted alone."""
-ENDED = {"Aborted": "AbortJob", "Terminated": "TerminateJob"}
-ENDING = {"Aborting": "AbortJob", "Terminating": "TerminateJob", "Completing": "CompleteJob"}
+ENDED = ("Aborted", "Terminated")
 
 
 def said(event: str, action: str, **more: Any) -> dict[str, Any]:
@@ -114,24 +117,96 @@ def test_the_policies_of_another_task_are_not_asked(event: str, action: str) -> 
     assert world.job.status.retry_count == 0
 
 
-@pytest.mark.parametrize("phase", [*ENDED, *ENDING])
-@pytest.mark.parametrize("event", OF_TASKS)
-def test_a_job_that_is_ending_or_over_hears_of_no_event(event: str, phase: str) -> None:
-    world = world_with([said(one, "RestartJob") for one in EVENTS], phase="Running", minAvailable=1)
-    world.end("train-b-0")  # task b has no policy of its own; its completion is an event of the job's policies, too
-    policies_off = {"spec": {"policies": []}}
-    world.world.change(type(world.job), NAMESPACE, "train", policies_off)
-    world.settle()
-    world.order({**ENDED, **ENDING}[phase]).step()
+PHASES = {
+    "Restarting": ["RestartJob"], "Aborting": ["AbortJob"], "Completing": ["CompleteJob"],
+    "Terminating": ["TerminateJob"], "Aborted": ["AbortJob"], "Terminated": ["TerminateJob"],
+}  # fmt: skip
+"""Phases that hear of no event, and what leads there."""
+
+
+def world_in(phase: str) -> JobWorld:
+    """The job of tasks `a` and `b`, without policies, in a phase in which it hears of nothing."""
+    world = world_with([])
+    if phase in ("Completed", "Failed"):
+        for name in tuple(world.pods):
+            world.end(name, int(phase == "Failed"))
+        world.settle()
+    else:
+        world.order(PHASES[phase][0]).step()
     if phase in ENDED:
         world.settle()
     assert world.phase == phase
-    world.world.change(type(world.job), NAMESPACE, "train", {"spec": {"policies": [said(event, "RestartJob")]}})
-    if "train-a-0" in world.pods:
+    return world
+
+
+def plant(world: JobWorld, event: str) -> None:
+    """The event comes to pass, with pods of the job's present version, as if they had been made the moment before."""
+    version = {"volcano.sh/job-version": str(world.job.status.version), "volcano.sh/task-spec": "a"}
+    owner = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "uid": "uid-train"}
+    for number in range(2):
+        labels = {"volcano.sh/task-spec": "a", "volcano.sh/partition-id": str(number)}
+        world.world.put({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": f"train-a-{number}", "namespace": NAMESPACE, "uid": f"planted-{number}", "labels": labels,
+                "annotations": version, "ownerReferences": [{**owner, "controller": True}],
+            },
+            "spec": {"containers": [{"name": "main", "image": "python"}]},
+        })  # fmt: skip
+        world.run(f"train-a-{number}")
+    if event == "Unknown":
+        world.world.put({
+            "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+            "metadata": {"name": "train-uid-train", "namespace": NAMESPACE, "uid": "planted-group"},
+            "status": {"phase": "Unknown"},
+        })  # fmt: skip
+    elif event == "PodEvicted":
+        world.evict("train-a-0")
+    else:
         happen(world, event)
-    world.settle()
-    assert world.phase == phase.replace("ing", "ed")
-    assert world.job.status.retry_count == 0
+
+
+@pytest.mark.parametrize("phase", [*PHASES, "Completed", "Failed"])
+@pytest.mark.parametrize(("event", "action"), PAIRS)
+@pytest.mark.parametrize("level", ["job", "task"])
+def test_a_job_that_is_restarting_ending_or_over_hears_of_no_event(
+    level: str, event: str, action: str, phase: str
+) -> None:
+    world = world_in(phase)
+    before = world.job.status
+    tasks = msgspec.to_builtins(world.job.spec.tasks)
+    if level == "task":
+        tasks[0]["policies"] = [said(event, action)]
+    policies = [said(event, action)] if level == "job" else []
+    world.world.change(type(world.job), NAMESPACE, "train", {"spec": {"policies": policies, "tasks": tasks}})
+    plant(world, event)
+    view = view_of(world.job, world.world, world.now)
+    fired = {happening.event for happening in happenings(view)}
+    assert ("PodFailed" if event == "exit code" else event) in fired, "the event has really come to pass"
+    commands = world.step()
+    told = [command.reason for command in commands if isinstance(command, Event)]
+    assert "ExecuteAction" not in told
+    assert world.phase in (phase, "Pending" if phase == "Restarting" else phase)
+    assert (world.job.status.retry_count, world.job.status.version) == (before.retry_count, before.version)
+
+
+@pytest.mark.parametrize("action", ["AbortJob", "TerminateJob", "CompleteJob"])
+def test_what_happened_while_a_part_restarted_is_heard_when_it_is_over(action: str) -> None:
+    tasks = [
+        task("a", 1, policies=[said("PodFailed", "RestartPod")]),
+        task("b", 1, policies=[said("PodFailed", action)]),
+    ]
+    world = JobWorld(job(task_list=tasks)).admit().settle().run_all().settle().end("train-a-0", 1)
+    world.step()
+    assert world.phase == "Restarting"
+    world.end("train-b-0", 1).step()
+    assert world.phase in ("Restarting", "Pending"), "it is not heard yet"
+    for _ in range(4):
+        world.let_go()
+        world.step()
+        if world.phase == AFTER[action]:
+            return
+    raise AssertionError(f"the failure was never heard; the job is {world.phase}")
 
 
 @pytest.mark.parametrize("event", EVENTS)
