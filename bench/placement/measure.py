@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bench.placement.worlds import CHOOSY, world
+from bench.placement.worlds import WISHES, world
 from hekla.app.serving import COLLECT_AFTER
+from hekla.placement.constraint import NO_CONSTRAINTS
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind
@@ -36,10 +37,10 @@ def decide(made: World, actions: Sequence[str] = USUAL) -> tuple[int, float]:
 
 
 def warmed(nodes: int, **details: Any) -> World:
-    """A world after its first pass, which computes masks and ranks once in a scheduler's life."""
+    """A world after its first pass, which computes masks, ranks and the tree of domains once in a scheduler's life."""
     made = world(nodes, **details)
-    made.job("first", cpu=1, memory=1)
-    made.job("choosy", cpu=1, memory=1, constraints=CHOOSY)
+    for number, wishes in enumerate((NO_CONSTRAINTS, *WISHES)):
+        made.job(f"first-{number}", cpu=1, memory=1, constraints=wishes)
     decide(made)
     return made
 

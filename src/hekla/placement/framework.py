@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
-from hekla.placement.columns import BoolArray, FloatArray, IntArray, Nodes
+from hekla.placement.columns import BoolArray, FloatArray, IdArray, IntArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
 from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec
 from hekla.placement.score import Score
@@ -354,12 +354,22 @@ class Departure(NamedTuple):
 
 @runtime_checkable
 class NearScorer(Protocol):
-    """How much nodes are liked for where they are in the network: asked anew for every run of tasks."""
+    """How much nodes are liked for where they are in the network: asked anew for every run of tasks, and told of each of them."""
 
     weight: float
 
-    def score_near(self, nodes: Nodes, tree: Tree, shape: Shape, venue: Venue | None) -> FloatArray | None:
-        """What it adds, times its weight; without a venue the pod has no wish to be close to others.  # [node]"""
+    def score_near(self, nodes: Nodes, tree: Tree, shape: Shape, venue: Venue | None) -> "Nearness | None":
+        """What it adds; without a venue the pod has no wish to be close to others. None if all nodes are liked alike."""
+
+
+class Nearness(Protocol):
+    """How much nodes are liked for where they are, while pods are placed."""
+
+    values: FloatArray
+    """What is added, times the plug-in's weight.  # [node]"""
+
+    def follow(self, rows: IdArray) -> IdArray:
+        """Take note that amounts changed on these rows, and that the venue has settled them; the rows liked otherwise now."""
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from hekla.placement.devices.shares import WHOLE
 from hekla.placement.framework import DeviceChoice, Filter, LiveFilter, LiveScorer, NearScorer, RowScorer, Scorer
 from hekla.placement.kernels import BLOCK, active
 from hekla.placement.model import Task
+from hekla.placement.nearness import NearRuns
 from hekla.placement.score import NEUTRAL
 from hekla.placement.shape import Shape
 from hekla.placement.stream import Profile, Program, Stream
@@ -75,6 +76,7 @@ class Placer:
         self._indexes: OrderedDict[int, tuple[Shape, Index]] = OrderedDict()
         self._scratch: IdArray = np.zeros(0, np.int32)
         self.stream = Stream(cluster.nodes, self._program)
+        self._near = NearRuns(cluster, self._near_scorers, self._program)
 
     def place(self, task: Task, venue: Venue | None = None) -> int:
         """Take the best node for a task, of a venue where one is given; its row, or -1. The caller settles the task."""
@@ -109,7 +111,7 @@ class Placer:
     def place_run(self, shape: Shape, count: int, venue: Venue | None = None) -> Sequence[int]:
         """Take the best nodes for up to `count` tasks of one shape, one after the other; the rows that were found."""
         if venue is not None or self.heeds_domains:
-            return self._place_run_near(shape, count, venue)
+            return self._near.take(shape, count, venue)
         nodes, index = self.cluster.nodes, self._index(shape)
         out = np.empty(count, np.int32)
         placed = active().place_run(
@@ -154,7 +156,9 @@ class Placer:
     def scores(self, task: Task, venue: Venue | None = None) -> IdArray:
         """The rounded score of every node, -1 where not feasible; for explanations and tests.  # [node]"""
         nodes = self.cluster.nodes
-        program = self._near_program(self._live_program(task), task.shape, venue)
+        program = self._live_program(task)
+        if venue is not None or self.heeds_domains:
+            program = self._near.near(program, task.shape, venue)
         out = np.full(nodes.rows, -1, np.int32)
         active().score(*nodes.amounts(), *_arguments(program, task.shape), nodes.height, out)
         return out
@@ -170,7 +174,9 @@ class Placer:
 
     def _place_live(self, task: Task, venue: Venue | None) -> int:
         nodes = self.cluster.nodes
-        program = self._near_program(self._live_program(task), task.shape, venue)
+        program = self._live_program(task)
+        if venue is not None or self.heeds_domains:
+            program = self._near.near(program, task.shape, venue)
         row = active().place_one(
             *nodes.amounts(), *_arguments(program, task.shape), nodes.height, self._out(), nodes.rank()
         )
@@ -197,57 +203,6 @@ class Placer:
     def heeds_domains(self) -> bool:
         """Whether the network has a say about pods that have no wish themselves."""
         return bool(self._near_scorers) and bool(self.cluster.topology.specs)
-
-    def _place_run_near(self, shape: Shape, count: int, venue: Venue | None) -> Sequence[int]:
-        """The same for tasks for which nearness counts: it is told anew whenever a task widens what they span.
-
-        What they span can only grow from a domain to one around it, so this takes as many passes as there are tiers.
-        """
-        nodes, found = self.cluster.nodes, list[int]()
-        while len(found) < count:
-            is_first = venue is not None and venue.anchor < 0 and bool(self._near_scorers)
-            wanted = 1 if is_first else count - len(found)
-            rows = self._take_run(self._near_program(self._program(shape), shape, venue), shape, wanted)
-            kept = rows if venue is None else self._kept(rows, venue)
-            for row in rows[len(kept) :]:
-                nodes.give(row, shape.resources, shape.amounts)
-            found += kept
-            if len(rows) < wanted and len(kept) == len(rows):
-                break
-        return found
-
-    def _kept(self, rows: list[int], venue: Venue) -> list[int]:
-        """The tasks up to the one that widened what they span, after which scores are others."""
-        for number, row in enumerate(rows):
-            if venue.settle(row) and self._near_scorers:
-                return rows[: number + 1]
-        return rows
-
-    def _take_run(self, program: Program, shape: Shape, count: int) -> list[int]:
-        """Take nodes by a program that is used once."""
-        nodes, index = self.cluster.nodes, self._blank(program)
-        self._build(index, shape)
-        out = np.empty(count, np.int32)
-        placed = active().place_run(
-            *nodes.amounts(), *_arguments(program, shape), nodes.height, index.quantised, index.rank, index.keys, out
-        )
-        rows: list[int] = out[:placed].tolist()
-        nodes.touch_all(rows)
-        return rows
-
-    def _near_program(self, program: Program, shape: Shape, venue: Venue | None) -> Program:
-        """A program that also heeds where siblings are, and stays inside the venue."""
-        if venue is None and not self.heeds_domains:
-            return program
-        nodes, tree, profile = self.cluster.nodes, self.cluster.topology.tree(), program.profile
-        ok, base = profile.ok, profile.base
-        if venue is not None and venue.allowed is not None:
-            ok = ok & venue.allowed
-        for plugin in self._near_scorers:
-            liked = plugin.score_near(nodes, tree, shape, venue)
-            if liked is not None:
-                base = base + liked / np.float32(profile.total_weight)
-        return Program(replace(profile, ok=ok, base=base), program.adding, program.balance)
 
     def _out(self) -> IdArray:
         if len(self._scratch) < self.cluster.nodes.rows:

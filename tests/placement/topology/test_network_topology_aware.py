@@ -37,9 +37,9 @@ def domains(made: World, plugin: NetworkTopologyAware, where: Venue | None = Non
 def near(made: World, plugin: NetworkTopologyAware, where: Venue | None, **asks: float) -> dict[str, float]:
     job = made.job("probe", tasks=1, **asks)
     (task,) = job.tasks.values()
-    values = plugin.score_near(made.cluster.nodes, tree_of(made), task.shape, where)
-    assert values is not None
-    return {name: float(values[row]) for name, row in made.cluster.nodes.row_of.items()}
+    told = plugin.score_near(made.cluster.nodes, tree_of(made), task.shape, where)
+    assert told is not None
+    return {name: float(told.values[row]) for name, row in made.cluster.nodes.row_of.items()}
 
 
 def test_a_domain_scores_the_mean_of_how_full_the_gang_would_leave_it() -> None:
@@ -80,6 +80,15 @@ def test_nothing_is_near_before_the_first_sibling_is_placed() -> None:
     made = world()
     (task,) = made.job("g", tasks=1, cpu=1).tasks.values()
     where = venue(tree_of(made), tree_of(made).root, made.cluster.nodes.rows)
+    told = NetworkTopologyAware().score_near(made.cluster.nodes, tree_of(made), task.shape, where)
+    assert told is not None
+    assert not told.values.any()
+
+
+def test_inside_one_rack_all_nodes_are_alike() -> None:
+    made = world()
+    (task,) = made.job("g", tasks=1, cpu=1).tasks.values()
+    where = venue(tree_of(made), tree_of(made).names.index("a"), made.cluster.nodes.rows)
     assert NetworkTopologyAware().score_near(made.cluster.nodes, tree_of(made), task.shape, where) is None
 
 
@@ -87,7 +96,7 @@ def test_pods_without_a_wish_score_the_fading_mean_over_the_tiers() -> None:
     made = world(a1=4)
     scores = near(made, NetworkTopologyAware(), None, cpu=1, memory=1)
     weights = np.array([1.0, 0.8, 0.8**2])
-    root = ((4 + 1) / 50 + 1 / 50) / 2
+    root = 0.0  # the same for all nodes, so it is left out
     row = ((4 + 1) / 40 + 1 / 40) / 2
     expected = {
         "a": (((4 + 1) / 20 + 1 / 20) / 2, row, root), "b": ((1 / 20 + 1 / 20) / 2, row, root), "loose": (1, 1, root),

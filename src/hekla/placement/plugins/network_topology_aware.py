@@ -6,7 +6,9 @@ Three opinions, Volcano's formulas in 0..1:
     sibling  1 in the domain that holds the siblings, else (top - tier(common domain)) / (top - lowest tier);
              among the nearest, + siblings there / all siblings
     others   mean over the tiers of fill(domain of the tier) with the pod, weighted fading^(place of the tier);
-             1 for a tier of which the node has no domain
+             1 for a tier of which the node has no domain, nothing for the root, in which all nodes are
+
+Siblings that are placed change what their neighbours are worth, and pods in a domain how full it is: `follow` tells.
 
 Which domains a gang may use at all is `topology/gang.py`'s business and holds without this plug-in, too.
 """
@@ -17,8 +19,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from hekla.placement.columns import FloatArray, Nodes
-from hekla.placement.framework import plugin
+from hekla.placement.columns import FloatArray, IdArray, Nodes
+from hekla.placement.framework import Nearness, plugin
 from hekla.placement.registry import ArgumentError, as_bool, as_float
 from hekla.placement.score import NEUTRAL, Score
 from hekla.placement.shape import Shape
@@ -55,23 +57,14 @@ class NetworkTopologyAware:
         """How much each domain is liked for pods that ask for this together.  # [domain]"""
         scores = fill(nodes, tree, request, self.weights)
         if venue is not None and venue.siblings and len(scores):
-            scores += np.where(scores == scores.max(), _shares(tree, venue), 0.0)
+            scores += np.where(scores == scores.max(), _siblings(tree, venue) / venue.wanted, 0.0)
         return scores * self.weight
 
-    def score_near(self, nodes: Nodes, tree: Tree, shape: Shape, venue: Venue | None) -> FloatArray | None:
-        """What nearness adds to a node's score, times the weight; None if nothing.  # [node]"""
+    def score_near(self, nodes: Nodes, tree: Tree, shape: Shape, venue: Venue | None) -> Nearness | None:
+        """Near the siblings; without a venue, where domains are full. None where all nodes that are allowed are alike."""
         if venue is not None:
-            values = _nearness(tree, venue) if venue.anchor >= 0 else None
-        else:
-            values = self._packing(nodes, tree, shape) if self.packs_others and not tree.is_flat else None
-        return None if values is None else (values * self.weight).astype(np.float32)
-
-    def _packing(self, nodes: Nodes, tree: Tree, shape: Shape) -> Scores:
-        fills = fill(nodes, tree, shape.request, self.weights)
-        fades = self.fading ** np.arange(len(tree.lines))
-        by_tier = np.where(tree.lines >= 0, fills[tree.lines], 1.0)  # [tier, domain]
-        by_leaf: Scores = (fades[:, None] * by_tier).sum(axis=0) / fades.sum()
-        return by_leaf[tree.leaf]
+            return None if tree.is_leaf(venue.domain) else _BySiblings(tree, venue, self.weight)
+        return _ByFullness(self, nodes, tree, shape) if self.packs_others and not tree.is_flat else None
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
@@ -93,25 +86,88 @@ class NetworkTopologyAware:
         )
 
 
-def _nearness(tree: Tree, venue: Venue) -> Scores:
-    """By node, how near it is to the siblings that are placed."""
-    top, lowest = tree.tiers[tree.root], tree.tiers[0]
-    span = max(top - lowest, 1)
-    near = np.zeros(len(tree.leaf), np.float64)
-    for domain in reversed(list(tree.chain(venue.anchor))):
-        near[tree.rows(domain)] = (top - tree.tiers[domain]) / span
-    near[tree.leaf == venue.anchor] = 1.0
-    nearest = near[tree.order].max(initial=0.0)
-    return near + np.where(near == nearest, _shares(tree, venue)[tree.leaf], 0.0)
+class _BySiblings:
+    """How near nodes are to the siblings that are placed."""
+
+    def __init__(self, tree: Tree, venue: Venue, weight: float) -> None:
+        self._tree, self._venue, self._weight = tree, venue, weight
+        self._known: dict[int, tuple[list[int], IdArray]] = {}
+        self._look_around()
+
+    def follow(self, rows: IdArray) -> IdArray:
+        """A sibling more where it is; all anew when they span a wider domain."""
+        if self._venue.anchor != self._anchor:
+            self._look_around()
+            return self._tree.order
+        changed = []
+        for leaf in self._tree.leaf[rows].tolist():
+            around, counted = self._around(leaf)
+            self._counts[around] += 1
+            self.values[counted] = self._told(counted)
+            changed.append(counted)
+        return changed[0] if len(changed) == 1 else np.concatenate(changed)
+
+    def _look_around(self) -> None:
+        tree, self._anchor = self._tree, self._venue.anchor
+        self._counts = _siblings(tree, self._venue)
+        self._near = np.zeros(len(tree.leaf), np.float64)
+        if self._anchor >= 0:
+            top, lowest = tree.tiers[tree.root], tree.tiers[0]
+            for domain in reversed(list(tree.chain(self._anchor))):
+                self._near[tree.rows(domain)] = (top - tree.tiers[domain]) / max(top - lowest, 1)
+            self._near[tree.leaf == self._anchor] = 1.0
+        self._is_nearest = self._near == self._near[tree.order].max(initial=0.0)
+        self.values = self._told(slice(None))
+
+    def _told(self, rows: IdArray | slice) -> FloatArray:
+        shares = self._counts[self._tree.leaf[rows]] / self._venue.wanted
+        values = (self._near[rows] + np.where(self._is_nearest[rows], shares, 0.0)) * self._weight
+        return values.astype(np.float32)
+
+    def _around(self, leaf: int) -> tuple[list[int], IdArray]:
+        """The domains around a node, and the nodes that are in one of them and in no smaller one: what they count changes."""
+        if leaf not in self._known:
+            tree, around = self._tree, list(self._tree.chain(leaf))
+            self._known[leaf] = around, np.concatenate([tree.rows(d)[tree.leaf[tree.rows(d)] == d] for d in around])
+        return self._known[leaf]
 
 
-def _shares(tree: Tree, venue: Venue) -> Scores:
-    """By domain, which part of the siblings is in it."""
+class _ByFullness:
+    """How full the domains of nodes are. What the root adds is the same for all, and left out."""
+
+    def __init__(self, plugin: NetworkTopologyAware, nodes: Nodes, tree: Tree, shape: Shape) -> None:
+        self._plugin, self._nodes, self._tree, self._shape = plugin, nodes, tree, shape
+        self._levels = tree.lines[:-1]
+        fades = plugin.fading ** np.arange(len(tree.lines))
+        self._fades = fades[:-1, None] / fades.sum()
+        self.values = self._by_leaf()[tree.leaf]
+
+    def follow(self, rows: IdArray) -> IdArray:
+        """All nodes of the largest domains around."""
+        tree = self._tree
+        tops = np.unique(tree.tops[tree.leaf[rows]])
+        changed = [tree.rows(top) for top in tops.tolist() if top != tree.root]
+        if not changed:
+            return rows
+        moved = np.concatenate(changed)
+        self.values[moved] = self._by_leaf()[tree.leaf[moved]]
+        return moved
+
+    def _by_leaf(self) -> FloatArray:
+        plugin, levels = self._plugin, self._levels
+        fills = fill(self._nodes, self._tree, self._shape.request, plugin.weights)
+        by_tier = np.where(levels >= 0, fills[levels], 1.0)  # [tier, domain]
+        by_leaf: Scores = (self._fades * by_tier).sum(axis=0)
+        return (by_leaf * plugin.weight).astype(np.float32)
+
+
+def _siblings(tree: Tree, venue: Venue) -> Scores:
+    """By domain, how many siblings are in it."""
     counts = np.zeros(len(tree.names), np.float64)
     for leaf, count in venue.siblings.items():
         for domain in tree.chain(leaf):
             counts[domain] += count
-    return counts / venue.wanted
+    return counts
 
 
 def _whole(key: str, value: Any) -> int:

@@ -8,6 +8,7 @@ domains is then one running sum and a difference per domain, whatever their numb
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import TypeVar
 
 import numpy as np
@@ -50,18 +51,18 @@ class Tree:
 
     def levels(self, *, within: int, up_to: int) -> Iterator[Sequence[int]]:
         """The domains inside one (itself included), tier by tier from the lowest, none above a tier; by name in each."""
-        level: list[int] = []
-        for domain, tier in enumerate(self.tiers):  # numbers ascend by tier, then by name
-            if tier > up_to:
-                break
-            if within != self.root and not self.holds(within, domain):
-                continue
-            if level and self.tiers[level[0]] != tier:
-                yield level
-                level = []
-            level.append(domain)
-        if level:
-            yield level
+        if within not in self._levels:
+            self._levels[within] = self._levels_within(within)
+        return (level for tier, level in self._levels[within] if tier <= up_to)
+
+    @cached_property
+    def _levels(self) -> dict[int, Sequence[tuple[int, Sequence[int]]]]:
+        return {}  # told once: to ask 10,000 nodes' 665 domains for every gang took 0.3 ms
+
+    def _levels_within(self, within: int) -> Sequence[tuple[int, Sequence[int]]]:
+        # numbers ascend by tier, then by name
+        inside = (domain for domain in range(within + 1) if within == self.root or self.holds(within, domain))
+        return [(tier, list(level)) for tier, level in groupby(inside, key=self.tiers.__getitem__)]
 
     def chain(self, domain: int) -> Iterator[int]:
         """A domain and those around it, up to the root."""
@@ -103,6 +104,19 @@ class Tree:
         np.cumsum(values[self.order], out=running[1:])
         found: NDArray[T] = running[self.end] - running[self.start]
         return found
+
+    def is_leaf(self, domain: int) -> bool:
+        """Whether all nodes of a domain are in no smaller one."""
+        return bool((self.leaf[self.rows(domain)] == domain).all())
+
+    @cached_property
+    def tops(self) -> IdArray:
+        """The largest domain around each domain but the root; the root for itself.  # [domain]"""
+        tops = np.full(len(self.names), self.root, np.int32)
+        for domain in reversed(range(self.root)):  # parents have higher numbers
+            parent = self.parents[domain]
+            tops[domain] = domain if parent == self.root else tops[parent]
+        return tops
 
     @cached_property
     def lines(self) -> IdArray:

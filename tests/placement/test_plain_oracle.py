@@ -1,0 +1,86 @@
+"""The benches' worlds, decided by the engine and judged pod by pod by an oracle that shares no code with it."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from bench.placement import CASES, Case, worlds
+from bench.placement.evidence import plug_ins, terms
+from bench.placement.measure import USUAL, decide, decisions, warmed
+from bench.placement.oracle import Inputs, Judge, verdict_on
+from bench.placement.storm import unsound
+
+from hekla.placement.model import TaskStatus
+from hekla.testing.cluster import World
+
+NODES, PODS = 150, 240
+
+
+def filled(case: Case) -> World:
+    made = warmed(NODES, **case.details)
+    case.fill(made, case.number(PODS, NODES))
+    return made
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_decision_is_the_plain_oracles(case: Case) -> None:
+    verdict = verdict_on(filled(case))
+    assert verdict.compared >= NODES // 3
+
+
+def test_who_finds_no_room_finds_none_by_the_oracle_either() -> None:
+    made = warmed(NODES, fullness=0.2)
+    worlds.fill_up(made, leave=5)
+    worlds.mixed(made, 300)
+    verdict = verdict_on(made)
+    assert verdict.compared
+    assert verdict.refused
+
+
+def test_an_engine_that_weighs_otherwise_is_found_out() -> None:
+    case = next(case for case in CASES if case.fill is worlds.lone)
+    tiers = (worlds.PLUGINS[0], (*worlds.PLUGINS[1][:-2], ("nodeorder", {"imagelocality.weight": 0}), "binpack"))
+    made = filled(replace(case, details={"plugins": tiers}))
+    inputs = Inputs.of(made)
+    told = [(uid.split(" ", 1)[1], node) for uid, node in decisions(made)]
+    assert Judge(inputs).compare(told).differing
+
+
+def test_an_engine_that_gives_out_turns_otherwise_is_found_out() -> None:
+    made = filled(next(case for case in CASES if case.fill is worlds.queued))
+    inputs = Inputs.of(made)
+    told = [(uid.split(" ", 1)[1], node) for uid, node in decisions(made)]
+    assert Judge(inputs).compare([told[1], told[0], *told[2:]]).differing
+
+
+def test_evictions_of_a_storm_are_sound() -> None:
+    made = warmed(NODES, fullness=0.2)
+    worlds.fill_up(made)
+    worlds.urgent(made, 5)
+    decide(made, (*USUAL, "preempt"))
+    faults, evictions = unsound(made)
+    assert not faults
+    assert evictions
+
+
+@pytest.mark.parametrize("was", [TaskStatus.RUNNING, TaskStatus.RELEASING], ids=["for nothing", "too few"])
+def test_an_eviction_that_is_not_sound_is_found_out(was: TaskStatus) -> None:
+    made = warmed(20, fullness=0.2)
+    worlds.fill_up(made)
+    worlds.urgent(made, 1)
+    decide(made, (*USUAL, "preempt"))
+    task = next(task for task in made.cluster.placed() if task.status is was and task.uid.startswith("low"))
+    assert task.job is not None
+    task.job.move(task, TaskStatus.RELEASING if was is TaskStatus.RUNNING else TaskStatus.RUNNING)
+    assert unsound(made)[0]
+
+
+@pytest.mark.slow
+def test_every_plug_in_and_every_term_matters_in_some_world() -> None:
+    decided = sum(terms(200).values(), start=Counter[str]())
+    needed = {
+        "leastrequested", "balancedresource", "nodeaffinity", "podaffinity", "tainttoleration", "imagelocality",
+        "podtopologyspread", "binpack", "network-topology-aware", "cordon", "taints", "selector", "spread", "anti-affinity",
+    }  # fmt: skip
+    assert {name for name in needed if not decided[name]} == set()
+    assert {name for name, (differ, _) in plug_ins(100).items() if not differ} == set()
