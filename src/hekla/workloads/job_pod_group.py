@@ -10,13 +10,13 @@ from hekla.api.scheduling import PriorityClass
 from hekla.api.volcano import PodGroup
 from hekla.api.volcano.batch import JobSpec, NetworkTopology, TaskSpec
 from hekla.kube.commands import Command, Create, Patch, target_of
-from hekla.lib import quantity
 from hekla.lib.quantity import Quantity
 from hekla.workloads import keys
 from hekla.workloads.job_kill import delete_group
 from hekla.workloads.job_pods import owner_reference
 from hekla.workloads.job_status import merge_patch
 from hekla.workloads.job_view import JobView, pod_group_name
+from hekla.workloads.template_request import request_of
 
 
 def ensure_group(view: JobView) -> Iterator[Command]:
@@ -134,31 +134,6 @@ def _minimums_first(tasks: Sequence[TaskSpec], count: int) -> Iterator[tuple[Tas
         taken = min(task.replicas - (task.min_available or 0), count)
         yield task, taken
         count -= taken
-
-
-def request_of(spec: Document) -> dict[str, Quantity]:
-    """What a pod asks for: its containers together or its largest init container, and the overhead."""
-    total: dict[str, Quantity] = {}
-    for container in spec.get("containers", ()):
-        _add(total, _asked(container))
-    for container in spec.get("initContainers", ()):
-        for name, amount in _asked(container).items():
-            total[name] = max(total.get(name, amount), amount, key=lambda one: one.value)
-    _add(total, {name: quantity.parse(text) for name, text in spec.get("overhead", {}).items()})
-    return total
-
-
-def _add(total: dict[str, Quantity], more: dict[str, Quantity]) -> None:
-    for name, amount in more.items():
-        before = total.get(name)
-        total[name] = Quantity(before.value + amount.value, before.form) if before else amount
-
-
-def _asked(container: Document) -> dict[str, Quantity]:
-    resources = container.get("resources", {})
-    # A limit without a request is a request. A template is no pod yet, so its amounts may still be numbers.
-    asked = {**resources.get("limits", {}), **resources.get("requests", {})}
-    return {name: quantity.parse(amount if isinstance(amount, int) else str(amount)) for name, amount in asked.items()}
 
 
 def _priorities(view: JobView) -> list[int]:

@@ -17,9 +17,9 @@ from hekla.kube.reconcile import World
 from hekla.lib import quantity
 from hekla.lib.quantity import Quantity, QuantityError
 from hekla.workloads import keys
-from hekla.workloads.job_pod_group import request_of
 from hekla.workloads.job_status import merge_patch
 from hekla.workloads.plain_gang import inherited
+from hekla.workloads.template_request import request_of
 
 _FROM_PODS = (
     keys.PREEMPTABLE, keys.COOLDOWN_TIME, keys.REVOCABLE_ZONE, keys.JDB_MIN_AVAILABLE, keys.JDB_MAX_UNAVAILABLE,
