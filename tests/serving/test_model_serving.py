@@ -6,6 +6,7 @@ from hekla.api.core import Pod, Service
 from hekla.api.kthena import labels
 from hekla.api.volcano import PodGroup
 from hekla.serving.model_serving import reconcile_model_serving
+from hekla.serving.serving_pods import DEFAULT_CONTAINER
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own
 from hekla.testing.serving_world import NAMESPACE, NOW, ServingWorld, groups_of, role, serving
 from hekla.testing.world import FakeWorld
@@ -43,6 +44,15 @@ def test_pods_have_kthenas_names_labels_and_environment() -> None:
     assert worker.metadata.annotations[labels.POD_GROUP_NAME] == "llama-1"
     assert worker.metadata.annotations[labels.TASK_SPEC] == "prefill-0"
     assert worker.spec.scheduler_name == "volcano"
+
+
+def test_the_log_that_is_meant_is_the_engines_and_no_template_is_changed_for_it() -> None:
+    own = role("server")
+    own["entryTemplate"]["spec"]["containers"].insert(0, {"name": "runtime", "image": "r"})
+    world = ServingWorld(serving(roles=[own])).settle()
+    assert world.pods["llama-0-server-0-0"].metadata.annotations[DEFAULT_CONTAINER] == "engine"
+    alone = ServingWorld(serving(roles=[role("server")])).settle()
+    assert DEFAULT_CONTAINER not in alone.pods["llama-0-server-0-0"].metadata.annotations
 
 
 def test_only_instances_with_workers_have_a_service() -> None:

@@ -49,7 +49,9 @@ class WebhookRule:
         """Refuse, or let pass."""
         said = self.refusal(request, reader).strip() if self.refusal is not None else ""
         if said:
-            raise StatusError(400, "", f'admission webhook "{self.name}" denied the request: {said}')
+            resource, _, group = self.resource.partition(".")
+            about = {"name": request.name, "group": group, "kind": resource}
+            raise StatusError(400, "", f'admission webhook "{self.name}" denied the request: {said}', details=about)
 
 
 def is_readable(document: Document, kind: type[Resource]) -> bool:

@@ -96,6 +96,12 @@ def _in_words(error: Exception) -> Exception:
     return CommandError(str(error)) if isinstance(error, KubeError) else error
 
 
+def about(source: str, document: "Document") -> str:
+    """Which object of which file, to stand before what the server says of it: webhooks do not name what they refuse."""
+    name = document.get("metadata", {}).get("name") or document.get("metadata", {}).get("generateName", "")
+    return f'{source}: {document.get("kind", "")} "{name}": '
+
+
 def refusal_text(error: "ApiError", what: str = "") -> str:
     """What a server refused, as kubectl words it."""
     return f"Error from server ({error.reason or error.code}): {what}{error.message}"

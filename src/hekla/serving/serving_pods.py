@@ -6,7 +6,7 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from hekla.api.core import Service
 from hekla.api.kthena import ModelServing, labels
@@ -14,6 +14,10 @@ from hekla.api.meta import Document
 from hekla.serving.serving_names import owner_reference, pod_name, role_id
 from hekla.serving.serving_plugins.plugin import PodMaking, ServingPlugin
 from hekla.serving.serving_revision import RoleTemplate
+
+DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
+ENGINE: Final = "engine"
+"""The name of a ModelBooster's engine, beside its side-car."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +51,7 @@ def new_pod(serving: ModelServing, plan: Blueprint, index: int, plugins: Sequenc
         "name": plan.pod_name(index),
         "namespace": serving.metadata.namespace,
         "labels": {**_labels(serving, plan, is_entry=index == 0), **(given.get("labels") or {})},
-        "annotations": {**(given.get("annotations") or {}), **_annotations(serving, plan)},
+        "annotations": {**_default_container(spec), **(given.get("annotations") or {}), **_annotations(serving, plan)},
         "ownerReferences": [owner_reference(serving)],
     }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -97,6 +101,12 @@ def _annotations(serving: ModelServing, plan: Blueprint) -> dict[str, str]:
     if serving.spec.scheduler_name != "volcano":
         return {}
     return {labels.POD_GROUP_NAME: plan.group, labels.TASK_SPEC: plan.instance}
+
+
+def _default_container(spec: Document) -> dict[str, str]:
+    """Whose log is meant where none is named. On pods alone: in a template it would make a new revision of everything that runs."""
+    names = [one["name"] for one in spec.get("containers") or ()]
+    return {DEFAULT_CONTAINER: ENGINE if ENGINE in names else names[0]} if len(names) > 1 else {}
 
 
 def _set_environment(spec: Document, serving: ModelServing, plan: Blueprint, index: int) -> None:

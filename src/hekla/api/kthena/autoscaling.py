@@ -368,7 +368,21 @@ class AutoscalingPolicyStatus(Struct, kw_only=True, frozen=True, rename="camel")
     "workload.serving.volcano.sh/v1alpha1",
     plural="autoscalingpolicies",
     has_status=True,
-    columns=(Column(name="Age", json_path=".metadata.creationTimestamp", type="date"),),
+    columns=(
+        Column(
+            name="Target",
+            json_path=".spec.homogeneousTarget.target.targetRef.name",
+            description="The ModelServing whose groups are scaled",
+        ),
+        Column(name="Min", json_path=".spec.homogeneousTarget.minReplicas", type="integer", description="At least"),
+        Column(name="Max", json_path=".spec.homogeneousTarget.maxReplicas", type="integer", description="At most"),
+        Column(
+            name="Ready",
+            json_path=".status.conditions[?(@.type=='Ready')].status",
+            description="Whether anything is scaled by it",
+        ),
+        Column(name="Age", json_path=".metadata.creationTimestamp", type="date"),
+    ),
 )
 class AutoscalingPolicy(Resource, kw_only=True, frozen=True, rename="camel"):
     """How many replicas serve."""

@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Struct, field
 
 from hekla.api.fields import CONDITIONS, DEFAULTED, REQUIRED, Limits, Rule
-from hekla.api.meta import Resource, resource
+from hekla.api.meta import Column, Resource, resource
 from hekla.api.scalars import wire_names
 from hekla.api.volcano.topology import StrictCondition
 
@@ -95,7 +95,21 @@ class ExternalModelProviderStatus(Struct, kw_only=True, frozen=True, rename="cam
     """Observations: Ready, CredentialsResolved."""
 
 
-@resource("networking.serving.volcano.sh/v1alpha1", plural="externalmodelproviders", has_status=True)
+@resource(
+    "networking.serving.volcano.sh/v1alpha1",
+    plural="externalmodelproviders",
+    has_status=True,
+    columns=(
+        Column(name="Type", json_path=".spec.providerType", description="What it speaks"),
+        Column(name="URL", json_path=".spec.baseURL", description="Where it is"),
+        Column(
+            name="Ready",
+            json_path=".status.conditions[?(@.type=='Ready')].status",
+            description="Whether requests can be sent",
+        ),
+        Column(name="Age", json_path=".metadata.creationTimestamp", type="date"),
+    ),
+)
 class ExternalModelProvider(Resource, kw_only=True, frozen=True, rename="camel"):
     """A model that somebody else serves."""
 

@@ -174,7 +174,26 @@ class ModelRouteStatus(Struct, kw_only=True, frozen=True, rename="camel"):
     "networking.serving.volcano.sh/v1alpha1",
     plural="modelroutes",
     has_status=True,
-    columns=(Column(name="Age", json_path=".metadata.creationTimestamp", type="date"),),
+    columns=(
+        Column(name="Model", json_path=".spec.modelName", description="The name that clients ask for"),
+        Column(
+            name="Accepted",
+            json_path=".status.conditions[?(@.type=='Accepted')].status",
+            description="Whether requests go by the route",
+        ),
+        Column(
+            name="Resolved",
+            json_path=".status.conditions[?(@.type=='ResolvedRefs')].status",
+            description="Whether everything that it names is there",
+        ),
+        Column(
+            name="Targets",
+            json_path=".spec.rules[*].targetModels[*].modelServerName",
+            description="The ModelServers that its rules name",
+            priority=1,
+        ),
+        Column(name="Age", json_path=".metadata.creationTimestamp", type="date"),
+    ),
 )
 class ModelRoute(Resource, kw_only=True, frozen=True, rename="camel"):
     """Which requests for a model go where."""

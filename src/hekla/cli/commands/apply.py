@@ -61,6 +61,7 @@ class Apply:
 
     async def all(self, connection: "Connection", manifests: "list[Manifest]") -> int:
         """How many were refused; the others are applied all the same, as with kubectl."""
+        from hekla.cli.connection import about, refusal_text
         from hekla.cli.main import CommandError
         from hekla.cli.resources import discover
         from hekla.kube.errors import ApiError
@@ -75,9 +76,7 @@ class Apply:
                 else:
                     await self._one(connection, catalogue, manifest)
             except ApiError as error:
-                typer.echo(
-                    f"Error from server ({error.reason or error.code}): {manifest.source}: {error.message}", err=True
-                )
+                typer.echo(refusal_text(error, about(manifest.source, manifest.document)), err=True)
                 failures += 1
             except CommandError as error:
                 typer.echo(f"hekla: {error}", err=True)

@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from hekla.api.meta import Document
     from hekla.cli.connection import Connection
 
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+
 
 def run(
     target: Annotated[
         str, typer.Argument(metavar="POD | TYPE/NAME", show_default=False, autocompletion=completion.pods_or_types)
     ],
-    container: Annotated[str, typer.Option("-c", "--container", help="Which container; the first by default.")] = "",
+    container: Annotated[
+        str, typer.Option("-c", "--container", help="Which container; what the pod says, or the first, by default.")
+    ] = "",
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the container ends.")] = False,
     previous: Annotated[bool, typer.Option("-p", "--previous", help="The container before its last restart.")] = False,
     tail: Annotated[int, typer.Option("--tail", help="Only the last lines; -1 for all.")] = -1,
@@ -88,6 +92,8 @@ async def _one(connection: "Connection", namespace: str, name: str, query: dict[
 
     from hekla.kube.answers import lines
 
+    if not query.get("container"):
+        query = query | {"container": await _container_of(connection, namespace, name)}
     filled = urlencode({key: value for key, value in query.items() if value})
     pieces = connection.client.stream(f"/api/v1/namespaces/{namespace}/pods/{name}/log?{filled}")
     if not prefix:
@@ -97,6 +103,19 @@ async def _one(connection: "Connection", namespace: str, name: str, query: dict[
         return
     async for line in lines(pieces):
         typer.echo(prefix + line.decode(errors="replace"))
+
+
+async def _container_of(connection: "Connection", namespace: str, name: str) -> str:
+    """Which container is meant where none is named: what the pod's annotation says, else the first, as kubectl takes them."""
+    found = await connection.client.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+    names = [one["name"] for one in found["spec"]["containers"]]
+    if len(names) < 2:
+        return ""
+    said = (found["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER, "")
+    if said in names:
+        return str(said)
+    typer.echo(f'Defaulted container "{names[0]}" out of: {", ".join(names)}', err=True)
+    return str(names[0])
 
 
 async def pods_of(connection: "Connection", target: str, namespace: str) -> list[str]:

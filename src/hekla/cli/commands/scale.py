@@ -55,3 +55,27 @@ async def _scale(connection: "Connection", target: "Target", replicas: int, curr
         patch["metadata"] = {"resourceVersion": found["metadata"]["resourceVersion"]}
     await connection.client.request("PATCH", f"{target.path}/scale", patch, content_type=MERGE_PATCH)
     typer.echo(f"{target.label} scaled")
+    for said in await _scaled_by(connection, target, replicas):
+        typer.echo(f"Warning: {said}", err=True)
+
+
+async def _scaled_by(connection: "Connection", target: "Target", replicas: int) -> list[str]:
+    """Who will change the number again, and what to change instead; whoever may not read policies is told nothing."""
+    from hekla.api.kthena import AutoscalingPolicy
+    from hekla.kube.errors import KubeError
+    from hekla.serving.autoscaler.units import units_of
+
+    if target.served.kind.kind != "ModelServing":
+        return []
+    namespace = target.path.partition("/namespaces/")[2].partition("/")[0]
+    try:
+        policies = (await connection.client.list(AutoscalingPolicy, namespace)).items
+    except KubeError:
+        return []
+    return [
+        f'autoscalingpolicy "{policy.metadata.name}" scales {target.label} between {unit.least} and {unit.most} and will change '
+        f"the number again; to keep {replicas}, set minReplicas and maxReplicas of the policy to {replicas}, or delete it"
+        for policy in policies
+        for unit in units_of(policy)
+        if unit.serving == target.name and not unit.role
+    ]
