@@ -20,3 +20,26 @@ def parse_duration(text: str) -> timedelta:
     if not parts or "".join(number + unit for number, unit in parts) != body:
         raise DurationError(f'"{text}" is not a duration; write it like "90s", "1h30m" or "250ms"')
     return sign * timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+def write_duration(seconds: float) -> str:
+    """Seconds as Go's Duration.String writes them: `15m0s`, `1.5s`, `250ms`, `0s`."""
+    nanoseconds = round(abs(seconds) * 1e9)
+    sign = "-" if seconds < 0 and nanoseconds else ""
+    if nanoseconds < 10**9:
+        for unit, size in (("ms", 10**6), ("µs", 10**3), ("ns", 1)):
+            if nanoseconds >= size:
+                return f"{sign}{_decimal(nanoseconds, size)}{unit}"
+        return "0s"
+    minutes, left = divmod(nanoseconds, 60 * 10**9)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{_decimal(left, 10**9)}s"
+    if hours or minutes:
+        text = f"{minutes}m{text}"
+    return f"{sign}{hours}h{text}" if hours else f"{sign}{text}"
+
+
+def _decimal(amount: int, unit: int) -> str:
+    whole, rest = divmod(amount, unit)
+    digits = f"{rest:0{len(str(unit)) - 1}d}".rstrip("0") if rest else ""
+    return f"{whole}.{digits}" if digits else str(whole)

@@ -276,7 +276,7 @@ _LENGTH_DIGITS = re.compile(rb"(?i)\ncontent-length:[ \t]*([0-9]+)")
 def request_bytes(head: RequestHead, body_length: int, request_id: bytes, *, hides_credentials: bool = False) -> bytes:
     """The head that goes to an engine: as it came, without what concerned the client's hop, or is a key to the router itself."""
     if not head.onward:
-        lines = _LENGTH.sub(b"", _without_hop(head))
+        lines = _LENGTH.sub(b"", onward_lines(head))
         if hides_credentials:
             lines = CREDENTIALS.sub(b"", lines)
         head.onward = b"%b %b HTTP/1.1\r\n%b" % (head.method, head.target, lines)
@@ -285,7 +285,8 @@ def request_bytes(head: RequestHead, body_length: int, request_id: bytes, *, hid
     return b"%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (head.onward, body_length, request_id)
 
 
-def _without_hop(head: RequestHead) -> bytes:
+def onward_lines(head: RequestHead) -> bytes:
+    """The header lines without those of this hop alone."""
     lines = head.lines
     if not head.is_plain:
         lines = _HOP_BY_HOP.sub(b"", lines)
@@ -309,7 +310,7 @@ def changed_request_bytes(
 
     `kept` are the only headers of the client's that a stranger may see, in lower case; None: all.
     """
-    lines = _LENGTH.sub(b"", _without_hop(head))
+    lines = _LENGTH.sub(b"", onward_lines(head))
     if hides_credentials:
         lines = CREDENTIALS.sub(b"", lines)
     if kept is not None:

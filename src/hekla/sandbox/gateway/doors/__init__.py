@@ -1,0 +1,1 @@
+"""The front doors, one dialect each; `..front` finds the door of a request."""

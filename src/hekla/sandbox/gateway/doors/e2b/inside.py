@@ -1,0 +1,91 @@
+"""E2B's way inside: requests that name their sandbox in headers, or by the host `<port>-<sandbox>.<domain>`.
+
+Ports 49983 (envd) and 49999 (code interpreter) are the daemon; all others belong to whoever listens there. What envd serves to
+the host alone (`/init`, `/freeze`, …) is not there for anybody outside.
+"""
+
+import hmac
+import re
+
+from hekla.sandbox.gateway.doors.e2b.words import worded_inside
+from hekla.sandbox.gateway.errands import to_daemon, to_server
+from hekla.sandbox.gateway.front import Arrival, House
+from hekla.sandbox.gateway.relay import Errand
+from hekla.sandbox.gateway.visitors import Taker
+from hekla.sandbox.link import DAEMON
+from hekla.sandbox.sessions.limits import RefusedError
+from hekla.sandbox.sessions.records import Session
+
+ENVD, INTERPRETER = 49983, 49999
+_DAEMONS = frozenset({ENVD, INTERPRETER})
+_PRIVATE = frozenset({"/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"})
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_HOST = re.compile(r"([1-9][0-9]{0,4})-([a-z2-7]{26})\.(.+)")
+_SIGNED = re.compile(rb"[?&]signature=")
+
+
+def host_of(text: str, domain: str) -> tuple[int, str] | None:
+    """Port and session of a preview host; None: it is none of ours."""
+    match = _HOST.fullmatch(text.partition(":")[0].lower())
+    if match is None or (domain and match[3] != domain.partition(":")[0]):
+        return None
+    return (int(match[1]), match[2]) if int(match[1]) < 65_536 else None
+
+
+class InsideDoor:
+    """Requests to one port of one sandbox."""
+
+    name = "e2b-inside"
+
+    def __init__(self, domain: str) -> None:
+        self._domain = domain
+
+    def takes(self, arrival: Arrival) -> bool:
+        """Named by header, or by host."""
+        return "e2b-sandbox-id" in arrival.headers or host_of(arrival.headers.get("host", ""), self._domain) is not None
+
+    def receive(self, house: House, arrival: Arrival) -> Taker:
+        """Find the sandbox, and who answers there."""
+        headers = arrival.headers
+        if "e2b-sandbox-id" in headers:
+            session, text = headers["e2b-sandbox-id"].partition("-")[0], headers.get("e2b-sandbox-port", f"{ENVD}")
+            if not _PORT.fullmatch(text) or int(text) > 65_535:
+                raise RefusedError(400, "port", "E2b-Sandbox-Port is no port")
+            port = int(text)
+        else:
+            found = host_of(headers.get("host", ""), self._domain)
+            assert found is not None
+            port, session = found
+        return house.passage(arrival, self, session, lambda one: _errand(arrival, one, port))
+
+    def worded(self, status: int, reason: str, sentence: str) -> tuple[int, bytes]:
+        """A refusal."""
+        return worded_inside(status, reason, sentence)
+
+
+def _errand(arrival: Arrival, session: Session, port: int) -> Errand:
+    if port not in _DAEMONS:
+        return _to_port(arrival, session, port)
+    if arrival.path in _PRIVATE:
+        raise RefusedError(400, "not_found", f"there is nothing at {arrival.path}")
+    if not _may_pass(arrival, session):
+        raise RefusedError(401, "unauthenticated", "the access token is missing or wrong")
+    return Errand(session, DAEMON, to_daemon(arrival))
+
+
+def _may_pass(arrival: Arrival, session: Session) -> bool:
+    """Whether the daemon's door opens: envd says its health to everybody, and checks signed file URLs itself."""
+    if not session.access_token or (arrival.path == "/health" and arrival.head.method == b"GET"):
+        return True
+    if arrival.path == "/files" and _SIGNED.search(arrival.head.target):
+        return True
+    return hmac.compare_digest(arrival.headers.get("x-access-token", "").encode(), session.access_token.encode())
+
+
+def _to_port(arrival: Arrival, session: Session, port: int) -> Errand:
+    if session.traffic_token:
+        given = arrival.headers.get("e2b-traffic-access-token", "")
+        if not hmac.compare_digest(given.encode(), session.traffic_token.encode()):
+            raise RefusedError(403, "traffic_token", "this sandbox's ports need the header e2b-traffic-access-token")
+    head = to_server(arrival, session, port, keeps_authorization=True)
+    return Errand(session, port, head, keeps_connection=False, upgrade=arrival.upgrade)

@@ -1,0 +1,70 @@
+"""What the gateway asks of the node that a sandbox runs on; `hekla.app` makes one of the node's contract (`api/agents/node_contract.py`).
+
+In one process the link calls the node agent; on a cluster it is HTTP to the node's endpoint. Every call may be repeated.
+`hekla.testing.sandboxes` has one whose sandboxes are ordinary children of the test.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hekla.api.agents.node_contract import Checkpoint, CheckpointOrder, Child, Claim, Claimed, Forked, Usage
+
+Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[None]]
+"""Opens a connection for the protocol that its argument makes; raises OSError where nobody listens, LinkError where there is no sandbox."""
+
+
+DAEMON = 0
+"""The daemon, as a port: envd, code interpreter, picod and agent-sandbox's server are one door that no code inside can take."""
+
+
+class LinkError(Exception):
+    """The node did not do what was asked. LinkError > SandboxGoneError, UnsupportedError. The sentence says which sandbox, and why."""
+
+
+class SandboxGoneError(LinkError):
+    """There is no such sandbox on any node."""
+
+
+class UnsupportedError(LinkError):
+    """Its runtime cannot do that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a port inside a sandbox is reached."""
+
+    connect: Connect
+    prefix: bytes = b""
+    """Stands before every path, where the connection leads to the node and not inside."""
+    lines: bytes = b""
+    """Headers that are added to every request, each line with its CRLF."""
+
+
+class SandboxLink(Protocol):
+    """The nodes, as the gateway sees them. Methods raise LinkError."""
+
+    async def claim(self, namespace: str, pod: str, claim: Claim) -> Claimed:
+        """Make a sandbox a session's own."""
+
+    async def freeze(self, namespace: str, pod: str) -> None:
+        """Let its processes stand still."""
+
+    async def thaw(self, namespace: str, pod: str) -> None:
+        """Let them go on."""
+
+    async def checkpoint(self, namespace: str, pod: str, order: CheckpointOrder) -> Checkpoint:
+        """Write a checkpoint of it."""
+
+    async def drop_checkpoint(self, checkpoint: str) -> None:
+        """Forget a checkpoint; one that is gone is no error."""
+
+    async def fork(self, namespace: str, pod: str, children: Sequence[Child]) -> Forked:
+        """Let pods that wait for it begin as copies of this one."""
+
+    async def usage(self, namespace: str, pod: str) -> Usage:
+        """What it has used."""
+
+    def way(self, namespace: str, pod: str, port: int) -> Way:
+        """How one of its ports is reached; DAEMON is the daemon's door, whichever port its clients know it by."""

@@ -1,0 +1,91 @@
+"""What is to become of sessions and sandboxes that a crash left half-made: compares rows with sandboxes; pure.
+
+Every step of `desk.py` may be its last. Whatever is found then ends in a session that works, or is gone:
+
+    row, no sandbox     a resume that failed is paused again; with a checkpoint it is paused; everything else has ended
+    sandbox, no row     nobody can ever ask for it: given back
+    row on its way      its caller got no answer: it ends, unless it can be asked for again (an idempotency key, a resume)
+    row that expires    what was begun is finished
+
+Another gateway may be at work on what looks half-made, so where the store is shared a row or a sandbox must have looked
+like that for longer than any step takes.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hekla.sandbox.sessions.lifecycle import State
+from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.stock import Held
+
+
+class Remedy(StrEnum):
+    """What is done."""
+
+    END = "end"
+    SETTLE = "settle"
+    PUT_BACK = "put back"
+    FREEZE = "freeze"
+    DROP = "drop"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not as it should be, and what is done about it."""
+
+    remedy: Remedy
+    session: str
+    held: Held | None
+    why: str
+
+
+def findings(rows: Iterable[Session], held: Iterable[Held], *, is_start: bool) -> Iterator[Finding]:
+    """All of them. `is_start`: a gateway alone has just begun, so nothing is on its way any more."""
+    by_session: dict[str, list[Held]] = {}
+    for one in held:
+        by_session.setdefault(one.session, []).append(one)
+    known = {row.id: row for row in rows}
+    for row in known.values():
+        yield from _of_row(row, _its(row, by_session.get(row.id, [])), is_start=is_start)
+    for session, sandboxes in by_session.items():
+        yield from _of_sandboxes(known.get(session), sandboxes)
+
+
+def _its(row: Session, sandboxes: list[Held]) -> Held | None:
+    """The sandbox that the row names; while it names none, the one that was taken for it."""
+    if row.sandbox_uid:
+        return next((one for one in sandboxes if one.uid == row.sandbox_uid), None)
+    return sandboxes[0] if sandboxes else None
+
+
+def _of_row(row: Session, its: Held | None, *, is_start: bool) -> Iterator[Finding]:
+    state = row.state
+    if state is State.EXPIRING:
+        yield Finding(Remedy.END, row.id, its, "its end was begun and not finished")
+    elif state in (State.CREATING, State.WARM, State.CLAIMED):
+        if not is_start:
+            return
+        if row.checkpoint:
+            yield Finding(Remedy.PUT_BACK, row.id, its, "its resume was not finished")
+        elif its is not None and row.idempotency_key:
+            yield Finding(Remedy.SETTLE, row.id, its, "its caller may ask again with the same key")
+        else:
+            yield Finding(Remedy.END, row.id, its, "its caller got no answer")
+    elif state is State.PAUSED:
+        if its is None and not row.checkpoint:
+            yield Finding(Remedy.END, row.id, None, "its sandbox is gone")
+        elif its is not None and row.checkpoint:
+            yield Finding(Remedy.DROP, row.id, its, "it has a checkpoint")
+        elif its is not None and is_start:
+            yield Finding(Remedy.FREEZE, row.id, its, "it may not stand still yet")
+    elif its is None:
+        yield Finding(Remedy.END, row.id, None, "its sandbox is gone")
+
+
+def _of_sandboxes(row: Session | None, sandboxes: list[Held]) -> Iterator[Finding]:
+    for one in sandboxes:
+        if row is None:
+            yield Finding(Remedy.DROP, one.session, one, "there is no such session")
+        elif (row.sandbox_uid and one.uid != row.sandbox_uid) or (not row.sandbox_uid and one is not sandboxes[0]):
+            yield Finding(Remedy.DROP, one.session, one, "its session has another one")

@@ -1,0 +1,136 @@
+"""Sessions in a SQLite file: for the one gateway of an embedded platform.
+
+Rows are written on the event loop: 40 us each, where a thread of its own would cost two changes of threads. WAL with
+synchronous=NORMAL survives kill -9 of the process, not a power cut; after that one `recovery.py` finds the sandboxes by
+their labels. The write-ahead log is folded away from another thread, since that waits for the disk.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from hekla.sandbox.sessions.records import Session, Snapshot
+from hekla.sandbox.sessions.store import StoreUnavailableError
+
+FOLD_AFTER = 2000
+"""Writes between two foldings of the log: a few megabytes."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS session (id TEXT PRIMARY KEY, revision INTEGER NOT NULL, touched REAL NOT NULL, row BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS snapshot (id TEXT PRIMARY KEY, row BLOB NOT NULL) WITHOUT ROWID;
+"""
+_encode = msgspec.json.Encoder().encode
+_session = msgspec.json.Decoder(Session).decode
+_snapshot = msgspec.json.Decoder(Snapshot).decode
+
+
+class SqliteSessions:
+    """A `SessionStore` in one file."""
+
+    is_shared = False
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = str(path)
+        try:
+            self._file = apsw.Connection(self._path)
+            self._file.set_busy_timeout(5000)
+            self._file.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0")
+            self._file.execute(_SCHEMA)
+        except apsw.Error as error:
+            raise StoreUnavailableError(f"{self._path} cannot be opened: {error}") from error
+        self._writes = 0
+        self._folding: asyncio.Future[None] | None = None
+
+    async def create(self, session: Session) -> bool:
+        """Write a new row."""
+        self._do(
+            "INSERT OR IGNORE INTO session VALUES (?, ?, ?, ?)",
+            session.id, session.revision, session.touched_s, _encode(session),
+        )  # fmt: skip
+        return bool(self._file.changes())
+
+    async def get(self, session: str) -> Session | None:
+        """The row of that id."""
+        rows = self._ask("SELECT row, revision, touched FROM session WHERE id = ?", session)
+        return _read(rows[0]) if rows else None
+
+    async def update(self, session: Session) -> Session | None:
+        """Write over the row whose revision is this one's."""
+        written = msgspec.structs.replace(session, revision=session.revision + 1)
+        self._do(
+            "UPDATE session SET revision = ?, touched = max(touched, ?), row = ? WHERE id = ? AND revision = ?",
+            written.revision, written.touched_s, _encode(written), session.id, session.revision,
+        )  # fmt: skip
+        return written if self._file.changes() else None
+
+    async def touch(self, used: Mapping[str, float]) -> None:
+        """When sessions were used last."""
+        with self._file:
+            for session, when in used.items():
+                self._do("UPDATE session SET touched = max(touched, ?) WHERE id = ?", when, session)
+
+    async def delete(self, session: str) -> bool:
+        """Remove the row."""
+        self._do("DELETE FROM session WHERE id = ?", session)
+        return bool(self._file.changes())
+
+    async def all(self) -> list[Session]:
+        """Every row."""
+        return [_read(row) for row in self._ask("SELECT row, revision, touched FROM session")]
+
+    async def put_snapshot(self, snapshot: Snapshot) -> None:
+        """Write a snapshot down."""
+        self._do("INSERT OR REPLACE INTO snapshot VALUES (?, ?)", snapshot.id, _encode(snapshot))
+
+    async def snapshots(self) -> list[Snapshot]:
+        """Every snapshot."""
+        return [_snapshot(row) for (row,) in self._ask("SELECT row FROM snapshot")]
+
+    async def delete_snapshot(self, snapshot: str) -> bool:
+        """Remove it."""
+        self._do("DELETE FROM snapshot WHERE id = ?", snapshot)
+        return bool(self._file.changes())
+
+    async def ping(self) -> None:
+        """Return if it answers."""
+        self._ask("SELECT 1")
+
+    async def close(self) -> None:
+        """Fold the log away and close the file."""
+        if self._folding is not None:
+            await asyncio.wait([self._folding])
+        self._file.close()
+
+    def _do(self, statement: str, *values: Any) -> None:
+        try:
+            self._file.execute(statement, values)
+        except apsw.Error as error:
+            raise StoreUnavailableError(f"{self._path}: {error}") from error
+        self._writes += 1
+        if self._writes >= FOLD_AFTER and (self._folding is None or self._folding.done()):
+            self._writes = 0
+            self._folding = asyncio.get_running_loop().run_in_executor(None, _fold, self._path)
+
+    def _ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
+        try:
+            return list(self._file.execute(question, values))
+        except apsw.Error as error:
+            raise StoreUnavailableError(f"{self._path}: {error}") from error
+
+
+def _read(row: tuple[Any, ...]) -> Session:
+    text, revision, touched = row
+    return msgspec.structs.replace(_session(text), revision=revision, touched_s=touched)
+
+
+def _fold(path: str) -> None:
+    file = apsw.Connection(path)
+    try:
+        file.set_busy_timeout(5000)
+        file.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    finally:
+        file.close()

@@ -1,0 +1,86 @@
+"""Where the desk gets sandboxes from: takes one that waits, or has one made, and gives it back. `kube_stock.py` does so through objects.
+
+A sandbox carries its session's id as a label from the moment it is taken, so that after a crash each finds the other.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hekla.sandbox.sessions.records import EntryPoint
+
+
+class StockError(Exception):
+    """No sandbox can be had. The status and the sentence are for who asked."""
+
+    def __init__(self, status: int, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.reason, self.sentence = status, reason, sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blueprint:
+    """What an object says of the sessions that are made from it."""
+
+    kind: str
+    namespace: str
+    name: str
+    idle_s: float = 900.0
+    life_s: float = 8 * 3600.0
+    entry_points: tuple[EntryPoint, ...] = (EntryPoint("/", 8080),)
+    is_checked: bool = True
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A sandbox that is wanted."""
+
+    session: str
+    blueprint: Blueprint
+    owner: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    ends_s: float = 0.0
+    """When it is to end by itself, should everybody forget it."""
+    restore_from: str = ""
+    fork_of: str = ""
+    """The pod that it begins as a copy of."""
+    lineage: tuple[str, ...] = ()
+    network: dict[str, Any] = field(default_factory=dict)
+    """As E2B's clients write it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A sandbox that is, or was, somebody's."""
+
+    namespace: str
+    name: str
+    uid: str
+    pod: str
+    session: str
+    is_warm: bool = False
+    """Whether it had waited for its session."""
+
+
+class Stock(Protocol):
+    """Sandboxes to be had. Methods raise StockError."""
+
+    def blueprint(self, kind: str, namespace: str, name: str) -> Blueprint | None:
+        """What the named object says; None: there is none."""
+
+    def blueprints(self) -> list[Blueprint]:
+        """All there are."""
+
+    async def take(self, order: Order) -> Held:
+        """A sandbox that is the session's from now on and answers. Asked again for one session, it is the same."""
+
+    async def take_forks(self, orders: list[Order]) -> list[Held]:
+        """Sandboxes bound to the node of the one that they are to be copies of, where they wait for the fork."""
+
+    async def drop(self, held: Held) -> None:
+        """Give it back: it is destroyed, never reused. One that is gone already is no error."""
+
+    async def held(self) -> list[Held]:
+        """All that are somebody's, whoever took them."""
