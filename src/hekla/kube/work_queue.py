@@ -6,13 +6,18 @@
 import asyncio
 import heapq
 import random
+import time
 from bisect import bisect_right
 from collections import OrderedDict
 
 from hekla.kube.cache import ObjectKey
+from hekla.kube.measured import Spread
 
 BACKOFF_S = (0.005, 300.0)
 """First and longest wait after a failure, as controller-runtime has them."""
+
+BUCKETS_S = tuple(1e-8 * 10.0**n for n in range(12))
+"""client-go's, for how long keys wait and are worked on."""
 
 
 class WorkQueue:
@@ -25,8 +30,12 @@ class WorkQueue:
     def __init__(self, *, bound: int = 100_000, dice: random.Random | None = None) -> None:
         self._bound = bound
         self._dice = dice or random.Random()
-        self._ready: OrderedDict[ObjectKey, None] = OrderedDict()
-        self._running: set[ObjectKey] = set()
+        self._ready: OrderedDict[ObjectKey, float] = OrderedDict()
+        """With the time at which each became ready; times here are the machine's, for they are only measured."""
+
+        self._running: dict[ObjectKey, float] = {}
+        """With the time at which each was handed out."""
+
         self._again: set[ObjectKey] = set()
         self._due: dict[ObjectKey, float] = {}
         self._delayed: list[tuple[float, ObjectKey]] = []
@@ -36,6 +45,8 @@ class WorkQueue:
         self._refilled_up_to: ObjectKey = ("", "")
         self.has_overflowed = False
         self.is_closed = False
+        self.adds = self.retries = 0
+        self.waits, self.works = Spread(BUCKETS_S), Spread(BUCKETS_S)
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -55,7 +66,8 @@ class WorkQueue:
             if len(self._ready) >= self._bound:
                 self.has_overflowed = True
                 return
-            self._ready[key] = None
+            self._ready[key] = time.monotonic()
+            self.adds += 1
             self._wake()
 
     def add_after(self, key: ObjectKey, seconds: float) -> None:
@@ -72,6 +84,7 @@ class WorkQueue:
 
     def add_failed(self, key: ObjectKey) -> float:
         """Look at this object again after a back-off that doubles with each failure; returns the wait."""
+        self.retries += 1
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         first_s, longest_s = BACKOFF_S
         wait_s = min(longest_s, first_s * 2.0 ** min(failures - 1, 20)) * self._dice.uniform(0.75, 1.25)
@@ -99,18 +112,26 @@ class WorkQueue:
             finally:
                 if getter in self._getters:
                     self._getters.remove(getter)
-        key, _ = self._ready.popitem(last=False)
-        self._running.add(key)
+        key, since = self._ready.popitem(last=False)
+        now = self._running[key] = time.monotonic()
+        self.waits.add(now - since)
         if self._ready:
             self._wake()
         return key
 
     def done(self, key: ObjectKey) -> None:
         """The caller is through with this key; if it changed meanwhile it comes again."""
-        self._running.discard(key)
+        since = self._running.pop(key, None)
+        if since is not None:
+            self.works.add(time.monotonic() - since)
         if key in self._again:
             self._again.discard(key)
             self.add(key)
+
+    def unfinished_s(self) -> list[float]:
+        """For how long each key has been worked on that still is."""
+        now = time.monotonic()
+        return [now - since for since in self._running.values()]
 
     def refill(self, keys: set[ObjectKey]) -> None:
         """After an overflow, and once the queue has drained, look at everything, from where the last round ended."""

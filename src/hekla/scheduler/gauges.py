@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from prometheus_client import Metric
 
+from hekla.kube.measured import Family, Labels, metric
 from hekla.placement.cluster import Cluster
 from hekla.placement.model import Job, JobPhase, Queue, TaskStatus
 from hekla.placement.plugins.capacity import Capacity
@@ -19,7 +20,6 @@ from hekla.placement.plugins.usage import VALID_S
 from hekla.placement.session import Session
 from hekla.quota.amounts import added
 from hekla.quota.fairness import dominant_share, use_of
-from hekla.scheduler.measured import Family, Labels, metric
 
 if TYPE_CHECKING:
     from hekla.scheduler.batch import BatchScheduler

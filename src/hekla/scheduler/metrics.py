@@ -1,6 +1,6 @@
 """What the scheduler counts and measures, under Volcano's names and Hekla's own.
 
-A cycle pays for additions only (`measured.py`); what can be read off the cluster is read when /metrics is asked for
+A cycle pays for additions only (`kube/measured.py`); what can be read off the cluster is read when /metrics is asked for
 (`gauges.py`). docs/reference/metrics.md is written from these families.
 """
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 
+from hekla.kube.measured import Family, Tally, metric
 from hekla.placement.model import Job, JobSpec, Task
 from hekla.placement.session import Session
 from hekla.placement.statement import Evict
 from hekla.scheduler.evictor import DONE
 from hekla.scheduler.gauges import GAUGES, read_gauges
-from hekla.scheduler.measured import Family, Tally, metric
 
 if TYPE_CHECKING:
     from hekla.scheduler.batch import BatchScheduler
@@ -307,12 +307,3 @@ class SchedulerMetrics:
         usage = self._scheduler.usage
         yield metric(USAGE_ASKED, {("answered",): usage.asked - usage.failed, ("failed",): usage.failed})
         yield from read_gauges(self._scheduler, self.reasons, most_jobs=MOST_JOBS)
-
-
-def metric_rows() -> str:
-    """The rows of docs/reference/metrics.md, in order of name."""
-    rows = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
-    for family in sorted(METRICS, key=lambda family: family.name):
-        labels = ", ".join(f"`{label}`" for label in family.labels)
-        rows.append(f"| `{family.name}` | {family.kind} | {labels} | {family.help} |")
-    return "\n".join(rows)

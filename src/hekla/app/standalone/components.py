@@ -59,13 +59,15 @@ def is_optional(kind: type[Resource]) -> bool:
 
 async def run_controllers(office: Office) -> None:
     """The reconcilers of the workloads."""
+    from hekla.app.controller_metrics import counted
     from hekla.kube.runtime import Runtime
     from hekla.workloads.reconcilers import RECONCILERS, reconcilers
 
     chosen = reconcilers(every_pod=True) if office.settings.every_pod_has_a_group else RECONCILERS
 
     async def work(informers: Informers) -> None:
-        await _until_stopped(office, Runtime(informers, chosen, component=CONTROLLERS_COMPONENT))
+        async with counted(informers, with_queues=SCHEDULER not in office.settings.components):
+            await _until_stopped(office, Runtime(informers, chosen, component=CONTROLLERS_COMPONENT))
 
     await office.serve_terms(CONTROLLERS, CONTROLLERS_LEASE, controller_kinds(), is_optional, work)
 

@@ -1,6 +1,6 @@
 """Counts and distributions that cost an addition each, and become Prometheus' families when somebody asks.
 
-What is counted stands in `metrics.py`. `prometheus_client`'s own counters take a lock and look up labels at every
+What is counted stands beside those who count. `prometheus_client`'s own counters take a lock and look up labels at every
 step: 0.9 us against 0.15 us here, several times per pod.
 """
 
@@ -72,7 +72,7 @@ class Tally:
         """The families as Prometheus has them; a counter without labels is told from the start, as 0."""
         for family in families:
             if family.kind == "histogram":
-                yield _histogram(family, self._spreads.get(family, {}))
+                yield histogram(family, self._spreads.get(family, {}))
             else:
                 yield metric(family, self._counts.get(family) or ({} if family.labels else {(): 0}))
 
@@ -87,7 +87,8 @@ def metric(family: Family, values: Mapping[Labels, float]) -> Metric:
     return told
 
 
-def _histogram(family: Family, spreads: Mapping[Labels, Spread]) -> Metric:
+def histogram(family: Family, spreads: Mapping[Labels, Spread]) -> Metric:
+    """A family of distributions."""
     told = Metric(family.name, family.help, "histogram")
     for labels, spread in spreads.items():
         named = dict(zip(family.labels, labels, strict=True))
@@ -98,3 +99,12 @@ def _histogram(family: Family, spreads: Mapping[Labels, Spread]) -> Metric:
         told.add_sample(f"{family.name}_count", named, below)
         told.add_sample(f"{family.name}_sum", named, spread.total)
     return told
+
+
+def metric_rows(families: Iterable[Family]) -> str:
+    """The rows of docs/reference/metrics.md, in order of name."""
+    rows = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
+    for family in sorted(families, key=lambda family: family.name):
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        rows.append(f"| `{family.name}` | {family.kind} | {labels} | {family.help} |")
+    return "\n".join(rows)
