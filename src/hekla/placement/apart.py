@@ -25,7 +25,7 @@ def keep_apart(nodes: Nodes, tallies: Tallies, tasks: Sequence[Task]) -> bool:
     if any(task.matched != first.matched for task in tasks):
         return False
     asked = {tallies.find(Selected(term.topology_key, term.selector)) for term in wishes.anti_affinity}
-    closing = (asked | set(first.carriers)) & set(first.matched)
+    closing = (asked | set(tallies.repelling(first))) & set(first.matched)
     return bool(closing) and all(_is_by_node(nodes, tallies, tally) for tally in closing if tally is not None)
 
 

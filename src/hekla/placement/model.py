@@ -175,7 +175,7 @@ class Task:
         """Tallies in which the task counts once placed."""
 
         self.carriers: tuple[int, ...] = ()
-        """Tallies of placed pods that want distance from a pod like this one."""
+        """Tallies of placed pods that mind a pod like this one near them: they want distance from it, or like to be near."""
 
         self.order = (pod_index(spec.name), spec.created, spec.uid)
 

@@ -342,7 +342,10 @@ class Session:
             placements = {task.uid: self.cluster.nodes.name(task.row) for task in placed}
             self.failures[job.uid] = replace(failure, placements=placements)
         job.minds_queue = job.uid in self.refusals
-        job.minds_others = any(task.carriers or not task.shape.constraints.is_local for task in job.pending())
+        tallies = self.cluster.tallies
+        job.minds_others = any(
+            not task.shape.constraints.is_local or (task.carriers and tallies.repelling(task)) for task in job.pending()
+        )
 
     def let_rest(self, job: Job) -> None:
         """Do not try a job again until there is news for it; what it tried itself must have been taken back."""

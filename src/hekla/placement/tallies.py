@@ -21,6 +21,9 @@ from hekla.placement.model import Task, TaskSpec
 
 ANY_ADDRESS = "*"
 
+HARD_WEIGHT = 1
+"""How much a pod that must be near another likes to see it come (kube-scheduler's hardPodAffinityWeight)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selected:
@@ -39,6 +42,19 @@ class Repelling:
     @property
     def topology_key(self) -> str:
         """Where the distance is measured."""
+        return self.term.topology_key
+
+
+@dataclass(frozen=True, slots=True)
+class Fond:
+    """Counts the pods that like to be near those that a term selects; with a negative weight, far from them."""
+
+    term: PodTerm
+    weight: int
+
+    @property
+    def topology_key(self) -> str:
+        """Where nearness is measured."""
         return self.term.topology_key
 
 
@@ -84,7 +100,7 @@ class VolumesGiven:
     topology_key: str = HOST
 
 
-Question = Selected | Repelling | PortTaken | ClaimUsed | DiskUsed | Attached | VolumesGiven
+Question = Selected | Repelling | Fond | PortTaken | ClaimUsed | DiskUsed | Attached | VolumesGiven
 
 
 @dataclass(eq=False, slots=True)
@@ -112,7 +128,9 @@ class Tallies:
         """Free volumes that pods were given, by name."""
 
         self._selecting: list[int] = []
-        self._repelling: list[int] = []
+        self._carried: list[int] = []
+        """Those of terms that placed pods carry about others: repelling and fond ones."""
+
         self._attachments: dict[str, tuple[str, str, str]] = {}
         """What is attached by all accounts, by the name of whoever says so: node, driver, volume."""
 
@@ -135,8 +153,8 @@ class Tallies:
             self._count_attachments(tally, 1)
         if isinstance(question, Selected):
             self._selecting.append(tally)
-        elif isinstance(question, Repelling):
-            self._repelling.append(tally)
+        elif isinstance(question, Repelling | Fond):
+            self._carried.append(tally)
         for task in everyone:
             self._tell(task, tally)
         for task in placed:
@@ -145,9 +163,9 @@ class Tallies:
         return tally
 
     def introduce(self, task: Task) -> None:
-        """Find out in which tallies a task counts, and which placed pods want distance from it."""
+        """Find out in which tallies a task counts, and which are of pods that mind whether it comes near."""
         task.matched = tuple(sorted(self._memberships(task.spec)))
-        task.carriers = tuple(t for t in self._repelling if self._repels(t, task.spec))
+        task.carriers = tuple(t for t in self._carried if self._is_about(t, task.spec))
 
     def add(self, task: Task, row: int) -> None:
         """A task came to a row."""
@@ -190,6 +208,17 @@ class Tallies:
         """Take over what objects say is attached; to be called while nothing has been asked yet."""
         self._attachments = before._attachments
 
+    def repelling(self, task: Task) -> list[int]:
+        """The tallies of pods that want distance from a task."""
+        return [tally for tally in task.carriers if isinstance(self._tallies[tally].question, Repelling)]
+
+    def fond_of(self, task: Task) -> Iterator[tuple[int, int]]:
+        """The tallies of pods that like, or dislike, a task near them, where there are any; and how much each does."""
+        for tally in task.carriers:
+            entry = self._tallies[tally]
+            if entry.total and isinstance(entry.question, Fond):
+                yield tally, entry.question.weight
+
     def total(self, tally: int) -> int:
         """The count over all domains."""
         return self._tallies[tally].total
@@ -219,9 +248,9 @@ class Tallies:
             if known is not None:
                 yield known
 
-    def _repels(self, tally: int, spec: TaskSpec) -> bool:
+    def _is_about(self, tally: int, spec: TaskSpec) -> bool:
         question = self._tallies[tally].question
-        assert isinstance(question, Repelling)
+        assert isinstance(question, Repelling | Fond)
         return question.term.selector.matches(spec.namespace, spec.labels)
 
     def _tell(self, task: Task, tally: int) -> None:
@@ -229,9 +258,9 @@ class Tallies:
         match question:
             case Selected():
                 counts = question.selector.matches(task.spec.namespace, task.spec.labels)
-            case Repelling():
+            case Repelling() | Fond():
                 counts = question in carried_by(task.spec.constraints)
-                if self._repels(tally, task.spec):
+                if self._is_about(tally, task.spec):
                     task.carriers = (*task.carriers, tally)
             case _:
                 counts = question in carried_by(task.spec.constraints)
@@ -300,6 +329,8 @@ def carried_by(constraints: Constraints) -> tuple[Question, ...]:
         return ()
     return (
         *(Repelling(term) for term in constraints.anti_affinity),
+        *(Fond(term, HARD_WEIGHT) for term in constraints.affinity),
+        *(Fond(wish.term, wish.weight) for wish in constraints.preferred_pods),
         *(question for port in constraints.ports for question in port_questions(port)),
         *(ClaimUsed(claim) for claim in constraints.exclusive_claims),
         *(DiskUsed(disk.name, False) for disk in constraints.disks),

@@ -24,19 +24,24 @@ def refuse_live(nodes: Nodes, tallies: Tallies, task: Task) -> Iterator[Refused]
         yield Refused(
             NOT_APART, _any_occupied(nodes, tallies, [_selected(tallies, t) for t in constraints.anti_affinity])
         )
-    if task.carriers:
-        yield Refused(UNWANTED, _any_occupied(nodes, tallies, list(task.carriers)))
+    if task.carriers and (repelling := tallies.repelling(task)):
+        yield Refused(UNWANTED, _any_occupied(nodes, tallies, repelling))
 
 
 def score_live(nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
-    """Preferred terms, weighted by how many pods meet them in the node's domain, stretched to 0..1.  # [node]"""
+    """Preferred terms, the pod's own and those of pods that run there, stretched to 0..1.  # [node]
+
+    A term of the pod's own counts once for every pod in the node's domain that meets it; one of a pod that runs there, and
+    that the pod meets, counts in that pod's domain. Who must be near such pods likes to see one come, too.
+    """
     preferred = task.shape.constraints.preferred_pods
-    if not preferred:
+    wanted = [(_selected(tallies, wish.term), wish.weight) for wish in preferred] + list(tallies.fond_of(task))
+    if not wanted:
         return None
     liked = np.zeros(nodes.rows, np.float32)
-    for wish in preferred:
-        domains, counts = tallies.counts(_selected(tallies, wish.term))
-        liked += (counts[domains] * wish.weight).astype(np.float32)
+    for tally, weight in wanted:
+        domains, counts = tallies.counts(tally)
+        liked += (counts * weight).astype(np.float32)[domains]
     return _stretched(liked, nodes.is_live)
 
 

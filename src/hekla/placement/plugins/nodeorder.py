@@ -35,7 +35,7 @@ class NodeOrder:
     """Prefer nodes that meet preferred node terms."""
 
     podaffinity: float = 2.0
-    """Prefer nodes near, or far from, the pods of preferred pod terms."""
+    """Prefer nodes near, or far from, the pods of preferred pod terms; the terms of pods that run there count too."""
 
     balancedresource: float = 1.0
     """Prefer nodes whose cpu and memory are used in equal parts."""
@@ -71,7 +71,7 @@ class NodeOrder:
         )
 
     follows_tallies = True
-    """Asked by the placer: it has nothing to say of pods that run there to a pod that wishes for none."""
+    """Asked by the placer: of pods that run there it says nothing but to a pod that minds them, or that they mind."""
 
     def score_live(self, nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
         """The parts that the pods running there decide, each times its weight."""
