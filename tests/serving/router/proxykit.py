@@ -13,11 +13,12 @@ from typing import Any
 
 import uvloop
 
+from hekla.serving.router.house import House
 from hekla.serving.router.plan import Guard
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.engines import Pools
 from hekla.serving.router.proxy.listener import Listener
-from hekla.serving.router.reception import Document, House, Reception
+from hekla.serving.router.reception import Document, Reception
 from hekla.testing.desk import Engine, PlainDesk
 
 PATIENCE_S = 60.0

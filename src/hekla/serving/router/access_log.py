@@ -15,8 +15,8 @@ from typing import BinaryIO
 import msgspec
 import structlog
 
+from hekla.serving.router.exchange import Exchange
 from hekla.serving.router.metrics import Row
-from hekla.serving.router.reception import Exchange
 
 log = structlog.get_logger(__name__)
 

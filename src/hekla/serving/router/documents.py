@@ -11,10 +11,11 @@ from hekla.api.foreign import Gateway, HttpRoute, InferencePool
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.api.meta import Resource
 from hekla.serving.router.director import unknown_model
+from hekla.serving.router.house import House
 from hekla.serving.router.metrics import Metrics
 from hekla.serving.router.plan import Refusal
 from hekla.serving.router.proxy.answers import error_document
-from hekla.serving.router.reception import Document, House, Told
+from hekla.serving.router.reception import Document, Told
 from hekla.serving.router.world import World
 from hekla.wire.messages import Request, Response
 

@@ -1,6 +1,6 @@
 """Everything that stands before the desk, put together: who asks, how much he may ask, and whose turn it is.
 
-`running.py` makes one from the router's settings, gives its `guards` to the reception, tells it of changed routes, and runs it.
+`running.py` makes one from the router's settings, gives its `guards` to the house, tells it of changed routes, and runs it.
 """
 
 import asyncio

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from hekla.serving.router.exchange import Exchange
+from hekla.serving.router.house import House
 from hekla.serving.router.plan import Destination
 from hekla.serving.router.reading import INFERENCE_PATHS
-from hekla.serving.router.reception import Exchange, House
 
 MOST_ROWS = 8192
 """Sets of labels; requests beyond it are counted under model `_other`."""

@@ -1,6 +1,6 @@
 """The seam of the router: what the data plane asks of the decisions, attempt by attempt, and what it tells them.
 
-The data plane (`proxy/`, `reception.py`) moves bytes and knows no policy; the desk (`director.py`) knows routes, pools and
+The data plane (`proxy/`, `errand.py`, `exchange.py`) moves bytes and knows no policy; the desk (`director.py`) knows routes, pools and
 policies and does no I/O. `now` is monotonic seconds throughout. A plan belongs to one request and is used from one loop.
 """
 

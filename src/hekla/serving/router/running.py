@@ -24,7 +24,7 @@ from hekla.edge.bearer import Expected
 from hekla.edge.shared_buckets import AbsentBuckets, SharedBuckets
 from hekla.kube.informer import Informers
 from hekla.serving.router.access_log import AccessLog
-from hekla.serving.router.authentication import read_api_keys
+from hekla.serving.router.authentication import ApiKeyError, read_api_keys
 from hekla.serving.router.backends import Backend, bounded_by
 from hekla.serving.router.cache_events import CacheEvents
 from hekla.serving.router.configuration import Configured
@@ -37,11 +37,12 @@ from hekla.serving.router.foretelling import foretell
 from hekla.serving.router.gateway import GatewayDesk
 from hekla.serving.router.gateway_ports import GatewayPorts
 from hekla.serving.router.holding import Holding
+from hekla.serving.router.house import House
 from hekla.serving.router.metrics import Labels, Metrics
 from hekla.serving.router.plan import Desk, Refusal
 from hekla.serving.router.proxy.engines import Pools
 from hekla.serving.router.proxy.listener import Listener
-from hekla.serving.router.reception import House, Reception
+from hekla.serving.router.reception import Reception
 from hekla.serving.router.replication import Replication
 from hekla.serving.router.scraping import SCRAPE_LIMITS, Scraper
 from hekla.serving.router.settings import RouterSettings
@@ -327,10 +328,24 @@ def _text_of(file: str) -> str:
 
 
 def _keys_of(file: str) -> dict[str, str]:
-    """Lines USER: KEY; empty lines and those that begin with # mean nothing."""
-    lines = [line.strip() for line in Path(file).read_text().splitlines()]
-    pairs = [line.partition(":") for line in lines if line and not line.startswith("#")]
-    return {user.strip(): key.strip() for user, _, key in pairs}
+    """Lines USER: KEY; empty lines and those that begin with # mean nothing. Raises ApiKeyError."""
+    try:
+        lines = Path(file).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        said = (
+            f"the file of API keys {file} cannot be read: {why}; write lines USER: KEY into it, or leave --api-keys out"
+        )
+        raise ApiKeyError(said) from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        user, colon, key = line.partition(":")
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if not colon or not user.strip():
+            raise ApiKeyError(f"{file}, line {number}: expected USER: KEY")
+        found[user.strip()] = key.strip()
+    return found
 
 
 def _tls_of(settings: RouterSettings) -> ssl.SSLContext | None:

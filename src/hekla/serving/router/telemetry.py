@@ -18,8 +18,8 @@ from hekla.wire.client import HttpClient
 from hekla.wire.errors import WireError
 
 if TYPE_CHECKING:
+    from hekla.serving.router.exchange import Exchange
     from hekla.serving.router.metrics import Row
-    from hekla.serving.router.reception import Exchange
 
 log = structlog.get_logger(__name__)
 
