@@ -14,7 +14,10 @@ import numpy as np
 from hekla.placement.apart import best_rows, keep_apart
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import CPU, MEMORY, BoolArray, FloatArray, IdArray, IntArray, Nodes
+from hekla.placement.constraint import Refusal
 from hekla.placement.devices.shares import WHOLE
+from hekla.placement.evenly import Groups, keep_even, place_evenly
+from hekla.placement.filters.spread import TOO_FULL
 from hekla.placement.framework import DeviceChoice, Filter, LiveFilter, LiveScorer, NearScorer, RowScorer, Scorer
 from hekla.placement.kernels import BLOCK, active
 from hekla.placement.model import Task
@@ -71,6 +74,8 @@ class Placer:
         )
         """Whether pods that repel one another are kept apart, and nothing else that plug-ins say changes as they are placed."""
 
+        self._keeps_even = self._keeps_apart and any(getattr(p, "keeps_even", False) for p in self._live_filters)
+
         self._row_scores: OrderedDict[tuple[int, int], RowScores] = OrderedDict()
         self._profiles: OrderedDict[object, Profile] = OrderedDict()
         self._indexes: OrderedDict[int, tuple[Shape, Index]] = OrderedDict()
@@ -96,10 +101,12 @@ class Placer:
         return bool(task.carriers) or not shape.constraints.is_local
 
     def place_apart(self, tasks: Sequence[Task]) -> Sequence[int] | None:
-        """Take nodes of their own for equal tasks that repel one another, as far as there are; None if they are not such."""
+        """Take nodes for equal tasks that repel one another, or keep domains even, in one pass; None if they are not such."""
         shape, nodes = tasks[0].shape, self.cluster.nodes
         if not self._keeps_apart or shape.gpu_milli or self._row_scorers or self.heeds_domains:
             return None
+        if self._keeps_even and keep_even(tasks):
+            return self._place_evenly(tasks)
         if not keep_apart(nodes, self.cluster.tallies, tasks):
             return None
         program, out = self._live_program(tasks[0]), self._out()
@@ -107,6 +114,23 @@ class Placer:
         rows = best_rows(out[: nodes.height], nodes.rank(), len(tasks))
         nodes.take_many(np.array(rows, np.int64), shape.resources, shape.amounts)
         return rows
+
+    def _place_evenly(self, tasks: Sequence[Task]) -> Sequence[int]:
+        first, nodes = tasks[0], self.cluster.nodes
+        index, changed = self._blank(self._live_program(first, but=TOO_FULL)), np.zeros(1, np.int32)
+        self._build(index, first.shape)
+        given = (
+            *nodes.amounts(), *_arguments(index.program, first.shape), nodes.height,
+            index.quantised, index.rank, index.keys, changed, 0, 1,
+        )  # fmt: skip
+
+        def take(row: int) -> None:
+            nodes.take(row, first.shape.resources, first.shape.amounts)
+            changed[0] = row
+            active().repair(*given)
+
+        groups = Groups(nodes, self.cluster.tallies, first)
+        return place_evenly(groups, index.quantised, index.rank, len(tasks), take)
 
     def place_run(self, shape: Shape, count: int, venue: Venue | None = None) -> Sequence[int]:
         """Take the best nodes for up to `count` tasks of one shape, one after the other; the rows that were found."""
@@ -269,8 +293,8 @@ class Placer:
         balance = np.array([profile.balance, shape.adding(CPU), shape.adding(MEMORY)], np.float32)
         return Program(profile, adding, balance)
 
-    def _live_program(self, task: Task) -> Program:
-        """A program that also heeds the pods that run where."""
+    def _live_program(self, task: Task, *, but: Refusal | None = None) -> Program:
+        """A program that also heeds the pods that run where, one refusal left out."""
         program = self._program(task.shape)
         profile, nodes, tallies = program.profile, self.cluster.nodes, self.cluster.tallies
         ok, base = profile.ok.copy(), profile.base.copy()
@@ -280,7 +304,8 @@ class Placer:
             base += self._scored_rows(rows, task.shape) * np.float32(rows.weight / profile.total_weight)
         for plugin in self._live_filters:
             for refused in plugin.refuse_live(nodes, tallies, task):
-                ok &= ~refused.rows
+                if refused.refusal is not but:
+                    ok &= ~refused.rows
         for scorer in self._live_scorers:
             liked = scorer.score_live(nodes, tallies, task)
             if liked is not None:

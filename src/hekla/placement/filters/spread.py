@@ -22,13 +22,41 @@ def refuse_live(nodes: Nodes, tallies: Tallies, task: Task) -> Iterator[Refused]
     for spread in task.shape.constraints.spreads:
         if not spread.is_hard:
             continue
-        domains, counts = _counts(tallies, spread)
-        yield Refused(NO_DOMAIN, domains < 0)
-        joins = spread.selector.matches(task.spec.namespace, task.spec.labels)
-        limit = _least(nodes, spread, task, domains, counts) + spread.max_skew - int(joins)
-        is_full = counts > limit
-        is_full[-1] = False  # where nodes without a domain look
-        yield Refused(TOO_FULL, np.take(is_full, domains))
+        even = evenness(nodes, tallies, spread, task)
+        yield Refused(NO_DOMAIN, even.domains < 0)
+        yield Refused(TOO_FULL, ~np.take(even.open(), even.domains))
+
+
+class Evenness:
+    """How even a hard constraint's domains are, as pods come."""
+
+    def __init__(self, domains: IdArray, counts: IntArray, present: IdArray, spread: Spread, *, joins: bool) -> None:
+        self.domains = domains  # [node]
+        self._counts, self._present = counts, present
+        self._has_enough = len(present) >= max(spread.min_domains, 1)
+        self._skew, self._joins = spread.max_skew - int(joins), joins
+
+    def open(self) -> BoolArray:
+        """Which domains may take a pod; the last, where nodes without a domain look, may."""
+        is_open = self._counts <= self._least() + self._skew
+        is_open[-1] = True
+        return is_open
+
+    def joined(self, domain: int) -> None:
+        """A pod came to a domain."""
+        if self._joins:
+            self._counts[domain] += 1
+
+    def _least(self) -> int:
+        """The count of the emptiest domain that the pod could use; 0 while there are fewer domains than it wants."""
+        return int(self._counts[self._present].min()) if self._has_enough else 0
+
+
+def evenness(nodes: Nodes, tallies: Tallies, spread: Spread, task: Task) -> Evenness:
+    """How even things are now, in a copy that can be told of pods that come."""
+    domains, counts = _counts(tallies, spread)
+    joins = spread.selector.matches(task.spec.namespace, task.spec.labels)
+    return Evenness(domains, counts.copy(), _present(nodes, spread, task, domains), spread, joins=joins)
 
 
 def score_live(nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
@@ -48,14 +76,6 @@ def _counts(tallies: Tallies, spread: Spread) -> tuple[IdArray, IntArray]:
     tally = tallies.find(Selected(spread.topology_key, spread.selector))
     assert tally is not None, f"the spread over {spread.topology_key} was not registered with its pod"
     return tallies.counts(tally)
-
-
-def _least(nodes: Nodes, spread: Spread, task: Task, domains: IdArray, counts: IntArray) -> int:
-    """The count of the emptiest domain that the pod could use; 0 while there are fewer domains than it wants."""
-    present = _present(nodes, spread, task, domains)
-    if len(present) < spread.min_domains or not len(present):
-        return 0
-    return int(counts[present].min())
 
 
 def _present(nodes: Nodes, spread: Spread, task: Task, domains: IdArray) -> IdArray:

@@ -64,6 +64,11 @@ class Predicates:
         """Asked by the placer: whether pods that repel one another are kept apart."""
         return self.pod_affinity
 
+    @property
+    def keeps_even(self) -> bool:
+        """Asked by the placer: whether domains are kept even."""
+        return self.pod_topology_spread
+
     def refuse(self, nodes: Nodes, constraints: Constraints) -> Iterator[Refused]:
         """In kube-scheduler's order, so that the reasons told are the same."""
         yield from schedulable.refuse(nodes, constraints)
