@@ -41,6 +41,7 @@ from hekla.scheduler.evictor import Evictor
 from hekla.scheduler.extender_calls import ExtenderCalls
 from hekla.scheduler.memory import MemoryKeeper
 from hekla.scheduler.metrics import SchedulerMetrics
+from hekla.scheduler.outlooks import REST_PER_LOOK, Outlooks, look_into
 from hekla.scheduler.queue_status import PAUSE_S, past_commands, queue_commands
 from hekla.scheduler.reload import LiveConfiguration
 from hekla.scheduler.reports import PATIENCE_S, Reports
@@ -59,6 +60,9 @@ log = structlog.get_logger()
 COMPONENT = "volcano"
 """Who events are from: the name that people filter by."""
 
+
+LOOK_S = 1.0
+"""How often it is looked who has waited for long."""
 
 RETELL_S = 1.0
 """After how long a status that could not be written is told anew."""
@@ -88,7 +92,8 @@ class BatchScheduler:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._is_large = asyncio.Event()
-        self._reports = Reports(self.feed)
+        self._outlooks = Outlooks(after_s=self.settings.outlook_after_s, every_s=self.settings.outlook_every_s)
+        self._reports = Reports(self.feed, self._outlooks)
         self.metrics = SchedulerMetrics(self)
         self._binder = Binder(
             self._client, self.feed, self._events, wake=self._wake.set, at_once=self.settings.binds_at_once,
@@ -137,6 +142,7 @@ class BatchScheduler:
             tasks.create_task(self._writer.run(), name="scheduler writer")
             tasks.create_task(self._memory.run(), name="scheduler memory")
             tasks.create_task(self._follow_network(), name="scheduler network")
+            tasks.create_task(self._tell_outlooks(), name="scheduler outlooks")
             tasks.create_task(self._live.run(self._informers, self.settings.namespace), name="scheduler configuration")
             try:
                 with without_collecting():
@@ -427,6 +433,29 @@ class BatchScheduler:
         self._queues_told = self.cluster.ledger.changes
         self._writer.tell(queue_commands(self.cluster, self.feed.queues))
         self._writer.tell(past_commands(self.cluster, self.feed.queues))
+
+    async def _tell_outlooks(self) -> None:
+        """Tell those who wait for long what would help, one at a time and while there is nothing to decide."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self.is_following or self._wake.is_set() or not self._idle.is_set():
+                continue
+            began_s = self.now_s()
+            job = self._outlooks.next_job(self.cluster, began_s, self.wall_s())
+            if job is not None:
+                self._tell_outlook(job)
+            await asyncio.sleep((self.now_s() - began_s) * REST_PER_LOOK)
+
+    def _tell_outlook(self, job: Job) -> None:
+        is_first = not self._outlooks.has_looked_into(job.uid)
+        try:
+            sentence = look_into(self.policy, job, self.now_s())
+        except Exception:  # a task boundary: what is told besides must not stop all scheduling
+            log.exception("outlook failed", job=job.key)
+            sentence = ""
+        self._outlooks.keep(job, sentence, self.now_s())
+        now = rfc3339(self._clock.now())
+        self._writer.tell(self._reports.outlook_commands(job, now, is_first=is_first))
 
     def _look_at(self, jobs: set[str]) -> None:
         self.feed.dirty |= jobs

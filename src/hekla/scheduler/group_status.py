@@ -13,6 +13,7 @@ from hekla.placement.constraint import Refusal
 from hekla.placement.model import SCHEDULED_STATUSES, Job, JobPhase, TaskStatus
 from hekla.placement.session import Failure
 from hekla.scheduler import sentences
+from hekla.scheduler.outlooks import with_outlook
 
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
 NOT_ENOUGH_RESOURCES = "NotEnoughResources"
@@ -29,6 +30,9 @@ class Outcome:
 
     is_promised: bool = False
     """Whether pods of it wait for room that others are leaving."""
+
+    outlook: str = ""
+    """What is known besides (`outlooks.py`)."""
 
 
 def phase_of(job: Job, *, is_unschedulable: bool) -> JobPhase:
@@ -84,6 +88,7 @@ def _conditions(
     if not (outcome.is_ready or outcome.failure or outcome.refusal or outcome.is_promised):
         return None
     kind, reason, message = condition_of(job, outcome)
+    message = with_outlook(message, outcome.outlook)
     other = SCHEDULED if kind == UNSCHEDULABLE else UNSCHEDULABLE
     known = {condition.type: condition for condition in before}
     current = known.get(kind)
@@ -91,7 +96,7 @@ def _conditions(
     is_contradicted = other in known and known[other].status == "True"
     if is_told and not is_contradicted:
         return None
-    stale = [_document(c, status="False" if c.type == other else c.status) for c in before if c.type != kind]
+    stale = [condition_document(c, status="False" if c.type == other else c.status) for c in before if c.type != kind]
     fresh = {
         "type": kind, "status": "True", "reason": reason, "message": message,
         "transitionID": session, "lastTransitionTime": now,
@@ -99,8 +104,10 @@ def _conditions(
     return [*stale, fresh]
 
 
-def _document(condition: PodGroupCondition, *, status: str) -> Document:
+def condition_document(condition: PodGroupCondition, *, status: str = "", message: str = "") -> Document:
+    """A condition as it is written, with another status or message if one is given."""
     return {
-        "type": condition.type, "status": status, "reason": condition.reason, "message": condition.message,
+        "type": condition.type, "status": status or condition.status, "reason": condition.reason,
+        "message": message or condition.message,
         "transitionID": condition.transition_id, "lastTransitionTime": condition.last_transition_time,
     }  # fmt: skip

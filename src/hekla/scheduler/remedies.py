@@ -7,7 +7,8 @@ A change is tried as if it were the job's turn. The number of trials is bounded,
 cluster: what is not found within it is not offered.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 from hekla.placement.amounts import told
@@ -32,15 +33,26 @@ _NO_REMEDY = frozenset({"QueueNotFound", "QueueNotOpen", "SchedulingGated", NOT_
 
 def remedies(rehearsal: Rehearsal, uid: str, found: Why, *, may_see: Callable[[str], bool]) -> tuple[Remedy, ...]:
     """What would help; nothing for a job that fits. `may_see` says of which namespaces jobs may be named."""
+    return tuple(_each(rehearsal, uid, found, may_see))
+
+
+def first_remedy(rehearsal: Rehearsal, uid: str, found: Why, *, may_see: Callable[[str], bool]) -> Remedy | None:
+    """The first thing that would help, without a look at the others: changes to the job go before changes to the cluster."""
+    with closing(_each(rehearsal, uid, found, may_see)) as found_remedies:
+        return next(found_remedies, None)
+
+
+def _each(rehearsal: Rehearsal, uid: str, found: Why, may_see: Callable[[str], bool]) -> Generator[Remedy, None, None]:
     if found.fits or not found.is_waiting or (found.refusal is not None and found.refusal.code in _NO_REMEDY):
-        return ()
+        return
     job = rehearsal.job(uid)
     with with_imagined_pods(rehearsal, job):
-        return (
-            *_fewer_per_pod(rehearsal, job, found), *_smaller_minimum(rehearsal, job), *_no_demands(rehearsal, job),
-            *_wider_topology(rehearsal, job), *_another_queue(rehearsal, job),
-            *cluster_remedies(rehearsal, job, found, may_see),
-        )  # fmt: skip
+        yield from _fewer_per_pod(rehearsal, job, found)
+        yield from _smaller_minimum(rehearsal, job)
+        yield from _no_demands(rehearsal, job)
+        yield from _wider_topology(rehearsal, job)
+        yield from _another_queue(rehearsal, job)
+        yield from cluster_remedies(rehearsal, job, found, may_see)
 
 
 def _fewer_per_pod(rehearsal: Rehearsal, job: Job, found: Why) -> Iterator[Remedy]:

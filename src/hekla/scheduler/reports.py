@@ -18,7 +18,8 @@ from hekla.placement.model import Job, JobPhase, Task, TaskStatus
 from hekla.placement.plugins.gang import NOT_ENOUGH_OF_ROLE, NOT_ENOUGH_TASKS
 from hekla.placement.session import Failure, Session
 from hekla.scheduler import sentences
-from hekla.scheduler.group_status import Outcome, status_patch
+from hekla.scheduler.group_status import UNSCHEDULABLE, Outcome, condition_document, status_patch
+from hekla.scheduler.outlooks import Outlooks, with_outlook, without_outlook
 from hekla.scheduler.stumbling import Stumbles
 
 QUIET_S = 10.0
@@ -35,8 +36,8 @@ _DIGITS = re.compile(r"\d+")
 class Reports:
     """Remembers what was told, and yields what has to be told now."""
 
-    def __init__(self, feed: ClusterFeed) -> None:
-        self._feed = feed
+    def __init__(self, feed: ClusterFeed, outlooks: Outlooks) -> None:
+        self._feed, self._outlooks = feed, outlooks
         self._told: dict[str, tuple[str, float]] = {}
         """By uid of a pod or group, the last sentence and when it was told."""
 
@@ -91,7 +92,10 @@ class Reports:
         is_placed = bool(job.ready_count) or not job.wants_more
         is_ready = is_placed and session.is_ready(job) and job.phase is not JobPhase.PENDING
         is_promised = job.statuses[TaskStatus.PIPELINED] > 0 and not is_ready
-        return Outcome(is_ready=is_ready, failure=failure, refusal=refusal, is_promised=is_promised)
+        return Outcome(
+            is_ready=is_ready, failure=failure, refusal=refusal, is_promised=is_promised,
+            outlook="" if is_ready else self._outlooks.of(job.uid),
+        )  # fmt: skip
 
     @staticmethod
     def _has_queue(session: Session, job: Job) -> bool:
@@ -108,10 +112,12 @@ class Reports:
     ) -> Iterator[SetStatus | Patch | Event]:
         patch = status_patch(group, job, outcome, session=session_id, now=now)
         conditions = patch.get("conditions")
-        told = (conditions[-1]["type"], conditions[-1]["message"]) if conditions else ("", "")
-        if conditions and not self._is_news(job.uid, ": ".join(told), session.now):
+        told = (conditions[-1]["type"], without_outlook(conditions[-1]["message"])) if conditions else ("", "")
+        if conditions and not self._is_news(job.uid, ": ".join(told), session.now, job):
             del patch["conditions"]
             conditions = None
+        elif conditions and not self._outlooks.of(job.uid):
+            conditions[-1]["message"] = told[1]  # it waits for something else now, which other changes would mend
         target = target_of(group)
         if patch and self._sent.get(job.uid) != (target.resource_version, patch):
             self._sent[job.uid] = (target.resource_version, patch)
@@ -136,19 +142,48 @@ class Reports:
                 continue  # its siblings were promised room; it is tried in the next cycle
             else:
                 reason, message = _pod_sentence(job, task, outcome)
-            if _is_told(pod, reason, message) or not self._is_news(task.uid, message, session.now):
+            leading, message = message, with_outlook(message, self._outlooks.of_pod(task.uid))
+            if _is_told(pod, reason, message) or not self._is_news(task.uid, leading, session.now):
                 continue
             # Guarded: the pod may be bound before this is written, and must then not be called unscheduled.
             conditions = {"status": {"conditions": _conditions(pod, reason, message, now)}}
             yield Patch(target_of(pod), conditions, subresource="status", is_guarded=True)
             yield Event(_stable(pod), "FailedScheduling", message, "Warning")
 
-    def _is_news(self, uid: str, sentence: str, now: float) -> bool:
+    def outlook_commands(self, job: Job, now: str, *, is_first: bool) -> Iterator[SetStatus | Patch | Event]:
+        """What makes a job's PodGroup and first pods say what was found about it; the first time in an event, too."""
+        told: Event | None = None
+        group = self._feed.group_of(job)
+        for one in group.status.conditions if group is not None else ():
+            if group is not None and (one.type, one.status) == (UNSCHEDULABLE, "True"):
+                message = with_outlook(one.message, self._outlooks.of(job.uid))
+                if message != one.message:
+                    conditions = [
+                        condition_document(other, message=message if other is one else "")
+                        for other in group.status.conditions
+                    ]
+                    yield SetStatus(target_of(group), {"conditions": conditions})
+                    told = Event(target_of(group), "Unschedulable", message, "Warning")
+        for pod in filter(None, map(self._feed.pods.get, self._outlooks.pods_of(job.uid))):
+            waits = next((c for c in pod.status.conditions if (c.type, c.status) == ("PodScheduled", "False")), None)
+            if waits is None or waits.reason == "SchedulingGated" or not waits.message:
+                continue
+            message = with_outlook(waits.message, self._outlooks.of_pod(pod.metadata.uid))
+            if message != waits.message:
+                status = {"status": {"conditions": _conditions(pod, waits.reason, message, now)}}
+                yield Patch(target_of(pod), status, subresource="status", is_guarded=True)
+                told = told or Event(_stable(pod), "FailedScheduling", message, "Warning")
+        if is_first and told is not None:
+            yield told
+
+    def _is_news(self, uid: str, sentence: str, now: float, job: Job | None = None) -> bool:
         """Whether to tell: another sentence at once, other numbers after a while, the same if it did not get through."""
         before, told_at = self._told.get(uid, ("", -QUIET_S))
         is_alike = _DIGITS.sub("#", sentence) == _DIGITS.sub("#", before)
         if is_alike and now - told_at < QUIET_S:
             return False
+        if job is not None and before and not is_alike:
+            self._outlooks.drop(job.uid)
         self._told[uid] = (sentence, now)
         return True
 

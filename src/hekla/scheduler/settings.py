@@ -39,6 +39,12 @@ class SchedulerSettings:
     slice_s: float = 0.05
     """Longest stretch of decisions before other tasks of this process have their turn."""
 
+    outlook_after_s: float = 10.0
+    """How long a job waits before it is also told its place in the queue and what would let it start; see `outlooks.py`."""
+
+    outlook_every_s: float = 30.0
+    """How long such a sentence stands at least."""
+
     binds_at_once: int = 256
     """Binds under way together."""
 
