@@ -7,6 +7,7 @@ from hekla.kube.clock import SystemClock
 from hekla.node.runtimes import Runtime
 from hekla.node.runtimes.isolation import NAMESPACES, PROCESS_GROUP, USER_NAMESPACES, Rung
 from hekla.node.runtimes.process import ProcessRuntime
+from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
 from hekla.node.runtimes.simulated import SimulatedRuntime
 from hekla.testing.conformance.runtimes import Bench, RuntimeContract
 
@@ -38,6 +39,20 @@ class TestProcessesInUserNamespaces(_OnRung):
 
 class TestProcessesInGroups(_OnRung):
     rung = PROCESS_GROUP
+
+
+class TestSandboxes(RuntimeContract):
+    def open_runtime(self, directory: Path) -> Runtime:
+        return ZygoteSandboxes(directory / "state of a node", warm=0, preload=("numpy",))
+
+    def live(self, directory, story, needs=()):
+        async def if_it_can(bench: Bench) -> None:
+            assert isinstance(bench.runtime, ZygoteSandboxes)
+            if bench.runtime.refusal:
+                pytest.skip(bench.runtime.refusal)
+            await story(bench)
+
+        super().live(directory, if_it_can, needs)
 
 
 class TestSimulated(RuntimeContract):

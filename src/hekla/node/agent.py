@@ -44,7 +44,12 @@ from hekla.node.references import CONFIG_MAP, SECRET, references_of
 from hekla.node.registration import Registrar, Standing, VirtualNode, node_document, status_document
 from hekla.node.runtimes import ContainerKey, NodeError, Runtime
 from hekla.node.runtimes.process import ProcessRuntime
+from hekla.node.runtimes.sandbox import SandboxRuntime
+from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
+from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
 from hekla.node.runtimes.simulated import SimulatedRuntime
+from hekla.node.sandbox_admission import sandbox_refusal_of
+from hekla.node.sandbox_desk import SandboxDesk
 from hekla.node.status_writer import StatusWriter
 from hekla.node.tracked import TrackedPod
 
@@ -77,15 +82,21 @@ class NodeAgent:
         backoff: Backoff | None = None,
     ) -> None:
         """`hidden` directories (keys, databases) are covered in containers, as `data_dir` is; a pod chooses among
-        `runtimes` by runtimeClassName, by default `process` and `simulated`.
+        `runtimes` by runtimeClassName, by default `process`, `sandbox` and `simulated`.
         """
         self._clock = clock or SystemClock()
         self._nodes = {node.name: node for node in nodes}
         self._directory = data_dir
+        checkpoints = CheckpointStore(data_dir / "checkpoints")
         own = runtimes or (
             ProcessRuntime(data_dir / "runtime", hidden=(data_dir, *hidden)), SimulatedRuntime(self._clock),
+            ZygoteSandboxes(data_dir / "sandboxes", checkpoints=checkpoints),
         )  # fmt: skip
         self.runtimes: Mapping[str, Runtime] = {each.name: each for each in own}
+        self.sandbox_runtimes: Mapping[str, SandboxRuntime] = {
+            each.name: each for each in own if isinstance(each, ZygoteSandboxes)
+        }
+        self.sandboxes = SandboxDesk(self, checkpoints)
         self._backoff = backoff or Backoff()
         self._client = client
         self._addresses = LoopbackAddresses(offset=_offset(data_dir))
@@ -218,6 +229,9 @@ class NodeAgent:
             del here[uid]
         others = [each.pod for each in here.values() if each is not tracked]
         refusal = refusal_of(tracked.pod, self._node_object(tracked.node), others)
+        sandboxes = self.sandbox_runtimes.get(tracked.runtime.name)
+        if refusal is None and sandboxes is not None:
+            refusal = sandbox_refusal_of(tracked.pod, sandboxes.isolation, sandboxes.refusal)
         if refusal is not None:
             self._tell(tracked.pod, "Warning", refusal.reason, refusal.message)
             message = f"Pod was rejected: {refusal.message}"
@@ -355,7 +369,10 @@ class NodeAgent:
         runtime = self.runtimes[node.runtime]
         if isinstance(runtime, ProcessRuntime):
             isolation = runtime.isolation
-            return Standing(rung=isolation.rung.name, isolation=isolation.sentence, limits=runtime.cgroups.describe())
+            return Standing(
+                rung=isolation.rung.name, isolation=isolation.sentence, limits=runtime.cgroups.describe(),
+                sandboxes=tuple(self.sandbox_runtimes.values()),
+            )  # fmt: skip
         return Standing(
             rung=node.runtime, isolation=f"pods are run by the {node.runtime} runtime", limits="nothing is limited"
         )

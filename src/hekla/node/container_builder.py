@@ -31,6 +31,7 @@ def build(
     devices: Mapping[str, str],
     default_command: Sequence[str] = (),
     entry: Sequence[str] = (),
+    needs_command: bool = True,
 ) -> ContainerSpec:
     """One attempt at a container, everything decided; `devices` are variables that tell of devices."""
     pod = me.pod
@@ -39,7 +40,7 @@ def build(
     if entry and not container.command:
         argv = (*entry, *argv)
     argv = adapted(argv, me.pod_ip, is_installed=has_vllm()) if rootfs is None else argv
-    if not argv:
+    if not argv and needs_command:
         raise ConfigError(
             f'container "{container.name}" has neither command nor args, and no image tells its own; set command'
         )

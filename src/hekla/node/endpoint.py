@@ -6,6 +6,7 @@ same over HTTP with the kubelet's paths, for a bearer of the node's token:
     /containerLogs/<namespace>/<pod>/<container>
     /exec/<namespace>/<pod>/<container>?command=...      /attach/<namespace>/<pod>/<container>
     /portForward/<namespace>/<pod>
+    /sandboxes/<namespace>/<pod>/...                      (`sandbox_endpoint.py`)
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from hekla.node.agent import NodeAgent
 from hekla.node.pod_proxy import proxy_to
 from hekla.node.port_forward import forward_over_channels, forward_over_spdy
 from hekla.node.runtimes import ContainerKey, ExecError, ExecSession, LogOptions
+from hekla.node.sandbox_endpoint import NODE_TOKEN, SandboxEndpoint
 from hekla.node.session_streams import SpdyStreams, Wanted, WebSocketStreams, refuse, serve_session
 from hekla.node.tracked import TrackedPod
 from hekla.wire.channels import (
@@ -59,19 +61,23 @@ class NodeEndpoint:
     def __init__(self, agent: NodeAgent, *, token: str = "") -> None:
         """Without a token `handle` refuses everybody."""
         self._agent, self._token = agent, token
+        self._sandboxes = SandboxEndpoint(agent.sandboxes)
         self._client = HttpClient()
 
     async def close(self) -> None:
         """Release the connections of the proxy."""
         await self._client.close()
+        await self._sandboxes.close()
 
     async def handle(self, request: Request) -> Answer:
         """A wire handler: the kubelet's paths."""
-        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        bearer = request.headers.get(NODE_TOKEN) or request.headers.get("authorization", "").removeprefix("Bearer ")
         if not self._token or not hmac.compare_digest(bearer.encode(), self._token.encode()):
             return RefusalError(401, "Unauthorized", "Unauthorized").response()
         if request.path == "/healthz":
             return Response(200, b"ok", "text/plain")
+        if request.target.startswith(("/sandboxes/", "/checkpoints/")):
+            return await self._sandboxes.handle(request)
         kind, *names = request.path.strip("/").split("/")
         subresource = {"containerLogs": "log", "exec": "exec", "attach": "attach", "portForward": "portforward"}.get(
             kind

@@ -165,6 +165,7 @@ class PodActions:
                 devices=self._device_variables(tracked, container),
                 default_command=self._default_command(tracked, container),
                 entry=entry_point(container.image, is_installed=has_vllm()) if tracked.is_real else (),
+                needs_command=not tracked.is_sandbox,
             )
         except ConfigError as problem:
             self._tell(pod, "Warning", "Failed", f"Error: {problem}")
@@ -184,6 +185,8 @@ class PodActions:
         return Started(name, container_id, attempt)
 
     def _default_command(self, tracked: TrackedPod, container: Container) -> tuple[str, ...]:
+        if tracked.is_sandbox and self._images.rootfs_of(container.image) is None:
+            return ()  # its daemon is what it runs
         return self._images.default_command(container.image) if tracked.is_real else ("simulated",)
 
     def _tell_image(self, tracked: TrackedPod, container: Container) -> None:

@@ -17,12 +17,15 @@ from pathlib import Path
 import structlog
 
 from hekla import __version__
+from hekla.api.agents.names import ISOLATION_STRENGTHS
+from hekla.api.agents.node_contract import NODE_ISOLATION_LABEL, NODE_RUNTIMES, keeps
 from hekla.api.coordination import Lease
 from hekla.api.meta import Document
 from hekla.api.nodes import Node
 from hekla.kube.client import Client, PatchType
 from hekla.kube.clock import Clock, rfc3339, rfc3339_micro
 from hekla.kube.errors import AlreadyExistsError, KubeError, NotFoundError
+from hekla.node.runtimes.sandbox import SandboxRuntime
 
 log = structlog.get_logger()
 
@@ -60,6 +63,8 @@ class Standing:
     rung: str
     isolation: str
     limits: str
+    sandboxes: Sequence[SandboxRuntime] = ()
+    """What runs sandboxes here."""
 
 
 def node_document(node: VirtualNode, standing: Standing) -> Document:
@@ -72,10 +77,15 @@ def node_document(node: VirtualNode, standing: Standing) -> Document:
         "beta.kubernetes.io/arch": architecture(),
         "hekla.dev/runtime": node.runtime,
         "hekla.dev/isolation": standing.rung,
+        **{label: "true" for each in standing.sandboxes for label in isolation_labels(each)},
         **node.labels,
     }
     spec: Document = {"taints": [dict(each) for each in node.taints]} if node.taints else {}
-    metadata = {"name": node.name, "labels": labels, "annotations": dict(node.annotations)}
+    metadata = {
+        "name": node.name,
+        "labels": labels,
+        "annotations": {**_sandbox_annotation(standing), **node.annotations},
+    }
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
 
 
@@ -104,6 +114,7 @@ def _conditions(standing: Standing, now: datetime, since: datetime) -> list[Docu
         ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
         ("Isolation", "True", _camel(standing.rung), standing.isolation),
         ("Limits", "True", "LimitsEnforcement", standing.limits),
+        *_sandbox_condition(standing),
         ("Ready", "True", "KubeletReady", "the node agent is posting ready status"),
     ]
     times = {"lastHeartbeatTime": rfc3339(now), "lastTransitionTime": rfc3339(since)}
@@ -111,6 +122,34 @@ def _conditions(standing: Standing, now: datetime, since: datetime) -> list[Docu
         {"type": kind, "status": status, "reason": reason, "message": message, **times}
         for kind, status, reason, message in told
     ]
+
+
+def isolation_labels(runtime: SandboxRuntime) -> list[str]:
+    """Labels by which pods that demand an isolation find nodes that keep it."""
+    if runtime.refusal:
+        return []
+    return [
+        f"{NODE_ISOLATION_LABEL}{strength}" for strength in ISOLATION_STRENGTHS if keeps(runtime.isolation, strength)
+    ]
+
+
+def _sandbox_annotation(standing: Standing) -> dict[str, str]:
+    told = [
+        f"{each.name}={each.isolation}:{','.join(sorted(feature.value for feature in each.sandbox_features))}"
+        for each in standing.sandboxes
+        if not each.refusal
+    ]
+    return {NODE_RUNTIMES: ";".join(told)} if told else {}
+
+
+def _sandbox_condition(standing: Standing) -> list[tuple[str, str, str, str]]:
+    rows = []
+    for each in standing.sandboxes:
+        text = each.refusal or f"pods of runtime class {each.name} are isolated as {each.isolation}"
+        rows.append(
+            ("Sandboxes", "False" if each.refusal else "True", "Refused" if each.refusal else "Available", text)
+        )
+    return rows[:1]
 
 
 def _camel(words: str) -> str:

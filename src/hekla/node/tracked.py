@@ -45,6 +45,11 @@ class TrackedPod:
         return Feature.PROCESSES in self.runtime.features
 
     @property
+    def is_sandbox(self) -> bool:
+        """Whether a daemon inside serves it, so that it needs no command of its own."""
+        return Feature.DAEMON in self.runtime.features
+
+    @property
     def hosts_file(self) -> Path:
         """The pod's /etc/hosts."""
         return self.directory / "hosts"

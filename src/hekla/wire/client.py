@@ -11,10 +11,12 @@ request that met a kept connection just as the server closed it, before any byte
 """
 
 import asyncio
+import socket
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
@@ -123,13 +125,15 @@ class _Origin:
         is_made = False
         try:
             async with asyncio.timeout(client.limits.connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: ClientConnection(loop, client.limits, self.ended if pooled else client.tunnel_ended),
-                    self.host,
-                    self.port,
-                    ssl=context,
-                    server_hostname=(client.server_hostname or self.host) if context else None,
-                )
+                make = partial(ClientConnection, loop, client.limits, self.ended if pooled else client.tunnel_ended)
+                name = (client.server_hostname or self.host) if context else None
+                if client.dial is not None:
+                    made = await client.dial(self.host, self.port)
+                    _, connection = await loop.create_connection(make, sock=made, ssl=context, server_hostname=name)
+                else:
+                    _, connection = await loop.create_connection(
+                        make, self.host, self.port, ssl=context, server_hostname=name
+                    )
             is_made = True
         except TimeoutError:
             raise ConnectFailedError(
@@ -158,6 +162,8 @@ class _Origin:
             self.all.discard(connection)
             if connection in self.idle:
                 self.idle.remove(connection)
+            if self.client.dial is not None and not self.open and not self.waiters:
+                self.client.forget(self.name)
             self._wake()
         elif self.client.is_closed:
             connection.close()
@@ -192,8 +198,13 @@ class HttpClient:
         server_hostname: str = "",
         limits: ClientLimits | None = None,
         headers: HeaderList = (),
+        dial: Callable[[str, int], Awaitable[socket.socket]] | None = None,
     ) -> None:
-        """`headers` are sent with every request; `server_hostname` is what a certificate must name, if not the host."""
+        """`headers` are sent with every request; `server_hostname` is what a certificate must name, if not the host.
+
+        `dial` finds connected sockets for hosts and ports that no network knows; its hosts are forgotten with their connections.
+        """
+        self.dial = dial
         self.limits = limits or ClientLimits()
         self.is_closed = False
         self._ssl_context = ssl_context
@@ -263,6 +274,10 @@ class HttpClient:
         tunnel = await self._switch(method, url, asked, lambda t, _: RawDuplex(t, loop), protocol, timeout_s)
         assert isinstance(tunnel, RawDuplex)
         return tunnel
+
+    def forget(self, origin: str) -> None:
+        """Nothing is connected there any more."""
+        self._origins.pop(origin, None)
 
     async def close(self) -> None:
         """Drop every connection; calls under way fail with `ConnectionLostError`."""

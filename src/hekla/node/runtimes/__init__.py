@@ -24,6 +24,9 @@ class Feature(StrEnum):
     MOUNTS = "mounts"
     """Volumes appear at their mount paths."""
 
+    DAEMON = "daemon"
+    """A daemon inside serves sessions; a container needs no command."""
+
     PROCESSES = "processes"
     """There are real processes: argv is run."""
 

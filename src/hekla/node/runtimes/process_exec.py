@@ -56,6 +56,12 @@ class ProcessExec:
             self._close_streams()
             raise
 
+    def take_terminal(self, master: int) -> None:
+        """Another terminal than the one that was opened here: a sandbox has its own."""
+        self._close_streams()
+        os.set_blocking(master, False)
+        self._stdin, self._outputs = master, {master: 1}
+
     def handle(self, report: Report) -> None:
         """A report of the spawner about this command."""
         event = report["event"]

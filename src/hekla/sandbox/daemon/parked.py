@@ -1,7 +1,7 @@
 """The daemon as the first process of a sandbox that a node's zygote forked: it waits, warm, until the node says whose it is.
 
 The node holds the other end of a control socket (messages are JSON, descriptors travel beside them) and the socket that the daemon listens
-on; both come with the fork, and nothing in the sandbox can reach either. The node asks by `op`: claim, start, signal, resize, dial, listen, stop
+on; both come with the fork, and nothing in the sandbox can reach either. The node asks by `op`: claim, start, signal, dial, listen, stop
 and what the node's own code adds (`operations`). When the node's end closes, the sandbox ends: the daemon is process 1 of its namespace.
 """
 
@@ -12,10 +12,11 @@ import contextlib
 import fcntl
 import json
 import os
+import pty
 import random
 import signal
 import socket
-import struct
+import stat
 import subprocess
 import termios
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ MOST_DESCRIPTORS = 16
 DIAL_TIMEOUT_S = 10.0
 BACKLOG = 128
 ROUNDS = 20
+LONGEST_WORDS = 4096
 
 
 class RefusedError(Exception):
@@ -76,7 +78,7 @@ class Parked:
         self._tasks: set[asyncio.Task[None]] = set()
         self._started: dict[str, int] = {}
         self._operations: dict[str, Operation] = {
-            "ping": self._ping, "claim": self._claim, "start": self._start, "signal": self._signal, "resize": self._resize,
+            "ping": self._ping, "claim": self._claim, "start": self._start, "signal": self._signal,
             "dial": self._dial, "listen": self._listen, "stop": self._stop, "halt": self._halt, "go": self._go, **operations,
         }  # fmt: skip
 
@@ -172,7 +174,13 @@ class Parked:
 
     async def _start(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Run a command of the node's: the pod's own, or one of `kubectl exec`; its streams are the node's."""
-        streams = descriptors * 3 if order["tty"] else descriptors
+        given: list[int] = []
+        streams = descriptors
+        if order["tty"]:  # one of this sandbox's, so that it has a name here
+            master, slave = pty.openpty()
+            os.fchown(slave, order["uid"], -1)
+            given, streams = [master], [slave] * 3
+            descriptors.append(slave)  # closed with the others, once the command has it
         home = order["env"].get("HOME", "/")
         cwd = order["cwd"] or (home if os.path.isdir(home) else "/")
         if not os.path.isdir(cwd):
@@ -196,15 +204,16 @@ class Parked:
             raise RefusedError(f'exec: "{order["argv"][0]}": {reason}') from None
         child.returncode = 0  # the daemon reaps
         self._started[order["id"]] = child.pid
-        self._daemon.processes.adopt(child.pid, lambda status: self._ended(order["id"], status))
-        self._daemon.processes.reap()
-        return {"pid": child.pid}
+        self._daemon.processes.adopt(child.pid, lambda status: self._ended(order, status))
+        asyncio.get_running_loop().call_soon(self._daemon.processes.reap)  # after the answer: it may have ended already
+        return {"pid": child.pid, "descriptors": given}
 
-    def _ended(self, name: str, status: int) -> None:
-        self._started.pop(name, None)
+    def _ended(self, order: dict[str, Any], status: int) -> None:
+        self._started.pop(order["id"], None)
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         code = 128 + number if number else os.WEXITSTATUS(status)
-        self._tell({"event": "exited", "id": name, "code": code, "signal": number})
+        message = _last_words(order.get("message_path", ""))
+        self._tell({"event": "exited", "id": order["id"], "code": code, "signal": number, "message": message})
 
     async def _signal(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         pid = self._started.get(order["id"])
@@ -212,11 +221,6 @@ class Parked:
             send = os.killpg if order["group"] else os.kill
             with contextlib.suppress(ProcessLookupError):
                 send(pid, order["signal"])
-        return {}
-
-    async def _resize(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        size = struct.pack("HHHH", order["rows"], order["columns"], 0, 0)
-        fcntl.ioctl(descriptors[0], termios.TIOCSWINSZ, size)
         return {}
 
     async def _dial(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
@@ -251,6 +255,20 @@ class Parked:
     async def _stop(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         asyncio.get_running_loop().call_soon(self._over.set)
         return {}
+
+
+def _last_words(path: str) -> str:
+    """What a command left in its termination message, if that is a file."""
+    if not path:
+        return ""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, LONGEST_WORDS).decode("utf-8", "replace") if stat.S_ISREG(os.fstat(descriptor).st_mode) else ""
+    finally:
+        os.close(descriptor)
 
 
 def _moving() -> bool:

@@ -42,6 +42,9 @@ class SandboxRuntime(Runtime, Protocol):
     async def claim(self, key: ContainerKey, claim: Claim) -> bool:
         """Bind a warm sandbox to a session; False if it was that session's already. Another session's: SandboxError 409."""
 
+    def has(self, key: ContainerKey) -> bool:
+        """Whether it runs."""
+
     def session_of(self, key: ContainerKey) -> str:
         """Whose it is; empty: nobody's."""
 

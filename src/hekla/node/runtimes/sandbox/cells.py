@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from hekla.node.runtimes.sandbox.channel import Channel, Message, OrderRefusedEr
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
 from hekla.node.runtimes.sandbox.plan import PROCESSES, SLOTS, Host, is_plain, spec_of
 from hekla.node.runtimes.spawner_link import Report, SpawnerGoneError, SpawnerLink
+from hekla.node.runtimes.sweep import describe_process
 
 log = structlog.get_logger(__name__)
 
@@ -210,6 +212,7 @@ class Cells:
         if not self._link.is_open:
             self._zygote_ready = asyncio.get_running_loop().create_future()
             self._link.open()
+            (self._state / "zygote.json").write_text(json.dumps(describe_process(self._link.pid)))
         assert self._zygote_ready is not None, "an open zygote says when it is ready"
         try:
             async with asyncio.timeout(START_TIMEOUT_S):

@@ -36,6 +36,7 @@ class OwnCommand:
         out, err = os.pipe(), os.pipe()
         try:
             order = order_for(MAIN, self._container, self._container.argv, has_tty=False)
+            order["message_path"] = self._container.termination_message_path
             await self._cell.channel.ask("start", order, (nothing, out[1], err[1]))
         except (OrderRefusedError, SandboxGoneError) as refusal:
             os.close(out[0])
@@ -104,8 +105,10 @@ class CommandLink:
         try:
             if order["order"] == "exec":
                 wanted = order_for(name, self._container, order["argv"], has_tty=order["tty"])
-                await self._cell.channel.ask("start", wanted, fds)
+                _, given = await self._cell.channel.ask("start", wanted, () if order["tty"] else fds)
                 assert self.session is not None, "a session is told before it gives orders"
+                for master in given:
+                    self.session.take_terminal(master)
                 self.session.handle({"event": "exec_started"})
             else:
                 await self._cell.channel.ask("signal", {"id": name, "signal": int(signals.SIGKILL), "group": True})

@@ -119,7 +119,7 @@ def packages() -> Sequence[Path]:
 
 def _path() -> str:
     own = str(Path(sys.prefix) / "bin")
-    return STANDARD_PATH if own in STANDARD_PATH.split(":") else f"{STANDARD_PATH}:{own}"
+    return STANDARD_PATH if own in STANDARD_PATH.split(":") else f"{own}:{STANDARD_PATH}"
 
 
 def _files(user_id: int) -> Mapping[str, str]:

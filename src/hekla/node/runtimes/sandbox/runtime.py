@@ -10,7 +10,6 @@ must allow for it is tried at the start, and where it does not, every pod is ref
 import asyncio
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import signal as signals
@@ -24,7 +23,7 @@ from typing import Any
 
 import structlog
 
-from hekla.api.agents.names import ISOLATION_STRENGTHS
+from hekla.api.agents.names import ISOLATION_STRENGTHS, OWNER, RESTORE_FROM
 from hekla.api.agents.node_contract import DAEMON_MODULE, DAEMON_PORTS, CheckpointKind, Claim, Usage
 from hekla.node.pod_record import Exit
 from hekla.node.runtimes import (
@@ -44,11 +43,12 @@ from hekla.node.runtimes.process_exec import AttachedStreams, ProcessExec
 from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature
 from hekla.node.runtimes.sandbox.cells import Cell, Cells
 from hekla.node.runtimes.sandbox.channel import Message, OrderRefusedError, SandboxGoneError
+from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
 from hekla.node.runtimes.sandbox.groups import SandboxGroups, find_groups
 from hekla.node.runtimes.sandbox.own_command import MAIN, CommandLink, OwnCommand
 from hekla.node.runtimes.sandbox.plan import Host, environment_of, packages
 from hekla.node.runtimes.sandbox.usage import Meter
-from hekla.node.runtimes.sweep import describe_process, kill_process_of
+from hekla.node.runtimes.sweep import kill_process_of
 
 log = structlog.get_logger(__name__)
 
@@ -81,9 +81,17 @@ class ZygoteSandboxes:
     name = "sandbox"
     isolation = ISOLATION_STRENGTHS[0]
 
-    def __init__(self, state: Path, *, warm: int = WARM, preload: Sequence[str] = PRELOAD) -> None:
+    def __init__(
+        self,
+        state: Path,
+        *,
+        checkpoints: CheckpointStore | None = None,
+        warm: int = WARM,
+        preload: Sequence[str] = PRELOAD,
+    ) -> None:
         """`state` is ours alone; `warm` sandboxes are kept ready once the first was wanted."""
         self._state, self._warm, self._preload = state, warm, tuple(preload)
+        self._checkpoints = checkpoints or CheckpointStore(state / "checkpoints")
         self._digest = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:12]
         self._boxes: dict[ContainerKey, _Box] = {}
         self._starting: dict[ContainerKey, asyncio.Task[None]] = {}
@@ -97,7 +105,7 @@ class ZygoteSandboxes:
     @property
     def features(self) -> frozenset[Feature]:
         """What its containers can."""
-        return frozenset((Feature.EXEC, Feature.LOGS, Feature.TTY, Feature.PROCESSES, Feature.MOUNTS))
+        return frozenset((Feature.EXEC, Feature.LOGS, Feature.TTY, Feature.PROCESSES, Feature.MOUNTS, Feature.DAEMON))
 
     @property
     def sandbox_features(self) -> frozenset[SandboxFeature]:
@@ -119,23 +127,17 @@ class ZygoteSandboxes:
         group_name = f"hekla-sandboxes-{self._digest}"
         self.groups = await loop.run_in_executor(None, find_groups, group_name)
         self._on_exit = on_exit
-        self._refusal = await self._find_refusal()
+        self._refusal = self._find_refusal()
 
-    async def _find_refusal(self) -> str:
+    def _find_refusal(self) -> str:
+        """What can be known without trying; the zygote starts with the first sandbox, which tells the rest."""
         found = filters()
         if not found.seccomp:
             return "the kernel has no seccomp filters for this machine, and no sandbox runs without"
         host = Host(is_root=os.geteuid() == 0, has_landlock=found.landlock, preload=self._preload)
         arguments = (":".join(map(str, packages())), DAEMON_MODULE, ",".join(self._preload))
         self._cells = Cells(self._state, host, self.groups, arguments, warm=self._warm)
-        try:
-            cell = await self._cells.make()
-            (self._state / "zygote.json").write_text(json.dumps(describe_process(self._cells.zygote_pid)))
-            await cell.channel.ask("ping")
-            await self._cells.end(cell)
-        except (StartError, OrderRefusedError, SandboxGoneError) as refusal:
-            return str(refusal)
-        return ""
+        return "" if os.geteuid() == 0 else _forbids_user_namespaces()
 
     async def start(self, container: ContainerSpec) -> str:
         """A sandbox with its daemon, and the container's command beside it if it has one."""
@@ -163,13 +165,25 @@ class ZygoteSandboxes:
             await cell.channel.ask(
                 "go", {"hostname": container.hostname[:63] or "sandbox", "env": environment_of(container)}
             )
+            await self._restore(box)
             await command.start()
-        except (StartError, OrderRefusedError, SandboxGoneError) as refusal:
+        except (StartError, SandboxError, OrderRefusedError, SandboxGoneError) as refusal:
             await self._cells.end(cell)
             command.close()
             raise StartError(str(refusal)) from None
         self._boxes[container.key] = box
         cell.gone.add_done_callback(lambda done: self._bury(box))
+
+    async def _restore(self, box: _Box) -> None:
+        """Files and variables of the checkpoint that the pod names, before anything of it runs."""
+        wanted = box.spec.annotations.get(RESTORE_FROM, "")
+        if not wanted:
+            return
+        known, source = await asyncio.to_thread(self._checkpoints.open, wanted, box.spec.annotations.get(OWNER, ""))
+        try:
+            await self._unpack(box, known.kind, source)
+        finally:
+            os.close(source)
 
     async def stop(self, key: ContainerKey, *, grace_s: float, signal: str = "SIGTERM") -> None:
         """Its command gets the signal and the grace; a sandbox without one has nothing to save."""
@@ -255,6 +269,11 @@ class ZygoteSandboxes:
             box.claim = claim
             return True
 
+    def has(self, key: ContainerKey) -> bool:
+        """Whether it runs."""
+        box = self._boxes.get(key)
+        return box is not None and box.exit is None
+
     def session_of(self, key: ContainerKey) -> str:
         """Whose it is."""
         claim = self._box(key).claim
@@ -289,7 +308,10 @@ class ZygoteSandboxes:
 
     async def unpack(self, key: ContainerKey, kind: CheckpointKind, source: int) -> None:
         """Before anybody's first command."""
-        await self._ask(self._box(key), "unpack", {"kind": kind.value}, (source,))
+        await self._unpack(self._box(key), kind, source)
+
+    async def _unpack(self, box: _Box, kind: CheckpointKind, source: int) -> None:
+        await self._ask(box, "unpack", {"kind": kind.value}, (source,))
 
     async def usage(self, key: ContainerKey) -> Usage:
         """What its group counted, or its processes."""
@@ -300,7 +322,7 @@ class ZygoteSandboxes:
         box = self._box(key)
         if box.cell.is_frozen:
             raise SandboxError(409, "the sandbox is frozen; thaw it first")
-        if port in DAEMON_PORTS:
+        if port == 0 or port in DAEMON_PORTS:
             assert self._cells is not None, "a box has a cell"
             try:
                 return await self._cells.dial_daemon(box.cell)
@@ -383,14 +405,13 @@ class ZygoteSandboxes:
 
     def _exit_of(self, box: _Box) -> Exit:
         if box.told is not None:
-            code, number = box.told["code"], box.told["signal"]
+            code, number, message = box.told["code"], box.told["signal"], box.told["message"]
         else:  # the sandbox was ended as a whole
-            code, number = 137, 9
+            code, number, message = 137, 9, ""
         reason = "Completed" if code == 0 else "Error"
         if number == OOM_SIGNAL and box.meter.was_oom_killed:
             reason = "OOMKilled"
-        message = ""
-        if code != 0 and box.spec.falls_back_to_logs:
+        if code != 0 and not message and box.spec.falls_back_to_logs:
             message = last_text(self._log_path(box.spec.key), max_bytes=2048, max_lines=80)
         return Exit(
             code=code, reason=reason, message=message, signal=number, started_at=box.started_at,
@@ -399,6 +420,22 @@ class ZygoteSandboxes:
 
     def _log_path(self, key: ContainerKey) -> Path:
         return self._state / "logs" / key.pod_uid / key.name / f"{key.attempt}.log"
+
+
+def _forbids_user_namespaces() -> str:
+    """Why an ordinary user may make none, by what the kernel and distributions say in files."""
+    for file, bad, why in (
+        ("/proc/sys/user/max_user_namespaces", "0", "the kernel allows no user namespaces (user.max_user_namespaces is 0)"),
+        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "only root may make user namespaces (kernel.unprivileged_userns_clone is 0)"),
+        (
+            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
+            "AppArmor keeps ordinary users from user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)",
+        ),
+    ):  # fmt: skip
+        with contextlib.suppress(OSError):
+            if Path(file).read_text().strip() == bad:
+                return f"{why}; run the node as root, or change that setting"
+    return ""
 
 
 def container_id(key: ContainerKey) -> str:

@@ -37,7 +37,7 @@ BUILD_AT = "/tmp"
 """Where the new root is laid over: everybody may reach it, and it is this sandbox's own mount namespace."""
 DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 DIRECTORIES = (
-    ("dev", 0o755), ("etc", 0o755), ("home", 0o755), ("mnt", 0o755), ("opt", 0o755), ("proc", 0o555), ("root", 0o700),
+    ("dev", 0o755), ("etc", 0o755), ("home", 0o755), ("mnt", 0o755), ("opt", 0o755), ("proc", 0o555), ("root", 0o711),
     ("run", 0o755), ("srv", 0o755), ("sys", 0o555), ("tmp", 0o1777), ("usr", 0o755), ("var", 0o755), ("var/tmp", 0o1777),
     ("dev/pts", 0o755), ("dev/shm", 0o1777), ("etc/ssl", 0o755),
 )  # fmt: skip
@@ -73,8 +73,8 @@ def live(spec: Spec, daemon: Any, fds: list[int], held: int, told: int, *, has_n
         os.close(told)
         _park(spec, daemon, socket_of, own)
     except OSError as problem:
-        import traceback; open("/proc/1/root/tmp/6b/tb","w") if 0 else None; os.write(told, traceback.format_exc().encode()); os._exit(1)
-        os.write(told, f"{problem.strerror or problem}".encode())
+        where = f" ({problem.filename})" if problem.filename else ""
+        os.write(told, f"{problem.strerror or problem}{where}".encode())
     except BaseException as problem:  # noqa: BLE001 - a child that went on as the zygote would answer twice
         os.write(told, f"{type(problem).__name__}: {problem}".encode())
     finally:
@@ -167,6 +167,10 @@ def make_places(root: str, spec: Spec) -> None:
         if not os.path.lexists(f"{root}/{name}"):
             with open(f"{root}/{name}", "w", encoding="utf-8") as file:
                 file.write(text)
+    message = f"{root}/dev/termination-log"
+    if not os.path.lexists(message):
+        os.close(os.open(message, os.O_CREAT | os.O_WRONLY))
+        os.chmod(message, 0o666)
     for path, owner in spec["homes"]:
         os.makedirs(root + path, exist_ok=True)
         if spec["uid_base"]:

@@ -1,0 +1,193 @@
+"""What sessions ask of this node's sandboxes, by pod: claim, sleep, copy, dial. `sandbox_endpoint.py` serves it; the embedded platform calls it.
+
+Raises SandboxError, whose code is an HTTP status. Every call may be repeated.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import structlog
+
+from hekla.api.agents.names import FORK_OF, OWNER
+from hekla.api.agents.node_contract import (
+    Checkpoint,
+    CheckpointKind,
+    CheckpointOrder,
+    Child,
+    Claim,
+    Claimed,
+    Forked,
+    ForkedChild,
+    SandboxState,
+    Usage,
+)
+from hekla.node.runtimes import ContainerKey
+from hekla.node.runtimes.sandbox import SandboxError, SandboxRuntime
+from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
+from hekla.node.tracked import TrackedPod
+
+log = structlog.get_logger(__name__)
+
+CHILD_PATIENCE_S = 15.0
+"""How long a fork waits for a child's pod to run."""
+LOOK_EVERY_S = 0.002
+
+
+class SandboxPods(Protocol):
+    """The agent, as far as the desk needs it."""
+
+    sandbox_runtimes: Mapping[str, SandboxRuntime]
+
+    def find(self, namespace: str, name: str) -> TrackedPod | None:
+        """A pod of this node."""
+
+
+class SandboxDesk:
+    """The sandboxes of one agent."""
+
+    def __init__(self, agent: SandboxPods, checkpoints: CheckpointStore) -> None:
+        self._agent, self._checkpoints = agent, checkpoints
+        self._filled: set[str] = set()
+        """Uids of forks that were filled; others wait."""
+
+    async def claim(self, namespace: str, pod: str, claim: Claim) -> Claimed:
+        """Bind a warm sandbox to a session."""
+        if not claim.session:
+            raise SandboxError(422, "a claim names its session")
+        began = time.perf_counter()
+        runtime, key, tracked = self._find(namespace, pod)
+        if FORK_OF in tracked.pod.metadata.annotations and tracked.uid not in self._filled:
+            raise SandboxError(503, f'sandbox "{pod}" waits to be filled by a fork')
+        is_new = await runtime.claim(key, claim)
+        took_us = int((time.perf_counter() - began) * 1e6)
+        if is_new:
+            log.info(
+                "sandbox claimed",
+                namespace=namespace,
+                pod=pod,
+                session=claim.session[:8],
+                owner=claim.owner,
+                took_us=took_us,
+            )
+        return Claimed(pod_uid=tracked.uid, session=claim.session, was_claimed=not is_new, claim_us=took_us)
+
+    async def freeze(self, namespace: str, pod: str) -> SandboxState:
+        """Let it stand still."""
+        runtime, key, _ = self._find(namespace, pod)
+        await runtime.freeze(key)
+        return self.state(namespace, pod)
+
+    async def thaw(self, namespace: str, pod: str) -> SandboxState:
+        """Let it go on."""
+        runtime, key, _ = self._find(namespace, pod)
+        await runtime.thaw(key)
+        return self.state(namespace, pod)
+
+    def state(self, namespace: str, pod: str) -> SandboxState:
+        """Whose it is and how it is."""
+        runtime, key, tracked = self._find(namespace, pod)
+        return SandboxState(
+            pod_uid=tracked.uid, session=runtime.session_of(key), is_frozen=runtime.is_frozen(key),
+            isolation=runtime.isolation, features=sorted(each.value for each in runtime.sandbox_features),
+        )  # fmt: skip
+
+    async def checkpoint(self, namespace: str, pod: str, order: CheckpointOrder) -> Checkpoint:
+        """Write one; the sandbox goes on, and a frozen one is thawed for it and frozen again."""
+        runtime, key, tracked = self._find(namespace, pod)
+        output = self._checkpoints.begin(order.checkpoint)
+        was_frozen = runtime.is_frozen(key)
+        try:
+            await runtime.thaw(key)
+            left_out = await runtime.pack(key, order.kind, output)
+            return await asyncio.to_thread(
+                self._checkpoints.finish, order.checkpoint, output, kind=order.kind,
+                owner=order.owner or tracked.pod.metadata.annotations.get(OWNER, ""), pod_uid=tracked.uid, left_out=list(left_out),
+            )  # fmt: skip
+        except BaseException:
+            self._checkpoints.drop_part(order.checkpoint)
+            raise
+        finally:
+            os.close(output)
+            if was_frozen:
+                await runtime.freeze(key)
+
+    def find_checkpoint(self, checkpoint: str) -> Checkpoint:
+        """What is known of it."""
+        return self._checkpoints.find(checkpoint)
+
+    def drop_checkpoint(self, checkpoint: str) -> None:
+        """Forget it."""
+        self._checkpoints.remove(checkpoint)
+
+    async def fork(self, namespace: str, pod: str, children: Sequence[Child]) -> Forked:
+        """Copy a sandbox, files and variables, into pods that wait; each is claimed with what is its own."""
+        runtime, key, _ = self._find(namespace, pod)
+        if not children:
+            raise SandboxError(422, "a fork names at least one child")
+        copy = os.memfd_create("hekla-fork", os.MFD_CLOEXEC)
+        try:
+            began = time.perf_counter()
+            left_out = await runtime.pack(key, CheckpointKind.INTERPRETER, copy)
+            paused_us = int((time.perf_counter() - began) * 1e6)
+            done = await asyncio.gather(*(self._fill(child, copy) for child in children))
+        finally:
+            os.close(copy)
+        log.info("sandbox forked", namespace=namespace, pod=pod, children=len(children), paused_us=paused_us)
+        return Forked(children=list(done), paused_us=paused_us, left_out=list(left_out))
+
+    async def usage(self, namespace: str, pod: str) -> Usage:
+        """What it has used."""
+        runtime, key, _ = self._find(namespace, pod)
+        return await runtime.usage(key)
+
+    async def dial(self, namespace: str, pod: str, port: int) -> socket.socket:
+        """A connection to a server inside; port 0 is the daemon, as are its own ports."""
+        runtime, key, _ = self._find(namespace, pod)
+        return await runtime.dial(key, port)
+
+    async def _fill(self, child: Child, copy: int) -> ForkedChild:
+        try:
+            async with asyncio.timeout(CHILD_PATIENCE_S):
+                runtime, key = await self._until_running(child)
+            if child.uid not in self._filled:
+                source = os.open(f"/proc/self/fd/{copy}", os.O_RDONLY | os.O_CLOEXEC)  # its own position
+                try:
+                    await runtime.unpack(key, CheckpointKind.INTERPRETER, source)
+                finally:
+                    os.close(source)
+                self._filled.add(child.uid)
+            await runtime.claim(key, child.claim)
+        except TimeoutError:
+            return ForkedChild(uid=child.uid, error=f'pod "{child.pod}" does not run here after {CHILD_PATIENCE_S:g} s')
+        except SandboxError as refusal:
+            return ForkedChild(uid=child.uid, error=str(refusal))
+        return ForkedChild(uid=child.uid)
+
+    async def _until_running(self, child: Child) -> tuple[SandboxRuntime, ContainerKey]:
+        """Its pod is bound and started by others; a look costs microseconds, an event for it would cost the agent a seam."""
+        while True:
+            try:
+                runtime, key, tracked = self._find(child.namespace, child.pod)
+                if tracked.uid != child.uid:
+                    raise SandboxError(409, f'pod "{child.pod}" is another one than the fork means')
+                return runtime, key
+            except SandboxError as absent:
+                if absent.code not in (404, 503):
+                    raise
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    def _find(self, namespace: str, name: str) -> tuple[SandboxRuntime, ContainerKey, TrackedPod]:
+        tracked = self._agent.find(namespace, name)
+        if tracked is None:
+            raise SandboxError(404, f'pod "{name}" of namespace "{namespace}" does not run on this node')
+        runtime = self._agent.sandbox_runtimes.get(tracked.runtime.name)
+        if runtime is None:
+            raise SandboxError(412, f'pod "{name}" runs in runtime "{tracked.runtime.name}", which makes no sandboxes')
+        key = tracked.key(tracked.pod.spec.containers[0].name)
+        if key is None or not runtime.has(key):
+            raise SandboxError(503, f'sandbox "{name}" does not run (yet)')
+        return runtime, key, tracked

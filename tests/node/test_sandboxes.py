@@ -1,0 +1,171 @@
+"""A pod of runtime class `sandbox` on a whole node: the node's door reaches its daemon and its servers, and what would open the host is refused."""
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from hekla.api.agents.node_contract import Claimed, SandboxState, Usage
+from hekla.api.nodes import Node
+from hekla.wire.client import HttpClient
+from hekla.wire.messages import Request, Response
+from hekla.wire.server import Server
+
+CONTAINER = {"name": "main", "image": "code-interpreter"}
+SANDBOX = {"runtimeClassName": "sandbox", "containers": [CONTAINER]}
+TOKEN = "secret"
+
+
+class Door:
+    """The node's endpoint over HTTP, asked as the gateway asks."""
+
+    def __init__(self, client, port):
+        self._client, self._url = client, f"http://127.0.0.1:{port}"
+
+    async def ask(self, method, path, body=None, headers=(), *, status=200):
+        data = b"" if body is None else json.dumps(body).encode()
+        kept = (("x-hekla-node-token", TOKEN), ("content-type", "application/json"), *headers)
+        answer = await self._client.request(method, self._url + path, kept, data)
+        assert answer.status == status, answer.body
+        return answer.body
+
+    async def claim(self, pod, session="s-1", **more):
+        body = await self.ask("POST", f"/sandboxes/default/{pod}/claim", {"session": session, **more})
+        return msgspec.json.decode(body, type=Claimed)
+
+    async def run(self, pod, script):
+        """A shell command by AgentCube's dialect: what it printed."""
+        asked = {"command": ["sh", "-c", script]}
+        body = json.loads(await self.ask("POST", f"/sandboxes/default/{pod}/ports/8080/api/execute", asked))
+        assert body["exit_code"] == 0, body
+        return body["stdout"]
+
+    async def cell(self, pod, code, context=""):
+        """Python in an interpreter context: what it printed."""
+        asked = {"code": code, **({"context_id": context} if context else {})}
+        body = await self.ask("POST", f"/sandboxes/default/{pod}/ports/49999/execute", asked)
+        told = [json.loads(line) for line in body.splitlines()]
+        assert not [one for one in told if one["type"] == "error"], told
+        return "".join(one["text"] for one in told if one["type"] == "stdout")
+
+
+@pytest.fixture
+def told(live):
+    """Live a story with a cluster and its node's door."""
+
+    def told(story):
+        async def with_door(cluster):
+            runtime = cluster.agent.sandbox_runtimes["sandbox"]
+            if runtime.refusal:
+                pytest.skip(runtime.refusal)
+            wire, client = Server(), HttpClient()
+            await wire.start(cluster.endpoint.handle, host="127.0.0.1", port=0)
+            try:
+                await story(cluster, Door(client, wire.port))
+            finally:
+                await client.close()
+                await wire.stop()
+
+        live(with_door)
+
+    return told
+
+
+def test_a_pod_without_a_command_runs_its_daemon_and_a_session_claims_it(told):
+    async def story(cluster, door):
+        await cluster.apply("box", SANDBOX)
+        await cluster.running("box")
+        await door.ask("POST", "/sandboxes/default/box/ports/8080/api/execute", {"command": ["true"]}, status=503)
+        assert not (await door.claim("box", env={"COLOUR": "red"}, hostname="mine")).was_claimed
+        assert await door.run("box", "echo $COLOUR; hostname; id -un") == "red\nmine\nuser\n"
+        assert (await door.claim("box")).was_claimed
+        await door.ask("POST", "/sandboxes/default/box/claim", {"session": "s-2"}, status=409)
+        await cluster.client.delete(type(await cluster.running("box")), "box", "default", grace_s=0)
+        await cluster.gone("box")
+        await door.ask("POST", "/sandboxes/default/box/claim", {"session": "s-1"}, status=404)
+
+    told(story)
+
+
+def test_servers_inside_are_reached_through_the_node_and_by_websocket(told):
+    async def story(cluster, door):
+        await cluster.apply("box", SANDBOX)
+        await cluster.running("box")
+        await door.claim("box")
+        server = "cd /tmp && echo hello > f && nohup python3 -m http.server 8000 >/dev/null 2>&1 &"
+        await door.run("box", server)
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    assert await door.ask("GET", "/sandboxes/default/box/ports/8000/f?x=1") == b"hello\n"
+                    break
+                except AssertionError:
+                    await asyncio.sleep(0.05)
+        refusal = json.loads(await door.ask("GET", "/sandboxes/default/box/ports/8001/f", status=502))
+        assert "nothing listens on port 8001" in refusal["message"]
+
+    told(story)
+
+
+def test_a_frozen_sandbox_stands_still_and_says_so(told):
+    async def story(cluster, door):
+        await cluster.apply("box", SANDBOX)
+        await cluster.running("box")
+        await door.claim("box")
+        state = msgspec.json.decode(await door.ask("POST", "/sandboxes/default/box/freeze"), type=SandboxState)
+        assert state.is_frozen
+        refusal = json.loads(await door.ask("GET", "/sandboxes/default/box/ports/8080/health", status=502))
+        assert "frozen" in refusal["message"]
+        state = msgspec.json.decode(await door.ask("POST", "/sandboxes/default/box/thaw"), type=SandboxState)
+        assert not state.is_frozen
+        assert await door.run("box", "echo again") == "again\n"
+        usage = msgspec.json.decode(await door.ask("GET", "/sandboxes/default/box/usage"), type=Usage)
+        assert usage.frozen_s > 0
+        assert usage.cpu_us > 0
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "words"),
+    [
+        ({"hostNetwork": True}, "SandboxNotAllowed", "hostNetwork"),
+        ({"hostPID": True}, "SandboxNotAllowed", "hostPID"),
+        ({"volumes": [{"name": "root", "hostPath": {"path": "/"}}]}, "SandboxNotAllowed", "hostPath"),
+        ({"containers": [CONTAINER | {"securityContext": {"privileged": True}}]}, "SandboxNotAllowed", "privileged"),
+        ({"containers": [CONTAINER, CONTAINER | {"name": "two"}]}, "SandboxNotAllowed", "2 containers"),
+    ],
+)
+def test_what_would_open_the_host_is_refused_with_a_sentence(told, change, reason, words):
+    async def story(cluster, door):
+        await cluster.apply("box", SANDBOX | change)
+        pod = await cluster.ended("box")
+        assert (pod.status.phase, pod.status.reason) == ("Failed", reason)
+        assert words in pod.status.message
+
+    told(story)
+
+
+def test_a_demand_for_more_isolation_than_the_node_has_is_refused(told):
+    async def story(cluster, door):
+        await cluster.apply("box", SANDBOX, annotations={"hekla.dev/min-isolation": "virtual-machine"})
+        pod = await cluster.ended("box")
+        assert pod.status.reason == "Isolation"
+        assert 'demands isolation "virtual-machine"' in pod.status.message
+        node = await cluster.client.get(Node, "n0")
+        assert node.metadata.labels["hekla.dev/isolation.shared-kernel"] == "true"
+        assert "hekla.dev/isolation.virtual-machine" not in node.metadata.labels
+        assert node.metadata.annotations["hekla.dev/sandbox-runtimes"].startswith("sandbox=shared-kernel:")
+
+    told(story)
+
+
+def test_without_the_nodes_token_nothing_is_answered(told):
+    async def story(cluster, door):
+        request = Request("POST", "/sandboxes/default/box/claim", {"authorization": "Bearer guessed"}, b"{}")
+        answer = await cluster.endpoint.handle(request)
+        assert isinstance(answer, Response)
+        assert answer.status == 401
+
+    told(story)
