@@ -215,6 +215,24 @@ def test_an_argument_of_volcanos_that_we_have_no_use_for_is_a_note_and_no_misspe
     assert finding.sentence == "plug-in predicates has no use for predicate.CacheEnable yet; it has no effect"
 
 
+@pytest.mark.parametrize("on", ["true", "false"])
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("enabledClusterOrder", "there is one cluster to place in, so there is no order of clusters"),
+        ("enableTargetJob", "plug-in reservation keeps room for large jobs"),
+        ("enableReservedNodes", "plug-in reservation keeps room for large jobs"),
+    ],
+)
+def test_switches_that_nobody_reads_are_noted_on_or_off(key: str, on: str, instead: str) -> None:
+    (finding,) = parse_configuration(
+        f"actions: allocate\ntiers:\n- plugins:\n  - name: gang\n    {key}: {on}\n"
+    ).findings
+    assert (finding.severity, finding.line) == (Severity.NOTE, 5)
+    assert finding.sentence.startswith(f"{key} at gang changes nothing: ")
+    assert finding.sentence.endswith(instead)
+
+
 SWITCHES = """\
 actions: "allocate, preempt"
 tiers:

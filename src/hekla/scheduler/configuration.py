@@ -19,6 +19,7 @@ from hekla.placement.registry import ArgumentError, load
 from hekla.scheduler.configuration_plugins import (
     CANNOT_BE_SWITCHED_OFF,
     FLAGS,
+    NO_EFFECT,
     SWITCHED_ON,
     VOLCANO_ARGUMENTS,
     VOLCANO_PLUGINS,
@@ -325,6 +326,9 @@ class _Reader:
                 switches[flag] = value
                 if not value and flag in CANNOT_BE_SWITCHED_OFF:
                     sentence = f"{key}: false at {entry.get('name')} changes nothing: {CANNOT_BE_SWITCHED_OFF[flag]}"
+                    self._note(entry.line_of(key), sentence)
+                if flag in NO_EFFECT:
+                    sentence = f"{key} at {entry.get('name')} changes nothing: {NO_EFFECT[flag]}"
                     self._note(entry.line_of(key), sentence)
             elif flag in SWITCHED_ON:
                 self._error(entry.line_of(key), f"{key} is {value!r}; true or false is expected")

@@ -46,6 +46,15 @@ CANNOT_BE_SWITCHED_OFF = {
 }  # fmt: skip
 """Switches of extension points that are none here, and why; on is what happens anyway."""
 
+NO_EFFECT = {
+    "ClusterOrder": "there is one cluster to place in, so there is no order of clusters",
+    "TargetJob": "no plug-in picks a target job, here as in Volcano, which dropped the action elect; "
+    "plug-in reservation keeps room for large jobs",
+    "ReservedNodes": "no plug-in reserves whole nodes, here as in Volcano, which dropped the action reserve; "
+    "plug-in reservation keeps room for large jobs",
+}  # fmt: skip
+"""Switches of extension points that nobody has, so that neither on nor off does anything, and what does it instead."""
+
 _POINTS = {
     "JobOrder": ("job_key",), "TaskOrder": ("task_key",), "QueueOrder": ("queue_key",), "JobReady": ("is_ready",),
     "JobPipelined": ("is_pipelined",), "JobStarving": ("is_starving",),
