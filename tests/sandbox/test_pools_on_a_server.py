@@ -1,0 +1,162 @@
+"""Whether pools, claims and sizes come out right on a real API server, in virtual time: three hundred claims at once, and a pool that learns."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from hekla.api.agents import AGENT_KINDS, Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool, names
+from hekla.api.apiextensions import CustomResourceDefinition
+from hekla.api.crd import crd_document
+from hekla.api.events import Event
+from hekla.api.meta import Document
+from hekla.api.pods import Pod
+from hekla.kube.api_client import ApiClient
+from hekla.kube.clock import LoopClock
+from hekla.kube.in_process import InProcessTransport
+from hekla.kube.informer import Informers
+from hekla.kube.runtime import Runtime
+from hekla.sandbox.pools.sizer import PoolSizer
+from hekla.sandbox.reconcilers import RECONCILERS
+from hekla.testing import virtual_time
+from hekla.testing.server import api_server
+
+
+@dataclass
+class Cluster:
+    """An API server, the reconcilers over it, and a node that the test plays."""
+
+    client: ApiClient
+
+    async def play_node(self) -> None:
+        """Every pod runs, and what leaves is gone."""
+        for number, pod in enumerate((await self.client.list(Pod, "default")).items):
+            if pod.metadata.deletion_timestamp:
+                await self.client.delete(Pod, pod.metadata.name, "default", grace_s=0)
+            elif pod.status.phase != "Running":
+                status = {
+                    "phase": "Running",
+                    "podIP": f"10.0.{number // 250}.{number % 250}",
+                    "podIPs": [{"ip": f"10.0.{number // 250}.{number % 250}"}],
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                }
+                await self.client.patch(Pod, pod.metadata.name, {"status": status}, "default", subresource="status")
+
+    async def eventually(self, holds: Callable[[], Awaitable[bool]], step_s: float = 1.0) -> None:
+        """Let the node and the clock go on until something holds."""
+        while not await holds():
+            await self.play_node()
+            await asyncio.sleep(step_s)
+
+    async def pool(self, name: str = "pool") -> SandboxWarmPool:
+        """A pool."""
+        return await self.client.get(SandboxWarmPool, name, "default")
+
+    async def claim(self, name: str) -> None:
+        """Claim a Sandbox of the pool."""
+        spec = {"warmPoolRef": {"name": "pool"}}
+        await self.client.create(SandboxClaim, _document(SandboxClaim, name, spec), "default")
+
+    async def claimed(self) -> list[str]:
+        """The Sandboxes of all claims that are ready."""
+        return [
+            one.status.sandbox.name
+            for one in (await self.client.list(SandboxClaim, "default")).items
+            if any(condition.type == "Ready" and condition.status == "True" for condition in one.status.conditions)
+        ]
+
+
+def _document(kind: type, name: str, spec: Document, annotations: dict[str, str] | None = None) -> Document:
+    info = kind.kind_info  # type: ignore[attr-defined]  # a kind of ours
+    metadata = {"name": name, "annotations": annotations or {}}
+    return {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata, "spec": spec}
+
+
+@asynccontextmanager
+async def cluster(replicas: int, annotations: dict[str, str] | None = None) -> AsyncIterator[Cluster]:
+    """A cluster with a template and a pool of it."""
+    async with api_server() as server:
+        client = ApiClient(InProcessTransport(server.handle))
+        for kind in AGENT_KINDS:
+            await client.create(CustomResourceDefinition, crd_document(kind))
+        template = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "python"}]}}}
+        await client.create(SandboxTemplate, _document(SandboxTemplate, "python", template), "default")
+        pool = {"replicas": replicas, "sandboxTemplateRef": {"name": "python"}}
+        await client.create(SandboxWarmPool, _document(SandboxWarmPool, "pool", pool, annotations), "default")
+        async with Informers(ApiClient(InProcessTransport(server.handle)), dice=random.Random(1)) as informers:
+            runtime = Runtime(informers, RECONCILERS, clock=LoopClock(), dice=random.Random(2))
+            sizer = PoolSizer(informers, clock=LoopClock())
+            tasks = [asyncio.create_task(runtime.run()), asyncio.create_task(sizer.run())]
+            try:
+                yield Cluster(client)
+            finally:
+                runtime.stop()
+                tasks[1].cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_forty_claims_on_a_pool_of_thirty_get_forty_sandboxes() -> None:
+    async def scenario() -> None:
+        async with cluster(30) as on:
+
+            async def is_full() -> bool:
+                return (await on.pool()).status.ready_replicas == 30
+
+            await on.eventually(is_full)
+            await asyncio.gather(*(on.claim(f"c{number}") for number in range(40)))
+
+            async def all_have() -> bool:
+                return len(await on.claimed()) == 40
+
+            await on.eventually(all_have)
+            taken = await on.claimed()
+            assert len(set(taken)) == 40
+            sandboxes = {one.metadata.name: one for one in (await on.client.list(Sandbox, "default")).items}
+            launched = [sandboxes[name].metadata.labels[names.LAUNCH_TYPE] for name in taken]
+            assert launched.count("warm") >= 30
+            await on.eventually(is_full)
+
+    virtual_time.run(scenario())
+
+
+def test_a_pool_grows_with_what_is_asked_of_it_and_shrinks_when_nobody_asks() -> None:
+    async def scenario() -> None:
+        bounds = {names.POOL_POLICY: "histogram", names.POOL_BOUNDS: "0-20"}
+        async with cluster(0, bounds) as on:
+            for number in range(12):
+                await asyncio.gather(*(on.claim(f"c{number}-{one}") for one in range(3)))
+                for _ in range(5):
+                    await on.play_node()
+                    await asyncio.sleep(2)
+            launched = [
+                one.metadata.labels[names.LAUNCH_TYPE]
+                for one in sorted((await on.client.list(Sandbox, "default")).items, key=_age)
+                if names.WARM_POOL not in one.metadata.labels
+            ]
+            assert launched[-18:].count("warm") >= 15
+
+            async def is_empty() -> bool:
+                return (await on.pool()).spec.replicas == 0
+
+            await on.eventually(is_empty, step_s=60)
+
+    virtual_time.run(scenario())
+
+
+def _age(one: Sandbox) -> tuple[str, str]:
+    return one.metadata.creation_timestamp or "", one.metadata.name
+
+
+def test_a_policy_that_makes_no_sense_is_told_once_and_changes_nothing() -> None:
+    async def scenario() -> None:
+        async with cluster(2, {names.POOL_POLICY: "magic"}) as on:
+            for _ in range(10):
+                await on.play_node()
+                await asyncio.sleep(1)
+            assert (await on.pool()).spec.replicas == 2
+            told = [one for one in (await on.client.list(Event, "default")).items if one.reason == "InvalidPolicy"]
+            assert len(told) == 1
+            assert "say fixed, adaptive or histogram" in told[0].note
+
+    virtual_time.run(scenario())
