@@ -1,6 +1,5 @@
 """What is refused in a ModelRoute, a ModelServer and an ExternalModelProvider, in the words of the router's webhook."""
 
-import re
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ from hekla.api.kthena.server import SessionSource, SessionSticky
 from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.fielderrors import FieldError, invalid, not_supported, required
 from hekla.apiserver.validation.names import label_value, qualified_name
+from hekla.lib.expressions import ExpressionError, expression
 from hekla.serving.admission_words import denial
 from hekla.serving.router.providers import HEADER_NAME, RESERVED_HEADERS
 
@@ -69,9 +69,9 @@ def _rule_wrongs(rule: Rule, where: str, *, has_adapters: bool) -> Iterator[Fiel
 
 def _regex_wrongs(pattern: str | None, field: str) -> Iterator[FieldError]:
     try:
-        re.compile(pattern or "")
-    except re.error as error:
-        yield invalid(field, pattern, f"error parsing regexp: {error.msg}: `{pattern}`")
+        expression(pattern or "")
+    except ExpressionError as error:
+        yield invalid(field, pattern, f"error parsing regexp: {error}")
 
 
 def server_wrongs(server: ModelServer) -> Iterator[FieldError]:

@@ -87,6 +87,14 @@ def test_texts_are_asked_exactly_by_prefix_or_by_expression(said: Any, text: str
     assert text_match(msgspec.convert(said, StringMatch))(text) is holds
 
 
+def test_an_expression_cannot_make_the_router_wait() -> None:
+    """`(a+)+$` takes Python's engine 2^40 steps for this header; the suite's time limit judges."""
+    rules = [rule("slow", headers={"x": {"regex": "^(a+)+$"}}), rule("open")]
+    made = table(route("r", model="m", rules=rules))
+    assert chosen(made, "m", x="a" * 40_000 + "!") == "ml/open"
+    assert chosen(made, "m", x="a" * 40_000) == "ml/slow"
+
+
 def test_the_oldest_route_wins_and_a_younger_one_takes_over_when_it_goes() -> None:
     """Kthena ModelRouteDuplicatePreferOldest, NewerTakesOverAfterOldestDeleted."""
     young = route("young", to("b"), model="m", created="2026-02-01T00:00:00Z")

@@ -4,7 +4,6 @@
 over in silence.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +19,7 @@ from hekla.api.foreign.gateway import (
     RouteMatch,
     UrlRewrite,
 )
+from hekla.lib.expressions import ExpressionError, expression
 from hekla.serving.router.attachment import (
     Door,
     allows_kind,
@@ -158,8 +158,8 @@ def path_fits(match: PathMatch, path: str) -> bool:
         prefix = match.value.rstrip("/")
         return path == prefix or path.startswith(f"{prefix}/")
     try:
-        return re.fullmatch(match.value, path) is not None
-    except re.error:
+        return expression(match.value).fullmatch(path) is not None
+    except ExpressionError:
         return False
 
 
@@ -170,8 +170,8 @@ def _header_fits(match: NamedMatch, headers: Mapping[str, str]) -> bool:
     if match.type == "Exact":
         return value == match.value
     try:
-        return re.fullmatch(match.value, value) is not None
-    except re.error:
+        return expression(match.value).fullmatch(value) is not None
+    except ExpressionError:
         return False
 
 

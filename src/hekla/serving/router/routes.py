@@ -5,13 +5,13 @@ among models first, then among adapters. Routes are compiled when they change, s
 `world.py` keeps the table, `director.py` goes on from the target.
 """
 
-import re
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hekla.api.kthena import ModelRoute
 from hekla.api.kthena.route import Rule, StringMatch
+from hekla.lib.expressions import ExpressionError, expression
 
 Text = Callable[[str], bool]
 """Whether some text matches."""
@@ -192,7 +192,7 @@ def text_match(said: StringMatch) -> Text:
     if said.regex is None:
         return lambda _: True
     try:
-        search = re.compile(said.regex).search
-    except re.error:
+        search = expression(said.regex).search
+    except ExpressionError:
         return lambda _: False
     return lambda text: search(text) is not None
