@@ -32,6 +32,9 @@ SYS_PIDFD_GETFD = 438
 
 AT_FDCWD = -100
 AT_RECURSIVE, AT_EMPTY_PATH = 0x8000, 0x1000
+SYS_OPEN_TREE, SYS_MOVE_MOUNT = 428, 429
+OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 1, 0o2000000, 4
+MOUNT_ATTR_IDMAP = 0x10_0000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 
 
@@ -90,6 +93,30 @@ def harden(path: str, *, is_read_only: bool) -> None:
     """Nothing below a mount gives privileges or is a device any more; nor can it be written, if so asked."""
     bits = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (MOUNT_ATTR_RDONLY if is_read_only else 0)
     _set_attributes(path, bits, 0, is_recursive=True)
+
+
+def seen_by(path: str, users: int) -> int:
+    """A place as a user namespace sees it, its files' owners numbered as there: a mount that lies nowhere yet, Linux 5.12."""
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC
+    tree = syscall(SYS_OPEN_TREE, ctypes.c_int(AT_FDCWD), os.fsencode(path), ctypes.c_uint(flags))
+    attributes = _MountAttr(set=MOUNT_ATTR_IDMAP, userns=users)
+    try:
+        syscall(
+            SYS_MOUNT_SETATTR, ctypes.c_int(tree), b"", ctypes.c_uint(AT_EMPTY_PATH), ctypes.byref(attributes),
+            ctypes.c_size_t(ctypes.sizeof(attributes)),
+        )  # fmt: skip
+    except OSError:
+        os.close(tree)
+        raise
+    return tree
+
+
+def lay(tree: int, target: str) -> None:
+    """Put a mount that lies nowhere yet at a place."""
+    syscall(
+        SYS_MOVE_MOUNT, ctypes.c_int(tree), b"", ctypes.c_int(AT_FDCWD), os.fsencode(target),
+        ctypes.c_uint(MOVE_MOUNT_F_EMPTY_PATH),
+    )  # fmt: skip
 
 
 def _set_attributes(path: str, bits: int, cleared: int, *, is_recursive: bool) -> None:

@@ -24,6 +24,7 @@ from hekla.node.shim.sandbox import archive
 Spec = dict[str, Any]
 
 MADE = b"\0made"
+MOST_TREES = 64
 USERS = 65535
 """Users and groups that a sandbox has, from 0; the one after them is its daemon."""
 
@@ -49,16 +50,17 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 UNWRITABLE = ("proc", "sys", "dev")
 
 
-def live(spec: Spec, daemon: Any, fds: list[int], held: int, told: int, *, has_network: bool) -> NoReturn:
+def live(spec: Spec, daemon: Any, fds: list[int], held: socket.socket, told: int, *, has_network: bool) -> NoReturn:
     """Become a sandbox; never returns."""
     try:
         os.umask(0o022)
-        control, listener = _settle_descriptors(fds, (held, told))
+        control, listener = _settle_descriptors(fds, (held.fileno(), told))
         sources = [(os.open(source, os.O_PATH), target, is_ro) for source, target, is_ro in spec["mounts"]]
         _join(spec["cgroups"])
-        if os.read(held, 1) != b"g":
+        go, trees, _, _ = socket.recv_fds(held, 1, MOST_TREES)
+        if go != b"g":
             os._exit(1)
-        os.close(held)
+        held.close()
         if spec["uid_base"]:
             os.setgroups([])
         linux.set_file_owner(0, 0)
@@ -66,7 +68,7 @@ def live(spec: Spec, daemon: Any, fds: list[int], held: int, told: int, *, has_n
         if not has_network:
             loopback_up()
         linux.unshare(linux.CLONE_NEWCGROUP)
-        own = _build(spec, sources)
+        own = _build(spec, sources, dict(zip(spec["owned"], trees, strict=False)))
         _lock(spec)
         socket_of = (socket.socket(fileno=control), socket.socket(fileno=listener))
         os.write(told, MADE)
@@ -111,8 +113,8 @@ def _join(groups: list[str]) -> None:
             file.write("0")
 
 
-def _build(spec: Spec, sources: list[tuple[int, str, bool]]) -> int:
-    """Lay out the root and enter it; the descriptor of what the sandbox writes into."""
+def _build(spec: Spec, sources: list[tuple[int, str, bool]], trees: dict[str, int]) -> int:
+    """Lay out the root and enter it; the descriptor of what the sandbox writes into. `trees` are mounts made for it, by their source."""
     root = BUILD_AT
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     rootfs = os.open(spec["rootfs"], os.O_PATH | os.O_DIRECTORY) if spec["rootfs"] else -1
@@ -121,7 +123,7 @@ def _build(spec: Spec, sources: list[tuple[int, str, bool]]) -> int:
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, size)
     own = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     if rootfs >= 0:
-        own = _lay_over(root, rootfs)
+        own = _lay_over(root, rootfs, trees.pop(spec["rootfs"], -1))
     make_places(root, spec)
     for name, descriptor in devices.items():
         _bind(descriptor, f"{root}/dev/{name}")
@@ -129,9 +131,12 @@ def _build(spec: Spec, sources: list[tuple[int, str, bool]]) -> int:
     linux.mount(
         "devpts", f"{root}/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"
     )
-    for descriptor, target, is_read_only in sources:
+    for (source, _, _), (descriptor, target, is_read_only) in zip(spec["mounts"], sources, strict=True):
         where = _place(root, target, is_directory=os.path.isdir(f"/proc/self/fd/{descriptor}"))
-        _bind(descriptor, where)
+        if not is_read_only and source in trees:
+            linux.lay(trees.pop(source), where)
+        else:
+            _bind(descriptor, where)
         linux.harden(where, is_read_only=is_read_only)
         os.close(descriptor)
     _proc(root)
@@ -143,10 +148,14 @@ def _build(spec: Spec, sources: list[tuple[int, str, bool]]) -> int:
     return own
 
 
-def _lay_over(root: str, rootfs: int) -> int:
+def _lay_over(root: str, rootfs: int, tree: int) -> int:
     """An image's file system below, what the sandbox writes above; the place above is returned."""
-    for name in ("upper", "work"):
+    for name in ("upper", "work", "lower"):
         os.mkdir(f"{root}/{name}", 0o755)
+    if tree >= 0:
+        linux.lay(tree, f"{root}/lower")
+        os.close(rootfs)
+        rootfs = os.open(f"{root}/lower", os.O_PATH | os.O_DIRECTORY)
     upper = os.open(f"{root}/upper", os.O_RDONLY | os.O_DIRECTORY)
     layers = f"lowerdir=/proc/self/fd/{rootfs},upperdir={root}/upper,workdir={root}/work,userxattr"
     linux.mount("overlay", root, "overlay", linux.MS_NOSUID | linux.MS_NODEV, layers)

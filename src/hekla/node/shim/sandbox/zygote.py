@@ -96,7 +96,7 @@ class Zygote:
 
     def _spawn(self, name: str, spec: Order, fds: list[int]) -> None:
         """Fork into namespaces, with a user of the sandbox's own, and name its users from outside."""
-        held, told = os.pipe(), os.pipe()
+        (ours, held), told = socket.socketpair(), os.pipe()
         network = self._networks.popleft() if self._networks else -1
         try:
             pid = self._fork(spec, network)
@@ -105,18 +105,21 @@ class Zygote:
                 os.close(network)
         if pid == 0:
             signal.set_wakeup_fd(-1)
-            inside.live(spec, self._daemon, fds, held[0], told[1], has_network=network >= 0)
-        os.close(held[0])
+            inside.live(spec, self._daemon, fds, held, told[1], has_network=network >= 0)
+        held.close()
         os.close(told[1])
         self._held[pid] = name
         try:
             _name_users(pid, spec)
-            os.write(held[1], b"g")
+            trees = _trees(pid, spec)
+            socket.send_fds(ours, [b"g"], trees)
+            for tree in trees:
+                os.close(tree)
         except OSError as problem:
             kill_quietly(pid)
-            self._report({"event": "failed", "id": name, "message": f"cannot map users: {problem.strerror}"})
+            self._report({"event": "failed", "id": name, "message": f"{problem.strerror}"})
         finally:
-            os.close(held[1])
+            ours.close()
         self._selector.register(told[0], selectors.EVENT_READ, lambda: self._hear(told[0], name, pid))
 
     def _fork(self, spec: Order, network: int) -> int:
@@ -213,6 +216,17 @@ def _name_users(pid: int, spec: Order) -> None:
     for name, text in maps:
         with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
             file.write(text)
+
+
+def _trees(pid: int, spec: Order) -> list[int]:
+    """The image and writable volumes, with owners as the sandbox numbers them; what a file system cannot do so stays as it is."""
+    if not spec["uid_base"] or not spec["owned"]:
+        return []
+    users = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return [linux.seen_by(path, users) for path in spec["owned"]]
+    finally:
+        os.close(users)
 
 
 def _children_signal() -> int:
