@@ -10,6 +10,9 @@ DIR/router.url     where the router listens for clients
 DIR/router.debug   where it tells what it knows, and what would become of a request
 DIR/router.keys    who may ask it, by API key (mode 0600)
 DIR/router.log     its access log
+DIR/agents.url     where the gateway of sandboxes listens
+DIR/agents.key     who may ask it, by key (mode 0600)
+DIR/agents.db      its sessions
 DIR/node/          what the node agent keeps: logs, volumes, running processes
 DIR/hekla.log      the log of a detached platform
 """
@@ -102,6 +105,21 @@ class DataDirectory:
     def access_log(self) -> Path:
         """The router's."""
         return self.root / "router.log"
+
+    @property
+    def agents_url(self) -> Path:
+        """Where clients of sandboxes go."""
+        return self.root / "agents.url"
+
+    @property
+    def agents_key(self) -> Path:
+        """Owners and their keys, one per line."""
+        return self.root / "agents.key"
+
+    @property
+    def agents_state(self) -> Path:
+        """Sessions."""
+        return self.root / "agents.db"
 
     def running(self) -> Running | None:
         """The platform that runs on this directory, or None."""

@@ -23,6 +23,7 @@ from hekla.kube.informer import Informers
 from hekla.wire.messages import Answer
 
 if TYPE_CHECKING:
+    from hekla.node.sandbox_desk import SandboxDesk
     from hekla.scheduler.batch import BatchScheduler
 
 log = structlog.get_logger(__name__)
@@ -39,6 +40,9 @@ class Features:
     node_proxy: Callable[[Call], Answer | Awaitable[Answer]] | None = None
     scheduler: "BatchScheduler | None" = None
     """Who explains what waits, once it runs."""
+
+    sandboxes: "SandboxDesk | None" = None
+    """Who claims, freezes and copies the sandboxes of this machine, once the node agent runs."""
 
     has_read: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the scheduler has read the cluster, or has ended before it did."""
@@ -106,10 +110,15 @@ async def _run_router(features: Features, informers: Informers, api: ApiServer) 
 
 
 async def _run_agents(features: Features, informers: Informers, api: ApiServer) -> None:
+    from hekla.app.agents import run_embedded_gateway
     from hekla.kube.runtime import run_reconcilers
+    from hekla.sandbox.pools.sizer import PoolSizer
     from hekla.sandbox.reconcilers import RECONCILERS
 
-    await run_reconcilers(informers, RECONCILERS, component="agent-sandbox-controller")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run_reconcilers(informers, RECONCILERS, component="agent-sandbox-controller"))
+        group.create_task(PoolSizer(informers).run(), name="sizer of pools")
+        group.create_task(run_embedded_gateway(features, informers), name="gateway of sandboxes")
 
 
 async def _run_scheduler(features: Features, informers: Informers, api: ApiServer) -> None:

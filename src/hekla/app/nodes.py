@@ -83,6 +83,7 @@ async def run_nodes(features: "Features", informers: Informers, api: ApiServer) 
     try:
         await publish_own_service(informers.client, API_HOST, features.api_port)
         await agent.start()
+        features.sandboxes = agent.sandboxes
         await services.start()
         await directories.start()
         storage = [local_provisioner(str(volumes)), reconcile_volume, reconcile_ephemeral_claims]
@@ -90,7 +91,7 @@ async def run_nodes(features: "Features", informers: Informers, api: ApiServer) 
             group.create_task(agent.ended(), name="node agent")
             group.create_task(run_reconcilers(informers, storage, component="hekla-node"), name="node storage")
     finally:
-        features.node_proxy = None
+        features.node_proxy = features.sandboxes = None
         await directories.close()
         await services.close()
         await agent.close()

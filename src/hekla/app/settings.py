@@ -55,6 +55,9 @@ class Settings:
     router_port: int = 8080
     """Port on 127.0.0.1 of the router for models; if it is taken, a free one is chosen."""
 
+    agents_port: int = 8090
+    """Port on 127.0.0.1 of the gateway for sandboxes; if it is taken, a free one is chosen."""
+
     nodes: int = 1
     """How many virtual nodes run real processes on this machine."""
 
@@ -107,6 +110,10 @@ class Settings:
             raise SettingsError(
                 f"--nodes is {self.nodes}; at most 1000 nodes run real processes here, use --simulated-nodes for more"
             )
-        for flag, port in (("--port", self.port), ("--router-port", self.router_port)):
+        for flag, port in (
+            ("--port", self.port),
+            ("--router-port", self.router_port),
+            ("--agents-port", self.agents_port),
+        ):
             if not 0 <= port <= 65_535:
                 raise SettingsError(f"{flag} is {port}; a port lies between 0 (any) and 65535")

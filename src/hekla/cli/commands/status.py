@@ -67,6 +67,9 @@ def _running(data_dir: Path | None) -> tuple[dict[str, Any], str]:
     if directory.router_url.exists():
         who["router"] = directory.router_url.read_text().strip()
         who["routerKeys"] = str(directory.router_keys)
+    if directory.agents_url.exists():
+        who["agents"] = directory.agents_url.read_text().strip()
+        who["agentsKey"] = str(directory.agents_key)
     return who, str(directory.kubeconfig)
 
 
@@ -110,6 +113,7 @@ def _text(facts: dict[str, Any]) -> str:
         f"{_who(facts)}\nnodes:  {facts['nodes']['ready']} of {facts['nodes']['all']} ready\n"
         f"pods:   {told['pods']}\njobs:   {told['jobs']}\nqueues: {told['queues']}"
         + (f"\nmodels: {facts['router']}/v1 (keys in {facts['routerKeys']})" if "router" in facts else "")
+        + (f"\nsandboxes: {facts['agents']} (keys in {facts['agentsKey']})" if "agents" in facts else "")
     )
 
 

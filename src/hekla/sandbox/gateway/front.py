@@ -7,7 +7,7 @@ headers would let a client speak to one sandbox in another's name.
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -182,6 +182,12 @@ class House:
             passage.begin_later(self._found(session, errand))
         else:
             raise RefusedError(404, "session_not_found", f'session "{session[:64]}" not found')
+        return passage
+
+    def passage_later(self, arrival: Arrival, door: Door, finding: Coroutine[None, None, Errand]) -> Passage:
+        """The same, once it is known where it goes; the client's body waits meanwhile."""
+        passage = Passage(self, arrival.visitor, arrival.head, door.worded)
+        passage.begin_later(finding)
         return passage
 
     async def _found(self, session: str, errand: Callable[[Session], Errand]) -> Errand:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from hekla.kube.clock import Clock, SystemClock
 from hekla.sandbox.gateway.bounds import Bounds
+from hekla.sandbox.gateway.doors.agent_sandbox import AgentSandboxDoor, NamedSandboxes
+from hekla.sandbox.gateway.doors.agentcube import ManagerDoor, RouterDoor
 from hekla.sandbox.gateway.doors.e2b.control import ControlDoor
 from hekla.sandbox.gateway.doors.e2b.inside import InsideDoor
 from hekla.sandbox.gateway.doors.own import OwnDoor
@@ -49,8 +51,10 @@ class Gateway:
         link: SandboxLink,
         guard: Guard,
         mint: Mint,
+        named: NamedSandboxes | None = None,
         clock: Clock | None = None,
     ) -> None:
+        """`named`: Sandboxes that clients may name, where there are objects."""
         self._settings = settings
         self.desk = Desk(
             store=store, stock=stock, link=link, clock=clock or SystemClock(), limits=settings.limits, public_key=mint.public_pem
@@ -61,7 +65,13 @@ class Gateway:
             domain=settings.domain, wall=time.time,
         )  # fmt: skip
         own = OwnDoor(store)
-        doors: list[Door] = [InsideDoor(settings.domain), ControlDoor()]
+        doors: list[Door] = [
+            InsideDoor(settings.domain),
+            *([AgentSandboxDoor(named)] if named is not None else []),
+            RouterDoor(),
+            ManagerDoor(),
+            ControlDoor(),
+        ]
         self._listener = Listener(GatewayFront(self.house, doors, own), settings.bounds, pools)
 
     @property

@@ -1,0 +1,83 @@
+"""agent-sandbox's router: requests that name a Sandbox by X-Sandbox-ID and X-Sandbox-Namespace, made with kubectl or its client.
+
+Only what runs in that very Sandbox can be reached: X-Sandbox-Pod-IP, which upstream dials as given, must be an address of the
+Sandbox's own pod or be left out, and is never dialled. Who asks shows a key, for names can be guessed.
+"""
+
+import re
+from typing import Final, Protocol
+
+from hekla.sandbox.gateway.answers import document
+from hekla.sandbox.gateway.errands import to_legacy_daemon, to_server
+from hekla.sandbox.gateway.front import Arrival, House
+from hekla.sandbox.gateway.relay import Errand
+from hekla.sandbox.gateway.visitors import Taker
+from hekla.sandbox.link import DAEMON
+from hekla.sandbox.sessions.lifecycle import State
+from hekla.sandbox.sessions.limits import RefusedError
+from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.stock import Held
+
+DEFAULT_PORT: Final = 8888
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+
+
+class NamedSandboxes(Protocol):
+    """Sandboxes by their names."""
+
+    def sandbox(self, namespace: str, name: str) -> Held | None:
+        """One that is ready."""
+
+    def addresses(self, held: Held) -> frozenset[str]:
+        """Of its pod."""
+
+
+class AgentSandboxDoor:
+    """Requests to a Sandbox by name."""
+
+    name = "agent-sandbox"
+
+    def __init__(self, sandboxes: NamedSandboxes) -> None:
+        self._sandboxes = sandboxes
+
+    def takes(self, arrival: Arrival) -> bool:
+        """By header."""
+        return "x-sandbox-id" in arrival.headers
+
+    def receive(self, house: House, arrival: Arrival) -> Taker:
+        """Find the Sandbox."""
+        headers = arrival.headers
+        name, namespace = headers["x-sandbox-id"], headers.get("x-sandbox-namespace") or "default"
+        port = headers.get("x-sandbox-port") or f"{DEFAULT_PORT}"
+        for header, value in (("X-Sandbox-ID", name), ("X-Sandbox-Namespace", namespace)):
+            if not _LABEL.fullmatch(value):
+                raise RefusedError(400, "header", f"{header} must be a DNS label")
+        if not _PORT.fullmatch(port) or int(port) > 65_535:
+            raise RefusedError(400, "header", "X-Sandbox-Port must be a port")
+        return house.passage_later(arrival, self, self._found(house, arrival, namespace, name, int(port)))
+
+    async def _found(self, house: House, arrival: Arrival, namespace: str, name: str, port: int) -> Errand:
+        headers = arrival.headers
+        who = await house.guard.by_headers(headers)
+        held = self._sandboxes.sandbox(namespace, name) if who.may_use(namespace) else None
+        if held is None or headers.get("x-sandbox-uid", held.uid) != held.uid:
+            raise RefusedError(404, "not_found", f'sandbox "{namespace}/{name}" is not there, or not ready')
+        address = headers.get("x-sandbox-pod-ip", "")
+        if address and address not in self._sandboxes.addresses(held):
+            raise RefusedError(400, "header", "X-Sandbox-Pod-IP is no address of that sandbox's pod; leave it out")
+        if held.session:  # a session's own: its owner's alone, and woken like any other
+            session = await house.desk.find(held.session, who.sees)
+        else:
+            session = Session(
+                id=f"{namespace}/{name}", kind="", namespace=namespace, name=name, owner=who.owner, state=State.RUNNING,
+                sandbox=held.name, sandbox_uid=held.uid, pod=held.pod,
+            )  # fmt: skip
+        if port == DEFAULT_PORT:
+            return Errand(session, DAEMON, to_legacy_daemon(arrival, name))
+        head = to_server(arrival, session, port, keeps_authorization=False)
+        return Errand(session, port, head, keeps_connection=False, upgrade=arrival.upgrade)
+
+    def worded(self, status: int, reason: str, sentence: str) -> tuple[int, bytes]:
+        """A refusal."""
+        return status, document({"detail": sentence})

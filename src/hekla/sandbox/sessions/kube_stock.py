@@ -1,0 +1,396 @@
+"""Sandboxes through objects: adopts one that waits in a pool, or makes one and waits until its pod is ready; informers tell, nothing is polled.
+
+Adoption is one merge patch that presumes the resourceVersion it read: the API server arbitrates between gateways and claims. A
+conflict is tried again on the same candidate, as agent-sandbox does it, and never leads to a second adoption.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+
+from hekla.api.agents import AgentRuntime, CodeInterpreter, Sandbox, SandboxTemplate, names
+from hekla.api.agents.agentcube import AuthMode, TargetPort
+from hekla.api.agents.node_contract import LINEAGE
+from hekla.api.meta import Document, Resource
+from hekla.api.pods import Pod
+from hekla.kube.client import PatchType
+from hekla.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, TransportError
+from hekla.kube.informer import Informers
+from hekla.lib import quantity
+from hekla.lib.go_duration import DurationError, parse_duration, write_duration
+from hekla.sandbox.blueprint import sandbox_document
+from hekla.sandbox.observing import is_true
+from hekla.sandbox.owning import controller_of, owner_reference
+from hekla.sandbox.sessions.network import egress_of
+from hekla.sandbox.sessions.records import EntryPoint, Kind
+from hekla.sandbox.sessions.stock import Blueprint, Held, Order, StockError
+
+log = structlog.get_logger(__name__)
+
+TRIES: Final = 5
+"""Conflicts on one candidate before another is looked at."""
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+_DAEMON_PORT: Final = 8080
+_POOL: Final = "SandboxWarmPool"
+
+
+class KubeStock:
+    """A `Stock` over the API server."""
+
+    def __init__(self, informers: Informers) -> None:
+        self._client = informers.client
+        self._sandboxes, self._pods = informers.of(Sandbox), informers.of(Pod)
+        self._interpreters, self._runtimes = informers.of(CodeInterpreter), informers.of(AgentRuntime)
+        self._templates = informers.of(SandboxTemplate)
+        self._taking: set[str] = set()
+        """Uids of candidates that somebody in this process has an eye on."""
+        self._waiting: dict[tuple[str, str], list[Callable[[Pod], None]]] = {}
+
+    async def start(self) -> None:
+        """Wait for the caches, and follow pods."""
+        for informer in (self._sandboxes, self._pods, self._interpreters, self._runtimes, self._templates):
+            await informer.synced()
+        self._pods.add_handler(self._pod_changed)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and self._waiting:
+            for told in tuple(self._waiting.get((new.metadata.namespace, new.metadata.name), ())):
+                told(new)
+
+    # What there is
+
+    def blueprint(self, kind: str, namespace: str, name: str) -> Blueprint | None:
+        """What the named object says."""
+        if kind == Kind.INTERPRETER:
+            interpreter = self._interpreters.cache.get(namespace, name)
+            return _of_interpreter(interpreter) if interpreter is not None else None
+        if kind == Kind.RUNTIME:
+            runtime = self._runtimes.cache.get(namespace, name)
+            return _of_runtime(runtime) if runtime is not None else None
+        template = self._templates.cache.get(namespace, name)
+        return _of_template(template) if template is not None else None
+
+    def blueprints(self) -> list[Blueprint]:
+        """All interpreters and agents, and templates that are nobody's."""
+        found = [_of_interpreter(one) for one in self._interpreters.cache]
+        found += [_of_runtime(one) for one in self._runtimes.cache]
+        found += [_of_template(one) for one in self._templates.cache if controller_of(one) is None]
+        return sorted(found, key=lambda one: (one.namespace, one.name, one.kind))
+
+    def sandbox(self, namespace: str, name: str) -> Held | None:
+        """A Sandbox by its name, whoever's it is, if it has a pod that is ready."""
+        found = self._sandboxes.cache.get(namespace, name)
+        if found is None or found.metadata.deletion_timestamp is not None:
+            return None
+        held = _held(found)
+        pod = self._pods.cache.get(namespace, held.pod)
+        return held if pod is not None and _is_ready(pod) else None
+
+    def addresses(self, held: Held) -> frozenset[str]:
+        """Of a Sandbox's pod."""
+        pod = self._pods.cache.get(held.namespace, held.pod)
+        return frozenset(one.ip for one in pod.status.pod_ips) if pod is not None else frozenset()
+
+    # Taking
+
+    async def take(self, order: Order) -> Held:
+        """One that waits, or a new one."""
+        try:
+            return await self._take(order)
+        except TransportError as error:
+            raise StockError(503, "api_server", f"the API server does not answer: {error}") from error
+        except ApiError as error:
+            status = 429 if error.code == 429 or "quota" in error.message else 500 if error.code >= 500 else 422
+            raise StockError(status, error.reason or "refused", error.message) from error
+
+    async def _take(self, order: Order) -> Held:
+        for one in self._sandboxes.cache:
+            if one.metadata.labels.get(names.SESSION_ID) == order.session and one.metadata.deletion_timestamp is None:
+                return await self._ready(_held(one))
+        if not order.restore_from and not order.network and order.blueprint.kind != Kind.RUNTIME:
+            while (candidate := self._candidate(order)) is not None:
+                self._taking.add(candidate.metadata.uid)
+                try:
+                    if (adopted := await self._adopt(candidate, order)) is not None:
+                        return adopted
+                finally:
+                    self._taking.discard(candidate.metadata.uid)
+        return await self._ready(await self._make(order))
+
+    def _candidate(self, order: Order) -> Sandbox | None:
+        """A ready one of the pools of its template, the oldest first."""
+        blueprint = order.blueprint
+        found = [
+            one
+            for one in self._sandboxes.cache.list(blueprint.namespace)
+            if one.metadata.uid not in self._taking
+            and one.metadata.annotations.get(names.TEMPLATE_REF) == blueprint.name
+            and _is_free(one)
+        ]
+        return min(found, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name), default=None)
+
+    async def _adopt(self, candidate: Sandbox, order: Order) -> Held | None:
+        """Make it the session's; None: somebody else was faster."""
+        meta = candidate.metadata
+        for _ in range(TRIES):
+            patch = _adoption(candidate, order)
+            try:
+                adopted = await self._client.patch(
+                    Sandbox, meta.name, patch, meta.namespace, patch_type=PatchType.MERGE
+                )
+                return _held(adopted, is_warm=True)
+            except ConflictError:
+                try:
+                    candidate = await self._client.get(Sandbox, meta.name, meta.namespace)
+                except NotFoundError:
+                    return None
+                if not _is_free(candidate) or candidate.metadata.uid != meta.uid:
+                    return None
+            except NotFoundError:
+                return None
+        return None
+
+    async def _make(self, order: Order, *, node: str = "") -> Held:
+        document = self._document(order, node)
+        try:
+            return _held(await self._client.create(Sandbox, document, order.blueprint.namespace))
+        except AlreadyExistsError:  # 36^8 names, and one was met
+            return await self._make(order, node=node)
+
+    def _document(self, order: Order, node: str) -> Document:
+        blueprint = order.blueprint
+        suffix = "".join(secrets.choice(_LETTERS) for _ in range(8))
+        metadata: Document = {
+            "name": f"{blueprint.name[:54]}-{suffix}",
+            "labels": {**_labels(order), names.LAUNCH_TYPE: "cold"},
+            "annotations": _annotations(order),
+        }
+        if order.restore_from:
+            metadata["annotations"][names.RESTORE_FROM] = order.restore_from
+        if order.fork_of:
+            metadata["annotations"][names.FORK_OF] = f"{blueprint.namespace}/{order.fork_of}"
+            metadata["annotations"][LINEAGE] = ",".join(order.lineage)
+        document, egress = self._from_object(order, metadata)
+        if order.network:
+            document["metadata"]["annotations"][names.EGRESS] = egress_of(egress, order.network)
+        spec = document["spec"]["podTemplate"]["spec"]
+        if node:
+            spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), "kubernetes.io/hostname": node}
+        return document
+
+    def _from_object(self, order: Order, metadata: Document) -> tuple[Document, str]:
+        """The Sandbox that the session's object stands for, and whom it may reach."""
+        blueprint = order.blueprint
+        if blueprint.kind == Kind.RUNTIME:
+            runtime = self._runtimes.cache.get(blueprint.namespace, blueprint.name)
+            if runtime is None:
+                raise StockError(404, "template_not_found", f'agent runtime "{blueprint.name}" not found')
+            return _of_agent(runtime, metadata), runtime.metadata.annotations.get(names.EGRESS, "")
+        template = self._templates.cache.get(blueprint.namespace, blueprint.name)
+        if template is None:
+            raise StockError(
+                503,
+                "template_pending",
+                f'template "{blueprint.name}" is not there yet; look at the conditions of the CodeInterpreter',
+            )
+        owner: Resource = template
+        if blueprint.kind == Kind.INTERPRETER:
+            owner = self._interpreters.cache.get(blueprint.namespace, blueprint.name) or template
+        document = sandbox_document(template, owner, metadata)
+        return document, document["metadata"]["annotations"].get(names.EGRESS, "")
+
+    async def _ready(self, held: Held) -> Held:
+        """Wait until its pod is ready."""
+        await self._pod_that(held, _is_ready)
+        return held
+
+    async def _pod_that(self, held: Held, holds: Callable[[Pod], bool]) -> Pod:
+        key = held.namespace, held.pod
+        future: asyncio.Future[Pod] = asyncio.get_running_loop().create_future()
+
+        def look(pod: Pod) -> None:
+            if future.done():
+                return
+            if pod.status.phase in ("Failed", "Succeeded"):
+                why = pod.status.message or pod.status.reason or "its pod has ended"
+                future.set_exception(StockError(502, "start_failed", f'sandbox "{held.name}" did not start: {why}'))
+            elif holds(pod):
+                future.set_result(pod)
+
+        self._waiting.setdefault(key, []).append(look)
+        try:
+            if (there := self._pods.cache.get(*key)) is not None:
+                look(there)
+            return await future
+        finally:
+            waiting = self._waiting[key]
+            waiting.remove(look)
+            if not waiting:
+                del self._waiting[key]
+
+    async def take_forks(self, orders: list[Order]) -> list[Held]:
+        """New ones on the parent's node, bound and waiting for the fork."""
+        parent = self._pods.cache.get(orders[0].blueprint.namespace, orders[0].fork_of)
+        if parent is None or not parent.spec.node_name:
+            raise StockError(404, "sandbox_gone", f'pod "{orders[0].fork_of}" is gone')
+        node = parent.spec.node_name
+        try:
+            made = await asyncio.gather(*(self._make(order, node=node) for order in orders), return_exceptions=True)
+            held = [one for one in made if isinstance(one, Held)]
+            if len(held) < len(made):
+                await asyncio.gather(*(self.drop(one) for one in held))
+                raise next(one for one in made if isinstance(one, BaseException))
+            await asyncio.gather(*(self._pod_that(one, lambda pod: bool(pod.spec.node_name)) for one in held))
+        except TransportError as error:
+            raise StockError(503, "api_server", f"the API server does not answer: {error}") from error
+        except ApiError as error:
+            raise StockError(
+                429 if error.code in (403, 429) else 500, error.reason or "refused", error.message
+            ) from error
+        return held
+
+    # Giving back
+
+    async def drop(self, held: Held) -> None:
+        """Delete the Sandbox, and its pod at once: there is nothing in it to save."""
+        try:
+            with contextlib.suppress(NotFoundError, ConflictError):  # gone, or another one by that name
+                await self._client.delete(Sandbox, held.name, held.namespace, uid=held.uid)
+            pod = self._pods.cache.get(held.namespace, held.pod)
+            if pod is not None and any(one.uid == held.uid for one in pod.metadata.owner_references):
+                with contextlib.suppress(NotFoundError, ConflictError):
+                    await self._client.delete(Pod, held.pod, held.namespace, grace_s=0, uid=pod.metadata.uid)
+        except (ApiError, TransportError) as error:
+            raise StockError(503, "api_server", f'sandbox "{held.name}" could not be deleted: {error}') from error
+
+    async def held(self) -> list[Held]:
+        """All Sandboxes that carry a session's label, as the API server has them now."""
+        try:
+            page = await self._client.list(Sandbox, label_selector=names.SESSION_ID)
+        except (ApiError, TransportError) as error:
+            raise StockError(503, "api_server", f"sandboxes cannot be listed: {error}") from error
+        return [_held(one) for one in page.items if one.metadata.deletion_timestamp is None]
+
+
+def _held(sandbox: Sandbox, *, is_warm: bool = False) -> Held:
+    meta = sandbox.metadata
+    return Held(
+        namespace=meta.namespace, name=meta.name, uid=meta.uid, pod=meta.annotations.get(names.POD_NAME) or meta.name,
+        session=meta.labels.get(names.SESSION_ID, ""), is_warm=is_warm,
+    )  # fmt: skip
+
+
+def _is_free(sandbox: Sandbox) -> bool:
+    owner = controller_of(sandbox)
+    return (
+        sandbox.metadata.deletion_timestamp is None
+        and names.SESSION_ID not in sandbox.metadata.labels
+        and owner is not None
+        and owner.kind == _POOL
+        and is_true(sandbox.status.conditions, "Ready")
+    )
+
+
+def _is_ready(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is None and any(
+        one.type == "Ready" and one.status == "True" for one in pod.status.conditions
+    )
+
+
+def _adoption(sandbox: Sandbox, order: Order) -> Document:
+    return {
+        "metadata": {
+            "resourceVersion": sandbox.metadata.resource_version,
+            "labels": {**_labels(order), names.WARM_POOL: None, names.LAUNCH_TYPE: "warm"},
+            "annotations": _annotations(order),
+            "ownerReferences": [],
+        }
+    }
+
+
+def _labels(order: Order) -> dict[str, Any]:
+    return {
+        names.SESSION_ID: order.session,
+        names.WORKLOAD_NAME: order.blueprint.name[:63],
+        names.MANAGED_BY: names.MANAGER,
+        names.OWNER_HASH: hashlib.sha256(order.owner.encode()).hexdigest()[:63],
+    }
+
+
+def _annotations(order: Order) -> dict[str, Any]:
+    return {names.OWNER: order.owner, names.IDLE_TIMEOUT: write_duration(order.blueprint.idle_s)}
+
+
+def _of_agent(runtime: AgentRuntime, metadata: Document) -> Document:
+    template = runtime.spec.pod_template
+    given = runtime.metadata.annotations
+    handed = {key: given[key] for key in (names.MIN_ISOLATION, names.QUEUE, names.EGRESS) if key in given}
+    info = Sandbox.kind_info
+    return {
+        "apiVersion": info.api_version,
+        "kind": info.kind,
+        "metadata": {
+            **metadata,
+            "namespace": runtime.metadata.namespace,
+            "annotations": {**handed, **metadata["annotations"]},
+            "ownerReferences": [owner_reference(runtime)],
+        },
+        "spec": {
+            "podTemplate": {
+                "metadata": {"labels": dict(template.labels), "annotations": dict(template.annotations)},
+                "spec": {"automountServiceAccountToken": False, **template.spec},
+            }
+        },
+    }
+
+
+def _of_interpreter(one: CodeInterpreter) -> Blueprint:
+    meta, spec = one.metadata, one.spec
+    limits = {**(spec.template.resources.get("requests") or {}), **(spec.template.resources.get("limits") or {})}
+    return Blueprint(
+        kind=Kind.INTERPRETER, namespace=meta.namespace, name=meta.name,
+        idle_s=_seconds(spec.session_timeout, 900.0), life_s=_seconds(spec.max_session_duration, 8 * 3600.0),
+        entry_points=_entry_points(spec.ports) or (EntryPoint("/", _DAEMON_PORT),),
+        is_checked=spec.auth_mode == AuthMode.PICOD, **_sizes(limits),
+    )  # fmt: skip
+
+
+def _of_runtime(one: AgentRuntime) -> Blueprint:
+    meta, spec = one.metadata, one.spec
+    return Blueprint(
+        kind=Kind.RUNTIME, namespace=meta.namespace, name=meta.name,
+        idle_s=_seconds(spec.session_timeout, 900.0), life_s=_seconds(spec.max_session_duration, 8 * 3600.0),
+        entry_points=_entry_points(spec.target_ports), is_checked=False,
+    )  # fmt: skip
+
+
+def _of_template(one: SandboxTemplate) -> Blueprint:
+    meta = one.metadata
+    containers = one.spec.pod_template.spec.get("containers") or [{}]
+    resources = containers[0].get("resources") or {}
+    limits = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return Blueprint(kind=Kind.TEMPLATE, namespace=meta.namespace, name=meta.name, is_checked=True, **_sizes(limits))
+
+
+def _sizes(limits: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "cpu_milli": quantity.to_milli(str(limits.get("cpu", "0"))),
+        "memory_bytes": quantity.to_milli(str(limits.get("memory", "0"))) // 1000,
+        "disk_bytes": quantity.to_milli(str(limits.get("ephemeral-storage", "0"))) // 1000,
+    }
+
+
+def _entry_points(ports: list[TargetPort]) -> tuple[EntryPoint, ...]:
+    return tuple(EntryPoint(one.path_prefix or "/", one.port, one.protocol) for one in ports)
+
+
+def _seconds(text: str, default: float) -> float:
+    try:
+        return parse_duration(text).total_seconds()
+    except DurationError:
+        return default
