@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from hekla.serving.router.authentication import Authentication, read_api_keys
+from hekla.serving.router.authentication import ApiKeyError, Authentication, read_api_keys
+from hekla.serving.router.running import _keys_of
 from serving.router import proxykit as kit
 
 KEY = "sk-0123456789abcdef"
@@ -140,3 +141,14 @@ def test_an_answer_that_is_cut_short_does_not_pass_free() -> None:
             assert plane.desk.plans[0].usages == [None], "what is guessed is learned nothing from"
 
     kit.run(story())
+
+
+def test_a_file_of_keys_that_cannot_be_used_is_named_with_its_line(tmp_path):
+    file = tmp_path / "keys"
+    with pytest.raises(ApiKeyError, match=r"keys cannot be read: No such file or directory; write lines USER: KEY"):
+        _keys_of(str(file))
+    file.write_text("# who may ask\n\nann: sk-1\nsk-2\n")
+    with pytest.raises(ApiKeyError, match="keys, line 4: expected USER: KEY"):
+        _keys_of(str(file))
+    file.write_text("# who may ask\n\nann: sk-1\n")
+    assert _keys_of(str(file)) == {"ann": "sk-1"}

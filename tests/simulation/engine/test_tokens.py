@@ -10,7 +10,9 @@ from hekla.simulation.engine.tokens import Scribe, detokenize, hash_blocks, natu
 @given(st.text())
 def test_a_text_comes_back_from_its_tokens(text):
     encodable = text.encode("utf-8", "replace").decode()
-    assert detokenize(tokenize(encodable)) == encodable
+    tokens = tokenize(encodable)
+    assert detokenize(tokens) == encodable
+    assert all(0 <= one < 1 << 32 for one in tokens), "routers take events with ids of 32 bits alone"
 
 
 @given(st.lists(st.integers(0, 1 << 34)))

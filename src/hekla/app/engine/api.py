@@ -317,7 +317,7 @@ class EngineApi:
         if isinstance(body.prompt, str):
             tokens = tokenize(body.prompt)
         elif isinstance(body.messages, list):
-            tokens = chat_tokens(body.messages, None)
+            tokens = chat_tokens(body.messages, body.tools)
         else:
             raise BadBodyError("prompt or messages must be given")
         texts = [detokenize([one]) for one in tokens] if body.return_token_strs else None

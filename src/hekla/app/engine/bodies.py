@@ -91,6 +91,7 @@ class Tokenize(Struct, kw_only=True):
     model: str | None = None
     prompt: str | UnsetType = UNSET
     messages: list[Message] | UnsetType = UNSET
+    tools: list[dict[str, Any]] | None = None
     return_token_strs: bool | None = False
 
 

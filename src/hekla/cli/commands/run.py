@@ -73,6 +73,7 @@ def run(
     configuration: Annotated[str | None, _of_router("--router-configuration", "configuration_file")] = None,
     api_keys: Annotated[str | None, _of_router("--api-keys", "api_keys_file")] = None,
     engine_ca: Annotated[str | None, _of_router("--engine-ca", "engine_ca_file")] = None,
+    tokenizer: Annotated[str | None, _of_router("--tokenizer", "tokenizer")] = None,
     share_port: Annotated[bool | None, _of_router("--share-port", "shares_port")] = None,
     replicas: Annotated[str | None, _of_router("--replicas-directory", "replicas_directory")] = None,
 ) -> None:
@@ -86,7 +87,7 @@ def run(
         flags = {
             "port": port, "tls_cert": tls_cert, "tls_key": tls_key, "metrics_port": metrics_port,
             "expose_metrics_on_router_port": metrics_on_port, "debug_port": debug_port, "with_gateways": gateways,
-            "configuration_file": configuration, "api_keys_file": api_keys, "engine_ca_file": engine_ca,
+            "configuration_file": configuration, "api_keys_file": api_keys, "engine_ca_file": engine_ca, "tokenizer": tokenizer,
             "shares_port": share_port, "replicas_directory": replicas,
         }  # fmt: skip
         route({name: value for name, value in flags.items() if value is not None}, kubeconfig, log_level)

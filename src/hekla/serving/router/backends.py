@@ -31,6 +31,10 @@ KV_EVENTS_PORT = "router.hekla.dev/kv-events-port"
 KV_REPLAY_PORT = "router.hekla.dev/kv-replay-port"
 """Annotation likewise: the port at which missed events are asked for; without it a gap begins anew."""
 
+TOKENIZER = "router.hekla.dev/tokenizer"
+"""Annotation on a ModelServer: who turns text into token ids, so that engines' KV events decide for it: `engine`, or a tokenizer.json."""
+ENGINE_TOKENIZES = "engine"
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:
@@ -56,6 +60,7 @@ class Traits:
     bootstrap_port: int = 0
     events_port: int = 0
     replay_port: int = 0
+    tokenizer: str = ""
     sticky: SessionSticky | None = None
     connections: ConnectionPool | None = None
 
@@ -106,6 +111,7 @@ def traits_of_server(server: ModelServer) -> Traits:
         bootstrap_port=_number(annotations.get(MOONCAKE_BOOTSTRAP, "")),
         events_port=_number(annotations.get(KV_EVENTS_PORT, "")),
         replay_port=_number(annotations.get(KV_REPLAY_PORT, "")),
+        tokenizer=annotations.get(TOKENIZER, ""),
         sticky=policy.session_sticky if policy else None,
         connections=policy.connection_pool if policy else None,
     )

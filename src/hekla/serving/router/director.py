@@ -90,6 +90,10 @@ class Director:
             return Refusal(404, "pod_discovery", f"can't find model server: {target.key}")
         if backend.is_empty and (held := self.world.on_empty(backend)) is not None:
             return held
+        if (backend.traits.tokenizer or self.world.tokenizer) and not question.was_tokenized:
+            reading = self.world.on_text(backend, question)
+            if reading is not None:
+                return reading
         destination = way.destinations.get(target)
         if destination is None:
             upstream = way.model if way.found.is_adapter else backend.traits.model or way.model

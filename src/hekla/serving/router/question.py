@@ -35,5 +35,7 @@ class Question(Struct, gc=False):
     """Whether the prompt came as token ids; `prompt` is their JSON text then."""
     token_ids: Any = None
     """The prompt's token ids, where a tokenizer was asked; a list or an array of uint32. Engines' KV events are matched by them."""
+    was_tokenized: bool = False
+    """Whether it was tried to find its token ids, with whatever outcome."""
     query: str = ""
     """What stood behind the path's `?`."""

@@ -47,6 +47,7 @@ from hekla.serving.router.replication import Replication
 from hekla.serving.router.scraping import SCRAPE_LIMITS, Scraper
 from hekla.serving.router.settings import RouterSettings
 from hekla.serving.router.telemetry import Tracing
+from hekla.serving.router.tokenizing import Tokenizing
 from hekla.serving.router.upkeep import Upkeep
 from hekla.serving.router.waking import Waking
 from hekla.serving.router.world import World
@@ -93,7 +94,9 @@ class Router:
             self.house.tracing = Tracing(
                 settings.traces_endpoint, settings.traces_service, HttpClient(), share=settings.traces_share
             )
-        self.metrics = Metrics(gauges=[self._engine_gauges, self._queue_gauges, self.replication.gauges])
+        self.metrics = Metrics(
+            gauges=[self._engine_gauges, self._queue_gauges, self.replication.gauges, self._token_gauges]
+        )
         self._access_log = (
             AccessLog(settings.access_log_format, settings.access_log_output) if settings.access_log_enabled else None
         )
@@ -120,6 +123,8 @@ class Router:
             make_client=self._scrape_client,
         )
         self.cache_events = CacheEvents(self.world)
+        self.tokenizing = Tokenizing(self._scrape_client, settings.tokenizer)
+        self.world.tokenizer, self.world.on_text = settings.tokenizer, self.tokenizing.of_text
         servings = informers.of(ModelServing, namespace=settings.namespace)
         policies = informers.of(AutoscalingPolicy, namespace=settings.namespace)
         self.holding = Holding(lambda: servings.cache, lambda: policies.cache, self._now)
@@ -211,6 +216,7 @@ class Router:
         if self._access_log is not None:
             await self._access_log.flushed()
         await self.scraper.close()
+        await self.tokenizing.close()
         await self._metrics_server.stop(1.0)
         await self._debug_server.stop(1.0)
 
@@ -307,6 +313,9 @@ class Router:
         yield "hekla_router_scrape_failures_total", (), self.scraper.failures
         if self._access_log is not None:
             yield "hekla_router_access_log_left_out_total", (), self._access_log.left_out
+
+    def _token_gauges(self) -> Iterable[tuple[str, Labels, float]]:
+        yield from self.tokenizing.gauges()
 
     def _queue_gauges(self) -> Iterable[tuple[str, Labels, float]]:
         lines = self.doors.lines

@@ -58,6 +58,9 @@ class RouterSettings:
     engine_ca_file: str = ""
     """Certificate authority of engines that speak HTTPS; without it their certificates are not checked."""
 
+    tokenizer: str = ""
+    """Who turns text into token ids where KV events are followed and a ModelServer does not say: engine, or a tokenizer.json."""
+
     shares_port: bool = False
     """Let several router processes listen on the same port, one for each core."""
 

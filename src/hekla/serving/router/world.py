@@ -24,6 +24,7 @@ from hekla.serving.router.endpoints import Endpoint, Fleet
 from hekla.serving.router.plan import Refusal, Waiting
 from hekla.serving.router.pool import Pool
 from hekla.serving.router.providers import Provider
+from hekla.serving.router.question import Question
 from hekla.serving.router.routes import RouteTable
 
 T = TypeVar("T")
@@ -57,6 +58,10 @@ class World:
         """Told of engines that come and go: who reads their metrics wants to know."""
         self.on_empty: Callable[[Backend], Refusal | Waiting | None] = lambda backend: None
         """Asked of a request whose backend has no engines: it may be held until there is one."""
+        self.tokenizer = ""
+        """Who turns text into tokens where a ModelServer does not say."""
+        self.on_text: Callable[[Backend, Question], Waiting | None] = lambda backend, question: None
+        """Asked once of each request whose text is to be turned into tokens; it may wait a moment for them."""
         self._make_pool = make_pool
         self._pods: dict[str, Pod] = {}
         self._secrets: dict[str, Secret] = {}

@@ -11,10 +11,14 @@ from zlib import crc32
 
 from hekla.simulation.engine.sequence import Ask
 
-START, END = 0, 1
-"""The marks around a chat message."""
+START, END = 0xF800_0000, 0xF800_0001
+"""The marks around a chat message. No text begins with such a byte, so that ids stay within 32 bits, as real ones do: routers drop
+KV events with larger ones.
+"""
 MARKS = {START: b"<|im_start|>", END: b"<|im_end|>"}
 CHUNK = 4
+REST = 0xF8
+"""What the first byte of a shorter token is, without its length."""
 WORDS = (
     b" ash", b" sea", b" sky", b" ice", b" fog", b" dew", b" sun", b" ore", b" elk", b" fox", b" owl", b" bay",
     b" oak", b" fir", b" mud", b" red", b" old", b" new", b" low", b" raw", b" dim", b" far", b" and", b" but",
@@ -39,11 +43,11 @@ def tokenize(text: str) -> list[int]:
 
 
 def _chunks(line: bytes) -> Iterator[int]:
-    """Four bytes are a number over 2^32, a shorter rest is one below."""
+    """Four bytes are a number; a shorter rest is one that begins with its length in a byte that no text has."""
     whole = len(line) // CHUNK
-    yield from (one + (1 << 32) for one in struct.unpack_from(f">{whole}I", line))
+    yield from struct.unpack_from(f">{whole}I", line)
     if rest := line[whole * CHUNK :]:
-        yield int.from_bytes(b"\x01" + rest)
+        yield REST + len(rest) << 24 | int.from_bytes(rest)
 
 
 def detokenize(tokens: Iterable[int]) -> str:
@@ -54,10 +58,10 @@ def detokenize(tokens: Iterable[int]) -> str:
 def _bytes_of(token: int) -> bytes:
     if token in MARKS:
         return MARKS[token]
-    if token >> 32 == 1:
-        return struct.pack(">I", token & 0xFFFFFFFF)
-    length = (token.bit_length() - 1) // 8
-    return token.to_bytes(length + 1)[1:] if 0 < length < CHUNK and token >> (8 * length) == 1 else b"?"
+    length = (token >> 24) - REST
+    if 0 < length < CHUNK:
+        return (token & 0xFF_FFFF).to_bytes(CHUNK - 1)[CHUNK - 1 - length :]
+    return struct.pack(">I", token) if token < 1 << 32 else b"?"
 
 
 def render_chat(messages: Sequence[tuple[str, str]]) -> str:
@@ -72,7 +76,7 @@ class Scribe:
     def token(self, ask: Ask, number: int) -> int:
         """The answer's token of that number."""
         word = WORDS[_mixed(ask.prompt_tokens, *ask.tokens[-2:], number) % len(WORDS)]
-        return int.from_bytes(word) + (1 << 32)
+        return int.from_bytes(word)
 
     def next_hash(self, parent: int | None, tokens: Sequence[int], lora: str) -> int:
         """The name of a block; adapters' caches are apart from the first block on."""
