@@ -1,0 +1,186 @@
+"""Sandboxes on paper: a link and a stock whose sandboxes are rows in memory, which tests break wherever they like.
+
+`sandboxes.py` puts real daemons behind the same two faces.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hekla.api.agents.node_contract import Checkpoint, CheckpointOrder, Child, Claim, Claimed, Forked, ForkedChild, Usage
+from hekla.sandbox.link import LinkError, SandboxGoneError, Way
+from hekla.sandbox.sessions.records import Kind
+from hekla.sandbox.sessions.stock import Blueprint, Held, Order, StockError
+
+BASE = Blueprint(kind=Kind.INTERPRETER, namespace="default", name="base")
+
+
+@dataclass
+class PaperSandbox:
+    """One sandbox."""
+
+    held: Held
+    claim: Claim | None = None
+    is_frozen: bool = False
+    files: dict[str, Any] = field(default_factory=dict)
+    """What is in it, for those who copy it."""
+    began_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+
+
+class PaperSandboxes:
+    """A `SandboxLink` and a `Stock` in one."""
+
+    def __init__(self, blueprints: Sequence[Blueprint] = (BASE,)) -> None:
+        self._blueprints = {(one.kind, one.namespace, one.name): one for one in blueprints}
+        self.sandboxes: dict[str, PaperSandbox] = {}
+        """By pod."""
+        self.checkpoints: dict[str, dict[str, Any]] = {}
+        self.room = 1000
+        """How many there may be."""
+        self.before: Callable[[str], None] = lambda step: None
+        """Called before and after each step, for tests that break things there."""
+        self.takes_s = 0.0
+        """How long it takes to start one."""
+
+    # The stock.
+
+    def blueprint(self, kind: str, namespace: str, name: str) -> Blueprint | None:
+        """What the named object says."""
+        return self._blueprints.get((kind, namespace, name))
+
+    def blueprints(self) -> list[Blueprint]:
+        """All there are."""
+        return list(self._blueprints.values())
+
+    async def take(self, order: Order) -> Held:
+        """A new one, or the one that the session has."""
+        self.before("take")
+        if self.takes_s:
+            await asyncio.sleep(self.takes_s)
+        for one in self.sandboxes.values():
+            if one.held.session == order.session:
+                return one.held
+        if len(self.sandboxes) >= self.room:
+            raise StockError(503, "no_room", f"there is room for {self.room} sandboxes, and all of it is taken")
+        held = self._new(order).held
+        self.before("taken")
+        return held
+
+    def _new(self, order: Order) -> PaperSandbox:
+        uid = secrets.token_hex(8)
+        name = f"{order.blueprint.name}-{uid[:8]}"
+        held = Held(namespace=order.blueprint.namespace, name=name, uid=uid, pod=name, session=order.session)
+        made = self.sandboxes[name] = PaperSandbox(held)
+        if order.restore_from:
+            made.files = dict(self.checkpoints[order.restore_from])
+        return made
+
+    async def take_forks(self, orders: list[Order]) -> list[Held]:
+        """Places for copies."""
+        self.before("take forks")
+        held = [self._new(order).held for order in orders]
+        self.before("taken forks")
+        return held
+
+    async def drop(self, held: Held) -> None:
+        """It is gone."""
+        self.before("drop")
+        sandbox = self.sandboxes.get(held.pod)
+        if sandbox is not None and sandbox.held.uid == held.uid:
+            await self.end(sandbox)
+            self.sandboxes.pop(held.pod, None)
+        self.before("dropped")
+
+    async def held(self) -> list[Held]:
+        """All that there are."""
+        return [one.held for one in self.sandboxes.values()]
+
+    async def close(self) -> None:
+        """End all that is left."""
+        for sandbox in tuple(self.sandboxes.values()):
+            await self.end(sandbox)
+        self.sandboxes.clear()
+
+    # The link.
+
+    def found(self, pod: str) -> PaperSandbox:
+        """The sandbox of a pod."""
+        sandbox = self.sandboxes.get(pod)
+        if sandbox is None:
+            raise SandboxGoneError(f'sandbox "{pod}" is gone')
+        return sandbox
+
+    async def claim(self, namespace: str, pod: str, claim: Claim) -> Claimed:
+        """Make it a session's own."""
+        self.before("claim")
+        sandbox = self.found(pod)
+        was = sandbox.claim
+        if was is not None and was.session != claim.session:
+            raise LinkError(f'sandbox "{pod}" is session "{was.session}"\'s')
+        if was is None:
+            sandbox.claim = claim
+            await self.begin(sandbox, claim)
+        self.before("claimed")
+        return Claimed(pod_uid=sandbox.held.uid, session=claim.session, was_claimed=was is not None)
+
+    async def begin(self, sandbox: PaperSandbox, claim: Claim) -> None:
+        """Something may start in it now."""
+
+    async def end(self, sandbox: PaperSandbox) -> None:
+        """Whatever runs in it ends now."""
+
+    async def freeze(self, namespace: str, pod: str) -> None:
+        """It stands still."""
+        self.before("freeze")
+        self.found(pod).is_frozen = True
+        self.before("frozen")
+
+    async def thaw(self, namespace: str, pod: str) -> None:
+        """It goes on."""
+        self.before("thaw")
+        self.found(pod).is_frozen = False
+        self.before("thawed")
+
+    async def checkpoint(self, namespace: str, pod: str, order: CheckpointOrder) -> Checkpoint:
+        """Keep what is in it."""
+        self.before("checkpoint")
+        self.checkpoints[order.checkpoint] = await self.packed(self.found(pod), order.checkpoint)
+        self.before("checkpointed")
+        return Checkpoint(checkpoint=order.checkpoint, kind=order.kind, size_bytes=0, sha256="", owner=order.owner)
+
+    async def packed(self, sandbox: PaperSandbox, checkpoint: str) -> dict[str, Any]:
+        """What is in a sandbox."""
+        return dict(sandbox.files)
+
+    async def drop_checkpoint(self, checkpoint: str) -> None:
+        """Forget it."""
+        self.before("drop checkpoint")
+        self.checkpoints.pop(checkpoint, None)
+        self.before("dropped checkpoint")
+
+    async def fork(self, namespace: str, pod: str, children: Sequence[Child]) -> Forked:
+        """Fill the children."""
+        self.before("fork")
+        parent = self.found(pod)
+        for child in children:
+            sandbox = self.found(child.pod)
+            sandbox.files = await self.packed(parent, child.uid)
+            await self.claim(child.namespace, child.pod, child.claim)
+        self.before("forked")
+        return Forked(children=[ForkedChild(uid=child.uid) for child in children])
+
+    async def usage(self, namespace: str, pod: str) -> Usage:
+        """Little."""
+        sandbox = self.found(pod)
+        wall_s = asyncio.get_running_loop().time() - sandbox.began_s
+        return Usage(cpu_us=1000, memory_bytes=1 << 20, storage_bytes=4096, wall_s=wall_s, source="proc")
+
+    def way(self, namespace: str, pod: str, port: int) -> Way:
+        """Nobody listens on paper."""
+
+        async def connect(make: Callable[[], asyncio.Protocol]) -> None:
+            raise ConnectionRefusedError(f"nothing listens on port {port} of {pod}")
+
+        return Way(connect)
