@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.report import Report
-from hekla.sandbox.pools.sizing import Adaptive, Fixed, Histogram, Sizing
+from hekla.sandbox.pools.sizing import Adaptive, Counts, Histogram, Sizing
 
 TRACE = Path(__file__).parent / "data" / "serverless" / "azure2019-1000-inv.csv.gz"
 MOST_CALLS = 20_000
@@ -76,6 +76,20 @@ def spread(functions: Starts, seed: int = 1) -> list[tuple[Starts, Starts]]:
             np.add.at(day[:, number], minute * 60 + within, 1)
     called = [np.nonzero(second)[0] for second in day]
     return [(who, day[second][who].astype(np.int64)) for second, who in enumerate(called)]
+
+
+class Fixed:
+    """Always the same number: what every other system does."""
+
+    def __init__(self, *, pools: int, members: int) -> None:
+        self._wanted = np.full(pools, members, dtype=np.int64)
+
+    def see(self, now_s: float, starts: Counts, cold: Counts) -> None:
+        """Nothing is learned."""
+
+    def wanted(self, now_s: float) -> Counts:
+        """The number."""
+        return self._wanted
 
 
 @dataclass(frozen=True)

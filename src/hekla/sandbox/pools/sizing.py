@@ -44,20 +44,6 @@ class Sizing(Protocol):
         """How many members each pool should have, those on their way included."""
 
 
-class Fixed:
-    """Always the same number: what every other system does."""
-
-    def __init__(self, *, pools: int, members: int) -> None:
-        self._wanted = np.full(pools, members, dtype=np.int64)
-
-    def see(self, now_s: float, starts: Counts, cold: Counts) -> None:
-        """Nothing is learned."""
-
-    def wanted(self, now_s: float) -> Counts:
-        """The number."""
-        return self._wanted
-
-
 class Adaptive:
     """Enough for the usual rate during a lead time, and for the largest recent burst; nobody once a pool has been idle for long."""
 
