@@ -1,8 +1,10 @@
 """Say why a pod, a gang or a Volcano job waits: what is missing, on which nodes, and what would let it start.
 
-Of a queue: what it holds, who waits in it, and why.
+Of a queue: what it holds, who waits in it, and why. Of what makes pods (a ModelServing, ModelBooster, LeaderWorkerSet, JobFlow,
+CronJob, Deployment, StatefulSet or batch Job): which of the gangs and pods below it wait, and why. Of a ModelRoute or
+ModelServer: where requests go, which engines there are ready, and why none is.
 
-The running platform's scheduler answers from what it knows at this moment; asking changes nothing.
+The scheduler answers from what it knows at this moment; asking changes nothing.
 
 Examples:
 
@@ -13,6 +15,10 @@ Examples:
   hekla why podgroup/train -o json
 
   hekla why queue/research
+
+  hekla why modelserving/qwen
+
+  hekla why modelroute/qwen
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +36,13 @@ _WORDS = {
     "vcjob": "vcjob", "vcjobs": "vcjob", "vj": "vcjob", "job": "vcjob", "jobs": "vcjob",
     "queue": "queue", "queues": "queue", "q": "queue",
 }  # fmt: skip
-"""What people call the things that can be explained; a `job` is Volcano's, unless its group is written out."""
+"""What people call the things that are scheduled; a `job` is Volcano's, unless its group is written out."""
+
+_JOBS = frozenset({"job", "jobs"})
+_ROUTES = {
+    "modelroute": "modelroute", "modelroutes": "modelroute", "modelserver": "modelserver", "modelservers": "modelserver",
+}  # fmt: skip
+"""Kinds that lead to pods without owning them; `why_below.owners` has those that own."""
 
 
 def run(
@@ -42,6 +54,7 @@ def run(
     kubeconfig: Kubeconfig = "",
 ) -> None:
     """Explain."""
+    from hekla.cli import why_below, why_route
     from hekla.cli.connection import run_connected
     from hekla.cli.output import print_document
     from hekla.cli.why_text import queue_text, why_text
@@ -50,6 +63,11 @@ def run(
     found = run_connected(kubeconfig, lambda connection: _explained(connection, name, namespace))
     if output:
         print_document(found, output)
+        return
+    if "targets" in found:
+        typer.echo(why_route.text(found))
+    elif "items" in found:
+        typer.echo(why_below.text(found))
     else:
         typer.echo(queue_text(found) if name.startswith("queue.") else why_text(found))
 
@@ -64,16 +82,41 @@ def explanation_name(words: list[str]) -> str:
             f'"{" ".join(words)}" is not TYPE/NAME; say for instance `hekla why vcjob/train`', EXIT_USAGE
         )
     word, _, group = kind.lower().partition(".")
-    subject = _WORDS.get(word)
-    if subject is None or (word.startswith("job") and group not in {"", "batch.volcano.sh"}):
+    if word not in _WORDS or (word in _JOBS and group not in {"", "batch.volcano.sh"}):
+        word = _beyond(kind)
+    return f"{_WORDS.get(word, word)}.{name}"
+
+
+def _beyond(kind: str) -> str:
+    """The word for a kind that is not scheduled itself."""
+    from hekla.cli.main import EXIT_USAGE, CommandError
+    from hekla.cli.why_below import BATCH_CRON_JOB, BATCH_JOB, owners
+
+    word, _, group = kind.lower().partition(".")
+    if word in _ROUTES:
+        return _ROUTES[word]
+    if group == "batch" and word.rstrip("s") in {"job", "cronjob"}:
+        return BATCH_JOB if word.startswith("job") else BATCH_CRON_JOB
+    info = owners().get(word)
+    if info is None or group not in {"", info.group}:
         raise CommandError(
-            f'a "{kind}" cannot be explained; ask about a pod, a podgroup, a vcjob or a queue', EXIT_USAGE
+            f'a "{kind}" cannot be explained; ask about a pod, a podgroup, a vcjob or a queue, about a modelserving, modelbooster, '
+            "leaderworkerset, jobflow, cronjob, deployment, statefulset or job.batch, or about a modelroute or modelserver",
+            EXIT_USAGE,
         )
-    return f"{subject}.{name}"
+    return info.singular
 
 
 async def _explained(connection: "Connection", name: str, namespace: str) -> dict[str, Any]:
-    from hekla.api.explanation import EXPLANATION
+    from hekla.api.explanation import EXPLANATION, SUBJECTS
+    from hekla.cli.why_below import owners, why_below
+    from hekla.cli.why_route import why_route, why_server
 
-    path = EXPLANATION.path(namespace or connection.default_namespace, name)
-    return await connection.client.request("GET", path)
+    namespace, word = namespace or connection.default_namespace, name.partition(".")[0]
+    if word in SUBJECTS:
+        return await connection.client.request("GET", EXPLANATION.path(namespace, name))
+    if word == "modelroute":
+        return await why_route(connection, name, namespace)
+    if word == "modelserver":
+        return await why_server(connection, name, namespace)
+    return await why_below(connection, name, owners()[word], namespace)

@@ -1,0 +1,218 @@
+"""`hekla why` of objects that are not scheduled themselves: which of the gangs and pods below them wait, and why.
+
+A ModelServing, a JobFlow or a Deployment waits where a PodGroup below it does. Who owns what is followed down from the object
+(`below`, pure); each gang that waits is then explained by the scheduler as if it had been asked for. `why_route.py`
+answers for routes, which own nothing.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hekla.api.meta import Document, Kind
+    from hekla.cli.connection import Connection
+
+MOST_EXPLAINED = 5
+"""Gangs that are explained; of further ones it is said that they are there."""
+
+GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+FORBIDDEN = 403
+_SETTLED = frozenset({"Running", "Completed"})
+
+
+@dataclass(frozen=True)
+class Below:
+    """What an object comes to."""
+
+    gangs: Sequence["Document"]
+    """PodGroups."""
+
+    lone: Sequence["Document"]
+    """Pods that are of none of them."""
+
+    jobs: Sequence["Document"]
+    """Whatever else is in between: jobs of a flow, a ModelServing of a booster."""
+
+
+def below(uid: str, documents: Iterable["Document"]) -> Below:
+    """What of all documents is owned by an object, or by what it owns."""
+    by_owner: dict[str, list[Document]] = {}
+    for one in documents:
+        for owner in one["metadata"].get("ownerReferences") or ():
+            by_owner.setdefault(owner.get("uid", ""), []).append(one)
+    found: dict[str, Document] = {}
+    to_do = [uid]
+    while to_do:
+        for one in by_owner.get(to_do.pop(), ()):
+            own = one["metadata"]["uid"]
+            if own not in found:
+                found[own] = one
+                to_do.append(own)
+    ordered = sorted(found.values(), key=lambda one: (str(one["kind"]), str(one["metadata"]["name"])))
+    gangs = [one for one in ordered if one["kind"] == "PodGroup"]
+    pods = [one for one in ordered if one["kind"] == "Pod"]
+    return Below(
+        gangs=gangs, lone=[pod for pod in pods if not _is_of_a_gang(pod)],
+        jobs=[one for one in ordered if one["kind"] not in {"PodGroup", "Pod", "ReplicaSet"}],
+    )  # fmt: skip
+
+
+def _is_of_a_gang(pod: "Document") -> bool:
+    annotations = pod["metadata"].get("annotations") or {}
+    return any(annotations.get(name) for name in GROUP_ANNOTATIONS)
+
+
+def to_be_asked(found: Below) -> list[str]:
+    """The names of the explanations that are worth asking for: gangs and lone pods that may wait."""
+    gangs = [f"podgroup.{one['metadata']['name']}" for one in found.gangs if phase_of(one) not in _SETTLED]
+    pods = [f"pod.{one['metadata']['name']}" for one in found.lone if is_unplaced(one)]
+    return [*gangs, *pods]
+
+
+def phase_of(group: "Document") -> str:
+    """Where a PodGroup is in its life."""
+    return str((group.get("status") or {}).get("phase") or "Pending")
+
+
+def is_unplaced(pod: "Document") -> bool:
+    """Whether a pod waits for a node."""
+    is_over = (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+    return not is_over and not (pod.get("spec") or {}).get("nodeName")
+
+
+def complaints(document: "Document") -> Iterator[str]:
+    """What an object's own conditions say against it."""
+    told = (document.get("status") or {}).get("conditions")
+    for one in told if isinstance(told, list) else ():  # a JobFlow's are a mapping, and say how its jobs fare
+        if one.get("status") == "False" and one.get("message"):
+            yield f"{one.get('type')} is false ({one.get('reason')}): {one['message']}"
+
+
+def summary(name: str, root: "Document", found: Below, explained: Sequence["Document"], left: int) -> "Document":
+    """The whole answer, as `-o json` prints it."""
+    waits = [one for one in explained if one["verdict"] != "Placed"]
+    phases: dict[str, int] = {}
+    for group in found.gangs:
+        phases[phase_of(group)] = phases.get(phase_of(group), 0) + 1
+    return {
+        "kind": "Explanations",
+        "metadata": {"name": name, "namespace": root["metadata"].get("namespace", "")},
+        "message": _message(name, found, waits, left),
+        "gangs": phases,
+        "pods": len(found.lone),
+        "complaints": [
+            f"{one['kind'].lower()}/{one['metadata']['name']}: {said}" if one is not root else said
+            for one in (root, *found.jobs)
+            for said in complaints(one)
+        ],
+        "items": waits,
+        "notShown": left,
+    }
+
+
+def _message(name: str, found: Below, waits: Sequence["Document"], left: int) -> str:
+    told = name.replace(".", "/", 1)
+    if not found.gangs and not found.lone:
+        return f"{told} has no pods and no PodGroup yet; what stands below, and its events, say why if none come"
+    total = len(found.gangs) + len(found.lone)
+    many = len(waits) + left
+    if not many:
+        return (
+            f"{told} does not wait: all of its {_counted(total)} have their nodes"
+            if total > 1
+            else f"{told} does not wait"
+        )
+    return f"{told} waits for {many} of its {_counted(total)}" if total > 1 else f"{told} waits for its gang"
+
+
+def _counted(total: int) -> str:
+    return f"{total} gangs and pods"
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """As people read it."""
+    from hekla.cli.why_text import why_text
+
+    lines = [f"{found['message']} (namespace {found['metadata']['namespace']})"]
+    if found["gangs"]:
+        lines.append("  gangs   " + ", ".join(f"{count} {phase}" for phase, count in sorted(found["gangs"].items())))
+    lines += [f"  {said}" for said in found["complaints"]]
+    for one in found["items"]:
+        lines += ["", why_text(one)]
+    if found["notShown"]:
+        lines += ["", f"{found['notShown']} more that may wait are not explained; ask about them by name"]
+    return "\n".join(lines)
+
+
+# The asking
+
+BATCH_JOB, BATCH_CRON_JOB = "batchjob", "batchcronjob"
+
+
+def owners() -> Mapping[str, "Kind"]:
+    """By what people call them, the kinds that own gangs."""
+    from hekla.api.apps import Deployment, ReplicaSet, StatefulSet
+    from hekla.api.batch import CronJob as BatchCronJob
+    from hekla.api.batch import Job as BatchJob
+    from hekla.api.foreign import LeaderWorkerSet
+    from hekla.api.kthena import ModelBooster, ModelServing
+    from hekla.api.volcano import CronJob, JobFlow
+
+    # Kubernetes' own are asked for with their group: a job without one is Volcano's here
+    words: dict[str, Kind] = {BATCH_JOB: BatchJob.kind_info, BATCH_CRON_JOB: BatchCronJob.kind_info}
+    for kind in (ModelServing, ModelBooster, LeaderWorkerSet, JobFlow, CronJob, Deployment, StatefulSet, ReplicaSet):
+        info = kind.kind_info
+        words |= dict.fromkeys((info.singular, info.plural, *info.short_names), info)
+    return words
+
+
+async def why_below(connection: "Connection", name: str, kind: "Kind", namespace: str) -> "Document":
+    """The answer about an object called `word.name`; raises NotFoundError."""
+    from hekla.api.apps import ReplicaSet, StatefulSet
+    from hekla.api.batch import Job as BatchJob
+    from hekla.api.kthena import ModelServing
+    from hekla.api.pods import Pod
+    from hekla.api.volcano import Job, PodGroup
+
+    root = {**await connection.client.get_document(kind, name.partition(".")[2], namespace), "kind": kind.kind}
+    between = (ModelServing, Job, ReplicaSet, StatefulSet, BatchJob)
+    documents = await listed(connection, [one.kind_info for one in (*between, PodGroup, Pod)], namespace)
+    found = below(root["metadata"]["uid"], documents)
+    asked = to_be_asked(found)
+    explained = [one for one in await explanations(connection, namespace, asked[:MOST_EXPLAINED]) if one is not None]
+    return summary(name, root, found, explained, len(asked[MOST_EXPLAINED:]))
+
+
+async def listed(connection: "Connection", kinds: Sequence["Kind"], namespace: str) -> list["Document"]:
+    """The objects of a namespace; none of kinds that the server lacks, or that the asker may not see."""
+    from hekla.kube.errors import ApiError, NotFoundError
+
+    async def of(kind: "Kind") -> list["Document"]:
+        try:
+            page = await connection.client.list_documents(kind, namespace)
+        except NotFoundError:
+            return []
+        except ApiError as error:
+            if error.code != FORBIDDEN:
+                raise
+            return []
+        return [{**one, "kind": kind.kind} for one in page.items]
+
+    pages = await asyncio.gather(*map(of, kinds))
+    return [one for page in pages for one in page]
+
+
+async def explanations(connection: "Connection", namespace: str, names: Sequence[str]) -> list["Document | None"]:
+    """The scheduler's words about gangs and pods; None for what is gone, or another scheduler's."""
+    from hekla.api.explanation import EXPLANATION
+    from hekla.kube.errors import NotFoundError
+
+    async def of(name: str) -> "Document | None":
+        try:
+            return await connection.client.request("GET", EXPLANATION.path(namespace, name))
+        except NotFoundError:
+            return None
+
+    return list(await asyncio.gather(*map(of, names)))

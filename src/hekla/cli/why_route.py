@@ -1,0 +1,161 @@
+"""`hekla why modelroute/X` and `modelserver/X`: where requests go, which engines there are ready, and why none is.
+
+Decided from the objects, so that it answers without a router; `hekla route explain` asks a router what it would choose.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hekla.cli.why_below import complaints, explanations, is_unplaced, listed
+
+if TYPE_CHECKING:
+    from hekla.api.kthena import ModelRoute, ModelServer
+    from hekla.api.meta import Document
+    from hekla.cli.connection import Connection
+
+MOST_PODS = 5
+"""Pods of one server that are explained."""
+
+
+async def why_route(connection: "Connection", name: str, namespace: str) -> "Document":
+    """The answer about a ModelRoute; raises NotFoundError."""
+    import msgspec
+
+    from hekla.api.kthena import ModelRoute
+
+    found = await connection.client.get_document(ModelRoute.kind_info, name.partition(".")[2], namespace)
+    route = msgspec.convert(found, ModelRoute)
+    wanted = list(targets(route))
+    servers = await _servers(connection, namespace, [one["server"] for one in wanted if one.get("server")])
+    for one in wanted:
+        if one.get("server"):
+            one |= servers.get(
+                one["server"], {"error": f'ModelServer "{one["server"]}" does not exist; create it or name another'}
+            )
+    names = ", ".join(sorted({route.spec.model_name, *route.spec.lora_adapters} - {""})) or "any model"
+    return {
+        "kind": "Explanations",
+        "metadata": {"name": name, "namespace": namespace},
+        "message": f"{name.replace('.', '/', 1)} {route_verdict(wanted)}, for requests for {names}",
+        "complaints": list(complaints(found)),
+        "targets": wanted,
+    }
+
+
+async def why_server(connection: "Connection", name: str, namespace: str) -> "Document":
+    """The answer about a ModelServer; raises NotFoundError."""
+    from hekla.api.kthena import ModelServer
+
+    server = name.partition(".")[2]
+    found = await connection.client.get_document(ModelServer.kind_info, server, namespace)
+    target = {"rule": 0, "server": server, **(await _servers(connection, namespace, [server])).get(server, {})}
+    verdict = "takes requests" if target.get("ready") else "takes no requests"
+    return {
+        "kind": "Explanations",
+        "metadata": {"name": name, "namespace": namespace},
+        "message": f"{name.replace('.', '/', 1)} {verdict}",
+        "complaints": list(complaints(found)),
+        "targets": [target],
+    }
+
+
+def targets(route: "ModelRoute") -> Iterator[dict[str, Any]]:
+    """Where each rule of a route sends requests."""
+    for number, rule in enumerate(route.spec.rules):
+        for one in rule.target_models:
+            weight = 100 if one.weight is None else one.weight
+            if one.model_server_name:
+                yield {"rule": number, "server": one.model_server_name, "weight": weight}
+            elif one.external_model_provider_name:
+                yield {"rule": number, "provider": one.external_model_provider_name, "weight": weight}
+
+
+def route_verdict(wanted: Sequence[Mapping[str, Any]]) -> str:
+    """In how many of its targets requests are taken."""
+    providers = sum("provider" in one for one in wanted)
+    servers = [one for one in wanted if one.get("server")]
+    ready = sum(bool(one.get("ready")) for one in servers)
+    if not wanted:
+        return "leads nowhere: it has no targets"
+    told = f"leads to {len(servers)} ModelServers, of which {ready} {'takes' if ready == 1 else 'take'} requests"
+    return told + (f", and to {providers} providers outside" if providers else "")
+
+
+def server_state(server: "ModelServer", pods: Iterable["Document"]) -> dict[str, Any]:
+    """Which pods a server leads to, and which of them are ready. Pure."""
+    import msgspec
+
+    from hekla.api.kthena.labels import NAME
+    from hekla.api.pods import Pod
+    from hekla.serving.router.backends import is_ready, selects
+
+    labels = server.spec.workload_selector.match_labels
+    matched = [pod for pod in pods if labels and selects(labels, pod["metadata"].get("labels") or {})]
+    ready = [pod for pod in matched if is_ready(msgspec.convert(pod, Pod))]
+    state: dict[str, Any] = {
+        "pods": len(matched),
+        "ready": len(ready),
+        "readyPods": sorted(pod["metadata"]["name"] for pod in ready)[:MOST_PODS],
+        "waitingPods": sorted(pod["metadata"]["name"] for pod in matched if is_unplaced(pod)),
+        "otherPods": sorted(
+            f"{pod['metadata']['name']} ({(pod.get('status') or {}).get('phase') or 'Pending'})"
+            for pod in matched
+            if pod not in ready and not is_unplaced(pod)
+        ),
+    }
+    if not matched:
+        told = ", ".join(f"{key}={value}" for key, value in labels.items()) or "(none given)"
+        serving = f"; ask `hekla why modelserving/{labels[NAME]}`" if NAME in labels else ""
+        state["error"] = f"no pod of the namespace has the labels {told}{serving}"
+    return state
+
+
+async def _servers(connection: "Connection", namespace: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """How each of these ModelServers fares; those that do not exist are left out."""
+    import msgspec
+
+    from hekla.api.kthena import ModelServer
+    from hekla.api.pods import Pod
+
+    documents = await listed(connection, [ModelServer.kind_info, Pod.kind_info], namespace)
+    pods = [one for one in documents if one["kind"] == "Pod"]
+    found: dict[str, dict[str, Any]] = {}
+    for one in documents:
+        name = one["metadata"]["name"]
+        if one["kind"] == "ModelServer" and name in names:
+            state = server_state(msgspec.convert(one, ModelServer), pods)
+            asked = [f"pod.{pod}" for pod in state["waitingPods"][:MOST_PODS]]
+            answers = await explanations(connection, namespace, asked)
+            state["why"] = {
+                pod: answer["message"]
+                for pod, answer in zip(state["waitingPods"], answers, strict=False)
+                if answer is not None
+            }
+            found[name] = state
+    return found
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """As people read it."""
+    lines = [f"{found['message']} (namespace {found['metadata']['namespace']})"]
+    lines += [f"  {said}" for said in found["complaints"]]
+    for one in found["targets"]:
+        lines += ["", *_target_lines(one)]
+    return "\n".join(lines)
+
+
+def _target_lines(one: Mapping[str, Any]) -> Iterator[str]:
+    weight = f", weight {one['weight']}" if "weight" in one else ""
+    if "provider" in one:
+        yield f"rule {one['rule']}{weight}: ExternalModelProvider {one['provider']}"
+        return
+    counts = f": {one['pods']} pods, {one['ready']} ready" if "pods" in one else ""
+    yield f"rule {one['rule']}{weight}: ModelServer {one['server']}{counts}"
+    if one.get("error"):
+        yield f"  {one['error']}"
+    if one.get("readyPods"):
+        yield f"  ready    {', '.join(one['readyPods'])}"
+    if one.get("otherPods"):
+        yield f"  placed   {', '.join(one['otherPods'][:MOST_PODS])}"
+    for pod in one.get("waitingPods", [])[:MOST_PODS]:
+        yield f"  waits    {pod}: {one['why'].get(pod, 'the scheduler does not know it (yet)')}"
