@@ -6,7 +6,7 @@ import json
 import msgspec
 import pytest
 
-from hekla.api.agents.node_contract import Claimed, SandboxState, Usage
+from hekla.api.agents.node_contract import Checkpoint, Claimed, Forked, SandboxState, Usage
 from hekla.api.nodes import Node
 from hekla.wire.client import HttpClient
 from hekla.wire.messages import Request, Response
@@ -167,5 +167,76 @@ def test_without_the_nodes_token_nothing_is_answered(told):
         answer = await cluster.endpoint.handle(request)
         assert isinstance(answer, Response)
         assert answer.status == 401
+
+    told(story)
+
+
+def test_a_fork_goes_on_with_files_and_variables_and_shares_no_secret(told):
+    async def story(cluster, door):
+        await cluster.apply("parent", SANDBOX)
+        await cluster.running("parent")
+        await door.claim("parent", session="s-parent", env={"SECRET": "of the parent"}, accessToken="")
+        code = "import numpy as np, random\nclass P:\n    def __init__(self, n): self.n = n\n    def twice(self): return 2 * self.n\n"
+        code += "p = P(21); q = [p, p]; f = (lambda k: lambda: k + p.n)(1); a = np.arange(3); x = open('/tmp/data', 'w'); x.write('kept'); x.flush()"
+        await door.cell("parent", code)
+        children = []
+        for number in range(2):
+            pod = await cluster.apply(f"child-{number}", SANDBOX, annotations={"hekla.dev/fork-of": "parent"})
+            claim = {"session": f"s-{number}", "env": {"SECRET": str(number)}}
+            children.append({"namespace": "default", "pod": f"child-{number}", "uid": pod.metadata.uid, "claim": claim})
+        await cluster.running("child-0")
+        await door.ask("POST", "/sandboxes/default/child-0/claim", {"session": "stranger"}, status=503)
+        answer = await door.ask("POST", "/sandboxes/default/parent/fork", {"children": children})
+        forked = msgspec.json.decode(answer, type=Forked)
+        assert [each.error for each in forked.children] == ["", ""]
+        assert len(forked.left_out) == 1
+        assert " x: " in forked.left_out[0]
+        seen = set()
+        for number in range(2):
+            code = "import os; print(p.twice(), q[0] is q[1], f(), a.sum(), open('/tmp/data').read(), os.environ['SECRET'])"
+            assert await door.cell(f"child-{number}", code) == f"42 True 22 3 kept {number}\n"
+            seen.add(
+                await door.cell(f"child-{number}", "print(random.random(), np.random.rand(), os.urandom(8).hex())")
+            )
+        assert await door.cell("parent", "import os; print(p.twice(), os.environ['SECRET'])") == "42 of the parent\n"
+        seen.add(await door.cell("parent", "print(random.random(), np.random.rand(), os.urandom(8).hex())"))
+        assert len({value for line in seen for value in line.split()}) == 9
+
+    told(story)
+
+
+def test_a_checkpoint_continues_in_another_sandbox_of_the_same_owner_only(told):
+    async def story(cluster, door):
+        owner = {"agentcube.io/owner": "ann"}
+        await cluster.apply("box", SANDBOX, annotations=owner)
+        await cluster.running("box")
+        await door.claim("box")
+        await door.run(
+            "box",
+            "mkdir -p /workspace/d; echo kept > /workspace/d/f; ln -s f /workspace/d/l; chmod 750 /workspace/d; mkfifo /tmp/p",
+        )
+        await door.cell("box", "n = 7")
+        order = {"checkpoint": "c-1", "kind": "interpreter"}
+        made = msgspec.json.decode(await door.ask("POST", "/sandboxes/default/box/checkpoint", order), type=Checkpoint)
+        assert (made.owner, made.size_bytes > 0) == ("ann", True)
+        assert made.left_out == ["/tmp/p: neither file, directory nor link"]
+        await door.ask("POST", "/sandboxes/default/box/checkpoint", order, status=409)
+        await cluster.apply("again", SANDBOX, annotations=owner | {"hekla.dev/restore-from": "c-1"})
+        await cluster.running("again")
+        await door.claim("again", session="s-2")
+        assert await door.run("again", "cat /workspace/d/l; stat -c '%a %U' /workspace/d") == "kept\n750 user\n"
+        assert await door.cell("again", "print(n)") == "7\n"
+        await cluster.apply(
+            "thief", SANDBOX, annotations={"agentcube.io/owner": "bob", "hekla.dev/restore-from": "c-1"}
+        )
+        pod = await cluster.ended("thief")
+        assert 'there is no checkpoint "c-1"' in pod.status.container_statuses[0].state.terminated.message
+        archive = cluster.directory / "node data" / "checkpoints" / "c-1.archive"
+        data = bytearray(archive.read_bytes())
+        data[100] ^= 1
+        archive.write_bytes(data)
+        await cluster.apply("tampered", SANDBOX, annotations=owner | {"hekla.dev/restore-from": "c-1"})
+        pod = await cluster.ended("tampered")
+        assert "not as it was written" in pod.status.container_statuses[0].state.terminated.message
 
     told(story)

@@ -16,7 +16,7 @@ import signal
 import socket
 from typing import TYPE_CHECKING, Any
 
-from hekla.sandbox.daemon.kernel import FORKED, LONGEST_MESSAGE, READY
+from hekla.sandbox.daemon.kernel import FORKED, LOADED, LONGEST_MESSAGE, READY, SAVED
 from hekla.sandbox.daemon.processes import MARK, Command, CommandError, Identity, Processes, _marked
 
 if TYPE_CHECKING:
@@ -227,6 +227,73 @@ class Contexts:
         await self._until_ready(copy.process)
         copy.cells = context.cells
         return copy
+
+    async def save(self) -> tuple[list[dict[str, Any]], list[bytes], list[str]]:
+        """All contexts: what they are, the variables of each, and what had to be left out. None stops for longer than it is written."""
+        told: list[dict[str, Any]] = []
+        datas: list[bytes] = []
+        left_out: list[str] = []
+        for context in self.listed():
+            async with context.turn:
+                data, missing = await self._written(context)
+            is_default = self._defaults.get(context.language) == context.id
+            told.append({
+                "id": context.id, "language": context.language, "cwd": context.cwd, "user": context.user.name,
+                "cells": context.cells, "is_default": is_default, "has_variables": bool(data),
+            })  # fmt: skip
+            datas.append(data)
+            left_out += [f"{context.id}: {one}" for one in missing]
+        return told, datas, left_out
+
+    async def add_variables(self, envs: Mapping[str, str]) -> None:
+        """More of the environment, for contexts that are open already: a sandbox was continued before it was claimed."""
+        for context in self.listed():
+            context.envs.update(envs)
+            if context.process is not None:
+                await context.process.ask({"op": "env", "envs": dict(envs)})
+
+    async def _written(self, context: Context) -> tuple[bytes, list[str]]:
+        process = context.process
+        if process is None:
+            return b"", []
+        copy = os.memfd_create("context")
+        try:
+            await process.ask({"op": "save"}, (copy,))
+            told = await process.next()
+            if told is None or told.get("type") != SAVED:
+                return b"", ["its interpreter did not answer"]
+            size = os.fstat(copy).st_size
+            return os.pread(copy, size, 0), [str(one) for one in told["left_out"]]
+        finally:
+            os.close(copy)
+
+    async def load(self, told: list[dict[str, Any]], datas: list[bytes]) -> list[str]:
+        """Make contexts that were saved, with their ids and variables; the reasons for which any is empty."""
+        problems: list[str] = []
+        for one, data in zip(told, datas):
+            context = self.create(one["language"], one["cwd"] if os.path.isdir(one["cwd"]) else "", one["user"])
+            del self._contexts[context.id]
+            context.id, context.cells = one["id"], one["cells"]
+            self._contexts[context.id] = context
+            if one["is_default"]:
+                self._defaults[context.language] = context.id
+            if one["has_variables"]:
+                problem = await self._filled(context, data)
+                problems += [f"{context.id}: {problem}"] if problem else []
+        return problems
+
+    async def _filled(self, context: Context, data: bytes) -> str:
+        process = await self._process(context)
+        copy = os.memfd_create("context")
+        try:
+            with os.fdopen(os.dup(copy), "wb") as file:
+                file.write(data)
+            os.lseek(copy, 0, os.SEEK_SET)
+            await process.ask({"op": "load", "cells": context.cells}, (copy,))
+            answer = await process.next()
+        finally:
+            os.close(copy)
+        return str(answer["problem"]) if answer and answer.get("type") == LOADED else "its interpreter did not answer"
 
     async def run(
         self, context: Context, code: str, envs: Mapping[str, str] | None = None, timeout_s: float = 0.0

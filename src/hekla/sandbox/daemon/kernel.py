@@ -25,6 +25,8 @@ import traceback
 import types
 from typing import Any
 
+from hekla.sandbox.daemon import portable
+
 LONGEST_TEXT = 1024 * 1024
 """Of one representation; what is longer is cut and marked."""
 LONGEST_MESSAGE = 16 * 1024 * 1024
@@ -40,7 +42,7 @@ METHODS = {
     "_repr_jpeg_": "image/jpeg", "_repr_pdf_": "application/pdf", "_repr_latex_": "text/latex", "_repr_json_": "application/json",
     "_repr_javascript_": "application/javascript",
 }  # fmt: skip
-READY, FORKED = "ready", "forked"
+READY, FORKED, SAVED, LOADED = "ready", "forked", "saved", "loaded"
 
 
 class _Stream(io.TextIOBase):
@@ -105,6 +107,12 @@ class Kernel:
                 self._run(asked["code"], asked.get("envs") or {})
             elif asked["op"] == "fork":
                 self._fork()
+            elif asked["op"] == "env":
+                os.environ.update(asked["envs"])
+            elif asked["op"] == "save":
+                self._save()
+            elif asked["op"] == "load":
+                self._load(asked["cells"])
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send one message; waits while the daemon does not read."""
@@ -192,6 +200,23 @@ class Kernel:
         self._loop = None
         made_anew()
         self.tell({"type": READY, "pid": os.getpid()})
+
+    def _save(self) -> None:
+        """Write the variables into the file that came with the order."""
+        with os.fdopen(self._descriptors.pop(0), "wb") as file:
+            data, left_out = portable.written(self.names)
+            file.write(data)
+        self.tell({"type": SAVED, "left_out": left_out})
+
+    def _load(self, cells: int) -> None:
+        """Go on with variables that another wrote."""
+        self._cells, problem = cells, ""
+        try:
+            with os.fdopen(self._descriptors.pop(0), "rb") as file:
+                portable.read(file.read(), self.names)
+        except Exception as error:  # noqa: BLE001 - an object's own code may raise anything; the context stays empty
+            problem = f"{type(error).__name__}: {error}"[:500]
+        self.tell({"type": LOADED, "problem": problem})
 
     def _next(self) -> dict[str, Any] | None:
         while b"\n" not in self._lines:

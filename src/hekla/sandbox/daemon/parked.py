@@ -79,7 +79,8 @@ class Parked:
         self._started: dict[str, int] = {}
         self._operations: dict[str, Operation] = {
             "ping": self._ping, "claim": self._claim, "start": self._start, "signal": self._signal,
-            "dial": self._dial, "listen": self._listen, "stop": self._stop, "halt": self._halt, "go": self._go, **operations,
+            "dial": self._dial, "listen": self._listen, "stop": self._stop, "halt": self._halt, "go": self._go,
+            "save": self._save, "load": self._load, **operations,
         }  # fmt: skip
 
     async def live(self, listener: socket.socket) -> None:
@@ -150,6 +151,7 @@ class Parked:
         if order.get("default_user"):
             Identity.default = self._options.default_user = order["default_user"]
         self._daemon.processes.environment.update(order.get("env", {}))
+        await self._daemon.contexts.add_variables(order.get("env", {}))
         self._daemon.claimed(order.get("secrets", {}))
         self._is_claimed = True
         return {}
@@ -252,6 +254,21 @@ class Parked:
                 break
         return {}
 
+    async def _save(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Interpreters into a file: one line of JSON, then the variables of each. Only interpreters ever read these."""
+        told, datas, left_out = await self._daemon.contexts.save()
+        head = json.dumps({"contexts": told, "sizes": [len(data) for data in datas]}).encode()
+        with os.fdopen(os.dup(descriptors[0]), "wb") as file:
+            for piece in (head, b"\n", *datas):
+                file.write(piece)
+        return {"left_out": left_out[:100]}
+
+    async def _load(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        with os.fdopen(os.dup(descriptors[0]), "rb") as file:
+            head = json.loads(file.readline(LONGEST_MESSAGE))
+            datas = [file.read(size) for size in head["sizes"]]
+        return {"problems": await self._daemon.contexts.load(head["contexts"], datas)}
+
     async def _stop(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         asyncio.get_running_loop().call_soon(self._over.set)
         return {}
@@ -266,7 +283,11 @@ def _last_words(path: str) -> str:
     except OSError:
         return ""
     try:
-        return os.read(descriptor, LONGEST_WORDS).decode("utf-8", "replace") if stat.S_ISREG(os.fstat(descriptor).st_mode) else ""
+        return (
+            os.read(descriptor, LONGEST_WORDS).decode("utf-8", "replace")
+            if stat.S_ISREG(os.fstat(descriptor).st_mode)
+            else ""
+        )
     finally:
         os.close(descriptor)
 

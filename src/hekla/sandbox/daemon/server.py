@@ -61,7 +61,8 @@ class Daemon:
         hidden = {name: value for name, value in os.environ.items() if name not in NOT_FOR_COMMANDS}
         self.processes = Processes(hidden)
         self._workspace = Tree(options.workspace)
-        self._interpreter = CodeInterpreter(Contexts(self.processes, nursery))
+        self.contexts = Contexts(self.processes, nursery)
+        self._interpreter = CodeInterpreter(self.contexts)
         self._legacy = Legacy(self.processes, self._workspace)
         self.claimed(options.secrets)
 

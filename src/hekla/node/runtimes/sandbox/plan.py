@@ -61,7 +61,11 @@ def spec_of(host: Host, *, slot: int, hostname: str, container: ContainerSpec | 
         "hostname": hostname,
         "mounts": [[str(each.source), each.target, each.is_read_only] for each in mounts],
         "rootfs": str(rootfs or ""),
-        "owned": list(dict.fromkeys(([str(rootfs)] if rootfs else []) + [str(each.source) for each in mounts if not each.is_read_only])),
+        "owned": list(
+            dict.fromkeys(
+                ([str(rootfs)] if rootfs else []) + [str(each.source) for each in mounts if not each.is_read_only]
+            )
+        ),
         "links": [] if rootfs else [list(pair) for pair in host_links()],
         "files": _files(user_id),
         "homes": [[HOME, user_id], ["/workspace", user_id]],

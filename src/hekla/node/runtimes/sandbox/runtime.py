@@ -40,7 +40,7 @@ from hekla.node.runtimes import (
 from hekla.node.runtimes.isolation import filters
 from hekla.node.runtimes.logs import last_text, read_log
 from hekla.node.runtimes.process_exec import AttachedStreams, ProcessExec
-from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature
+from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature, bundle
 from hekla.node.runtimes.sandbox.cells import Cell, Cells
 from hekla.node.runtimes.sandbox.channel import Message, OrderRefusedError, SandboxGoneError
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
@@ -303,15 +303,27 @@ class ZygoteSandboxes:
         """Files by the sandbox itself; variables by its interpreters."""
         if kind is CheckpointKind.MEMORY:
             raise SandboxError(412, "this runtime cannot write memory down; a microvm can")
-        answer, _ = await self._ask(self._box(key), "pack", {"kind": kind.value}, (output,))
-        return list(answer.get("left_out", ()))
+        box = self._box(key)
+        left_out: list[str] = []
+        with bundle.writing(output) as parts:
+            if kind is CheckpointKind.INTERPRETER:
+                answer, _ = await self._ask(box, "save", {}, (parts.variables,))
+                left_out += answer["left_out"]
+            answer, _ = await self._ask(box, "pack", {}, (parts.files,))
+            left_out += [f"{path}: neither file, directory nor link" for path in answer["left_out"]]
+        return left_out
 
     async def unpack(self, key: ContainerKey, kind: CheckpointKind, source: int) -> None:
         """Before anybody's first command."""
         await self._unpack(self._box(key), kind, source)
 
     async def _unpack(self, box: _Box, kind: CheckpointKind, source: int) -> None:
-        await self._ask(box, "unpack", {"kind": kind.value}, (source,))
+        with bundle.reading(source) as parts:
+            await self._ask(box, "unpack", {}, (parts.files,))
+            if kind is CheckpointKind.INTERPRETER and parts.has_variables:
+                answer, _ = await self._ask(box, "load", {}, (parts.variables,))
+                if answer["problems"]:
+                    log.info("interpreter contexts came without variables", problems=answer["problems"])
 
     async def usage(self, key: ContainerKey) -> Usage:
         """What its group counted, or its processes."""
