@@ -31,7 +31,7 @@ test-slow: dev ## the suites that take longer
 test-deps: ## as root: Debian packages that more suites want
 	@sh tools/test-deps.sh
 
-frameworks: ## PyTorch and Ray beside the product, for the examples that run them
+frameworks: ## PyTorch, Ray and TensorFlow beside the product, for the examples that run them (2 minutes, 2 GB)
 	@sh tools/frameworks.sh
 
 ENGINES := $(HOME)/.cache/hekla/engines/vllm-0.32.0-cpu
