@@ -29,7 +29,7 @@ def _priority_classes() -> Iterator[Creation]:
 
 
 def _runtime_classes() -> Iterator[Creation]:
-    for runtime in ("process", "simulated"):
+    for runtime in ("process", "sandbox", "simulated"):
         yield "/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": runtime}, "handler": runtime}
 
 
