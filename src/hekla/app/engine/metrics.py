@@ -4,15 +4,11 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+from hekla.simulation.engine.buckets import BETWEEN_S, FIRST_TOKEN_S
 from hekla.simulation.engine.engine import Engine
 from hekla.simulation.engine.happenings import Emission, Ending, Happening, Reason
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-FIRST_TOKEN_S = (
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
-    640.0, 2560.0,
-)  # fmt: skip
-BETWEEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
 WHOLE_S = (
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
     1920.0, 7680.0,
