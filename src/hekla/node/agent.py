@@ -12,6 +12,7 @@ knows how a container is run: that is the runtime's (`runtimes/`).
 """
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import os
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from hekla.api.agents.node_contract import SecretHeader
 from hekla.api.meta import Resource
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
@@ -96,6 +98,9 @@ class NodeAgent:
         self.sandbox_runtimes: Mapping[str, SandboxRuntime] = {
             each.name: each for each in own if isinstance(each, ZygoteSandboxes)
         }
+        for each in own:
+            if isinstance(each, ZygoteSandboxes):
+                each.secret_of = self._secret_of
         self.sandboxes = SandboxDesk(self, checkpoints)
         self._backoff = backoff or Backoff()
         self._client = client
@@ -364,6 +369,15 @@ class NodeAgent:
             for tracked in list(self._pods.values()):
                 if tracked.places and tracked.is_real and not tracked.record.is_over:
                     await self._actions.refresh_volumes(tracked)
+
+    async def _secret_of(self, pod_uid: str, header: SecretHeader) -> str:
+        """What the egress broker adds for a pod: of its own namespace only, and as it is now."""
+        tracked = self._pods.get(pod_uid)
+        namespace = tracked.pod.metadata.namespace if tracked is not None else ""
+        secret = self._objects.secrets.cache.get(namespace, header.secret)
+        if secret is None or header.key not in secret.data:
+            raise LookupError(header.secret)
+        return base64.b64decode(secret.data[header.key]).decode()
 
     def _standing(self, node: VirtualNode) -> Standing:
         runtime = self.runtimes[node.runtime]

@@ -25,6 +25,7 @@ import structlog
 
 from hekla.api.agents.names import ISOLATION_STRENGTHS, OWNER, RESTORE_FROM
 from hekla.api.agents.node_contract import DAEMON_MODULE, DAEMON_PORTS, CheckpointKind, Claim, Usage
+from hekla.node.egress.broker import PORT, EgressBroker
 from hekla.node.pod_record import Exit
 from hekla.node.runtimes import (
     ContainerKey,
@@ -48,6 +49,7 @@ from hekla.node.runtimes.sandbox.groups import SandboxGroups, find_groups
 from hekla.node.runtimes.sandbox.own_command import MAIN, CommandLink, OwnCommand
 from hekla.node.runtimes.sandbox.plan import Host, environment_of, packages
 from hekla.node.runtimes.sandbox.usage import Meter
+from hekla.node.runtimes.sandbox.way_out import ENVIRONMENT, SecretOfPod, broker_for, no_secrets
 from hekla.node.runtimes.sweep import kill_process_of
 
 log = structlog.get_logger(__name__)
@@ -67,6 +69,7 @@ class _Box:
     command: OwnCommand
     meter: Meter
     started_at: float
+    broker: EgressBroker | None = None
     claim: Claim | None = None
     claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
     told: Message | None = None
@@ -100,6 +103,8 @@ class ZygoteSandboxes:
         self._burials: set[asyncio.Task[None]] = set()
         self.groups = SandboxGroups(why_none="not opened yet")
         self._sessions: dict[str, dict[str, ProcessExec]] = {}
+        self.secret_of: SecretOfPod = no_secrets
+        """Where the broker finds secrets; the agent says."""
         self._refusal = "the runtime is not open"
 
     @property
@@ -157,19 +162,30 @@ class ZygoteSandboxes:
             raise StartError(
                 f'container "{container.key.name}" asks for privileges (privileged, or capabilities.add), which no sandbox gives'
             )
+        broker = broker_for(container, self.secret_of)
         cell = await self._cells.take(container)
         command = OwnCommand(cell, container, self._log_path(container.key))
-        box = _Box(container, cell, command, Meter(self.groups, cell), time.time())
+        box = _Box(container, cell, command, Meter(self.groups, cell), time.time(), broker)
         cell.on_event = partial(self._hear, box)
         try:
             await cell.channel.ask(
-                "go", {"hostname": container.hostname[:63] or "sandbox", "env": environment_of(container)}
+                "go",
+                {
+                    "hostname": container.hostname[:63] or "sandbox",
+                    "env": environment_of(container) | (ENVIRONMENT if broker else {}),
+                },
             )
+            if broker is not None:
+                await broker.serve(await self._handed_out(box, "listen", PORT))
+                box.meter.traffic = broker.traffic
             await self._restore(box)
             await command.start()
         except (StartError, SandboxError, OrderRefusedError, SandboxGoneError) as refusal:
             await self._cells.end(cell)
             command.close()
+            box.meter.close()
+            if broker is not None:
+                await broker.close()
             raise StartError(str(refusal)) from None
         self._boxes[container.key] = box
         cell.gone.add_done_callback(lambda done: self._bury(box))
@@ -408,6 +424,8 @@ class ZygoteSandboxes:
         """Nothing of it runs any more."""
         box.command.close()
         box.meter.close()
+        if box.broker is not None:
+            self._later(box.broker.close())
         for session in self._sessions.pop(box.cell.name, {}).values():
             session.handle({"event": "exec_ended", "code": 137})
         box.exit = self._exit_of(box)

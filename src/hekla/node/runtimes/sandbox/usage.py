@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from hekla.api.agents.node_contract import Usage
+from hekla.node.egress.broker import Traffic
 from hekla.node.runtimes.sandbox.cells import Cell, running_pids
 from hekla.node.runtimes.sandbox.groups import Counters, SandboxGroups
 
@@ -34,8 +35,8 @@ class Meter:
         """Processor time of processes by id, where there is no group: the dead keep theirs."""
         self._from = self._count()
         self._last = Counters(0, 0, 0, 0)
-        self.network_sent_bytes = 0
-        self.network_received_bytes = 0
+        self.traffic = Traffic()
+        """The broker's, once there is one: there is no other network."""
         self.was_oom_killed = False
         self._alarm: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -60,7 +61,7 @@ class Meter:
         return Usage(
             at=time.time(), cpu_us=self._last.cpu_us, memory_bytes=self._memory, memory_byte_s=self._memory_byte_s,
             storage_bytes=self._storage(), read_bytes=self._last.read_bytes, written_bytes=self._last.written_bytes,
-            network_sent_bytes=self.network_sent_bytes, network_received_bytes=self.network_received_bytes,
+            network_sent_bytes=self.traffic.sent, network_received_bytes=self.traffic.received,
             wall_s=now - self._began, frozen_s=frozen_s, source="cgroup" if self._is_counted else "proc",
         )  # fmt: skip
 

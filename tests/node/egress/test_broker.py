@@ -1,0 +1,186 @@
+"""The broker over real sockets: tunnels, plain requests, secrets, names that turn, rules that are tightened while a connection is open."""
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hekla.api.agents.node_contract import SecretHeader
+from hekla.node.egress.broker import EgressBroker
+from hekla.node.egress.rules import ALLOWED, judge_address, rules_of
+
+PATIENCE_S = 30.0
+
+
+@asynccontextmanager
+async def server_that(answers):
+    """A server on a free port."""
+    server = await asyncio.start_server(answers, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def echo_head(reader, writer):
+    head = await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s" % (len(head), head))
+    await writer.drain()
+    writer.close()
+
+
+async def echo(reader, writer):
+    while data := await reader.read(1000):
+        writer.write(data)
+    writer.close()
+
+
+async def until_end(reader):
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+async def here(host, port):
+    return ["127.0.0.1"]
+
+
+@asynccontextmanager
+async def broker_with(rules, *, allows_local=True, **more):
+    """A broker, and a way to connect to it."""
+    verdict = (lambda address: ALLOWED) if allows_local else judge_address
+    broker = EgressBroker(
+        "box/u1", rules_of(rules), address_verdict=verdict, resolver=more.pop("resolver", here), **more
+    )
+    listening = socket.create_server(("127.0.0.1", 0))
+    await broker.serve(listening)
+    port = listening.getsockname()[1]
+    try:
+        yield broker, lambda: asyncio.open_connection("127.0.0.1", port)
+    finally:
+        await broker.close()
+
+
+async def asked(connect, data):
+    """Everything that comes back."""
+    reader, writer = await connect()
+    writer.write(data)
+    async with asyncio.timeout(PATIENCE_S):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def test_a_tunnel_to_an_allowed_host_carries_bytes_and_they_are_counted():
+    async def story():
+        async with server_that(echo) as port, broker_with(f"api.test:{port}") as (broker, connect):
+            reader, writer = await connect()
+            writer.write(b"CONNECT api.test:%d HTTP/1.1\r\nHost: x\r\n\r\n" % port)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
+            assert (broker.traffic.sent, broker.traffic.received) == (5, 5)
+
+    asyncio.run(story())
+
+
+def test_what_is_not_allowed_gets_a_sentence_and_no_connection():
+    async def story():
+        async with server_that(echo) as port, broker_with("api.test:443") as (broker, connect):
+            answer = await asked(connect, b"CONNECT api.test:%d HTTP/1.1\r\n\r\n" % port)
+            assert answer.startswith(b"HTTP/1.1 403")
+            assert b"its egress rules do not name it" in answer
+            assert broker.traffic.refused == {"not-allowed": 1}
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "addresses", [["169.254.169.254"], ["127.0.0.1"], ["93.184.216.34", "10.0.0.1"], ["::ffff:10.0.0.1"]]
+)
+def test_a_name_that_points_inward_leads_nowhere(addresses):
+    async def resolver(host, port):
+        return addresses
+
+    async def story():
+        async with broker_with("*", allows_local=False, resolver=resolver) as (broker, connect):
+            answer = await asked(connect, b"CONNECT rebind.test:443 HTTP/1.1\r\n\r\n")
+            assert b"x-hekla-egress: private-address" in answer
+            assert broker.traffic.refused == {"private-address": 1}
+
+    asyncio.run(story())
+
+
+def test_a_name_is_resolved_once_and_its_judged_address_is_used():
+    calls = []
+
+    async def resolver(host, port):
+        calls.append(host)
+        return ["127.0.0.1"] if len(calls) == 1 else ["127.0.0.2"]
+
+    async def story():
+        async with (
+            server_that(echo_head) as port,
+            broker_with(f"once.test:{port}", resolver=resolver) as (_, connect),
+        ):
+            answer = await asked(connect, b"GET http://once.test:%d/a?b=1 HTTP/1.1\r\nHost: other.test\r\n\r\n" % port)
+            assert (
+                b"GET /a?b=1 HTTP/1.1\r\nHost: once.test:%d\r\n" % port in answer
+            )  # the rule's host, not the header's
+            assert calls == ["once.test"]
+
+    asyncio.run(story())
+
+
+def test_a_connection_is_cut_when_the_rules_no_longer_allow_it():
+    async def story():
+        async with server_that(echo) as port, broker_with(f"api.test:{port}") as (broker, connect):
+            reader, writer = await connect()
+            writer.write(b"CONNECT api.test:%d HTTP/1.1\r\n\r\nx" % port)
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(1)
+            broker.change(rules_of("other.test"))
+            async with asyncio.timeout(PATIENCE_S):
+                assert await until_end(reader) == b""
+            writer.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: api.test\r\n\r\n",
+        b"GET https://api.test/ HTTP/1.1\r\n\r\n",
+        b"GET http://user:pw@api.test/ HTTP/1.1\r\n\r\n",
+        b"POST http://api.test/ HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nx",
+        b"POST http://api.test/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+        b"POST http://api.test/ HTTP/1.1\r\nContent-Length : 1\r\n\r\nx",
+        b"GET http://api.test/ HTTP/1.1\r\nA: b\r\n folded\r\n\r\n",
+        b"CONNECT api.test HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\r\n\r\n",
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_not_passed_on(data):
+    async def story():
+        async with broker_with("*") as (_, connect):
+            assert (await asked(connect, data)).startswith(b"HTTP/1.1 400")
+
+    asyncio.run(story())
+
+
+def test_a_secret_that_is_not_there_is_an_error_and_never_silently_left_out():
+    header = SecretHeader(host="api.test", secret="keys", key="token", format="Bearer {}")
+
+    async def story():
+        async with server_that(echo_head) as port:
+            one = SecretHeader(**{name: getattr(header, name) for name in header.__struct_fields__} | {"port": port})
+            async with broker_with(f"api.test:80, api.test:{port}", secrets=[one]) as (broker, connect):
+                answer = await asked(connect, b"GET http://api.test/ HTTP/1.1\r\n\r\n")
+                assert answer.startswith(b"HTTP/1.1 502")
+                assert set(broker.traffic.refused) <= {"unreachable", "no-secret"}
+
+    asyncio.run(story())
