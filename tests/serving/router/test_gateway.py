@@ -183,10 +183,30 @@ def test_hosts_go_before_paths() -> None:
     assert goes_to(made, asked(host="AI.example")).startswith("404")
 
 
-def test_headers_are_looked_at_and_query_parameters_match_nothing() -> None:
+@pytest.mark.parametrize(
+    ("query", "pool_name"),
+    [
+        ("", "a"),
+        ("tier=gold", "b"),
+        ("x=1&tier=gold", "b"),
+        ("tier=tin&tier=gold", "a"),
+        ("tier=", "a"),
+        ("tier=gold&v=7", "c"),
+    ],
+)
+def test_query_parameters_choose_among_matches_and_the_first_of_two_counts(query: str, pool_name: str) -> None:
+    gold = {"name": "tier", "value": "gold"}
+    numbered = {"name": "v", "value": "[0-9]", "type": "RegularExpression"}
+    rules = rule("a"), rule("b", queryParams=[gold]), rule("c", queryParams=[gold, numbered])
+    made = desk(gateway("gw"), http_route("r", *rules), *POOLS, pool("c"), *PODS, pod("c", {"app": "c"}))
+    one = asked()
+    one.query = query
+    assert goes_to(made, one) == pool_name
+
+
+def test_headers_are_looked_at() -> None:
     made = desk(
         gateway("gw"),
-        http_route("q", rule("b", path="/v1/chat/completions", queryParams=[{"name": "x", "value": "1"}])),
         http_route("r", rule("a"), rule("b", headers=[{"name": "X-Tier", "value": "gold"}])),
         *POOLS,
         *PODS,

@@ -50,7 +50,7 @@ class GatewayDesk:
                 return self._director.go(way, question)
         for number in at:
             for entry in self._entries[number]:
-                if entry.fits(_host_of(question), question.path, question.headers):
+                if entry.fits(_host_of(question), question.path, question.headers, question.query):
                     return self._to_pool(entry, question)
         is_asked = self._takes_unbound and not is_for_operators(question.path)
         return self._director.plan(question, now) if is_asked else no_route(question)

@@ -1,4 +1,4 @@
-"""HTTPRoutes as a table: hosts, then paths (exact, longest prefix, expression), then headers; each leads to InferencePools. Pure.
+"""HTTPRoutes as a table: hosts, then paths (exact, longest prefix, expression), then headers and query parameters; each leads to InferencePools. Pure.
 
 `gateway.py` asks it; a route whose rule cannot be carried out answers 500, as the Gateway API has it, rather than pass a filter
 over in silence.
@@ -7,6 +7,7 @@ over in silence.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import parse_qsl
 
 from hekla.api.core import Namespace
 from hekla.api.foreign import HttpRoute
@@ -58,15 +59,15 @@ class Entry:
     complaint: str = field(compare=False, default="")
     """Why the rule cannot be carried out; empty: it can."""
 
-    def fits(self, host: str, path: str, headers: Mapping[str, str]) -> bool:
-        """Whether a request goes by it."""
+    def fits(self, host: str, path: str, headers: Mapping[str, str], query: str = "") -> bool:
+        """Whether a request goes by it; of a parameter that is there twice, the first counts."""
         match = self.match
         return (
             host_fits(self.host, host)
             and match.method in (None, "POST")
-            and not match.query_params
             and path_fits(match.path, path)
-            and all(_header_fits(one, headers) for one in match.headers)
+            and all(_value_fits(one, headers.get(one.name.lower())) for one in match.headers)
+            and (not match.query_params or _query_fits(match.query_params, query))
         )
 
     def pick(self, dice: float) -> PoolTarget:
@@ -114,10 +115,18 @@ def _of_rule(route: HttpRoute, number: int, rule: HttpRouteRule, hosts: list[str
 
 
 def _order(host: str, match: RouteMatch) -> tuple[int, ...]:
-    """Smaller comes first: the specific host, the exact path, the long path, a method, many headers."""
+    """Smaller comes first: the specific host, the exact path, the long path, a method, many headers, many parameters."""
     kind, length = host_rank(host)
     path = _PATH_RANK.get(match.path.type, 0)
-    return -kind, -length, -path, -len(match.path.value), -(match.method is not None), -len(match.headers)
+    return (
+        -kind,
+        -length,
+        -path,
+        -len(match.path.value),
+        -(match.method is not None),
+        -len(match.headers),
+        -len(match.query_params),
+    )
 
 
 def _targets(route: HttpRoute, rule: HttpRouteRule) -> tuple[tuple[PoolTarget, ...], str]:
@@ -163,8 +172,14 @@ def path_fits(match: PathMatch, path: str) -> bool:
         return False
 
 
-def _header_fits(match: NamedMatch, headers: Mapping[str, str]) -> bool:
-    value = headers.get(match.name.lower())
+def _query_fits(matches: Iterable[NamedMatch], query: str) -> bool:
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        found.setdefault(name, value)
+    return all(_value_fits(one, found.get(one.name)) for one in matches)
+
+
+def _value_fits(match: NamedMatch, value: str | None) -> bool:
     if value is None:
         return False
     if match.type == "Exact":
