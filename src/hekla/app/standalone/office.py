@@ -33,9 +33,10 @@ log = structlog.get_logger(__name__)
 STOP_GRACE_S = 12.0
 """How long a component may take to end its work when it is time to go; then it is cut off."""
 
-LEASE_TIMES = LeaseTimes(duration_s=12.0, renew_deadline_s=8.0, retry_s=2.0)
-"""client-go's 15, 10 and 2 s made it 17 to 18 s until another replica had bound a pod, 22 on a busy machine; these make it
-13 to 15. A candidate sees the last renewal up to 2.4 s late and notices its end as late again."""
+LEASE_TIMES = LeaseTimes(duration_s=12.0, renew_deadline_s=8.0, retry_s=1.0)
+"""client-go's 15, 10 and 2 s made it 17 to 18 s until another replica had bound a pod, 22 on a busy machine; 12, 8 and 2 s 13
+to 15, and 18 on a busy one. A candidate sees the last renewal up to 1.2 `retry_s` late and notices its end as late again, so
+asking every second takes 2.4 s off that for one small request a second."""
 
 LOOK_S = 2.0
 """How often what is missing is looked at, to say it once."""
