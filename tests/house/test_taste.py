@@ -170,6 +170,7 @@ CALLED_BY_OTHERS = {
     "diagram": "tools/gen.py draws the tables of life cycles",
     "from_int": "the inverse of to_int, by which the property tests judge it",
     "FAMILIES": "keeps the imports that declare the kinds",
+    "measure": "the property tests of evictions: it is why they end",
     "DEFAULT_QUEUES": "tests of the queues that are always there",
     "LADDER": "tests that climb down the rungs",
     "MemoryBuckets": "the fake of budgets that doors share",

@@ -7,20 +7,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from hekla.dialects.traits import ANY_ZONE, ZONE_KEY
+from hekla.placement.constraint import NO_CONSTRAINTS, Constraints
+from hekla.placement.measure import Measure, measure
 from hekla.placement.model import Job, JobSpec, Queue, SubGroupPolicy, Task, TaskSpec, TaskStatus
 from hekla.placement.plugins.capacity import Capacity
 from hekla.placement.plugins.proportion import Proportion
+from hekla.placement.plugins.tdm import LABEL
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind, Evict
 from hekla.placement.topology.topology import DomainSpec, Members
 from hekla.placement.topology.wish import Closeness
+from hekla.placement.usage import NodeUsage
 from hekla.testing.cluster import World, amounts, check
 
 ACTIONS = {
     "one by one": ("enqueue", "allocate", "preempt", "reclaim"),
     "whole gangs": ("enqueue", "allocate", "gangpreempt", "gangreclaim"),
     "both": ("enqueue", "allocate", "gangpreempt", "preempt", "reclaim", "gangreclaim"),
+    "and shuffle": ("enqueue", "allocate", "preempt", "reclaim", "shuffle"),
 }
 WISHES = {
     "none": None,
@@ -36,6 +42,15 @@ PLUGINS = {
     "drf": (("gang", "conformance"), ("drf", "predicates", "capacity")),
     "priority": (("priority", "predicates"),),
 }
+EVENING = {"thresholds": {"cpu": 30}, "targetThresholds": {"cpu": 60}}
+MOVERS = (
+    ("rescheduling", {"interval": "60s", "strategies": [{"name": "lowNodeUtilization", "params": EVENING}]}),
+    ("tdm", {"tdm.revocable-zone.night": "00:00-00:01", "tdm.evict.period": "40s"}),
+)
+"""Plug-ins that have pods leave for nobody's sake; the story begins at midnight, and a minute later the night is over."""
+
+CYCLE_S, NEWS_UNTIL = 20, 10
+"""How long a cycle takes by the wall clock, and the cycle after which nothing new is measured."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +80,15 @@ class Plan:
     racks: tuple[int, ...] = ()
     """The rack of each node, if they stand in any; all racks are in one row."""
 
+    measured: tuple[tuple[int, int], ...] = ()
+    """Of each node how busy it was measured to be, in percent, and in which cycle, if there are movers."""
+
+    night: tuple[bool, ...] = ()
+    """Which nodes are not always ours."""
+
 
 @st.composite
-def plans(draw: st.DrawFn, *, gangs: bool = False) -> Plan:
+def plans(draw: st.DrawFn, *, gangs: bool = False, movers: bool = False) -> Plan:
     small = st.integers(0, 6)
     queues = draw(st.integers(1, 3))
     jobs = []
@@ -94,8 +115,10 @@ def plans(draw: st.DrawFn, *, gangs: bool = False) -> Plan:
         tuple((draw(small), draw(small)) for _ in range(queues)),
         tuple(draw(st.integers(0, 1)) for _ in range(queues)),
         tuple(jobs),
-        draw(st.sampled_from(["whole gangs", "both"])) if gangs else "one by one",
+        draw(st.sampled_from(["whole gangs", "both"])) if gangs else "and shuffle" if movers else "one by one",
         tuple(draw(st.integers(0, 1)) for _ in nodes) if gangs else (),
+        tuple((draw(st.integers(0, 100)), draw(st.integers(0, 9))) for _ in nodes) if movers else (),
+        tuple(draw(st.integers(0, 3)) == 0 for _ in nodes) if movers else (),
     )
 
 
@@ -104,12 +127,15 @@ class Life:
 
     def __init__(self, plan: Plan, order: list[int] | None = None) -> None:
         self.plan = plan
-        self.world = World(plugins=PLUGINS[plan.plugins])
+        first, *others = PLUGINS[plan.plugins]
+        self.world = World(plugins=[(*first, *MOVERS) if plan.measured else first, *others])
         self.cluster = self.world.cluster
         self.generation = 0
         self.log: list[tuple[str, ...]] = []
+        self.reached: Measure | None = None
         for number, (cpu, memory) in enumerate(plan.nodes):
-            self.world.node(f"n{number}", cpu=cpu, memory=memory)
+            is_night = bool(plan.night) and plan.night[number]
+            self.world.node(f"n{number}", cpu=cpu, memory=memory, labels={LABEL: "night"} if is_night else {})
         for rack in sorted(set(plan.racks)):
             there = tuple(Members(name=f"n{number}") for number, one in enumerate(plan.racks) if one == rack)
             self.cluster.put_domain(DomainSpec(name=f"rack{rack}", tier=1, members=there))
@@ -126,6 +152,7 @@ class Life:
             for number in self.order:
                 if plan.jobs[number].at_first is is_first:
                     self._arrive(number, plan.jobs[number])
+                    self.reached = None
             if is_first:
                 self.cycle(("enqueue", "allocate"))
 
@@ -139,6 +166,7 @@ class Life:
                 created=float(number),
                 min_available=drawn.least,
                 closeness=WISHES[drawn.wish],
+                is_preemptable=True if self.plan.measured else None,
                 subgroups=(PAIRS,) if drawn.pairs else (),
             )
         )
@@ -146,30 +174,60 @@ class Life:
             name = f"j{number}-{index}"
             request = amounts(cpu=cpu, memory=memory)
             labels = {"pair": str(index // 2)}
-            self.cluster.put_task(TaskSpec(uid=name, name=name, request=request, priority=priority, labels=labels), job)
+            traits = Constraints(traits=((ZONE_KEY, ANY_ZONE),)) if self.plan.measured else NO_CONSTRAINTS
+            spec = TaskSpec(uid=name, name=name, request=request, priority=priority, labels=labels, constraints=traits)
+            self.cluster.put_task(spec, job)
 
     def cycle(self, actions: tuple[str, ...] = ()) -> int:
         """One cycle and what follows from it; how much was decided."""
         actions = actions or ACTIONS[self.plan.actions]
         world, begun = self.world, len(self.log)
         world.policy.actions = actions
-        self.session = Session(world.policy, now=float(self.generation))
+        self._measure_nodes()
+        self.session = Session(world.policy, now=float(self.generation), wall_s=float(self.generation * CYCLE_S))
+        self._goes_down(strictly=False, what="the world")
         for name in actions:
             gone: list[Evict] = []
+            left: list[Evict] = []
             for decision in action_named(name)(self.session):
-                if isinstance(decision, Evict):
+                if isinstance(decision, Evict) and name == "shuffle":
+                    left.append(decision)
+                elif isinstance(decision, Evict):
+                    if not gone:
+                        self._goes_down(strictly=True, what=name)
                     gone.append(decision)
                 elif gone:
                     self._judge(gone)
                     gone = []
+                else:
+                    self._goes_down(strictly=False, what=name)
                 self.log.append((name, type(decision).__name__, decision.task.spec.name, decision.node))
                 if isinstance(decision, Bind):
                     self.log[-1] = (*self.log[-1], "bound")
             assert not gone, "nobody goes without a promise to somebody"
+            self._goes_down(strictly=bool(left), what=name)
             check(self.cluster)
         self.generation += 1
         self._follow()
         return len(self.log) - begun
+
+    def _goes_down(self, *, strictly: bool, what: str) -> None:
+        """Every eviction lowers the measure, and nothing raises it but news."""
+        reached = measure(self.session)
+        if self.reached is not None:
+            assert reached < self.reached if strictly else reached <= self.reached, (
+                f"{what}: {self.reached} -> {reached}"
+            )
+        self.reached = reached
+
+    def _measure_nodes(self) -> None:
+        """Measurements come, and the night ends, which is news."""
+        if self.plan.measured and self.generation * CYCLE_S == 60:
+            self.reached = None
+        for number, (cpu, at) in enumerate(self.plan.measured):
+            if at == self.generation:
+                self.cluster.put_usage(f"n{number}", NodeUsage(cpu=cpu, memory=0, at_s=float(at * CYCLE_S)))
+                self.reached = None
 
     def _follow(self) -> None:
         for task in list(self.cluster.tasks.values()):
@@ -236,7 +294,7 @@ class Life:
             quiet = 0 if self.cycle() else quiet + 1
             for job in self.cluster.jobs.values():
                 self._check_whole(job)
-            if quiet == 3:
+            if quiet >= 3 and (not self.plan.measured or self.generation > NEWS_UNTIL):
                 return
         raise AssertionError(f"still moving after {MOST_CYCLES} cycles: {self.log[-12:]}")
 
@@ -244,7 +302,7 @@ class Life:
         """A gang runs whole or not at all, and is promised all that it lacks or nothing."""
         claims = sum(1 for task in job.tasks.values() if task.is_claim)
         least = job.spec.min_available
-        if "gang" in str(PLUGINS[self.plan.plugins]):
+        if "gang" in str(PLUGINS[self.plan.plugins]) and not self.plan.measured:  # who must leave by morning breaks gangs
             assert not job.ready_count or job.ready_count >= least, f"{job} is a part of a gang"
             assert not claims or job.ready_count + claims >= least, f"{job} is promised a part of what it needs"
         if job.spec.closeness == WISHES["rack"]:
@@ -268,6 +326,12 @@ def test_evictions_end_and_nothing_flaps(plan: Plan) -> None:
 @given(plans(gangs=True))
 @settings(max_examples=60, deadline=None)
 def test_evictions_for_gangs_end_and_leave_all_gangs_whole_and_together(plan: Plan) -> None:
+    Life(plan).run()
+
+
+@given(plans(movers=True))
+@settings(max_examples=60, deadline=None)
+def test_evictions_for_nobodys_sake_end_too(plan: Plan) -> None:
     Life(plan).run()
 
 

@@ -344,6 +344,9 @@ class Victims(Protocol):
     def victims(self, session: "Session") -> "Sequence[Departure]":
         """Those of `session.running()` that should go. Plug-ins of a tier add up; the first tier with any decides."""
 
+    def to_leave(self, session: "Session") -> int:
+        """A number, from 0 up, that each look after which somebody leaves lowers, and nothing but news raises (`measure.py`)."""
+
 
 class Departure(NamedTuple):
     """A task that should leave its node, and why: a sentence for whoever owns it."""

@@ -3,11 +3,8 @@
 Whenever a job has another one's tasks evicted it *goes before* it, and nobody is evicted for a job that it goes before,
 directly or by others between. So the relation never closes a ring, whatever plug-ins say, and evictions come to an end:
 
-    measure = (pairs of jobs that are not in the relation,
-               for each job, those that go before others first: its tasks without a place, by task priority, high first)
-
-Each eviction lowers it, compared from the left. A pair that is new lowers the first number. For a pair that is known,
-the job for whose sake it happens gives a place to one task more than before, and all who lose tasks come after it.
+    a pair that is new: one pair of strangers less (`measure.py`)
+    a pair that is known: the job for whose sake it happens has more than before, and all who lose tasks come after it
 
 Nothing is held for ever: when what shares follow from has changed (a job came or ended, a queue or a node changed), a
 pair that is older than `COOL_OFF_S` is forgotten. So in a cluster where nothing arrives evictions end, and in one that

@@ -9,6 +9,7 @@ Leaving the block without a commit takes everything back, to the bit: amounts ar
 them is computed from them. Who may be evicted for whom is decided elsewhere (`rights.py`).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, TypeGuard
@@ -194,14 +195,23 @@ class Statement:
         return iter(decisions)
 
     def _note_precedence(self) -> None:
-        """Keep in mind who makes way for whom, and assert the measure of `precedence.py`: each eviction lowers it."""
+        """Keep in mind who makes way for whom, and assert of each eviction that it lowers the measure (`measure.py`)."""
         losers = [(eviction.task, eviction.preemptor) for eviction in self.evictions]
         losers += [(change.task, change.preemptor) for change in self._changes if _is_taken_over(change)]
+        for winner in {id(one): one for _, one in losers if one is not None}.values():
+            assert self._is_better_off(winner), f"others would leave for {winner}, which gains nothing by it"
         for loser, preemptor in losers:
             victim = loser.job
             if preemptor is not None and victim is not None:
-                assert any(task.job is preemptor for task in self._placed), f"{loser} would leave for nobody"
                 self._cluster.precedence.note(preemptor.party, victim.party, self._now)
+
+    def _is_better_off(self, job: Job) -> bool:
+        """Whether the tasks of a job that have found a place count for more than those that have lost theirs."""
+        found = Counter(task.spec.priority for task in self._placed if task.job is job)
+        lost = [change.task for change in self._changes if isinstance(change, _Eviction | _Forsaken)]
+        found.subtract(task.spec.priority for task in lost if task.job is job)
+        highest = max((priority for priority, number in found.items() if number), default=None)
+        return highest is not None and found[highest] > 0
 
     def promise_all(self) -> None:
         """Turn what was placed into promises: the job cannot start yet, and its room is kept until it can.

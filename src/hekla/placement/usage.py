@@ -37,6 +37,10 @@ class UsageColumns:
         """Nodes that were measured since.  # [node]"""
         return self.at_s >= since_s
 
+    def after(self, time_s: float) -> NDArray[np.bool_]:
+        """Nodes that were measured later than that.  # [node]"""
+        return self.at_s > time_s
+
 
 class Usages:
     """The last measurement of every node."""

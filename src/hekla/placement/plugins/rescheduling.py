@@ -8,12 +8,14 @@ lowNodeUtilization, with nodes' cpu and memory as measured and their pods as cou
              the node is at its targets or the low nodes have reached theirs
 
 Of the peer's faults none is kept: the measurements are found, `pods` counts, and a node of which nothing is known is
-neither. Nobody goes in vain: a pod goes only where a low node has room for it, and leaves its gang able to work.
+neither. Nobody goes in vain: a pod goes only where a low node has room for it, and leaves its gang able to work. And nobody
+goes twice for one measurement: who left since, and who came, does not show in it, so it counts for one look.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Self
 
 import numpy as np
@@ -52,9 +54,15 @@ class Rescheduling:
 
     def victims(self, session: Session) -> Sequence[Departure]:
         """Pods on high nodes that low nodes have room for."""
+        last = session.cluster.last_due.get(NAME, -inf)
         if not self.is_on or not session.is_due(NAME, self.interval_s):
             return []
-        return list(_Evening(self, session).departures())
+        return list(_Evening(self, session, last).departures())
+
+    def to_leave(self, session: Session) -> int:
+        """The nodes that were measured since it last looked."""
+        nodes, last = session.cluster.nodes, session.cluster.last_due.get(NAME, -inf)
+        return int(nodes.usages.columns(nodes).after(last).sum()) if self.is_on else 0
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
@@ -79,13 +87,13 @@ class Rescheduling:
 class _Evening:
     """One look at the nodes."""
 
-    def __init__(self, plugin: Rescheduling, session: Session) -> None:
+    def __init__(self, plugin: Rescheduling, session: Session, last_look_s: float) -> None:
         self._plugin, self._session = plugin, session
         nodes = session.cluster.nodes
         self._nodes = nodes
-        known = (
-            nodes.is_live & nodes.is_ready & nodes.usages.columns(nodes).fresh(session.wall_s - plugin.metrics_period_s)
-        )
+        usages = nodes.usages.columns(nodes)
+        is_told = usages.fresh(session.wall_s - plugin.metrics_period_s) & usages.after(last_look_s)
+        known = nodes.is_live & nodes.is_ready & is_told
         self._use = utilisation(nodes)
         below = [self._use[name] < plugin.thresholds[name] for name in RESOURCES]
         above = [self._use[name] > plugin.targets[name] for name in RESOURCES]

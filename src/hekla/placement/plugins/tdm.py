@@ -133,14 +133,25 @@ class Tdm:
 
     def victims(self, session: Session) -> Sequence[Departure]:
         """Pods on nodes whose hours are over."""
-        nodes, wall_s = session.cluster.nodes, session.wall_s
-        over = [zone for zone in self.zones if zone in nodes.label_values(LABEL) and not self._is_open(zone, wall_s)]
-        if not over or not session.is_due(NAME, self.period_s):
+        if not self._over(session) or not session.is_due(NAME, self.period_s):
             return []
-        session.look_again(wall_s + self.period_s)
+        session.look_again(session.wall_s + self.period_s)
+        return [Departure(task, self._why(session.cluster.nodes, task)) for task in _within_budgets(self._late(session))]
+
+    def to_leave(self, session: Session) -> int:
+        """The pods that are still on nodes whose hours are over: nobody is let onto these."""
+        return len(self._late(session))
+
+    def _late(self, session: Session) -> list[Task]:
+        """Pods on nodes whose hours are over."""
+        nodes, over = session.cluster.nodes, self._over(session)
         rows = np.isin(nodes.label(LABEL), [nodes.label_values(LABEL)[zone] for zone in over])
-        late = [task for task in session.running() if rows[task.row] and _may_be_driven_off(task)]
-        return [Departure(task, self._why(nodes, task)) for task in _within_budgets(late)]
+        return [task for task in session.running() if rows[task.row] and _may_be_driven_off(task)] if over else []
+
+    def _over(self, session: Session) -> list[str]:
+        """The zones whose hours are over."""
+        known = session.cluster.nodes.label_values(LABEL)
+        return [zone for zone in self.zones if zone in known and not self._is_open(zone, session.wall_s)]
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
