@@ -66,3 +66,24 @@ def test_the_log_of_a_pod_of_several_containers_is_that_of_its_default_one(model
     assert (code, out) == (0, f"{container}\n")
     assert err == ("" if said else 'Defaulted container "runtime" out of: runtime, engine\n')
     assert models.run("logs", "p", "-c", "engine")[1] == "engine\n"
+
+
+def test_a_booster_of_kthena_03_is_taken_with_a_warning_that_says_how_to_write_it_today(models):
+    worker = {"type": "server", "image": "vllm", "replicas": 1, "pods": 1}
+    backend = {
+        "name": "b",
+        "type": "vLLM",
+        "modelURI": "hf://org/m",
+        "minReplicas": 1,
+        "maxReplicas": 4,
+        "workers": [worker],
+    }
+    booster = {
+        "apiVersion": f"workload.{GROUP}/v1alpha1", "kind": "ModelBooster", "metadata": {"name": "m"},
+        "spec": {"backend": backend},
+    }  # fmt: skip
+    code, _, err = models.run("apply", "-f", models.file(yaml.safe_dump(booster)))
+    assert (code, "write replicas: 1" in err) == (0, True), err
+    made = models.document(f"/apis/workload.{GROUP}/v1alpha1/namespaces/default/modelboosters/m")
+    assert made["spec"]["backend"]["replicas"] == 1
+    assert made["metadata"]["annotations"]["serving.hekla.dev/max-replicas"] == "4"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hekla.api.kthena import ModelBooster
-from hekla.serving.admission_booster import refuse_model_booster
+from hekla.serving.admission_booster import convert_model_booster, refuse_model_booster
 from serving.admissionkit import refused, request
 
 WORKERS = "spec.backend.workers"
@@ -135,3 +135,46 @@ def test_what_the_webhook_refuses(document: dict[str, Any], said: str) -> None:
 def test_what_it_lets_in(document: dict[str, Any]) -> None:
     nobody: Any = None
     assert refuse_model_booster(request(ModelBooster, document), nobody) == ""
+
+
+def converted(**backend: Any) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    document = booster(**backend)
+    if "replicas" not in backend:
+        del document["spec"]["backend"]["replicas"]
+    asked = request(ModelBooster, document)
+    convert_model_booster(asked, None)  # type: ignore[arg-type]  # it reads nothing
+    return document["spec"]["backend"], document["metadata"].get("annotations", {}), asked.warnings
+
+
+@pytest.mark.parametrize(
+    ("bounds", "replicas", "scaled"),
+    [
+        ({"minReplicas": 1, "maxReplicas": 5}, 1, ("1", "5")),
+        ({"minReplicas": 0, "maxReplicas": 2}, 1, ("0", "2")),
+        ({"minReplicas": 3, "maxReplicas": 3}, 3, ()),
+        ({"minReplicas": 2}, 2, ()),
+        ({"maxReplicas": 4}, 1, ("1", "4")),
+        ({"minReplicas": 1, "maxReplicas": 5, "replicas": 2}, 2, ("1", "5")),
+    ],
+)
+def test_the_bounds_of_a_booster_of_03_become_replicas_and_a_policy(
+    bounds: dict[str, int], replicas: int, scaled: tuple[str, ...]
+) -> None:
+    backend, annotations, warnings = converted(**bounds)
+    assert backend["replicas"] == replicas
+    assert not {"minReplicas", "maxReplicas"} & backend.keys()
+    names = "serving.hekla.dev/min-replicas", "serving.hekla.dev/max-replicas"
+    assert annotations == dict(zip(names, scaled, strict=False))
+    [warning] = warnings
+    assert f"write replicas: {replicas}" in warning
+    assert all(name in warning for name in annotations)
+
+
+def test_bounds_that_cross_are_refused_and_a_booster_of_today_is_left_as_it_is() -> None:
+    crossed = booster(minReplicas=5, maxReplicas=2)
+    convert_model_booster(request(ModelBooster, crossed), None)  # type: ignore[arg-type]  # it reads nothing
+    said = refused(refuse_model_booster, ModelBooster, crossed)
+    assert "spec.backend.minReplicas: Invalid value: 5: it is more than maxReplicas (2)" in said
+    before = booster()
+    assert converted()[2] == []
+    assert converted(replicas=1)[0] == before["spec"]["backend"]

@@ -10,7 +10,7 @@ from hekla.serving.admission_autoscaling import (
     refuse_autoscaling_policy,
     refuse_binding,
 )  # fmt: skip
-from hekla.serving.admission_booster import refuse_model_booster
+from hekla.serving.admission_booster import convert_model_booster, refuse_model_booster
 from hekla.serving.admission_model_serving import refuse_model_serving
 from hekla.serving.admission_routing import refuse_model_route, refuse_model_server, refuse_provider
 
@@ -34,6 +34,12 @@ ADMISSION_RULES: tuple[AdmissionRule, ...] = (
         resource=f"autoscalingpolicybindings.{_WORKLOAD}",
         operations=WRITE,
         refusal=refuse_binding,
+    ),
+    WebhookRule(
+        name="mutate-modelbooster.volcano.sh",
+        resource=f"modelboosters.{_WORKLOAD}",
+        operations=WRITE,
+        change=convert_model_booster,
     ),
     WebhookRule(
         name="validate-modelbooster.volcano.sh",

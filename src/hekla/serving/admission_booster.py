@@ -14,6 +14,7 @@ from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.fielderrors import FieldError, invalid
 from hekla.serving.admission_words import denial
 from hekla.serving.engine_arguments import ArgumentError, engine_port, kv_connector
+from hekla.serving.model_booster_children import MAX_REPLICAS, MIN_REPLICAS
 
 MOST_REPLICAS = 1_000_000
 _WORKERS = "spec.backend.workers"
@@ -33,6 +34,38 @@ _UNREACHABLE = (
 )
 
 
+_OLD_BACKEND = "spec.backend.minReplicas and maxReplicas are of Kthena 0.3 and were converted: write replicas: {replicas}{annotations}"
+_OLD_ANNOTATIONS = ", and annotations serving.hekla.dev/min-replicas: {least} and serving.hekla.dev/max-replicas: {most} to have them scaled"
+
+
+def convert_model_booster(request: AdmissionRequest, reader: Reader) -> None:
+    """Write the bounds of a ModelBooster of Kthena 0.3 as today: as many groups as the fewest, scaled by a policy up to the most."""
+    booster = request.object or {}
+    backend = (booster.get("spec") or {}).get("backend")
+    if not isinstance(backend, dict):
+        return
+    given = [backend.pop(name, None) for name in ("minReplicas", "maxReplicas")]
+    least, most = (one if type(one) is int else None for one in given)
+    if least is None and most is None:
+        backend |= {
+            name: one for name, one in zip(("minReplicas", "maxReplicas"), given, strict=True) if one is not None
+        }
+        return
+    least = min(1, most or 1) if least is None else least
+    most = max(least, 1) if most is None else most
+    if most < least:
+        backend |= {"minReplicas": least, "maxReplicas": most}  # refused, as it stands
+        return
+    backend.setdefault("replicas", max(least, 1) if most > least else least)
+    said = ""
+    if most > least:
+        annotations = booster.setdefault("metadata", {}).setdefault("annotations", {})
+        annotations.setdefault(MIN_REPLICAS, str(least))
+        annotations.setdefault(MAX_REPLICAS, str(most))
+        said = _OLD_ANNOTATIONS.format(least=f'"{least}"', most=f'"{most}"')
+    request.warnings.append(_OLD_BACKEND.format(replicas=backend["replicas"], annotations=said))
+
+
 def refuse_model_booster(request: AdmissionRequest, reader: Reader) -> str:
     """Why a ModelBooster may not be written; empty if it may."""
     return denial(wrongs(msgspec.convert(request.object or {}, ModelBooster)))
@@ -44,6 +77,9 @@ def wrongs(booster: ModelBooster) -> Iterator[FieldError]:
     if backend.replicas > MOST_REPLICAS:
         said = f"replicas ({backend.replicas}) cannot exceed {MOST_REPLICAS}"
         yield invalid("spec.backend.replicas", backend.replicas, said)
+    if backend.min_replicas is not None and backend.max_replicas is not None:
+        said = f"it is more than maxReplicas ({backend.max_replicas})"
+        yield invalid("spec.backend.minReplicas", backend.min_replicas, said)
     yield from _images(backend)
     yield from _worker_types(backend)
     yield from _ports(backend)

@@ -57,7 +57,13 @@ def serving(booster: ModelBooster, images: Images) -> Document:
     roles = ROLES.get(backend.type)
     if roles is None:
         raise ArgumentError(f"not support model backend type: {backend.type}")
-    revision = _hash(msgspec.to_builtins(backend), msgspec.to_builtins(images.downloader + images.runtime))
+    said = msgspec.to_builtins(backend)
+    for old in (
+        "minReplicas",
+        "maxReplicas",
+    ):  # they are converted before; what runs is not of another revision for their sake
+        said.pop(old)
+    revision = _hash(said, msgspec.to_builtins(images.downloader + images.runtime))
     pods = BoosterPods(booster, _labels(booster, backend.name, revision), images)
     made = [pods.role(name, kind) for name, kind in roles]
     spec: Document = {

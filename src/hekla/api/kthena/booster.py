@@ -94,6 +94,12 @@ class ModelBackend(Struct, kw_only=True, frozen=True, rename=wire_names(model_ur
     replicas: Annotated[Million, REQUIRED] = 0
     """How many groups serve."""
 
+    min_replicas: Annotated[int | None, Limits(minimum=0, maximum=1_000_000)] = None
+    """Kthena 0.3's fewest groups: becomes `replicas`, and the annotation serving.hekla.dev/min-replicas where the two differ."""
+
+    max_replicas: Annotated[int | None, Limits(minimum=1, maximum=1_000_000)] = None
+    """Kthena 0.3's most groups: becomes the annotation serving.hekla.dev/max-replicas."""
+
     workers: Annotated[list[ModelWorker], Limits(min_items=1, max_items=1000), REQUIRED] = []
     """What a group consists of."""
 
