@@ -2,11 +2,15 @@ from datetime import UTC, datetime
 
 import pytest
 
+from hekla.api.core import Pod
+from hekla.api.meta import ObjectMeta
+from hekla.api.pods import PodStatus
 from hekla.api.volcano import Job, JobFlow, JobTemplate
 from hekla.testing.job_world import task
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, converge
 from hekla.testing.world import FakeWorld
 from hekla.workloads import keys
+from hekla.workloads.flow_probes import due
 from hekla.workloads.job_flow import reconcile_job_flow
 from hekla.workloads.job_template import reconcile_job_template
 
@@ -142,12 +146,62 @@ def test_a_probe_lets_a_job_start_beside_those_it_waits_for():
     assert names(world) == ["etl-a", "etl-b"]
 
 
-def test_probes_that_nobody_carries_out_are_told():
-    probed = {"targets": ["a"], "probe": {"tcpSocketList": [{"taskName": "worker", "port": 80}]}}
-    world = run(FakeWorld(flow(step("a"), step("b", dependsOn=probed)), template("a"), template("b")))
-    to(world, "a", "Completed")
+def probed_flow(**probe):
+    return flow(step("a"), step("b", dependsOn={"targets": ["a"], "probe": probe}))
+
+
+@pytest.mark.parametrize("answers", ["", "b", "a,b,c"])
+def test_a_job_whose_probes_knock_at_doors_starts_when_they_are_answered(answers):
+    document = probed_flow(tcpSocketList=[{"taskName": "worker", "port": 80}])
+    document["metadata"]["annotations"] = {keys.PROBES_ANSWERED: answers} if answers else {}
+    world = run(FakeWorld(document, template("a"), template("b")))
+    to(world, "a", "Running")
+    assert ("etl-b" in names(world)) == bool(answers)
+
+
+def test_answers_do_not_make_up_for_a_phase_that_a_task_has_not_reached():
+    document = probed_flow(
+        tcpSocketList=[{"taskName": "worker", "port": 80}], taskStatusList=[{"taskName": "worker", "phase": "Running"}]
+    )
+    document["metadata"]["annotations"] = {keys.PROBES_ANSWERED: "b"}
+    world = run(FakeWorld(document, template("a"), template("b")))
+    to(world, "a", "Running", taskStatusCount={"worker": {"phase": {"Pending": 2}}})
+    assert names(world) == ["etl-a"]
+    to(world, "a", "Running", taskStatusCount={"worker": {"phase": {"Running": 2}}})
     assert names(world) == ["etl-a", "etl-b"]
-    assert "ProbeIgnored" in reasons(world)
+
+
+def doors(world, **pods):
+    """The doors to knock at for each job of the flow that waits; `pods` are phases and addresses of pods of job a."""
+    found = world.get(JobFlow, "default", "etl")
+    jobs = {job.metadata.name.removeprefix("etl-"): job for job in world.list(Job)}
+    uid = jobs["a"].metadata.uid
+    made = [
+        Pod(
+            metadata=ObjectMeta(name=name, annotations={keys.TASK_SPEC: "worker"}),
+            status=PodStatus(phase=phase, pod_ip=ip),
+        )
+        for name, (phase, ip) in pods.items()
+    ]
+    return dict(due(found, jobs, {uid: made}))
+
+
+def test_every_pod_of_the_task_has_to_answer_and_nobody_is_asked_before_all_run():
+    header = {"name": "who", "value": "flow"}
+    http = [{"taskName": "worker", "port": 8080, "path": "ready", "httpHeader": header}]
+    world = run(FakeWorld(probed_flow(httpGetList=http), template("a"), template("b")))
+    assert doors(world, x=("Running", "10.0.0.1")) == {}, "the second has not been made"
+    assert doors(world, x=("Running", "10.0.0.1"), y=("Pending", "")) == {}
+    both = doors(world, x=("Running", "10.0.0.1"), y=("Running", "fd00::2"))
+    assert [knock.url for knock in both["b"]] == ["http://10.0.0.1:8080/ready", "http://[fd00::2]:8080/ready"]
+    assert all(knock.header == ("who", "flow") for knock in both["b"])
+    world.change(JobFlow, "default", "etl", {"metadata": {"annotations": {keys.PROBES_ANSWERED: "b"}}})
+    assert doors(world, x=("Running", "10.0.0.1"), y=("Running", "fd00::2")) == {}, "once is enough"
+
+
+def test_a_task_that_nobody_has_is_never_taken_for_answered():
+    world = run(FakeWorld(probed_flow(tcpSocketList=[{"taskName": "ghost", "port": 1}]), template("a"), template("b")))
+    assert doors(world, x=("Running", "10.0.0.1"), y=("Running", "10.0.0.2")) == {}
 
 
 def test_a_job_of_somebody_else_is_left_alone():

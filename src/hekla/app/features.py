@@ -86,11 +86,14 @@ async def _run_controlplane(features: Features, informers: Informers, api: ApiSe
 
 async def _run_workloads(features: Features, informers: Informers, api: ApiServer) -> None:
     from hekla.app.controller_metrics import counted
+    from hekla.app.flow_prober import FlowProber
     from hekla.kube.runtime import run_reconcilers
     from hekla.workloads.reconcilers import RECONCILERS
 
     async with counted(informers, with_queues="scheduler" in features.settings.without):
-        await run_reconcilers(informers, RECONCILERS, component="vc-controller-manager")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_reconcilers(informers, RECONCILERS, component="vc-controller-manager"))
+            group.create_task(FlowProber(informers).run(), name="probes of flows")
 
 
 async def _run_serving(features: Features, informers: Informers, api: ApiServer) -> None:

@@ -1,8 +1,8 @@
 """Reconciles JobFlow: makes the jobs of a flow from their templates, each when the jobs that it waits for are done.
 
-A job waits until its targets are Completed, or, where it has a probe for the status of tasks, until the targets' tasks
-have reached the phases asked for. `patch` replaces fields of the template. (Volcano has both fields and heeds neither;
-probes by HTTP and TCP are not carried out here either, which an event says.)
+A job waits until its targets are Completed, or, where it has a probe, until the targets' tasks have reached the phases
+asked for and their pods answer (`flow_probes.py`). `patch` replaces fields of the template. (Volcano has both fields and
+heeds neither.)
 
     Pending --a job runs or has completed--> Running --all have completed--> Succeed
     Pending, Running --a job has failed or was terminated--> Failed
@@ -20,6 +20,7 @@ from hekla.api.volcano.flow import Flow, FlowJobStatus, FlowPhase, Probe
 from hekla.kube.commands import Command, Create, Delete, Event, SetStatus, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.workloads import keys
+from hekla.workloads.flow_probes import answered, knocks_at_doors
 from hekla.workloads.job_status import merge_patch, rfc3339
 from hekla.workloads.templates import FAILED, SUCCEEDED, job_from, said
 
@@ -104,7 +105,6 @@ def _start(view: FlowView, world: World) -> Iterator[Command]:
             message = f'job "{name}" exists and belongs to somebody else; delete it, or rename the flow'
             yield Event(target_of(view.flow), "ForeignJob", message, "Warning")
         else:
-            yield from _tell_of_probes(view.flow, step)
             yield Create(Job, _job(view.flow, step, template), is_announced=True)
 
 
@@ -127,8 +127,11 @@ def _is_turn(view: FlowView, step: Flow) -> bool:
     if wish is None:
         return True
     targets = [view.jobs.get(name) for name in wish.targets]
-    if wish.probe is not None and wish.probe.task_status_list:
-        return all(job is not None for job in targets) and _have_reached(wish.probe, [j for j in targets if j])
+    probe = wish.probe
+    if probe is not None and (probe.task_status_list or knocks_at_doors(step)):
+        if not all(job is not None for job in targets) or not _have_reached(probe, [job for job in targets if job]):
+            return False
+        return not knocks_at_doors(step) or step.name in answered(view.flow)
     return all(job is not None and job.status.state.phase in SUCCEEDED for job in targets)
 
 
@@ -148,13 +151,6 @@ def _has_reached(job: Job, task_name: str, phase: str) -> bool:
     # A pod that has succeeded has been running before.
     there = found.get(phase, 0) + (found.get("Succeeded", 0) if phase == "Running" else 0)
     return there >= wanted
-
-
-def _tell_of_probes(flow: JobFlow, step: Flow) -> Iterator[Command]:
-    probe = step.depends_on.probe if step.depends_on is not None else None
-    if probe is not None and (probe.http_get_list or probe.tcp_socket_list):
-        message = f'probes by HTTP and TCP are not carried out; "{step.name}" was started without them'
-        yield Event(target_of(flow), "ProbeIgnored", message, "Warning")
 
 
 # How the jobs fare

@@ -42,5 +42,8 @@ CONTENT_DIGEST = "hekla.dev/content-digest"
 DELAYED_ACTIONS = "hekla.dev/delayed-actions"
 """On a job: actions that wait for their policy's timeout, as JSON. See `job_delays.py`."""
 
+PROBES_ANSWERED = "hekla.dev/probes-answered"
+"""On a JobFlow: its jobs whose probes by HTTP and TCP have all been answered, by comma. See `flow_probes.py`."""
+
 RUNNING_ESTIMATE = "hekla.dev/running-estimate"
 """On a PodGroup: how long its pods are expected to run; from the job's `runningEstimate`."""

@@ -60,14 +60,19 @@ def is_optional(kind: type[Resource]) -> bool:
 async def run_controllers(office: Office) -> None:
     """The reconcilers of the workloads."""
     from hekla.app.controller_metrics import counted
+    from hekla.app.flow_prober import FlowProber
     from hekla.kube.runtime import Runtime
     from hekla.workloads.reconcilers import RECONCILERS, reconcilers
 
     chosen = reconcilers(every_pod=True) if office.settings.every_pod_has_a_group else RECONCILERS
 
     async def work(informers: Informers) -> None:
-        async with counted(informers, with_queues=SCHEDULER not in office.settings.components):
+        async with (
+            counted(informers, with_queues=SCHEDULER not in office.settings.components), asyncio.TaskGroup() as group,
+        ):  # fmt: skip
+            prober = group.create_task(FlowProber(informers).run(), name="probes of flows")
             await _until_stopped(office, Runtime(informers, chosen, component=CONTROLLERS_COMPONENT))
+            prober.cancel()
 
     await office.serve_terms(CONTROLLERS, CONTROLLERS_LEASE, controller_kinds(), is_optional, work)
 
