@@ -4,11 +4,17 @@ import asyncio
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from hekla.serving.router.endpoints import Endpoint, Fleet
+from hekla.serving.router.limits import Limit, Limits
+from hekla.serving.router.plan import Usage
+from hekla.serving.router.policies.session_affinity import Sessions
 from hekla.serving.router.prefix.blocks import Blocks, seed_of
 from hekla.serving.router.prefix.index import PrefixIndex
+from hekla.serving.router.question import Question
 from hekla.serving.router.redis_bus import RedisBus
 from hekla.serving.router.replicas import DatagramBus, MemoryBus, Replicas
 from hekla.serving.router.sharing import MOST_BYTES, Ledger
@@ -198,3 +204,90 @@ def test_hosts_share_through_a_real_redis_and_outlive_it(redis, monkeypatch):
             await one.aclose()
 
     asyncio.run(story())
+
+
+class Process:
+    """One process of a router: its budgets and its sessions, beside its ledger."""
+
+    def __init__(self, name, family="one"):
+        self.fleet = Fleet()
+        self.engines = {one: self.fleet.add(Endpoint(one, "127.0.0.1", 8000, namespace="ml")) for one in ("a", "b")}
+        self.limits, self.sessions = Limits(), Sessions()
+        self.limits.set_routes({"m": Limit(input_tokens=100, output_tokens=50, period_s=1e9, key="m")}, 0.0)
+        self.limits.set_tenants({"*": Limit(requests=3, period_s=1e9, key="*")})
+        self.ledger = Ledger(
+            name,
+            self.fleet,
+            lambda _: (),
+            sessions_of=lambda _: (self.sessions,),
+            family=family,
+            budgets=self.limits,
+        )
+        self.sessions.on_settled = self.ledger.settled
+
+    def asks(self, tokens, user="ada", answer=0):
+        question = Question("/v1/chat/completions", "m", b"", tokens, user=user)
+        refusal = self.limits.admit(question, 0.0)
+        if refusal is None:
+            self.limits.ended(question, Usage(tokens, answer), 0.0)
+        return refusal.reason if refusal else "ok"
+
+
+def family(*names):
+    found = [Process(name) for name in names]
+    for one in found:
+        message = one.ledger.report(0.0)
+        for other in found:
+            other.ledger.take(message, 0.0)
+    for one in found:
+        one.limits.tell()
+    return found
+
+
+def test_processes_of_one_router_have_one_budget():
+    one, other = family("one", "other")
+    assert one.asks(60, answer=10) == "ok"
+    tell(one, other, 0.1)
+    assert other.asks(60) == "input_rate_limit"
+    assert other.asks(40, user="bob", answer=40) == "ok"
+    tell(other, one, 0.2)
+    assert one.asks(0, user="eve") == "output_rate_limit"
+
+
+def test_a_tenant_of_one_process_is_the_others_too():
+    one, other = family("one", "other")
+    assert [one.asks(1) for _ in range(2)] == ["ok", "ok"]
+    tell(one, other, 0.1)
+    assert [other.asks(1) for _ in range(2)] == ["ok", "rate_limit"]
+    tell(other, one, 0.2)
+    assert one.asks(1) == "rate_limit"
+
+
+def test_other_routers_have_budgets_of_their_own():
+    one, other = Process("one"), Process("other", family="another")
+    meet(one, other)
+    assert one.asks(100) == "ok"
+    tell(one, other, 0.1)
+    assert other.asks(100) == "ok"
+
+
+def test_a_session_is_where_another_process_sent_it():
+    one, other = family("one", "other")
+    one.sessions.settle("s", one.engines["b"], 0.0)
+    tell(one, other, 0.1)
+    candidates = list(other.engines.values())
+    assert other.sessions.home("s", candidates, 0.2) is other.engines["b"]
+    assert other.ledger.report(0.3) is None  # what was told is not told on
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=40))
+def test_what_was_taken_is_told_once_and_to_all(story):
+    processes = family("a", "b", "c")
+    for number, tokens in story:
+        processes[number].asks(tokens, user=f"u{tokens}")
+        message = processes[number].ledger.report(0.0)
+        if message is not None:
+            for one in processes:
+                one.ledger.take(message, 0.0)
+    levels = {one.limits._routes["m"].input.level for one in processes}
+    assert len(levels) == 1

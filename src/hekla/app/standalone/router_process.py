@@ -23,6 +23,8 @@ from hekla.serving.router.running import Router
 from hekla.serving.router.settings import RouterSettings, from_environment
 from hekla.serving.router.variables import VariableError
 
+MOST_PROCESSES = 256
+
 
 class RouterSettingsError(Exception):
     """What the router was told cannot be; the sentence says what would do."""
@@ -36,15 +38,23 @@ def router_settings(flags: Mapping[str, Any], environment: Mapping[str, str]) ->
         raise RouterSettingsError(str(error)) from None
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise RouterSettingsError("--tls-cert and --tls-key go together; give both or neither")
+    if not 1 <= settings.processes <= MOST_PROCESSES:
+        raise RouterSettingsError(f"--processes {settings.processes} must be 1 to {MOST_PROCESSES}")
     return settings
 
 
-def run_router(settings: RouterSettings, kubeconfig: str, log_level: str, ready: Callable[[str], None]) -> None:
+def run_router(
+    settings: RouterSettings,
+    kubeconfig: str,
+    log_level: str,
+    ready: Callable[[str], None],
+    listening: Callable[[Router], None] = lambda _: None,
+) -> None:
     """Run until SIGINT or SIGTERM and until what is under way has ended; `ready` is told where the router listens."""
     configure_logging(log_level)
     connection = connection_of(kubeconfig)
     try:
-        uvloop.run(_serve(settings, connection, ready))
+        uvloop.run(_serve(settings, connection, ready, listening))
     except (ConfigurationError, ApiKeyError) as error:
         raise StandaloneError(f"router: {error}") from None
     except OSError as error:
@@ -53,7 +63,12 @@ def run_router(settings: RouterSettings, kubeconfig: str, log_level: str, ready:
         ) from None
 
 
-async def _serve(settings: RouterSettings, connection: Connection, ready: Callable[[str], None]) -> None:
+async def _serve(
+    settings: RouterSettings,
+    connection: Connection,
+    ready: Callable[[str], None],
+    listening: Callable[[Router], None],
+) -> None:
     client = ApiClient(connection.transport(), user_agent=f"{USER_AGENT} (router)")
     try:
         async with Informers(client) as informers:
@@ -65,6 +80,7 @@ async def _serve(settings: RouterSettings, connection: Connection, ready: Callab
             gc.freeze()  # what is here now stays; requests make few cycles, so that it need not be looked at often
             gc.set_threshold(50_000, 20, 50)
             ready(f"{scheme}://{settings.host}:{router.port}")
+            listening(router)
             await router.run()
     finally:
         await client.close()

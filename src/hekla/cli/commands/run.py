@@ -14,6 +14,8 @@ Examples:
 
   hekla run router --port 8080 --router-configuration routerConfiguration.yaml
 
+  hekla run router --processes 4
+
   hekla run controllers --namespace hekla-system --metrics-address 0.0.0.0:8080
 """
 
@@ -76,6 +78,7 @@ def run(
     tokenizer: Annotated[str | None, _of_router("--tokenizer", "tokenizer")] = None,
     share_port: Annotated[bool | None, _of_router("--share-port", "shares_port")] = None,
     replicas: Annotated[str | None, _of_router("--replicas-directory", "replicas_directory")] = None,
+    processes: Annotated[int | None, _of_router("--processes", "processes")] = None,
 ) -> None:
     """Run components."""
     from hekla.cli.commands.up import checked_configuration
@@ -88,7 +91,7 @@ def run(
             "port": port, "tls_cert": tls_cert, "tls_key": tls_key, "metrics_port": metrics_port,
             "expose_metrics_on_router_port": metrics_on_port, "debug_port": debug_port, "with_gateways": gateways,
             "configuration_file": configuration, "api_keys_file": api_keys, "engine_ca_file": engine_ca, "tokenizer": tokenizer,
-            "shares_port": share_port, "replicas_directory": replicas,
+            "shares_port": share_port, "replicas_directory": replicas, "processes": processes,
         }  # fmt: skip
         route({name: value for name, value in flags.items() if value is not None}, kubeconfig, log_level)
         return
@@ -116,17 +119,25 @@ def route(flags: dict[str, Any], kubeconfig: str, log_level: str) -> None:
     import os
 
     from hekla.app.standalone.process import StandaloneError
+    from hekla.app.standalone.router_crew import run_crew
     from hekla.app.standalone.router_process import RouterSettingsError, router_settings, run_router
     from hekla.cli.main import EXIT_USAGE, CommandError
     from hekla.kube.kubeconfig import KubeconfigError
 
     try:
         settings = router_settings(flags, os.environ)
-        run_router(settings, kubeconfig, log_level, lambda url: typer.echo(f"hekla router: listens at {url}"))
+        if settings.processes > 1:
+            run_crew(settings, flags, kubeconfig, log_level, _listens)
+        else:
+            run_router(settings, kubeconfig, log_level, _listens)
     except (KubeconfigError, RouterSettingsError) as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     except StandaloneError as error:
         raise CommandError(str(error)) from None
+
+
+def _listens(url: str) -> None:
+    typer.echo(f"hekla router: listens at {url}")
 
 
 def serve(settings: StandaloneSettings) -> None:

@@ -27,6 +27,13 @@ TOO_MANY_REQUESTS: Final = "request rate limit exceeded"
 STATUS: Final = 429
 
 
+Spent = tuple[int, int, int]
+"""Input tokens, output tokens, requests; an estimate that is put right may be taken back."""
+_ROUTE, _USER = "route", "user"
+MOST_TOLD: Final = 256
+"""Budgets in one message to the other processes; the others are told with the next."""
+
+
 class Limit(Struct, frozen=True, kw_only=True):
     """How much may pass in a period; None: any."""
 
@@ -111,15 +118,18 @@ def _amount(where: str, name: str, value: object) -> int | None:
 
 
 class Budget:
-    """The buckets of one limit."""
+    """The buckets of one limit, and what was taken from them here since the other processes of this router were told."""
 
-    __slots__ = ("input", "limit", "output", "requests")
+    __slots__ = ("input", "key", "limit", "output", "requests", "untold_input", "untold_output", "untold_requests")
 
-    def __init__(self, limit: Limit, now: float) -> None:
+    def __init__(self, limit: Limit, now: float, key: str = "") -> None:
+        """`key` is what the processes of one router call it."""
         self.limit = limit
+        self.key = key
         self.input = _bucket(limit.input_tokens, limit, now)
         self.output = _bucket(limit.output_tokens, limit, now)
         self.requests = _bucket(limit.requests, limit, now)
+        self.untold_input = self.untold_output = self.untold_requests = 0
 
     def refusal(self, input_tokens: int, now: float) -> Refusal | None:
         """Why a request may not pass now; takes nothing."""
@@ -134,8 +144,10 @@ class Budget:
     def take(self, input_tokens: int, now: float) -> None:
         """Take what a request needs that was not refused."""
         if self.requests is not None:
+            self.untold_requests += 1
             self.requests.settle(1, now)
         if self.input is not None:
+            self.untold_input += input_tokens
             self.input.settle(input_tokens, now)
 
     def settle(self, estimated: int, usage: Usage | None, now: float) -> None:
@@ -143,9 +155,23 @@ class Budget:
         if usage is None:
             return
         if self.input is not None and usage.input_tokens:
+            self.untold_input += usage.input_tokens - estimated
             self.input.settle(usage.input_tokens - estimated, now)
         if self.output is not None:
+            self.untold_output += usage.output_tokens
             self.output.settle(usage.output_tokens, now)
+
+    def tell(self) -> Spent:
+        """What was taken here since the last time: input tokens, output tokens, requests."""
+        spent = self.untold_input, self.untold_output, self.untold_requests
+        self.untold_input = self.untold_output = self.untold_requests = 0
+        return spent
+
+    def take_told(self, spent: Spent, now: float) -> None:
+        """Another process of this router let so much pass."""
+        for bucket, units in zip((self.input, self.output, self.requests), spent, strict=True):
+            if bucket is not None:
+                bucket.settle(units, now)
 
 
 def _bucket(amount: int | None, limit: Limit, now: float) -> Bucket | None:
@@ -164,11 +190,14 @@ class Limits:
         self._routes: dict[str, Budget] = {}
         self._rules: Mapping[str, Limit] = {}
         self._tenants: OrderedDict[str, Budget] = OrderedDict()
+        self._untold: set[Budget] | None = None
+        """Budgets that were taken from since the other processes were told; None: nobody asked to be told."""
 
     def set_routes(self, limits: Mapping[str, Limit], now: float) -> None:
         """Take the routes' limits; a budget whose limit stays the same keeps what is left of it, one that is gone ends."""
         kept = {budget.limit: budget for budget in self._routes.values()}
-        made = {limit: kept.get(limit) or Budget(limit, now) for limit in set(limits.values()) if not limit.redis}
+        local = {limit for limit in limits.values() if not limit.redis}
+        made = {limit: kept.get(limit) or Budget(limit, now, f"{_ROUTE} {limit.key}") for limit in local}
         self._routes = {name: made[limit] for name, limit in limits.items() if limit in made}
 
     def set_tenants(self, rules: Mapping[str, Limit]) -> None:
@@ -191,14 +220,36 @@ class Limits:
             route.take(tokens, now)
         if tenant is not None:
             tenant.take(tokens, now)
+        if self._untold is not None:
+            self._untold.update(one for one in (route, tenant) if one is not None)
         return None
 
     def ended(self, question: Question, usage: Usage | None, now: float) -> None:
         """Settle what the engine counted."""
-        if (route := self._routes.get(question.model)) is not None:
+        route = self._routes.get(question.model)
+        tenant = self._tenants.get(question.user) if self._rules else None
+        if route is not None:
             route.settle(question.input_tokens, usage, now)
-        if self._rules and (tenant := self._tenants.get(question.user)) is not None:
+        if tenant is not None:
             tenant.settle(question.input_tokens, usage, now)
+        if self._untold is not None:
+            self._untold.update(one for one in (route, tenant) if one is not None)
+
+    def tell(self) -> dict[str, Spent]:
+        """What was taken here since the last time, for the other processes of this router: theirs is the same budget."""
+        untold, self._untold = self._untold or set(), set()  # whoever asks once is told from then on
+        while len(untold) > MOST_TOLD:
+            self._untold.add(untold.pop())
+        return {one.key: one.tell() for one in untold}
+
+    def take_told(self, told: Mapping[str, Spent], now: float) -> None:
+        """What other processes of this router let pass."""
+        routes = {one.limit.key: one for one in self._routes.values()}
+        for key, spent in told.items():
+            kind, _, name = key.partition(" ")
+            budget = routes.get(name) if kind == _ROUTE else self._tenant(name, now) if self._rules else None
+            if budget is not None:
+                budget.take_told(spent, now)
 
     def _rule_of(self, user: str) -> Limit | None:
         return self._rules.get(user) or self._rules.get("*")
@@ -211,7 +262,7 @@ class Limits:
         rule = self._rule_of(user)
         if rule is None:
             return None
-        budget = self._tenants[user] = Budget(rule, now)
+        budget = self._tenants[user] = Budget(rule, now, f"{_USER} {user}")
         if len(self._tenants) > MOST_TENANTS:
             self._tenants.popitem(last=False)
         return budget

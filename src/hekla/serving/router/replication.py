@@ -12,11 +12,12 @@ from pathlib import Path
 
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.metrics import Labels
+from hekla.serving.router.policies.session_affinity import Sessions
 from hekla.serving.router.pool import Pool
 from hekla.serving.router.prefix.index import PrefixIndex
 from hekla.serving.router.replicas import Bus, DatagramBus, Replicas
 from hekla.serving.router.settings import RouterSettings
-from hekla.serving.router.sharing import Ledger
+from hekla.serving.router.sharing import Budgets, Ledger
 from hekla.serving.router.world import World
 
 
@@ -26,20 +27,29 @@ class Replication:
     def __init__(self, settings: RouterSettings, now: Callable[[], float]) -> None:
         self._now = now
         self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._family = settings.family
         self._bus = self._bus_of(settings)
         self._world: World | None = None
         self._ledger: Ledger | None = None
 
-    def share(self, world: World) -> None:
-        """Tell of this world's engines from now on."""
+    def share(self, world: World, budgets: Budgets | None = None) -> None:
+        """Tell of this world's engines, and of budgets to processes of the same family, from now on."""
         self._world = world
         if self._bus is not None:
-            self._ledger = Ledger(self._name, world.fleet, self._indexes_of)
+            self._ledger = Ledger(
+                self._name,
+                world.fleet,
+                self._indexes_of,
+                sessions_of=self._sessions_of,
+                family=self._family,
+                budgets=budgets,
+            )
 
     def joined(self, pool: Pool) -> Pool:
         """A pool of which the others are told."""
         if self._bus is not None:
             pool.on_sent = lambda blocks, endpoint: self._ledger.sent(blocks, endpoint) if self._ledger else None
+            pool.sessions.on_settled = lambda name, where: self._ledger.settled(name, where) if self._ledger else None
         return pool
 
     async def run(self) -> None:
@@ -57,6 +67,10 @@ class Replication:
     def _indexes_of(self, endpoint: Endpoint) -> Iterable[PrefixIndex]:
         assert self._world is not None
         return [pool.index for pool in self._world.pools() if endpoint in pool.members]
+
+    def _sessions_of(self, endpoint: Endpoint) -> Iterable[Sessions]:
+        assert self._world is not None
+        return [pool.sessions for pool in self._world.pools() if endpoint in pool.members]
 
     def _bus_of(self, settings: RouterSettings) -> Bus | None:
         if settings.redis:

@@ -79,7 +79,6 @@ class Router:
             self.fleet,
             lambda name: self.replication.joined(self.configured.current.recipe.pool(name, self.fleet, dice)),
         )
-        self.replication.share(self.world)
         self.director = Director(self.world, dice)
         self.discovery = Discovery(
             informers, self.world, namespace=settings.namespace, with_gateways=settings.with_gateways
@@ -87,6 +86,7 @@ class Router:
         self.doors = Doors(
             self._door_settings(), self.world, now=self._now, wall=time.time, connect=self._connect_buckets
         )
+        self.replication.share(self.world, self.doors.limits)
         self.pools = Pools(settings.bounds, settings.engine_ca_file)
         self.house = House(self.director, self.pools, settings.bounds, guards=self.doors.guards, clock=self._now)
         self.house.doorkeeper = self.doors.authentication
@@ -151,9 +151,7 @@ class Router:
     async def listen(self) -> None:
         """Open the ports; raises OSError where one is taken."""
         told = self.settings
-        self.port = await self.listener.listen(
-            "default", told.host, told.port, tls=_tls_of(told), shares_port=told.shares_port
-        )
+        self.port = await self.listener.listen("default", told.host, told.port, tls=_tls_of(told))
         if told.with_gateways:
             self.house.desk = GatewayDesk(self.world, self._dice, self.port, takes_unbound=True)
             self.house.takes_any_path = True
@@ -177,9 +175,8 @@ class Router:
         self.holding.joined(backend)
 
     def _listener(self, house: House) -> Listener:
-        return Listener(
-            Reception(house, self._answered, self.documents.model), self.settings.bounds, self.pools, self._now
-        )
+        told, front = self.settings, Reception(house, self._answered, self.documents.model)
+        return Listener(front, told.bounds, self.pools, self._now, shares_ports=told.shares_port)
 
     def _listener_of(self, desk: Desk) -> Listener:
         """A listener whose requests another desk decides on; they are kept in the same books."""

@@ -67,6 +67,12 @@ class RouterSettings:
     replicas_directory: str = ""
     """Directory of sockets by which router processes of one host tell one another what they sent where."""
 
+    processes: int = 1
+    """Processes that are this router together: one for each core it may use. They share port, budgets and knowledge."""
+
+    family: str = ""
+    """Of the processes of one router the name that they have in common; given by the one that starts them."""
+
     scrape_interval_s: float = 1.0
     drain_timeout_s: float = 300.0
     access_log_enabled: bool = True

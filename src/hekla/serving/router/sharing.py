@@ -1,17 +1,20 @@
-"""What replicas of the router tell one another: how much each has sent to which engine, and which prompts went where.
+"""What replicas of the router tell one another: how much each has sent to which engine, and which prompts and sessions went where.
 
 Loads are told as they are, so that a lost message is made good by the next; prompts are told once, and one that is lost is only a
-guess less. Who is not heard of for three seconds counts for nothing. Pure: `replicas.py` carries the messages.
+guess less. Who is not heard of for three seconds counts for nothing. Processes that are one router (`hekla run router --processes`)
+also tell what they took from budgets, which are theirs together. Pure: `replicas.py` carries the messages.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
 from hekla.serving.router.endpoints import Endpoint, Fleet
+from hekla.serving.router.limits import Spent
+from hekla.serving.router.policies.session_affinity import Sessions
 from hekla.serving.router.prefix.blocks import Blocks
 from hekla.serving.router.prefix.index import PrefixIndex
 
@@ -24,6 +27,9 @@ SILENT_S: Final = 3.0
 MOST_PEERS: Final = 256
 MOST_BYTES: Final = 60_000
 """Of one message, so that it fits a datagram; prompts beyond it are not told."""
+MOST_SESSIONS_TOLD: Final = 100
+"""In one message; a session beyond them may be sent elsewhere once."""
+LONGEST_SESSION: Final = 200
 MOST_BLOCKS: Final = 2_048
 """Of one prompt that is told: a megabyte of text."""
 
@@ -42,6 +48,22 @@ class Report(Struct, frozen=True, array_like=True):
     """By endpoint, `namespace/name`."""
     prompts: list[tuple[str, bytes]]
     """Endpoints and the block hashes of prompts sent to them, eight bytes each."""
+    sessions: list[tuple[str, str]] = []
+    """Sessions that began or moved, and the endpoints that they are with."""
+    family: str = ""
+    """Whose budgets are spent: processes of one family are one router. Empty: nobody's but the router's own."""
+    spent: dict[str, Spent] = {}
+    """What was taken from budgets since the last message."""
+
+
+class Budgets(Protocol):
+    """The budgets that a family has in common: `limits.Limits`."""
+
+    def tell(self) -> Mapping[str, Spent]:
+        """What was taken here since the last time."""
+
+    def take_told(self, told: Mapping[str, Spent], now: float) -> None:
+        """What was taken elsewhere."""
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -72,13 +94,26 @@ class Peer:
 class Ledger:
     """What this router tells and what it was told."""
 
-    def __init__(self, router: str, fleet: Fleet, indexes_of: Callable[[Endpoint], Iterable[PrefixIndex]]) -> None:
-        """`indexes_of` finds the memories of prompts that an endpoint is in: one for each of its pools."""
+    def __init__(
+        self,
+        router: str,
+        fleet: Fleet,
+        indexes_of: Callable[[Endpoint], Iterable[PrefixIndex]],
+        *,
+        sessions_of: Callable[[Endpoint], Iterable[Sessions]] = lambda _: (),
+        family: str = "",
+        budgets: Budgets | None = None,
+    ) -> None:
+        """`indexes_of` and `sessions_of` find the memories of prompts and sessions that an endpoint is in: one for each of its pools."""
         self.router = router
         self.faults = 0
         """Messages that could not be read."""
         self._fleet = fleet
         self._indexes_of = indexes_of
+        self._sessions_of = sessions_of
+        self._family = family
+        self._budgets = budgets if family else None
+        self._sessions: list[tuple[str, str]] = []
         self._peers: dict[str, Peer] = {}
         self._told: dict[str, Load] = {}
         self._whole_at = float("-inf")
@@ -98,6 +133,11 @@ class Ledger:
             self._prompts.append((_key(endpoint), hashes.tobytes()))
             self._prompt_bytes += size
 
+    def settled(self, session: str, endpoint: Endpoint) -> None:
+        """A session began or moved; told with the next report, if there is room in it."""
+        if self._peers and len(self._sessions) < MOST_SESSIONS_TOLD and len(session) <= LONGEST_SESSION:
+            self._sessions.append((session, _key(endpoint)))
+
     def report(self, now: float) -> bytes | None:
         """What to tell now; None: nothing is new."""
         is_whole = now - self._whole_at >= WHOLE_EVERY_S
@@ -106,7 +146,8 @@ class Ledger:
             for key, one in self._fleet.by_name.items()
             if (load := (one.in_flight, one.prefill_tokens)) != self._told.get(key, (0, 0)) or (is_whole and any(load))
         }
-        if not is_whole and not loads and not self._prompts:
+        spent = dict(self._budgets.tell()) if self._budgets is not None and self._peers else {}
+        if not is_whole and not loads and not self._prompts and not self._sessions and not spent:
             return None
         if is_whole:
             self._whole_at = now
@@ -114,7 +155,8 @@ class Ledger:
         else:
             self._told.update(loads)
         prompts, self._prompts, self._prompt_bytes = self._prompts, [], 0
-        return _ENCODER.encode(Report(self.router, is_whole, loads, prompts))
+        sessions, self._sessions = self._sessions, []
+        return _ENCODER.encode(Report(self.router, is_whole, loads, prompts, sessions, self._family, spent))
 
     def take(self, message: bytes, now: float) -> None:
         """Note what another router told; its own words come back to it and are passed over."""
@@ -138,6 +180,12 @@ class Ledger:
             self._sum_up(key)
         for key, hashes in report.prompts:
             self._learn(key, hashes, now)
+        for session, key in report.sessions:
+            if (endpoint := self._fleet.by_name.get(key)) is not None:
+                for one in self._sessions_of(endpoint):
+                    one.take_told(session, endpoint, now)
+        if self._budgets is not None and report.family == self._family and report.spent:
+            self._budgets.take_told(report.spent, now)
 
     def expire(self, now: float) -> None:
         """Count for nothing who is silent; and count for everything an endpoint that has just come."""

@@ -5,7 +5,7 @@ more than a cache. An engine that is gone or sits out is not waited for; the ses
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hekla.serving.router.endpoints import Endpoint
 
@@ -19,6 +19,8 @@ class Sessions:
     def __init__(self, ttl_s: float = 10_800.0) -> None:
         """`ttl_s` is how long a session is remembered after its last request; three hours, as a Service's affinity."""
         self.ttl_s = ttl_s
+        self.on_settled: Callable[[str, Endpoint], None] | None = None
+        """Told where a session begins or moves to; other routers want to know."""
         self._homes: OrderedDict[str, tuple[Endpoint, float]] = OrderedDict()
 
     def home(self, session: str, candidates: Sequence[Endpoint], now: float) -> Endpoint | None:
@@ -30,6 +32,13 @@ class Sessions:
 
     def settle(self, session: str, endpoint: Endpoint, now: float) -> None:
         """The session's request goes there."""
+        before = self._homes.get(session)
+        if self.on_settled is not None and (before is None or before[0] is not endpoint):
+            self.on_settled(session, endpoint)
+        self.take_told(session, endpoint, now)
+
+    def take_told(self, session: str, endpoint: Endpoint, now: float) -> None:
+        """Remember it, whoever sent it there."""
         self._homes[session] = (endpoint, now + self.ttl_s)
         self._homes.move_to_end(session)
         while len(self._homes) > MOST_SESSIONS or next(iter(self._homes.values()))[1] < now:

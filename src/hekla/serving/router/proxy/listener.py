@@ -19,7 +19,11 @@ _BACKLOG = 4096
 class Listener:
     """The addresses that one router listens on, and the connections that came in by them."""
 
-    def __init__(self, front: Front, bounds: Bounds, pools: Pools, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, front: Front, bounds: Bounds, pools: Pools, clock: Callable[[], float], *, shares_ports: bool = False
+    ) -> None:
+        """`shares_ports` lets several processes listen on one address, each with its own connections."""
+        self._shares_ports = shares_ports
         self._clock = clock
         self._doorway = Doorway(front, bounds)
         self._pools = pools
@@ -36,10 +40,8 @@ class Listener:
         """Whether it takes no more connections."""
         return self._doorway.is_draining
 
-    async def listen(
-        self, name: str, host: str, port: int, *, tls: ssl.SSLContext | None = None, shares_port: bool = False
-    ) -> int:
-        """Listen on one more address; returns the port. Several processes may share one, each with its own connections."""
+    async def listen(self, name: str, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
+        """Listen on one more address; returns the port."""
         loop = asyncio.get_running_loop()
         self._doorway.now = self._pools.now = self._clock()
         server = await loop.create_server(
@@ -48,7 +50,7 @@ class Listener:
             port,
             backlog=_BACKLOG,
             ssl=tls,
-            reuse_port=shares_port or None,
+            reuse_port=self._shares_ports or None,
         )
         self._servers[name] = server
         if self._ticker is None:
