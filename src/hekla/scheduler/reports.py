@@ -28,6 +28,9 @@ QUIET_S = 10.0
 PATIENCE_S = 1.0
 """How long a gang may have too few pods before that is told: they come one after the other."""
 
+KUBERNETES_OWN = frozenset({"default-scheduler", ""})
+"""Schedulers of pods that are told in kube-scheduler's words."""
+
 _TOO_FEW = frozenset({NOT_ENOUGH_TASKS, NOT_ENOUGH_OF_ROLE})
 _WAITING = frozenset({TaskStatus.PENDING, TaskStatus.PIPELINED})
 _DIGITS = re.compile(r"\d+")
@@ -141,7 +144,7 @@ class Reports:
             elif outcome.failure is None and outcome.refusal is None:
                 continue  # its siblings were promised room; it is tried in the next cycle
             else:
-                reason, message = _pod_sentence(job, task, outcome)
+                reason, message = _pod_sentence(job, task, outcome, pod.spec.scheduler_name)
             leading, message = message, with_outlook(message, self._outlooks.of_pod(task.uid))
             if _is_told(pod, reason, message) or not self._is_news(task.uid, leading, session.now):
                 continue
@@ -202,8 +205,11 @@ class Reports:
         return session.now - since < PATIENCE_S
 
 
-def _pod_sentence(job: Job, task: Task, outcome: Outcome) -> tuple[str, str]:
-    """(reason, message) for one pod. Only `Unschedulable` makes an autoscaler add nodes, so only a pod that fits is not."""
+def _pod_sentence(job: Job, task: Task, outcome: Outcome, scheduler: str) -> tuple[str, str]:
+    """(reason, message) for one pod, in the words of the scheduler that it asked for.
+
+    Only `Unschedulable` makes an autoscaler add nodes, so only a pod that fits is not.
+    """
     failure = outcome.failure
     if failure is None and outcome.refusal is not None and outcome.refusal.code == "SchedulerError":
         return "SchedulerError", outcome.refusal.sentence
@@ -212,12 +218,13 @@ def _pod_sentence(job: Job, task: Task, outcome: Outcome) -> tuple[str, str]:
     node = failure.placements.get(task.uid)
     if node is not None and job.spec.has_group:
         return "Schedulable", sentences.fits_but_waits(task, node)
-    return "Unschedulable", _explained(job, task, failure)
+    return "Unschedulable", _explained(job, task, failure, scheduler)
 
 
-def _explained(job: Job, task: Task, failure: Failure) -> str:
+def _explained(job: Job, task: Task, failure: Failure, scheduler: str) -> str:
     if task is failure.task or task.shape is failure.task.shape:
-        return failure.explanation.sentence()
+        explanation = failure.explanation
+        return explanation.sentence() if scheduler in KUBERNETES_OWN else sentences.no_node(explanation)
     return sentences.gang_unschedulable(job, failure)
 
 

@@ -1,17 +1,25 @@
-"""What waiting pods and gangs are told: Kubernetes' and Volcano's own sentences, which people and tools grep for."""
+"""What waiting pods and gangs are told: Kubernetes' and Volcano's own sentences, which people and tools grep for.
+
+PodGroups, and pods of a scheduler like `volcano`, are told in Volcano's words; pods of `default-scheduler` in kube-scheduler's.
+"""
 
 import re
 from collections import Counter
 from collections.abc import Callable
 
+from hekla.placement.explain import TOO_MANY_PODS, Explanation
 from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.session import Failure
 from hekla.placement.statement import Evict
+from hekla.placement.topology.refusals import CloseExplanation
 
 _IN_QUOTES = re.compile(r'(?:hypernode|and of|member) "([^"]+)"')
 _UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 ANOTHER_JOB = "a job of another namespace"
 GANG_READY = "tasks in gang are ready to be scheduled"
+
+_VOLCANOS = {TOO_MANY_PODS.sentence: "node(s) pod number exceeded"}
+"""Where Volcano has another word for a refusal than kube-scheduler."""
 
 _NAMES = {
     TaskStatus.PENDING: "Pending", TaskStatus.PIPELINED: "Pipelined", TaskStatus.ALLOCATED: "Allocated",
@@ -33,8 +41,24 @@ def fit_error(job: Job, failure: Failure | None) -> str:
     split = Counter({"Schedulable": placed, "Unschedulable": pending - placed})
     sentence += "; Pending: " + ", ".join(sorted(f"{count} {name}" for name, count in split.items() if count))
     if failure is not None:
-        sentence += f". Origin reason is {failure.task.spec.name}: {failure.explanation.sentence()}"
+        sentence += f". Origin reason is {failure.task.spec.name}: {no_node(failure.explanation)}"
     return sentence
+
+
+def no_node(explanation: Explanation) -> str:
+    """Volcano's: `0/5 nodes are unavailable: 2 Insufficient cpu.`, in front of it the HyperNode where there was most room."""
+    if not explanation.nodes and not isinstance(explanation, CloseExplanation):
+        return "all nodes are unavailable"
+    reasons = [(_VOLCANOS.get(refusal.sentence, refusal.sentence), count) for refusal, count in explanation.reasons]
+    counted = ", ".join(sorted(f"{count} {said}" for said, count in reasons))
+    if explanation.blocked is not None:
+        counted = explanation.blocked.sentence  # told without a count
+    told = f"{explanation.feasible}/{explanation.nodes} nodes are unavailable" + (f": {counted}." if counted else ".")
+    if not isinstance(explanation, CloseExplanation):
+        return told
+    if not explanation.room or not explanation.reasons:
+        return explanation.domains_sentence()
+    return f"In hyperNode {explanation.room[0][0]}: {told} {explanation.domains_sentence()}"
 
 
 def gang_unschedulable(job: Job, failure: Failure | None) -> str:

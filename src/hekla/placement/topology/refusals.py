@@ -28,18 +28,22 @@ class CloseExplanation(Explanation):
     """Domains with the most room: name, tier, and how many of the pods each has room for."""
 
     def sentence(self) -> str:
-        """`0/2 hypernodes up to tier 1 have room for all 4 pods of the gang: s0 (tier 1) for 3, s1 (tier 1) for 2. ...`"""
+        """What `domains_sentence` says, and the nodes of the domain with the most room."""
+        text = self.domains_sentence()
+        if not self.room or not self.reasons:
+            return text
+        counted = sorted(f"{count} {refusal.sentence}" for refusal, count in self.reasons)
+        return f"{text} In {self.room[0][0]} {self.feasible}/{self.nodes} nodes are available: {', '.join(counted)}."
+
+    def domains_sentence(self) -> str:
+        """`0/2 hypernodes up to tier 1 have room for all 4 pods of the gang: s0 (tier 1) for 3, s1 (tier 1) for 2.`"""
         whose = f"sub-group {self.group}" if self.group else "the gang"
         what = f"all {self.needed} pods of {whose}" if self.needed > 1 else f"another pod of {whose}"
         text = f"0/{self.domains} hypernodes up to tier {self.ceiling} have room for {what}"
         told = [f"{name} (tier {tier}) {self._share(pods)}" for name, tier, pods in self.room]
         if len(self.room) < self.domains:
             told.append(f"{self.domains - len(self.room)} more for no more than that")
-        text += f": {', '.join(told)}." if told else "."
-        if not self.room or not self.reasons:
-            return text
-        counted = sorted(f"{count} {refusal.sentence}" for refusal, count in self.reasons)
-        return f"{text} In {self.room[0][0]} {self.feasible}/{self.nodes} nodes are available: {', '.join(counted)}."
+        return text + (f": {', '.join(told)}." if told else ".")
 
     def _share(self, pods: int) -> str:
         return f"for {pods}" if pods < self.needed else "for each alone but not for all"
