@@ -4,11 +4,13 @@ Tests share the engines and run in this order: the last one kills an engine.
 """
 
 import asyncio
+import json
 
 import openai
 import pytest
 from httpx2 import ReadError, RemoteProtocolError
 
+from hekla.serving.router.backends import ENGINE_TOKENIZES
 from serving.engines.enginekit import ADAPTER, BLOCK_TOKENS, MODEL, PATIENCE_S, figure, house, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
@@ -184,6 +186,35 @@ def test_what_an_engine_caches_is_known_from_its_events(engines):
             await cache(engines[1], list(range(300, 364)))  # vLLM tells with its next step
             await until(lambda: holders(prompts[1]) == [])
             assert holders(prompts[0]) != []
+
+    run(story())
+
+
+def test_what_an_engine_caches_decides_for_a_chat_that_came_there_past_the_router(engines):
+    """The router knows the chat's tokens from the engine's own `/tokenize`, which renders it with the model's template."""
+
+    async def story():
+        chats = [said(f"{number} and a half {STORY * 8}") for number in range(2)]
+        async with house(engines) as at:
+            at.router.world.tokenizer = ENGINE_TOKENIZES
+            at.router.tokenizing._wait_s = PATIENCE_S  # a busy machine takes its time
+            [pool] = [pool for pool in at.router.world.pools() if pool.members]
+            await until(lambda: all(one.events_port for one in pool.members) and at.router.cache_events.feeds)
+            for number, engine in enumerate(engines):
+                slot = 1 << next(one.slot for one in pool.members if one.name == engine.name)
+                body = {"model": MODEL, "messages": chats[number], "max_tokens": 1}
+                told = {"model": MODEL, "messages": chats[number]}
+                assert (await asyncio.to_thread(engine.ask, "POST", "/v1/chat/completions", body))[0] == 200
+                tokens = json.loads((await asyncio.to_thread(engine.ask, "POST", "/tokenize", told))[1])["tokens"]
+                await until(lambda ids=tokens, bit=slot: dict(at.router.fleet.precise.match(ids, bit)).get(bit, 0) > 32)
+            hits = await figures(engines, "vllm:prefix_cache_hits_total")
+            for messages in chats:
+                await at.client.chat.completions.create(model=MODEL, messages=messages, max_tokens=1)
+            found = await figures(engines, "vllm:prefix_cache_hits_total")
+            assert all(now - then >= 32 for now, then in zip(found, hits, strict=True)), (
+                "each went where its blocks are"
+            )
+            assert at.router.tokenizing.outcomes["asked"] == 2
 
     run(story())
 
