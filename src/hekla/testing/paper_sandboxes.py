@@ -9,7 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hekla.api.agents.node_contract import Checkpoint, CheckpointOrder, Child, Claim, Claimed, Forked, ForkedChild, Usage
+from hekla.api.agents.node_contract import (
+    Checkpoint,
+    CheckpointOrder,
+    Child,
+    Claim,
+    Claimed,
+    Forked,
+    ForkedChild,
+    Usage,
+)
 from hekla.sandbox.link import LinkError, SandboxGoneError, Way
 from hekla.sandbox.sessions.records import Kind
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order, StockError

@@ -85,7 +85,8 @@ class Desk:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._waking: dict[str, asyncio.Task[None]] = {}
-        self._by_key: dict[tuple[str, str], str] = {}
+        self._by_key: dict[tuple[str, str], asyncio.Future[Session]] = {}
+        """What was asked with an idempotency key, by owner and key."""
         self._suspects: set[tuple[str, str]] = set()
         self._epoch_s = clock.now().timestamp() - clock.elapsed_s()
         self.on_end: Callable[[str], None] = lambda session: None
@@ -103,7 +104,9 @@ class Desk:
         await self._register.read_all(self.now_s)
         for entry in self._register:
             if entry.row.idempotency_key:
-                self._by_key[entry.row.owner, entry.row.idempotency_key] = entry.row.id
+                known: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+                known.set_result(entry.row)
+                self._by_key[entry.row.owner, entry.row.idempotency_key] = known
         await self.sweep(is_start=not self._store.is_shared)
         for entry in self._register:
             self._look_again(entry)
@@ -186,20 +189,35 @@ class Desk:
 
     async def create(self, wish: Wish) -> Session:
         """A session that runs; raises RefusedError. A caller who leaves leaves nothing behind."""
-        if wish.idempotency_key and (session := self._by_key.get((wish.owner, wish.idempotency_key))):
-            return await self._asked_again(session)
+        if wish.idempotency_key:
+            return await self._create_once(wish)
+        making = self._spawn(self._create(wish), f"create for {wish.owner}")
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.cancel()  # the caller left: `_make` gives back what it took
+            raise
+
+    async def _create_once(self, wish: Wish) -> Session:
+        """However often it is asked with one key, it is one session; who left may ask again, so nothing is given back."""
+        key = wish.owner, wish.idempotency_key
+        making = self._by_key.get(key)
+        if making is None:
+            making = self._by_key[key] = self._spawn(self._create(wish), f"create for {wish.owner}")
+            making.add_done_callback(lambda done: self._forget_failed(key, done))
+        session = await asyncio.shield(making)
+        return (await self._found(session.id, None)).row
+
+    def _forget_failed(self, key: tuple[str, str], made: "asyncio.Future[Session]") -> None:
+        if made.cancelled() or made.exception() is not None:
+            self._by_key.pop(key, None)
+
+    async def _create(self, wish: Wish) -> Session:
         blueprint = self._checked(wish)
         row = self._new_row(wish, blueprint)
-        if wish.idempotency_key:
-            self._by_key[wish.owner, wish.idempotency_key] = row.id
         entry = await self._register.create(row, self.now_s)
-        making = self._spawn(self._make(entry, self._order(row, blueprint, wish)), f"create {row.id}")
-        return await self._made(entry, making)
-
-    async def _asked_again(self, session: str) -> Session:
-        entry = await self._found(session, None)
-        async with entry.acting:
-            return (await self._found(session, None)).row
+        await self._make(entry, self._order(row, blueprint, wish))
+        return entry.row
 
     def _checked(self, wish: Wish) -> Blueprint:
         limits = self.limits
@@ -238,14 +256,6 @@ class Desk:
             session=row.id, blueprint=blueprint, owner=row.owner, env=row.env, ends_s=row.ends_s,
             restore_from=wish.snapshot.checkpoint if wish.snapshot else "", network=row.network,
         )  # fmt: skip
-
-    async def _made(self, entry: Entry, making: "asyncio.Task[None]") -> Session:
-        try:
-            await asyncio.shield(making)
-        except asyncio.CancelledError:
-            making.cancel()  # the caller left: `_make` gives back what it took
-            raise
-        return entry.row
 
     async def _make(self, entry: Entry, order: Order) -> None:
         """From creating to running, or to nothing."""
@@ -316,12 +326,18 @@ class Desk:
         try:
             if sandbox is not None:
                 await self.stock.drop(sandbox)
-            for checkpoint in {row.checkpoint, row.pending_checkpoint} - {""}:
-                await self._link.drop_checkpoint(checkpoint)
+            await self._drop_checkpoints(row)
             await self._register.remove(entry)
         except (StockError, LinkError, StoreUnavailableError) as error:
             log.warning("a session could not be ended yet", session=row.id, error=str(error))
             self._again(entry, held)
+
+    async def _drop_checkpoints(self, row: Session) -> None:
+        """Those that a row names and no snapshot has made its own meanwhile."""
+        wanted = {row.checkpoint, row.pending_checkpoint} - {""}
+        if wanted:
+            for checkpoint in wanted - {one.checkpoint for one in await self._store.snapshots()}:
+                await self._link.drop_checkpoint(checkpoint)
 
     def _again(self, entry: Entry, held: Held | None) -> None:
         async def later() -> None:
@@ -722,6 +738,13 @@ class Desk:
         elif finding.remedy is Remedy.SETTLE:
             assert finding.held is not None
             await self._settle(entry, finding.held)
+        elif finding.remedy is Remedy.CLEAN:
+            async with entry.acting:
+                kept = entry.row.checkpoint if entry.row.state is State.PAUSED else ""
+                await self._drop_checkpoints(
+                    msgspec.structs.replace(entry.row, checkpoint="" if kept else entry.row.checkpoint)
+                )
+                await self._register.write(entry, self.now_s, checkpoint=kept, pending_checkpoint="")
         elif finding.remedy is Remedy.FREEZE:
             with contextlib.suppress(LinkError):
                 await self._link.freeze(entry.row.namespace, entry.row.pod)

@@ -6,6 +6,7 @@ Every step of `desk.py` may be its last. Whatever is found then ends in a sessio
     sandbox, no row     nobody can ever ask for it: given back
     row on its way      its caller got no answer: it ends, unless it can be asked for again (an idempotency key, a resume)
     row that expires    what was begun is finished
+    stray checkpoint    one that was begun, or that a resume has used up: dropped
 
 Another gateway may be at work on what looks half-made, so where the store is shared a row or a sandbox must have looked
 like that for longer than any step takes.
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hekla.sandbox.sessions.lifecycle import State
+from hekla.sandbox.sessions.lifecycle import SERVING, State
 from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.stock import Held
 
@@ -27,6 +28,7 @@ class Remedy(StrEnum):
     SETTLE = "settle"
     PUT_BACK = "put back"
     FREEZE = "freeze"
+    CLEAN = "clean"
     DROP = "drop"
 
 
@@ -81,6 +83,9 @@ def _of_row(row: Session, its: Held | None, *, is_start: bool) -> Iterator[Findi
             yield Finding(Remedy.FREEZE, row.id, its, "it may not stand still yet")
     elif its is None:
         yield Finding(Remedy.END, row.id, None, "its sandbox is gone")
+        return
+    if is_start and (row.pending_checkpoint or (row.checkpoint and state in SERVING)):
+        yield Finding(Remedy.CLEAN, row.id, its, "it names a checkpoint that it does not need")
 
 
 def _of_sandboxes(row: Session | None, sandboxes: list[Held]) -> Iterator[Finding]:

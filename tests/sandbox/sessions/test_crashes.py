@@ -1,0 +1,173 @@
+"""Killed at any step, and started again: nothing leaks, and every session either works or is gone. Checked at every step there is."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.sandbox.sessions.lifecycle import State
+from hekla.sandbox.sessions.limits import RefusedError
+from hekla.sandbox.sessions.store import MemoryStore
+from hekla.testing import virtual_time
+from hekla.testing.paper_sandboxes import PaperSandboxes
+from sandbox.sessions.deskkit import BASE, desk, e2b_wish, wish
+
+
+class KilledError(BaseException):
+    """kill -9: nothing after this happens, not even clean-up."""
+
+
+class Doom:
+    """Kills at the n-th step, and lets no step happen after."""
+
+    def __init__(self, at):
+        self.left = at
+        self.is_dead = False
+
+    def step(self, name=""):
+        if self.is_dead:
+            raise KilledError(name)
+        if self.left == 0:
+            self.is_dead = True
+            raise KilledError(name)
+        self.left -= 1
+
+
+class DoomedStore(MemoryStore):
+    """A store whose client may die before and after each write."""
+
+    def __init__(self, doom):
+        super().__init__()
+        self.doom = doom
+
+    async def create(self, session):
+        self.doom.step("create")
+        done = await super().create(session)
+        self.doom.step("created")
+        return done
+
+    async def update(self, session):
+        self.doom.step("update")
+        done = await super().update(session)
+        self.doom.step("updated")
+        return done
+
+    async def delete(self, session):
+        self.doom.step("delete")
+        done = await super().delete(session)
+        self.doom.step("deleted")
+        return done
+
+    async def put_snapshot(self, snapshot):
+        self.doom.step("put snapshot")
+        await super().put_snapshot(snapshot)
+        self.doom.step("put")
+
+
+ACTS = {
+    "create": lambda one, session: one.create(wish()),
+    "create with a key": lambda one, session: one.create(e2b_wish(idempotency_key="k")),
+    "end": lambda one, session: one.end(session.id),
+    "freeze": lambda one, session: one.freeze(session.id),
+    "pause": lambda one, session: one.pause(session.id),
+    "put away": lambda one, session: one.pause(session.id, keeps_memory=False),
+    "wake": lambda one, session: one.wake(session.id),
+    "fork": lambda one, session: one.fork(session.id, "alice", 2, e2b_wish()),
+    "snapshot": lambda one, session: one.snapshot(session.id, "alice"),
+    "set timeout": lambda one, session: one.set_timeout(session.id, "alice", 50.0),
+}
+
+
+async def live(store, sandboxes, acts):
+    """One life of a gateway, perhaps cut short; whether it was."""
+    doom = store.doom
+    async with desk(sandboxes, store) as one:
+        try:
+            for name in acts:
+                rows = await one.listed(None)
+                if not rows and name != "create with a key":
+                    rows = [await one.create(e2b_wish())]
+                try:
+                    await ACTS[name](one, rows[0] if rows else None)
+                except RefusedError:
+                    continue
+        except (KilledError, asyncio.CancelledError):
+            assert doom.is_dead
+        # whatever else this life would have done, it does not do
+        if doom.is_dead:
+            for task in tuple(one._tasks):
+                task.cancel()
+            await asyncio.gather(*one._tasks, return_exceptions=True)
+    return doom.is_dead
+
+
+async def check(store, sandboxes):
+    """What the next life finds when it has mended: sandboxes and rows fit one another, and every row works or sleeps."""
+    store.doom = Doom(10**9)
+    sandboxes.before = lambda step: None
+    async with desk(sandboxes, store) as one:
+        await asyncio.sleep(5.0)
+        rows = {row.id: row for row in await store.all()}
+        assert {row.state for row in rows.values()} <= {State.RUNNING, State.FROZEN, State.PAUSED}
+        held = {box.held.uid: box for box in sandboxes.sandboxes.values()}
+        owned = {row.sandbox_uid: row for row in rows.values() if row.sandbox_uid}
+        assert held.keys() == owned.keys(), "a sandbox leaked, or a session lost its own"
+        for uid, row in owned.items():
+            assert held[uid].claim is not None
+            assert held[uid].claim.session == row.id
+            assert held[uid].is_frozen or row.state is not State.PAUSED
+        kept = {row.checkpoint for row in rows.values()} | {one.checkpoint for one in await store.snapshots()}
+        assert sandboxes.checkpoints.keys() == kept - {""}, "a checkpoint leaked, or is missing"
+        for row in rows.values():
+            assert (await one.wake(row.id)).state is State.RUNNING
+
+
+def crash(acts, at):
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        store = DoomedStore(Doom(at))
+        sandboxes.before = lambda step: store.doom.step(step)
+        was_killed = await live(store, sandboxes, acts)
+        await check(store, sandboxes)
+        return was_killed
+
+    return virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_killed_at_every_step_of_an_act_nothing_leaks(act):
+    at = 0
+    while crash([act], at):
+        at += 1
+    assert at > 3, "an act has steps"
+
+
+@given(st.lists(st.sampled_from(sorted(ACTS)), min_size=1, max_size=6), st.integers(0, 80))
+@settings(max_examples=150, deadline=None)
+def test_killed_anywhere_in_any_life_nothing_leaks(acts, at):
+    crash(acts, at)
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.sampled_from(sorted(ACTS)), min_size=1, max_size=3), st.integers(0, 30)),
+        min_size=2,
+        max_size=4,
+    )
+)
+@settings(max_examples=50, deadline=None)
+def test_killed_again_and_again_nothing_leaks(lives):
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        store = DoomedStore(Doom(0))
+        for acts, at in lives:
+            store.doom = Doom(at)
+            sandboxes.before = lambda step: store.doom.step(step)
+            try:
+                await live(store, sandboxes, acts)
+            except KilledError:  # while it mended what the last life left
+                continue
+        await check(store, sandboxes)
+
+    virtual_time.run(scenario())

@@ -1,0 +1,352 @@
+"""What the desk promises: sessions are made, kept, woken and ended in time, and nothing is left behind. In virtual time."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hekla.sandbox.link import UnsupportedError
+from hekla.sandbox.sessions.lifecycle import State
+from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
+from hekla.sandbox.sessions.records import OnTimeout
+from hekla.sandbox.sessions.stock import Blueprint
+from hekla.testing import virtual_time
+from hekla.testing.paper_sandboxes import PaperSandboxes
+from sandbox.sessions.deskkit import BASE, desk, e2b_wish, wish
+
+LATE_S = 0.2
+"""How late an end may be."""
+ROUNDING_S = 1e-6
+"""What a time since 1970 loses as a float."""
+
+
+async def gone(one, session):
+    """When it was gone, in the loop's time."""
+    ended = asyncio.get_running_loop().create_future()
+    one.on_end = lambda who: who == session and not ended.done() and ended.set_result(None)
+    await ended
+    with pytest.raises(RefusedError):
+        await one.find(session)
+    return asyncio.get_running_loop().time()
+
+
+def test_a_session_runs_in_a_sandbox_of_its_own_and_ends_with_it():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        async with desk(sandboxes) as one:
+            first, second = await one.create(wish()), await one.create(wish())
+            assert first.state is State.RUNNING
+            assert {box.claim.session for box in sandboxes.sandboxes.values()} == {first.id, second.id}
+            assert len({first.id, second.id, first.access_token, second.access_token}) == 4
+            await one.end(first.id)
+            assert [box.claim.session for box in sandboxes.sandboxes.values()] == [second.id]
+            with pytest.raises(RefusedError, match="not found"):
+                await one.find(first.id)
+            assert [row.id for row in await one.listed(None)] == [second.id]
+
+    virtual_time.run(scenario())
+
+
+def test_somebody_elses_session_is_not_found():
+    async def scenario():
+        async with desk() as one:
+            session = await one.create(wish())
+            for call in (one.find, one.end, one.freeze, one.pause, one.usage):
+                with pytest.raises(RefusedError) as refusal:
+                    await call(session.id, "mallory")
+                assert refusal.value.status == 404
+            assert await one.listed("mallory") == []
+
+    virtual_time.run(scenario())
+
+
+@given(st.floats(0.2, 7200.0))
+@settings(max_examples=30, deadline=None)
+def test_a_time_that_is_over_ends_the_session_at_most_a_fifth_of_a_second_late(timeout_s):
+    async def scenario():
+        async with desk() as one:
+            began = asyncio.get_running_loop().time()
+            session = await one.create(e2b_wish(timeout_s=timeout_s))
+            took_s = await gone(one, session.id) - began
+            assert timeout_s - ROUNDING_S <= took_s <= timeout_s + LATE_S
+
+    virtual_time.run(scenario())
+
+
+def test_idleness_ends_a_session_but_not_while_a_request_runs():
+    async def scenario():
+        async with desk() as one:
+            session = await one.create(wish())
+            one.enter(session)
+            await asyncio.sleep(10 * BASE.idle_s)  # a request that outlives the idle time ten times over
+            assert (await one.find(session.id)).state is State.RUNNING
+            one.leave(session)
+            left = asyncio.get_running_loop().time()
+            assert BASE.idle_s - ROUNDING_S <= await gone(one, session.id) - left <= BASE.idle_s + LATE_S
+
+    virtual_time.run(scenario())
+
+
+def test_idle_times_below_a_minute_hold_and_a_hundred_patient_sessions_do_not_hide_one():
+    async def scenario():
+        quick = Blueprint(kind=BASE.kind, namespace="default", name="quick", idle_s=1.0)
+        slow = Blueprint(kind=BASE.kind, namespace="default", name="slow", idle_s=8 * 3600.0, life_s=0.0)
+        async with desk(PaperSandboxes([quick, slow]), limits=SessionLimits(per_owner=200)) as one:
+            for _ in range(100):
+                await one.create(wish(name="slow"))
+            session = await one.create(wish(name="quick"))
+            began = asyncio.get_running_loop().time()
+            assert await gone(one, session.id) - began <= 1.0 + LATE_S
+            assert len(await one.listed(None)) == 100
+
+    virtual_time.run(scenario())
+
+
+def test_use_keeps_a_session_until_its_longest_life():
+    async def scenario():
+        async with desk() as one:
+            began = asyncio.get_running_loop().time()
+            session = await one.create(wish())
+
+            async def use():
+                while True:
+                    one.enter(session)
+                    one.leave(session)
+                    await asyncio.sleep(BASE.idle_s / 2)
+
+            using = asyncio.create_task(use())
+            took_s = await gone(one, session.id) - began
+            using.cancel()
+            assert BASE.life_s - ROUNDING_S <= took_s <= BASE.life_s + LATE_S
+
+    virtual_time.run(scenario())
+
+
+def test_a_timeout_is_set_anew_and_a_refresh_never_shortens():
+    async def scenario():
+        async with desk() as one:
+            session = await one.create(e2b_wish(timeout_s=300.0))
+            assert (await one.set_timeout(session.id, "alice", 10.0, shortens=False)).expires_s == session.expires_s
+            assert (await one.set_timeout(session.id, "alice", 10.0)).expires_s < session.expires_s
+            longer = await one.set_timeout(session.id, "alice", 500.0, shortens=False)
+            assert longer.expires_s > session.expires_s
+            with pytest.raises(RefusedError, match="must lie between"):
+                await one.set_timeout(session.id, "alice", 10**9)
+
+    virtual_time.run(scenario())
+
+
+def test_a_clock_that_jumps_ends_nothing_early():
+    async def scenario():
+        async with desk() as one:
+            session = await one.create(e2b_wish(timeout_s=300.0))
+            one._clock.skew_s = 3600.0  # somebody sets the machine's clock
+            await asyncio.sleep(200.0)
+            assert (await one.find(session.id)).state is State.RUNNING
+            one._clock.skew_s = -3600.0
+            began = asyncio.get_running_loop().time()
+            assert await gone(one, session.id) - began <= 100.0 + LATE_S
+
+    virtual_time.run(scenario())
+
+
+def test_a_pause_on_timeout_keeps_the_session_and_a_connect_wakes_it():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        async with desk(sandboxes) as one:
+            session = await one.create(e2b_wish(timeout_s=5.0, on_timeout=OnTimeout.PAUSE))
+            await asyncio.sleep(5.0 + LATE_S)
+            assert (await one.find(session.id)).state is State.PAUSED
+            assert [box.is_frozen for box in sandboxes.sandboxes.values()] == [True]
+            await asyncio.sleep(24 * 3600.0)
+            assert (await one.wake(session.id)).state is State.RUNNING
+            assert [box.is_frozen for box in sandboxes.sandboxes.values()] == [False]
+
+    virtual_time.run(scenario())
+
+
+def test_a_pause_without_memory_gives_the_sandbox_back_and_resumes_with_the_same_credentials():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        async with desk(sandboxes) as one:
+            session = await one.create(e2b_wish())
+            next(iter(sandboxes.sandboxes.values())).files["a"] = 1
+            paused = await one.pause(session.id, keeps_memory=False)
+            assert (paused.state, sandboxes.sandboxes) == (State.PAUSED, {})
+            assert len(sandboxes.checkpoints) == 1
+            woken = await one.wake(session.id)
+            assert (woken.id, woken.access_token) == (session.id, session.access_token)
+            assert woken.sandbox_uid != session.sandbox_uid
+            assert [box.files for box in sandboxes.sandboxes.values()] == [{"a": 1}]
+            assert sandboxes.checkpoints == {}
+
+    virtual_time.run(scenario())
+
+
+def test_an_idle_session_freezes_and_those_who_wake_it_wait_together():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        steps = []
+        sandboxes.before = steps.append
+        async with desk(sandboxes) as one:
+            session = await one.create(wish(freeze_s=5.0))
+            await asyncio.sleep(5.0 + LATE_S)
+            assert (await one.find(session.id)).state is State.FROZEN
+            woken = await asyncio.gather(*(one.wake(session.id) for _ in range(20)))
+            assert {row.state for row in woken} == {State.RUNNING}
+            assert steps.count("thaw") == 1
+
+    virtual_time.run(scenario())
+
+
+def test_a_runtime_that_cannot_freeze_is_asked_once():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+
+        def refuse(step):
+            if step == "freeze":
+                raise UnsupportedError("this runtime cannot freeze")
+
+        sandboxes.before = refuse
+        async with desk(sandboxes) as one:
+            session = await one.create(wish(freeze_s=1.0))
+            await asyncio.sleep(10.0)
+            found = await one.find(session.id)
+            assert (found.state, found.freeze_s) == (State.RUNNING, 0.0)
+            with pytest.raises(RefusedError, match="cannot freeze") as refusal:
+                await one.pause(session.id)
+            assert refusal.value.status == 409
+            assert (await one.find(session.id)).state is State.RUNNING
+
+    virtual_time.run(scenario())
+
+
+def test_an_owner_has_so_many_sessions_and_room_for_ten_serves_ten_of_a_thousand():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        sandboxes.room = 10
+        async with desk(sandboxes, limits=SessionLimits(per_owner=500)) as one:
+            made = await asyncio.gather(*(one.create(wish()) for _ in range(1000)), return_exceptions=True)
+            await asyncio.sleep(1.0)
+            refused = [one for one in made if isinstance(one, RefusedError)]
+            assert len(refused) == 990
+            assert {refusal.reason for refusal in refused} == {"no_room", "owner_limit"}
+            assert len(await one.listed(None)) == len(sandboxes.sandboxes) == 10
+            first = (await one.listed(None))[0]
+            await one.end(first.id)
+            assert (await one.create(wish())).state is State.RUNNING
+
+    virtual_time.run(scenario())
+
+
+def test_the_same_key_asked_twice_at_once_makes_one_session():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        sandboxes.takes_s = 1.0
+        async with desk(sandboxes) as one:
+            wished = e2b_wish(idempotency_key="k")
+            made = await asyncio.gather(*(one.create(wished) for _ in range(5)))
+            assert len({row.id for row in made}) == 1
+            assert {row.state for row in made} == {State.RUNNING}
+            assert len(sandboxes.sandboxes) == 1
+            other = await one.create(e2b_wish(idempotency_key="k", owner="bob"))
+            assert other.id != made[0].id
+
+    virtual_time.run(scenario())
+
+
+def test_a_caller_who_leaves_leaves_nothing_behind():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        sandboxes.takes_s = 10.0
+        async with desk(sandboxes) as one:
+            asking = asyncio.create_task(one.create(wish()))
+            await asyncio.sleep(5.0)
+            asking.cancel()
+            await asyncio.sleep(60.0)
+            assert (sandboxes.sandboxes, await one.listed(None)) == ({}, [])
+
+    virtual_time.run(scenario())
+
+
+def test_a_sandbox_that_is_ready_too_late_is_refused_and_given_back():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        sandboxes.takes_s = 130.0
+        async with desk(sandboxes) as one:
+            with pytest.raises(RefusedError, match="timed out") as refusal:
+                await one.create(wish())
+            assert refusal.value.status == 504
+            await asyncio.sleep(60.0)
+            assert (sandboxes.sandboxes, await one.listed(None)) == ({}, [])
+
+    virtual_time.run(scenario())
+
+
+def test_forks_are_sessions_of_their_own_with_fresh_credentials():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        async with desk(sandboxes) as one:
+            parent = await one.create(e2b_wish())
+            sandboxes.found(parent.pod).files["x"] = 1
+            children = await one.fork(parent.id, "alice", 3, e2b_wish())
+            tokens = {row.access_token for row in (parent, *children)}
+            assert (len(tokens), len({row.id for row in children})) == (4, 3)
+            assert {row.parent for row in children} == {parent.id}
+            assert {row.lineage for row in children} == {(parent.sandbox_uid,)}
+            assert all(sandboxes.found(row.pod).files == {"x": 1} for row in children)
+            assert (await one.find(parent.id)).expires_s == parent.expires_s
+            with pytest.raises(RefusedError, match="ask for 1 to"):
+                await one.fork(parent.id, "alice", 0, e2b_wish())
+
+    virtual_time.run(scenario())
+
+
+def test_forks_count_towards_their_owners_limit_before_anything_is_made():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        async with desk(sandboxes, limits=SessionLimits(per_owner=3)) as one:
+            parent = await one.create(e2b_wish())
+            with pytest.raises(RefusedError, match="at most 3 sessions"):
+                await one.fork(parent.id, "alice", 3, e2b_wish())
+            assert len(sandboxes.sandboxes) == 1
+
+    virtual_time.run(scenario())
+
+
+def test_a_session_whose_sandbox_is_gone_ends_when_that_shows():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        async with desk(sandboxes) as one:
+            session = await one.create(wish(freeze_s=5.0))
+            sandboxes.sandboxes.clear()  # the node died
+            await asyncio.sleep(30.0)
+            with pytest.raises(RefusedError):
+                await one.find(session.id)
+
+    virtual_time.run(scenario())
+
+
+def test_an_end_that_fails_is_tried_until_it_is_done():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        failures = iter([True] * 5)
+
+        def fail(step):
+            if step == "drop" and next(failures, False):
+                from hekla.sandbox.sessions.stock import StockError
+
+                raise StockError(503, "api_server", "the API server does not answer")
+
+        sandboxes.before = fail
+        async with desk(sandboxes) as one:
+            session = await one.create(wish())
+            await one.end(session.id)
+            with pytest.raises(RefusedError):
+                await one.find(session.id)
+            await asyncio.sleep(10.0)
+            assert sandboxes.sandboxes == {}
+            assert await one._store.all() == []
+
+    virtual_time.run(scenario())
