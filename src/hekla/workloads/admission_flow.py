@@ -10,7 +10,7 @@ def refuse_job_flow(request: AdmissionRequest, reader: Reader) -> str:
     names = [flow["name"] for flow in flows]
     if twice := next((name for at, name in enumerate(names) if name in names[:at]), ""):
         # Volcano takes them for one (#5876): the second is never run.
-        return f'flow names must be unique: "{twice}" comes twice'
+        return f'spec.flows: Duplicate value: "{twice}": flow names must be unique; a template that is to run twice needs a copy'
     waits_for = {flow["name"]: (flow.get("dependsOn") or {}).get("targets") or [] for flow in flows}
     for targets in waits_for.values():
         for target in targets:
