@@ -42,6 +42,9 @@ class SharedBuckets(Protocol):
     async def take(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None]:
         """For each request, in order, take all its shares, or none and say which is lacking; raises BucketsGoneError."""
 
+    async def close(self) -> None:
+        """Nobody asks any more."""
+
 
 class AbsentBuckets:
     """Buckets that cannot be reached by this installation; whoever asks goes on alone, and his log says why."""
@@ -52,6 +55,9 @@ class AbsentBuckets:
     async def take(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None]:
         """As `SharedBuckets`."""
         raise BucketsGoneError(self._why)
+
+    async def close(self) -> None:
+        """As `SharedBuckets`."""
 
 
 class MemoryBuckets:
@@ -64,6 +70,9 @@ class MemoryBuckets:
     async def take(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None]:
         """As `SharedBuckets`."""
         return [self._take(shares, self._now()) for shares in asked]
+
+    async def close(self) -> None:
+        """As `SharedBuckets`."""
 
     def _take(self, shares: Sequence[Share], now: float) -> Lack | None:
         for number, one in enumerate(shares):

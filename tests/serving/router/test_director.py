@@ -124,6 +124,23 @@ def test_a_session_is_handed_on_from_header_or_cookie() -> None:
     assert session_of(other.session_sticky, question("m", user="ann")) == "ann"
 
 
+def test_a_session_is_any_claim_of_a_token_that_was_believed() -> None:
+    from hekla.serving.router.stickiness import session_of
+
+    said = {"sessionSticky": {"sources": [{"type": "JWTClaim", "name": "sid"}, {"type": "JWTClaim", "name": "team"}]}}
+    one = server("s", trafficPolicy=said).spec.traffic_policy
+    assert one is not None
+    assert one.session_sticky is not None
+    for claims, session in (
+        ({"sid": "s-1", "team": 7}, "s-1"),
+        ({"team": 7}, "7"),
+        ({"sid": ["no", "text"], "team": True}, ""),
+        ({"sub": "ann"}, ""),
+        ({}, ""),
+    ):
+        assert session_of(one.session_sticky, question("m", user="ann", claims=claims)) == session
+
+
 def test_a_provider_is_asked_with_its_own_name_for_the_model() -> None:
     desk = director(route("r", {"externalModelProviderName": "openai"}, model="m"), provider("openai", model="gpt-x"))
     plan = plan_of(desk, question("m"))

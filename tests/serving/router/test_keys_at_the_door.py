@@ -10,6 +10,7 @@ from serving.router import proxykit as kit
 
 KEY = "sk-0123456789abcdef"
 MODELS = {"/v1/models": lambda: (200, b"application/json", b"{}"), "/healthz": lambda: (200, b"text/plain", b"ok")}
+MODELS["/metrics"] = lambda: (200, b"text/plain", b"x 1")
 
 
 def guarded():
@@ -50,6 +51,7 @@ def test_a_stranger_learns_nothing(header: str) -> None:
             refused = await client.ask(kit.chat(headers=header))
             assert (refused.status, refused.error["code"]) == (401, "authentication")
             assert (await client.ask(get("/v1/models", header))).status == 401
+            assert (await client.ask(get("/metrics", header))).status == 401
             assert (await client.ask(get("/healthz", header))).status == 200
             assert not plane.engines[0].asked
 

@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 from hekla.edge.redis_buckets import RedisBuckets
 from hekla.edge.shared_buckets import AbsentBuckets, BucketsGoneError, MemoryBuckets
 from hekla.serving.router import shared_limits
+from hekla.serving.router.doors import SharedBudgets
 from hekla.serving.router.limits import Limit
 from hekla.serving.router.plan import Refusal, Usage
 from hekla.serving.router.question import Question
@@ -29,8 +30,13 @@ class Gone:
 class Silent:
     """A server that never answers."""
 
+    is_closed = False
+
     async def take(self, asked):
         await asyncio.Event().wait()
+
+    async def close(self):
+        self.is_closed = True
 
 
 class Router:
@@ -171,5 +177,34 @@ def test_what_waits_for_the_server_is_bounded(monkeypatch):
         assert answers[2:5] == [None, None, None]
         assert answers[5].status == 429
         await router.close()
+
+    tell(story)
+
+
+def test_a_server_that_no_route_names_any_more_is_let_go_and_nobody_waits_for_it():
+    async def story():
+        made = []
+
+        def connect(address):
+            made.append(Silent())
+            return made[-1]
+
+        budgets = SharedBudgets(connect, lambda: 0.0)
+        running = asyncio.create_task(budgets.run())
+        budgets.set_routes({"llama": LIMIT})
+        waiting = budgets.admit(ask(), 0.0)
+        told = asyncio.get_running_loop().create_future()
+        waiting.when_ready(told.set_result)
+        await asyncio.sleep(0)
+        budgets.set_routes({})
+        assert await told is None
+        while not made[0].is_closed:
+            await asyncio.sleep(0)
+        assert budgets.admit(ask(), 0.0) is None
+        budgets.set_routes({"llama": LIMIT})
+        assert len(made) == 2
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert made[1].is_closed or not budgets.alone
 
     tell(story)

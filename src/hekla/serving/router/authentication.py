@@ -116,7 +116,7 @@ class Authentication:
             except BearerError as error:
                 return Refusal(401, "authentication", str(error))
             self._remember(digest, claims)
-        question.user = claims.subject
+        question.user, question.claims = claims.subject, claims.all
         return None
 
     def _remember(self, digest: bytes, claims: Claims) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from hekla.serving.router.forms import form_with_model
+
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
@@ -18,6 +20,8 @@ _encode = msgspec.json.encode
 
 def with_model(body: bytes, model: str) -> bytes:
     """The body with another model; spliced where the name stands once, else written anew in the same order."""
+    if body.startswith(b"--"):
+        return form_with_model(body, model)
     found = _MODEL.search(body)
     if found is not None and _MODEL.search(body, found.end()) is None:
         start, end = found.span(1)

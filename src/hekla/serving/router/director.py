@@ -107,7 +107,7 @@ class Director:
         body = None
         if destination.upstream_model != question.model:
             body = with_model(question.body, destination.upstream_model)
-        if traits.pd is not None:
+        if traits.pd is not None and not question.is_form:  # a decode engine answers a form by itself
             return PairPlan(self.pairing(backend), question, destination, body=body)
         return LocalPlan(
             backend.decode,

@@ -119,7 +119,7 @@ class SharedBudgets:
         self._now = now
         self._by_address: dict[str, SharedLimits] = {}
         self._address_of: dict[str, str] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[SharedLimits, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
 
     @property
@@ -158,15 +158,20 @@ class SharedBudgets:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                for address in self._running.keys() - self._by_address.keys():
-                    self._running.pop(address).cancel()
-                for address in self._by_address.keys() - self._running.keys():
-                    work = lasting(self._by_address[address].run, f"limits in {address}")
-                    self._running[address] = asyncio.create_task(work)
+                for one in [one for one in self._running if one not in self._by_address.values()]:
+                    await self._let_go(one)
+                for address, one in self._by_address.items():
+                    if one not in self._running:
+                        self._running[one] = asyncio.create_task(lasting(one.run, f"limits in {address}"))
         finally:
-            for task in self._running.values():
-                task.cancel()
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
+            for one in list(self._running):
+                await self._let_go(one)
+
+    async def _let_go(self, keeper: SharedLimits) -> None:
+        task = self._running.pop(keeper)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await keeper.close()
 
     def _keeper(self, question: Question) -> SharedLimits | None:
         address = self._address_of.get(question.model)

@@ -37,5 +37,9 @@ class Question(Struct, gc=False):
     """The prompt's token ids, where a tokenizer was asked; a list or an array of uint32. Engines' KV events are matched by them."""
     was_tokenized: bool = False
     """Whether it was tried to find its token ids, with whatever outcome."""
+    is_form: bool = False
+    """Whether the body is a form (multipart/form-data); its prompt is empty."""
+    claims: Mapping[str, Any] = {}
+    """What a believed token says of the user."""
     query: str = ""
     """What stood behind the path's `?`."""

@@ -12,6 +12,7 @@ import msgspec
 import xxhash
 from msgspec import Raw, Struct
 
+from hekla.serving.router.forms import read_form
 from hekla.serving.router.plan import Refusal
 from hekla.serving.router.question import Question
 
@@ -104,7 +105,7 @@ def read(path: str, body: bytes, headers: Mapping[str, str] = {}, user: str = ""
     ):  # JSON, but a field has another type than we expect: not every such field is our business
         return _read_tolerantly(path, body, headers, user)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return _malformed(body, error)
+        return read_form(path, body, headers, user) or _malformed(body, error)
     return _question(asked, path, body, headers, user)
 
 

@@ -21,6 +21,8 @@ Told = tuple[int, bytes, bytes]
 """What the router answers itself: status, content type, text."""
 Document = Callable[[], Told]
 MODELS = "/v1/models/"
+_FOR_WHO_MAY_ASK = ("/v1/", "/metrics")
+"""Where there are keys, these need one: they tell names. A scraper without a key has the port of the metrics."""
 
 
 class Reception:
@@ -67,7 +69,10 @@ class Reception:
             refusal = Refusal(404, "not_found", f"{path} is not known; ask with POST, or GET /v1/models")
         elif not (is_head or head.method == b"GET"):
             refusal = Refusal(405, "not_found", f"{path} is read with GET", allow="GET, HEAD")
-        elif path.startswith("/v1/") and (stranger := self._house.stranger(RequestHeaders(head.lines))) is not None:
+        elif (
+            path.startswith(_FOR_WHO_MAY_ASK)
+            and (stranger := self._house.stranger(RequestHeaders(head.lines))) is not None
+        ):
             refusal = stranger
         else:
             status, content_type, text = document()

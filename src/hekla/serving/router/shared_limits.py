@@ -37,6 +37,8 @@ class SharedLimits:
         self._limits: Mapping[str, Limit] = {}
         self._own: dict[Limit, Budget] = {}
         self._pending: list[_Asked] = []
+        self._asking: list[_Asked] = []
+        """The batch that the server is asked for now."""
         self._wanted = asyncio.Event()
         self._alone_until = -math.inf
 
@@ -76,13 +78,23 @@ class SharedLimits:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            batch, self._pending = self._pending, []
+            batch = self._asking = self._pending
+            self._pending = []
             answers = await self._ask([one.shares for one in batch])
             for number, one in enumerate(batch):
                 if answers is None:
                     one.go(self._decide_alone(one.limit, one.question, self._now()) if one.is_request else None)
                 else:
                     one.go(_refusal(one.shares, answers[number]))
+            self._asking = []
+
+    async def close(self) -> None:
+        """No route names the server any more: whoever still waits goes on alone, and the connections end."""
+        self._alone_until = math.inf
+        batch, self._asking, self._pending = [*self._asking, *self._pending], [], []
+        for one in batch:
+            one.go(self._decide_alone(one.limit, one.question, self._now()) if one.is_request else None)
+        await self._buckets.close()
 
     def _put(self, asked: "_Asked") -> None:
         self._pending.append(asked)

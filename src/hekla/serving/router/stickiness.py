@@ -1,6 +1,6 @@
 """What a request says of its session, where a ModelServer asks for stickiness.
 
-Headers, cookies and query parameters are looked at here. Of a token's claims only `sub` is known by then, as the user.
+Headers, cookies, query parameters and the claims of a token that was believed; a claim that is no text and no number says nothing.
 """
 
 from http.cookies import CookieError, SimpleCookie
@@ -20,13 +20,18 @@ def session_of(sticky: SessionSticky, question: Question) -> str:
                 value = _cookie(question.headers.get("cookie", ""), source.name)
             case SessionSource.QUERY:
                 value = next(iter(parse_qs(question.query).get(source.name, ())), "")
-            case SessionSource.JWT_CLAIM if source.name == "sub":
-                value = question.user
+            case SessionSource.JWT_CLAIM:
+                value = _claim(question, source.name)
             case _:
                 value = ""
         if value:
             return value
     return ""
+
+
+def _claim(question: Question, name: str) -> str:
+    value = question.claims.get(name, question.user if name == "sub" else "")
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
 def _cookie(header: str, name: str) -> str:
