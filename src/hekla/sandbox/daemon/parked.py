@@ -79,7 +79,7 @@ class Parked:
         self._started: dict[str, int] = {}
         self._operations: dict[str, Operation] = {
             "ping": self._ping, "claim": self._claim, "start": self._start, "signal": self._signal,
-            "dial": self._dial, "listen": self._listen, "stop": self._stop, "halt": self._halt, "go": self._go,
+            "dial": self._dial, "listen": self._listen, "stop": self._stop, "halt": self._halt, "resume": self._resume, "go": self._go,
             "save": self._save, "load": self._load, **operations,
         }  # fmt: skip
 
@@ -246,12 +246,17 @@ class Parked:
         return {"descriptors": [made.detach()]}
 
     async def _halt(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Stop all that runs here but this process, which the node stops next. SIGCONT to all is how the node lets go."""
+        """Stop all that runs here but this process, which the node stops next."""
         for _ in range(ROUNDS):  # what was just being forked is stopped the next time
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGSTOP)
             if not _moving():
                 break
+        return {}
+
+    async def _resume(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGCONT)
         return {}
 
     async def _save(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:

@@ -133,8 +133,8 @@ class Cells:
 
     async def end(self, cell: Cell) -> None:
         """Kill it and all that runs in it; returns once it is gone."""
-        if cell.is_frozen:
-            self.thaw(cell)
+        if cell.is_frozen and self._groups.can_freeze:
+            self._groups.thaw(cell.name)  # what stands still in a version 1 group cannot die
         cell.channel.close()
         with contextlib.suppress(SpawnerGoneError):
             await self._link.send({"order": "kill", "id": cell.name})
@@ -155,7 +155,7 @@ class Cells:
             os.kill(cell.pid, signal.SIGSTOP)
         cell.is_frozen = True
 
-    def thaw(self, cell: Cell) -> None:
+    async def thaw(self, cell: Cell) -> None:
         """Let it go on."""
         if not cell.is_frozen:
             return
@@ -164,6 +164,7 @@ class Cells:
         else:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(cell.pid, signal.SIGCONT)
+                await cell.channel.ask("resume")
         cell.is_frozen = False
 
     async def dial_daemon(self, cell: Cell) -> socket.socket:

@@ -91,8 +91,9 @@ class ZygoteSandboxes:
         checkpoints: CheckpointStore | None = None,
         warm: int = WARM,
         preload: Sequence[str] = PRELOAD,
+        groups: SandboxGroups | None = None,
     ) -> None:
-        """`state` is ours alone; `warm` sandboxes are kept ready once the first was wanted."""
+        """`state` is ours alone; `warm` sandboxes are kept ready once the first was wanted; `groups` are found if not given."""
         self._state, self._warm, self._preload = state, warm, tuple(preload)
         self._checkpoints = checkpoints or CheckpointStore(state / "checkpoints")
         self._digest = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:12]
@@ -101,6 +102,7 @@ class ZygoteSandboxes:
         self._on_exit: OnExit = lambda key, end: None
         self._cells: Cells | None = None
         self._burials: set[asyncio.Task[None]] = set()
+        self._forced_groups = groups
         self.groups = SandboxGroups(why_none="not opened yet")
         self._sessions: dict[str, dict[str, ProcessExec]] = {}
         self.secret_of: SecretOfPod = no_secrets
@@ -124,13 +126,21 @@ class ZygoteSandboxes:
         """Why none can run here; empty: they can."""
         return self._refusal
 
+    @property
+    def zygote_pid(self) -> int:
+        """The process that sandboxes are forked from; 0 if none was wanted yet."""
+        return self._cells.zygote_pid if self._cells is not None else 0
+
     async def open(self, on_exit: OnExit) -> None:
-        """End what an earlier life left, and try what the host allows by making one sandbox."""
+        """End what an earlier life left; the zygote starts with the first sandbox."""
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, kill_process_of, self._state / "zygote.json")
         group_name = f"hekla-sandboxes-{self._digest}"
-        self.groups = await loop.run_in_executor(None, find_groups, group_name)
+        if self._forced_groups is None:
+            self.groups = await loop.run_in_executor(None, find_groups, group_name)
+        else:
+            self.groups = self._forced_groups
         self._on_exit = on_exit
         self._refusal = self._find_refusal()
 
@@ -207,7 +217,7 @@ class ZygoteSandboxes:
         if box is None or self._cells is None:
             return
         if box.spec.argv and grace_s > 0 and not box.cell.gone.done():
-            self._thaw(box)
+            await self._thaw(box)
             await box.command.signal(int(getattr(signals, signal, signals.SIGTERM)))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
@@ -309,7 +319,7 @@ class ZygoteSandboxes:
 
     async def thaw(self, key: ContainerKey) -> None:
         """It goes on."""
-        self._thaw(self._box(key))
+        await self._thaw(self._box(key))
 
     def is_frozen(self, key: ContainerKey) -> bool:
         """Whether it stands still."""
@@ -390,10 +400,11 @@ class ZygoteSandboxes:
             raise SandboxError(404, f'container "{key.name}" of pod {key.pod_uid} runs in no sandbox here')
         return box
 
-    def _thaw(self, box: _Box) -> None:
+    async def _thaw(self, box: _Box) -> None:
         if box.cell.is_frozen:
             assert self._cells is not None, "a box has a cell"
-            self._cells.thaw(box.cell)
+            with contextlib.suppress(SandboxGoneError):  # then there is nothing to go on
+                await self._cells.thaw(box.cell)
             box.meter.thawed()
 
     def _sessions_of(self, box: _Box) -> dict[str, ProcessExec]:

@@ -1,0 +1,302 @@
+"""What every `SandboxRuntime` promises. A runtime's test class inherits `SandboxContract` and says how to open one.
+
+Promises that need a feature are skipped where the runtime does not declare it.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hekla.api.agents.names import ISOLATION_STRENGTHS
+from hekla.api.agents.node_contract import CheckpointKind, Claim
+from hekla.node.runtimes import ContainerKey, ContainerSpec, StartError
+from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature, SandboxRuntime
+from hekla.testing.conformance.runtimes import PATIENCE_S, output_of
+
+DAEMON = 0
+
+
+@dataclass
+class Sandboxes:
+    """A runtime under test and what its promises ask of it."""
+
+    runtime: SandboxRuntime
+
+    async def start(self, name: str = "a", **fields: object) -> ContainerKey:
+        """A sandbox that nobody has claimed."""
+        key = ContainerKey(name, "main", 0)
+        await self.runtime.start(ContainerSpec(key=key, argv=(), hostname=name, **fields))  # type: ignore[arg-type]  # named fields of the spec
+        return key
+
+    async def claimed(self, name: str = "a", **fields: object) -> ContainerKey:
+        """A sandbox of session `s-<name>`."""
+        key = await self.start(name, **fields)
+        await self.runtime.claim(key, Claim(session=f"s-{name}"))
+        return key
+
+    async def sh(self, key: ContainerKey, script: str) -> str:
+        """What a shell printed."""
+        output, errors, code = await output_of(await self.runtime.exec(key, ["sh", "-c", script]))
+        assert code == 0, errors
+        return output
+
+    async def ask(self, key: ContainerKey, path: str, body: object, port: int = DAEMON) -> tuple[int, bytes]:
+        """One request to a server inside: status and body."""
+        reader, writer = await asyncio.open_connection(sock=await self.runtime.dial(key, port))
+        data = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        writer.write(head.encode() + b"content-length: %d\r\n\r\n" % len(data) + data)
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await reader.read()
+        writer.close()
+        head_, _, rest = answer.partition(b"\r\n\r\n")
+        return int(head_.split()[1]), rest
+
+
+class SandboxContract:
+    """The promises. Each test runs its own event loop."""
+
+    def open_runtime(self, directory: Path) -> SandboxRuntime:
+        """A new runtime that keeps its state in `directory`."""
+        raise NotImplementedError
+
+    def live(
+        self, directory: Path, story: Callable[[Sandboxes], Awaitable[None]], needs: Sequence[SandboxFeature] = ()
+    ) -> None:
+        """Open the runtime, live the story, close it; skipped where the host or the runtime cannot."""
+
+        async def told() -> None:
+            runtime = self.open_runtime(directory)
+            await runtime.open(lambda key, end: None)
+            try:
+                missing = set(needs) - runtime.sandbox_features
+                if runtime.refusal or missing:
+                    pytest.skip(runtime.refusal or f"{runtime.name} has no {', '.join(sorted(missing))}")
+                await story(Sandboxes(runtime))
+            finally:
+                await runtime.close()
+
+        asyncio.run(told())
+
+    def test_it_says_how_strongly_it_isolates(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            assert made.runtime.isolation in ISOLATION_STRENGTHS
+
+        self.live(tmp_path, story)
+
+    def test_nobody_is_served_before_the_claim_and_one_session_after_it(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.start()
+            assert made.runtime.session_of(key) == ""
+            assert (await made.ask(key, "/api/execute", {"command": ["true"]}))[0] == 503
+            assert await made.runtime.claim(key, Claim(session="s-1", env={"WHO": "one"}, hostname="named"))
+            assert not await made.runtime.claim(key, Claim(session="s-1"))
+            with pytest.raises(SandboxError, match="another session") as refusal:
+                await made.runtime.claim(key, Claim(session="s-2"))
+            assert (refusal.value.code, made.runtime.session_of(key)) == (409, "s-1")
+            status, body = await made.ask(key, "/api/execute", {"command": ["sh", "-c", "echo $WHO; hostname"]})
+            assert (status, json.loads(body)["stdout"]) == (200, "one\nnamed\n")
+
+        self.live(tmp_path, story)
+
+    def test_claims_at_once_are_one_claim(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.start()
+            claims = [made.runtime.claim(key, Claim(session=f"s-{number}")) for number in range(8)]
+            ends = await asyncio.gather(*claims, return_exceptions=True)
+            assert [end for end in ends if not isinstance(end, SandboxError)] == [True]
+
+        self.live(tmp_path, story)
+
+    def test_what_is_not_there_is_404(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.claimed()
+            await made.runtime.stop(key, grace_s=0)
+            for question in (made.runtime.freeze(key), made.runtime.dial(key, 80), made.runtime.usage(key)):
+                with pytest.raises(SandboxError) as refusal:
+                    await question
+                assert refusal.value.code == 404
+
+        self.live(tmp_path, story)
+
+    def test_a_server_inside_is_dialled_and_a_port_without_one_is_a_sentence(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.claimed()
+            listening = await made.runtime.listen(key, 3128)
+            accepted = asyncio.create_task(
+                made.sh(
+                    key,
+                    "exec 2>&1; python3 -c \"import socket; s = socket.create_connection(('127.0.0.1', 3128)); s.sendall(b'hi')\"",
+                )
+            )
+            async with asyncio.timeout(PATIENCE_S):
+                connection, _ = await asyncio.get_running_loop().sock_accept(listening)
+                await accepted
+            assert connection.recv(10) == b"hi"
+            connection.close()
+            dialled = await made.runtime.dial(key, 3128)
+            dialled.close()
+            listening.close()
+            with pytest.raises(SandboxError, match="nothing listens on port 9999"):
+                await made.runtime.dial(key, 9999)
+            with pytest.raises(SandboxError, match="no"):
+                await made.runtime.dial(key, 70000)
+
+        self.live(tmp_path, story)
+
+    def test_sandboxes_see_nothing_of_each_other(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            first, second = await asyncio.gather(made.claimed("a"), made.claimed("b"))
+            await made.sh(first, "echo mine > /tmp/f; echo mine > /dev/shm/f; (sleep 1000 &) ")
+            assert (
+                await made.sh(second, "cat /tmp/f /dev/shm/f 2>/dev/null; ps -e -o comm= | grep sleep; echo done")
+                == "done\n"
+            )
+            listening = await made.runtime.listen(first, 8000)
+            with pytest.raises(SandboxError, match="nothing listens"):
+                await made.runtime.dial(second, 8000)
+            listening.close()
+
+        self.live(tmp_path, story)
+
+    def test_nothing_runs_while_it_is_frozen_and_everything_goes_on(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.claimed()
+            await made.sh(
+                key,
+                "(i=0; while :; do i=$((i+1)); echo $i > /tmp/n; done) >/dev/null 2>&1 & until [ -s /tmp/n ]; do sleep 0.01; done",
+            )
+            await made.runtime.freeze(key)
+            await made.runtime.freeze(key)
+            assert made.runtime.is_frozen(key)
+            before = (await made.runtime.usage(key)).cpu_us
+            with pytest.raises(SandboxError, match="frozen"):
+                await made.runtime.dial(key, 80)
+            await asyncio.sleep(0.1)
+            assert (await made.runtime.usage(key)).cpu_us == before
+            await made.runtime.thaw(key)
+            await made.runtime.thaw(key)
+            first = await made.sh(key, "cat /tmp/n")
+            async with asyncio.timeout(PATIENCE_S):
+                while await made.sh(key, "cat /tmp/n") == first:
+                    pass
+            assert (await made.runtime.usage(key)).frozen_s >= 0.1
+
+        self.live(tmp_path, story, [SandboxFeature.FREEZE])
+
+    def test_a_frozen_sandbox_can_be_stopped(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.claimed()
+            await made.runtime.freeze(key)
+            async with asyncio.timeout(PATIENCE_S):
+                await made.runtime.stop(key, grace_s=0)
+
+        self.live(tmp_path, story, [SandboxFeature.FREEZE])
+
+    def test_files_come_along_and_nothing_special_does(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            first, second = await asyncio.gather(made.claimed("a"), made.claimed("b"))
+            await made.sh(
+                first,
+                "cd /home/user; mkdir d; echo text > d/f; ln d/f d/hard; ln -s /etc/passwd d/soft; chmod 640 d/f; mkfifo d/p; truncate -s 5M d/big",
+            )
+            with open(tmp_path / "packed", "w+b") as packed:
+                left_out = await made.runtime.pack(first, CheckpointKind.FILESYSTEM, packed.fileno())
+                assert [one.split(":")[0] for one in left_out] == ["/home/user/d/p"]
+                await made.runtime.unpack(second, CheckpointKind.FILESYSTEM, packed.fileno())
+            told = await made.sh(
+                second, "cd /home/user/d; cat hard; stat -c '%a %h %s' f big; readlink soft; ls p 2>/dev/null; hostname"
+            )
+            assert told == "text\n640 2 5\n644 1 5242880\n/etc/passwd\nb\n"
+
+        self.live(tmp_path, story, [SandboxFeature.CHECKPOINT_FILES])
+
+    def test_variables_come_along(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            first, second = await asyncio.gather(made.claimed("a"), made.claimed("b"))
+            await made.ask(
+                first,
+                "/execute",
+                {
+                    "code": "x = {'deep': [1, 2]}\ny = x['deep']\ndef f(n): return n if n < 2 else f(n - 1) + f(n - 2)\nz = open('/etc/hosts')"
+                },
+            )
+            with open(tmp_path / "packed", "w+b") as packed:
+                left_out = await made.runtime.pack(first, CheckpointKind.INTERPRETER, packed.fileno())
+                await made.runtime.unpack(second, CheckpointKind.INTERPRETER, packed.fileno())
+            assert len(left_out) == 1
+            assert " z: " in left_out[0]
+            _, body = await made.ask(second, "/execute", {"code": "y.append(3); print(x, f(10), 'z' in globals())"})
+            told = [json.loads(line) for line in body.splitlines() if line.startswith(b"{")]
+            said = "".join(one["text"] for one in told if one["type"] == "stdout")
+            assert said == "{'deep': [1, 2, 3]} 55 False\n"
+
+        self.live(tmp_path, story, [SandboxFeature.CHECKPOINT_INTERPRETER])
+
+    def test_what_was_not_packed_is_not_unpacked(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.claimed()
+            for content in (b"", b"x" * 100, os.urandom(10_000)):
+                (tmp_path / "packed").write_bytes(content)
+                with open(tmp_path / "packed", "rb") as packed, pytest.raises(SandboxError):
+                    await made.runtime.unpack(key, CheckpointKind.FILESYSTEM, packed.fileno())
+
+        self.live(tmp_path, story, [SandboxFeature.CHECKPOINT_FILES])
+
+    def test_memory_is_written_by_those_who_can_and_refused_by_the_others(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            if SandboxFeature.CHECKPOINT_MEMORY in made.runtime.sandbox_features:
+                pytest.skip("can")
+            key = await made.claimed()
+            with open(tmp_path / "packed", "w+b") as packed, pytest.raises(SandboxError, match="microvm") as refusal:
+                await made.runtime.pack(key, CheckpointKind.MEMORY, packed.fileno())
+            assert refusal.value.code == 412
+
+        self.live(tmp_path, story)
+
+    def test_usage_grows_with_what_is_used(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.claimed()
+            before = await made.runtime.usage(key)
+            spent = await made.sh(
+                key,
+                'python3 -c "import time\nwhile time.process_time() < 0.3: pass\nprint(time.process_time())"; head -c 3M /dev/zero > /tmp/f',
+            )
+            after = await made.runtime.usage(key)
+            assert (after.cpu_us - before.cpu_us) / 1e6 >= float(spent) * 0.9
+            assert after.memory_byte_s > before.memory_byte_s
+            assert after.wall_s > before.wall_s
+
+        self.live(tmp_path, story, [SandboxFeature.USAGE])
+
+    def test_privileges_are_refused_with_a_sentence(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            for fields in ({"is_privileged": True}, {"keep_capabilities": ("SYS_ADMIN",)}):
+                with pytest.raises(StartError, match="privileges"):
+                    await made.start("p", **fields)
+
+        self.live(tmp_path, story)
+
+    def test_an_egress_rule_that_makes_no_sense_starts_nothing(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            with pytest.raises(StartError, match='port "none"'):
+                await made.start("p", annotations={"hekla.dev/egress": "example.com:none"})
+
+        self.live(tmp_path, story, [SandboxFeature.EGRESS])
+
+    def test_the_way_out_is_the_broker_and_it_refuses_what_no_rule_names(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.claimed(annotations={"hekla.dev/egress": "*"})
+            fetch = "import os, urllib.request as u, urllib.error as e\ntry: print(u.urlopen(f'http://{os.environ[\"META\"]}/').status)\nexcept e.HTTPError as x: print(x.code, x.headers['x-hekla-egress'])"
+            for address in ("169.254.169.254", "127.0.0.1:1", "10.0.0.1", "[::1]", "0x7f.1"):
+                told = await made.sh(
+                    key, f"unset NO_PROXY no_proxy; META='{address}' python3 -c \"$(cat <<'END'\n{fetch}\nEND\n)\""
+                )
+                assert told.split()[0] in ("400", "403"), (address, told)
+
+        self.live(tmp_path, story, [SandboxFeature.EGRESS])

@@ -1,0 +1,135 @@
+"""What hostile code tries inside a sandbox: each probe prints one line, `name: outcome`. Run by test_abuse.py with the sandbox's own Python."""
+
+SYSTEM_CALLS = """
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+NUMBERS = {
+    "x86_64": dict(unshare=272, mount=165, umount2=166, pivot_root=155, setns=308, bpf=321, perf_event_open=298, io_uring_setup=425,
+        keyctl=250, add_key=248, request_key=249, userfaultfd=323, kexec_load=246, ptrace=101, process_vm_readv=310,
+        process_vm_writev=311, open_by_handle_at=304, name_to_handle_at=303, init_module=175, finit_module=313, reboot=169, swapon=167,
+        chroot=161, fsopen=430, fsmount=432, open_tree=428, move_mount=429, mount_setattr=442, personality=135, syslog=103,
+        settimeofday=164, clock_settime=227, acct=163, quotactl=179, iopl=172, ioperm=173, pidfd_getfd=438, kcmp=312, fanotify_init=300,
+        clone3=435),
+    "aarch64": dict(unshare=97, mount=40, umount2=39, pivot_root=41, setns=268, bpf=280, perf_event_open=241, io_uring_setup=425,
+        keyctl=219, add_key=217, request_key=218, userfaultfd=282, kexec_load=104, ptrace=117, process_vm_readv=270,
+        process_vm_writev=271, open_by_handle_at=265, name_to_handle_at=264, init_module=105, finit_module=273, reboot=142, swapon=224,
+        chroot=51, fsopen=430, fsmount=432, open_tree=428, move_mount=429, mount_setattr=442, personality=92, syslog=116,
+        settimeofday=170, clock_settime=112, acct=89, quotactl=60, pidfd_getfd=438, kcmp=272, fanotify_init=262, clone3=435),
+}[os.uname().machine]
+ARGUMENTS = {"unshare": (0x10000000,), "setns": (0, 0), "personality": (0x0040000,), "chroot": (b"/tmp",), "syslog": (3, 0, 0)}
+for name, number in NUMBERS.items():
+    result = libc.syscall(ctypes.c_long(number), *[a if isinstance(a, bytes) else ctypes.c_long(a) for a in ARGUMENTS.get(name, (0,) * 6)])
+    told = errno.errorcode.get(ctypes.get_errno(), "?") if result < 0 else "WORKED"
+    print(f"{name}: {'refused' if told in ('EPERM', 'ENOSYS') else told}")
+clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+for flag in (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000):
+    result = libc.syscall(ctypes.c_long(clone), ctypes.c_long(flag | 17), None, None, None, None)
+    if result == 0:
+        os._exit(0)
+    print(f"clone {flag:x}: {'refused' if result < 0 and ctypes.get_errno() == errno.EPERM else 'WORKED'}")
+"""
+
+SOCKETS = """
+import errno, socket
+for name, family, kind, protocol in (("alg", 38, 5, 0), ("vsock", 40, 1, 0), ("packet", 17, 3, 0), ("bluetooth", 31, 3, 1), ("can", 29, 3, 1),
+                                     ("uevents", 16, 3, 15), ("audit", 16, 3, 9), ("xdp", 44, 3, 0), ("raw", 2, 3, 1)):
+    try:
+        socket.socket(family, kind, protocol)
+        print(f"{name}: WORKED")
+    except OSError as problem:
+        print(f"{name}: refused")
+"""
+
+FILES = """
+import os
+def attempt(name, act):
+    try:
+        act()
+        print(f"{name}: WORKED")
+    except (OSError, UnicodeDecodeError) as problem:
+        print(f"{name}: refused")
+def write(path, text="1"):
+    with open(path, "w") as file:
+        file.write(text)
+for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/vm/panic_on_oom", "/proc/sysrq-trigger",
+             "/proc/sys/fs/binfmt_misc/register", "/sys/kernel/uevent_helper", "/sys/fs/cgroup/release_agent", "/usr/bin/planted",
+             "/usr/lib/planted", "/lib/planted", "/proc/1/oom_score_adj", "/proc/irq/0/smp_affinity"):
+    attempt(f"write {path}", lambda: write(path))
+for path in ("/proc/1/mem", "/proc/1/environ", "/proc/1/maps", "/proc/kcore", "/proc/kmsg", "/dev/mem", "/dev/kmsg", "/dev/kvm", "/dev/fuse",
+             "/dev/loop-control", "/dev/vda", "/dev/sda", "/etc/shadow", "/proc/1/root/etc/shadow", "/proc/1/cwd/etc/shadow",
+             "/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/dbus/system_bus_socket"):
+    attempt(f"read {path}", lambda: open(path, "rb").read(1) or (_ for _ in ()).throw(OSError("empty")))
+attempt("mknod memory", lambda: os.mknod("/tmp/mem", 0o20666, os.makedev(1, 1)))
+attempt("mknod disk", lambda: os.mknod("/tmp/disk", 0o60666, os.makedev(253, 0)))
+print("descriptors:", sorted(int(n) for n in os.listdir("/proc/self/fd"))[:3], "only" if len(os.listdir("/proc/self/fd")) == 4 else os.listdir("/proc/self/fd"))
+print("devices:", " ".join(sorted(set(os.listdir("/dev")) - {"fd", "stdin", "stdout", "stderr", "ptmx", "pts", "shm", "termination-log"})))
+print("sys:", os.listdir("/sys"))
+print("cgroups:", [line for line in open("/proc/self/cgroup").read().split() if not line.endswith(":/")])
+print("mounted:", any("cgroup" in line or "/hekla" in line.split()[1] for line in open("/proc/mounts")))
+"""
+
+NETWORK = """
+import socket, sys
+ends = [("169.254.169.254", 80), ("10.0.0.1", 80), ("1.1.1.1", 443), ("255.255.255.255", 9), ("224.0.0.1", 9), ("127.0.0.1", int(sys.argv[1]))]
+for host, port in ends:
+    made = socket.socket()
+    made.settimeout(3)
+    try:
+        made.connect((host, port))
+        print(f"{host}: WORKED")
+    except OSError as problem:
+        print(f"{host}: refused")
+for name, address in (("abstract", "\\0" + sys.argv[2]), ("path", sys.argv[3])):
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.connect(address)
+        print(f"{name}: WORKED")
+    except OSError:
+        print(f"{name}: refused")
+print("interfaces:", [name for _, name in socket.if_nameindex()])
+"""
+
+THREADS = """
+import threading, time
+made = 0
+try:
+    for made in range(100_000):
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+except RuntimeError:
+    print("stopped")
+"""
+
+FORKS = """
+import os, time
+made = 0
+try:
+    while made < 100_000:
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        made += 1
+except OSError:
+    print("stopped")
+"""
+
+FILES_WITHOUT_END = """
+import os
+os.mkdir("/tmp/many")
+try:
+    for number in range(1_000_000):
+        os.close(os.open(f"/tmp/many/{number}", os.O_CREAT))
+except OSError as problem:
+    print("files:", problem.strerror)
+import shutil; shutil.rmtree("/tmp/many")
+try:
+    with open("/tmp/big", "wb") as file:
+        while True:
+            file.write(bytes(1 << 20))
+except OSError as problem:
+    print("bytes:", problem.strerror)
+os.unlink("/tmp/big")
+try:
+    os.truncate(os.open("/tmp/sparse", os.O_CREAT | os.O_RDWR), 1 << 62)
+except OSError as problem:
+    print("sparse:", problem.strerror)
+"""

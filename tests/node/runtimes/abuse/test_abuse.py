@@ -1,0 +1,354 @@
+"""Hostile code in a sandbox, for real: escape, looking around, taking everything. As root's sandboxes, and once more as an ordinary user's.
+
+The numbers are those of the abuse cases in docs/explanation/sandboxes.md.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hekla.api.agents.node_contract import Claim
+from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits
+from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
+
+_found = importlib.util.spec_from_file_location("probes", Path(__file__).with_name("probes.py"))
+probes = importlib.util.module_from_spec(_found)
+_found.loader.exec_module(probes)
+
+PATIENCE_S = 60.0
+PLAIN_PYTHON = "/usr/bin/python3"
+NOBODY = 65534
+SECRET = "token-that-nobody-inside-may-see"
+
+
+def running_below(pid):
+    """All processes that a process forked, and theirs."""
+    found, todo = set(), [pid]
+    while todo:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+                children = [int(each) for each in task.read_text().split()]
+                found.update(children)
+                todo += children
+    return {each for each in found if is_alive(each)}
+
+
+def is_alive(pid):
+    """Whether it runs; one that nobody has reaped yet does not."""
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+class Inside:
+    """One sandbox, and commands in it."""
+
+    def __init__(self, runtime, key):
+        self.runtime, self.key = runtime, key
+
+    async def run(self, *argv):
+        """A command's output and errors together, and its exit code."""
+        session = await self.runtime.exec(self.key, list(argv))
+        pieces = []
+        async with asyncio.timeout(PATIENCE_S):
+            while (piece := await session.read())[1]:
+                pieces.append(piece[1])
+            code = await session.wait()
+        await session.close()
+        return b"".join(pieces).decode(errors="replace"), code
+
+    async def probe(self, source, *arguments):
+        """What a probe found, by name."""
+        output, _ = await self.run("python3", "-c", source, *arguments)
+        assert ": " in output, output
+        return dict(line.split(": ", 1) for line in output.splitlines())
+
+
+@pytest.fixture(params=[0, 1000], ids=["as root inside", "as a user inside"])
+def told(request, tmp_path):
+    """Live a story with a claimed sandbox; commands in it are root's, then an ordinary user's."""
+
+    def told(story, **fields):
+        if request.param and os.geteuid() != 0:
+            pytest.skip("an ordinary user's sandboxes have one user")
+
+        async def live():
+            runtime = ZygoteSandboxes(tmp_path / "state", warm=0, preload=())
+            await runtime.open(lambda key, end: None)
+            if runtime.refusal:
+                pytest.skip(runtime.refusal)
+            try:
+                key = ContainerKey("u1", "main", 0)
+                await runtime.start(ContainerSpec(key=key, argv=(), hostname="box", user=request.param, **fields))
+                await runtime.claim(key, Claim(session="s", access_token=SECRET, traffic_token=SECRET))
+                await story(Inside(runtime, key))
+            finally:
+                await runtime.close()
+
+        asyncio.run(live())
+
+    return told
+
+
+def worked(found, allowed=()):
+    return {name: outcome for name, outcome in found.items() if outcome != "refused" and name not in allowed}
+
+
+def test_29_no_system_call_leads_out(told):
+    async def story(inside):
+        assert worked(await inside.probe(probes.SYSTEM_CALLS)) == {}
+
+    told(story)
+
+
+def test_29_sockets_speak_unix_and_internet_only(told):
+    async def story(inside):
+        assert worked(await inside.probe(probes.SOCKETS)) == {}
+
+    told(story)
+
+
+def test_24_26_30_31_34_files_of_host_kernel_and_daemon_are_out_of_reach(told):
+    async def story(inside):
+        found = await inside.probe(probes.FILES)
+        assert found.pop("descriptors") == "[0, 1, 2] only"
+        assert found.pop("devices") == "full null random tty urandom zero"
+        assert (found.pop("sys"), found.pop("cgroups"), found.pop("mounted")) == ("[]", "[]", "False")
+        assert worked(found) == {}
+        assert (await inside.run("echo", "alive"))[0] == "alive\n"
+
+    told(story)
+
+
+def test_28_34_nothing_of_the_host_is_seen(told, tmp_path):
+    flag = tmp_path / "flag"
+    flag.write_text("host's")
+    flag.chmod(0o644)
+
+    async def story(inside):
+        seen, _ = await inside.run(
+            "sh", "-c", f"cat {flag} /flag; ls -A / /home /run /tmp /opt /srv /mnt; hostname; ps -e -o comm="
+        )
+        assert "host's" not in seen
+        assert socket.gethostname() not in seen.split()
+        assert not {"pytest", "zygote", "systemd"} & set(seen.split())
+        environment, _ = await inside.run("sh", "-c", "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")
+        host_names = {
+            name
+            for name in os.environ
+            if name not in ("PATH", "HOME", "LANG", "HOSTNAME", "PWD", "USER", "LOGNAME", "_", "SHLVL", "OLDPWD")
+        }
+        assert not host_names & {line.partition("=")[0] for line in environment.splitlines()}
+
+    told(story)
+
+
+def test_15_16_no_credential_is_anywhere_inside(told):
+    async def story(inside):
+        script = f"grep -r -a -l {SECRET} /proc/[0-9]*/environ /proc/[0-9]*/cmdline /etc /home /tmp /run /workspace 2>/dev/null; echo done"
+        seen, _ = await inside.run(
+            "sh", "-c", script.replace(SECRET, SECRET[:10] + "[" + SECRET[10] + "]" + SECRET[11:])
+        )
+        assert seen == "done\n"
+        seen, _ = await inside.run("sh", "-c", "cat /proc/1/mem; dd if=/proc/1/mem bs=1 count=1")
+        assert "Permission denied" in seen or "No such file" in seen
+
+    told(story)
+
+
+def test_26_the_daemon_survives_whoever_kills_everything(told):
+    async def story(inside):
+        await inside.run("sh", "-c", "kill -9 1; kill -9 -1; sleep 0")
+        assert (await inside.run("echo", "alive"))[0] == "alive\n"
+
+    told(story)
+
+
+def test_32_35_there_is_no_network_and_no_socket_of_the_host(told, tmp_path):
+    listening = socket.create_server(("127.0.0.1", 0))
+    name = f"hekla-test-{os.getpid()}-{id(tmp_path)}"
+    abstract, by_path = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    abstract.bind("\0" + name)
+    abstract.listen()
+    path = f"/tmp/{name}"
+    by_path.bind(path)
+    by_path.listen()
+
+    async def story(inside):
+        found = await inside.probe(probes.NETWORK, str(listening.getsockname()[1]), name, path)
+        assert found.pop("interfaces") == "['lo']"
+        assert worked(found) == {}
+
+    try:
+        told(story)
+    finally:
+        os.unlink(path)
+        for each in (listening, abstract, by_path):
+            each.close()
+
+
+@pytest.mark.parametrize("bomb", [probes.FORKS, probes.THREADS], ids=["forks", "threads"])
+def test_19_a_bomb_of_processes_ends_at_the_limit_and_dies_with_the_sandbox(told, bomb):
+    async def story(inside):
+        session = await inside.runtime.exec(inside.key, ["python3", "-c", bomb])
+        async with asyncio.timeout(PATIENCE_S):
+            assert b"stopped" in (await session.read())[1]
+        before = running_below(inside.runtime.zygote_pid)
+        assert before
+        await inside.runtime.stop(inside.key, grace_s=0)
+        assert running_below(inside.runtime.zygote_pid) == set()
+        await session.close()
+
+    told(story)
+
+
+def test_25_files_without_end_meet_a_quota(told):
+    async def story(inside):
+        found = await inside.probe(probes.FILES_WITHOUT_END)
+        assert found["files"] == "No space left on device"
+        assert found["bytes"] in ("No space left on device", "File too large")
+        assert found["sparse"] == "File too large"
+
+    told(story)
+
+
+def test_44_memory_without_end_is_killed_and_the_host_lives(told):
+    async def story(inside):
+        _, code = await inside.run("python3", "-c", "a = []\nwhile True: a.append(bytearray(1 << 20))")
+        assert code != 0 or inside.runtime.has(inside.key) is False
+
+    told(story, limits=Limits(memory_bytes=128 << 20))
+
+
+def test_30_set_user_id_programs_give_nothing(told):
+    async def story(inside):
+        script = "cp /usr/bin/id /tmp/id && chmod 6755 /tmp/id && /tmp/id -u"
+        seen, _ = await inside.run("sh", "-c", script)
+        assert seen.split()[-1] in ("0", "1000")
+        if seen.split()[-1] == "0":
+            assert (await inside.run("cat", "/proc/1/mem"))[1] != 0
+
+    told(story)
+
+
+def test_43_what_one_sandbox_left_the_next_does_not_find(told):
+    async def story(inside):
+        await inside.run(
+            "sh", "-c", "for d in /tmp /dev/shm /home/user /workspace /run /var/tmp; do echo left > $d/left; done"
+        )
+        runtime, other = inside.runtime, ContainerKey("u2", "main", 0)
+        await runtime.stop(inside.key, grace_s=0)
+        await runtime.start(ContainerSpec(key=other, argv=(), hostname="next"))
+        seen, _ = await Inside(runtime, other).run(
+            "sh", "-c", "find / -name left -xdev 2>/dev/null; find /dev/shm -name left; ipcs -a | grep 0x; echo done"
+        )
+        assert seen == "done\n"
+
+    told(story)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: users of one's own")
+def test_root_inside_is_nobody_outside_and_cannot_become_the_daemon(told):
+    async def story(inside):
+        code = "import os\nfor uid in (65535, 65534, 1879113728): \n    try: os.setuid(uid); print(uid, os.getuid())\n    except OSError as e: print(uid, 'no')"
+        seen, _ = await inside.run("python3", "-c", code)
+        assert "65535 no" in seen
+        assert "1879113728 no" in seen
+
+    told(story)
+
+
+HOLDER = """
+import asyncio, sys
+from pathlib import Path
+from hekla.node.runtimes import ContainerKey, ContainerSpec
+from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
+async def main():
+    runtime = ZygoteSandboxes(Path(sys.argv[1]), warm=2, preload=())
+    await runtime.open(lambda key, end: None)
+    for number in range(3):
+        key = ContainerKey(f"u{number}", "main", 0)
+        await runtime.start(ContainerSpec(key=key, argv=("sh", "-c", "setsid sleep 1000 & sleep 1000"), hostname="box"))
+    print(runtime.zygote_pid, flush=True)
+    await asyncio.sleep(1000)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("victim", ["node", "zygote"])
+def test_no_orphan_outlives_a_killed_node_or_zygote(tmp_path, victim):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "state")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        line = holder.stdout.readline()
+        if not line:
+            pytest.skip("no sandbox can run here")
+        zygote = int(line)
+        left = running_below(zygote)
+        assert len(left) >= 9
+        os.kill(holder.pid if victim == "node" else zygote, signal.SIGKILL)
+
+        async def until_gone():
+            async with asyncio.timeout(PATIENCE_S):
+                while any(is_alive(pid) for pid in left):
+                    await asyncio.sleep(0.02)
+
+        asyncio.run(until_gone())
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="is an ordinary user already")
+def test_all_of_this_holds_as_an_ordinary_user(tmp_path_factory):
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    plain = shutil.which(PLAIN_PYTHON)
+    if (
+        plain is None
+        or subprocess.run(
+            [plain, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        != version
+    ):
+        pytest.skip(f"needs {PLAIN_PYTHON} {version}, as others than root may run it")
+    place = Path(f"/tmp/hekla-abuse-{os.getpid()}")
+    place.mkdir(mode=0o777)
+    place.chmod(0o777)
+    packages = [path for path in sys.path if path.endswith("site-packages")]
+    source = str(Path(__file__).parents[4] / "src")
+    environment = {
+        "PATH": os.defpath,
+        "HOME": str(place),
+        "PYTHONPATH": ":".join([source, *packages]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+    def drop():
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+
+    command = [plain, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(place), "-c", "/dev/null",
+               "--basetemp", str(place / "t"), "-k", "inside or orphan", __file__]  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, env=environment, preexec_fn=drop, cwd=place, capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
