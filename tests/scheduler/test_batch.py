@@ -102,6 +102,39 @@ def test_a_pod_that_waits_has_an_event_and_is_told_once() -> None:
     asyncio.run(story())
 
 
+def test_a_pod_waits_behind_its_gate_until_its_queue_has_room_for_it() -> None:
+    gate = "scheduling.volcano.sh/queue-allocation-gate"
+
+    async def gated_pod(client: ApiClient, name: str) -> None:
+        annotations = {gate: "true", "scheduling.volcano.sh/queue-name": "small"}
+        resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+        spec = {
+            "containers": [{"name": "main", "image": "i", "resources": resources}],
+            "schedulingGates": [{"name": gate}],
+        }
+        document = {"metadata": {"name": name, "namespace": "default", "annotations": annotations}, "spec": spec}
+        await client.create(Pod, document, "default")
+
+    async def story() -> None:
+        async with world(nodes=1) as (client, scheduler):
+            await client.create(Queue, {"metadata": {"name": "small"}, "spec": {"capability": {"cpu": "1"}}})
+            await gated_pod(client, "a")
+            await until(lambda: is_bound(client, "a"))
+            await gated_pod(client, "b")
+            await until(lambda: is_followed(scheduler, "b"))
+            await scheduler.idle()
+            waiting = await client.get(Pod, "b", "default")
+            assert [one.name for one in waiting.spec.scheduling_gates] == [gate]
+            await client.delete(Pod, "a", "default", grace_s=0)
+            await until(lambda: is_bound(client, "b"))
+
+    asyncio.run(story())
+
+
+async def is_followed(scheduler: BatchScheduler, name: str) -> bool:
+    return any(task.spec.name == name for task in scheduler.cluster.tasks.values())
+
+
 def test_pods_of_other_schedulers_count_but_are_left_alone() -> None:
     async def story() -> None:
         async with world(nodes=1) as (client, scheduler):

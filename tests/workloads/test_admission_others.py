@@ -8,7 +8,7 @@ from hekla.api.core import Namespace, Pod
 from hekla.api.volcano import CronJob, HyperNode, JobFlow, PodGroup, Queue
 from hekla.apiserver.admission import Operation
 from hekla.testing.admission import admit, api_object, refusal
-from hekla.workloads.admission import ADMISSION_RULES, QUEUE_ALLOCATION_GATE
+from hekla.workloads.admission import ADMISSION_RULES
 
 
 def queue(name: str = "ml", *, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -26,6 +26,14 @@ def test_a_new_queue_may_be_reclaimed_from_and_weighs_one() -> None:
         "volcano.sh/hierarchy": "root/eng/dev",
         "volcano.sh/hierarchy-weights": "1/2/5",
     }
+
+
+def test_a_queue_that_is_changed_is_completed_like_a_new_one() -> None:
+    before = queue(weight=3, reclaimable=False)
+    after = admit(
+        ADMISSION_RULES, queue(weight=0, reclaimable=False), old=before, operation=Operation.UPDATE, there=[before]
+    )
+    assert after["spec"] == {"reclaimable": False, "weight": 1}
 
 
 TREE = [
@@ -187,9 +195,15 @@ def test_a_pods_disruption_budget_makes_sense(annotations: dict[str, str], sente
 
 def test_the_queue_allocation_gate_is_added_once_where_it_is_asked_for() -> None:
     asked = pod({"scheduling.volcano.sh/queue-allocation-gate": "true"})
-    gated = admit([QUEUE_ALLOCATION_GATE], admit([QUEUE_ALLOCATION_GATE], asked))
+    gated = admit(ADMISSION_RULES, admit(ADMISSION_RULES, asked))
     assert gated["spec"]["schedulingGates"] == [{"name": "scheduling.volcano.sh/queue-allocation-gate"}]
-    assert "schedulingGates" not in admit(ADMISSION_RULES, asked)["spec"]
+    others = (
+        pod({"scheduling.volcano.sh/queue-allocation-gate": "false"}),
+        pod({}),
+        pod(asked["metadata"]["annotations"], "another"),
+    )
+    for other in others:
+        assert "schedulingGates" not in admit(ADMISSION_RULES, other)["spec"]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +214,10 @@ def test_the_queue_allocation_gate_is_added_once_where_it_is_asked_for() -> None
         ([("a", ["b"]), ("b", ["a"])], "jobflow Flow is not DAG"),
         ([("a", ["z"])], "jobflow Flow is not DAG: vertex is not defined: z"),
         ([("a", []), ("b", ["c"]), ("c", ["d"]), ("d", ["b"])], "jobflow Flow is not DAG"),
-        ([("a", []), ("b", []), ("b", ["a"])], 'flow names must be unique: "b" comes twice'),
+        (
+            [("a", []), ("b", []), ("b", ["a"])],
+            'spec.flows: Duplicate value: "b": flow names must be unique; a template that is to run twice needs a copy',
+        ),
     ],
 )
 def test_a_flow_that_waits_for_itself_or_for_nothing_is_refused(flows: list[Any], sentence: str) -> None:

@@ -26,6 +26,9 @@ from hekla.placement.model import TaskSpec
 ROLE_KEY = "volcano.sh/task-spec"
 PRIORITY_KEY = "volcano.sh/task-priority"
 
+QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
+"""The annotation by which a pod asks to be held back until its queue has room, and the gate that holds it."""
+
 MOST_TEMPLATES = 8192
 """Templates that are remembered; the oldest goes."""
 
@@ -76,8 +79,16 @@ def _read(pod: Pod, around: Surroundings) -> TaskSpec:
         role=annotations.get(ROLE_KEY) or labels.get(ROLE_KEY, ""),
         priority=_priority(pod),
         is_gated=bool(pod.spec.scheduling_gates),
+        asks_queue=_asks_queue(pod),
         **terms(pod, around),
     )
+
+
+def _asks_queue(pod: Pod) -> bool:
+    """Whether the pod's queue opens its gate: it says so, and has no other gate."""
+    if pod.metadata.annotations.get(QUEUE_GATE) != "true":
+        return False
+    return all(gate.name == QUEUE_GATE for gate in pod.spec.scheduling_gates)
 
 
 Demands = tuple[Mapping[str, int], Mapping[str, int], Constraints, tuple[tuple[str, str], ...]]

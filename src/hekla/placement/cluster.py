@@ -89,6 +89,9 @@ class Cluster:
         self.forsaken: dict[str, Task] = {}
         """Tasks whose promised row is gone and who were not told yet, by uid; the next cycle tells them."""
 
+        self.queue_askers: dict[str, Task] = {}
+        """Tasks that wait, or waited, for their queue to have room for them, by uid."""
+
         self._looks_ahead = False
         self.last_due: dict[str, float] = {}
         """When plug-ins that work once in a period last did so, by name."""
@@ -185,6 +188,10 @@ class Cluster:
             job.in_order = None
         if before.is_gated and not spec.is_gated:
             job.failed_at = -1
+        if before.asks_queue != spec.asks_queue:
+            self.queue_askers.pop(spec.uid, None)
+            if spec.asks_queue:
+                self.queue_askers[spec.uid] = task
         self._follow(task, spec)
         return task
 
@@ -201,6 +208,7 @@ class Cluster:
         self._leave(task)
         self.forsaken.pop(uid, None)
         self.nominated.pop(uid, None)
+        self.queue_askers.pop(uid, None)
         if task.job is not None:
             task.job.remove(task)
 
@@ -537,6 +545,8 @@ class Cluster:
         job.take_in(task)
         if spec.nominated:
             self.nominated[spec.uid] = task
+        if spec.asks_queue:
+            self.queue_askers[spec.uid] = task
         if len(self.tallies) > self._most_tallies:
             self._prune_tallies()
         return task

@@ -90,6 +90,9 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_gated: bool = False
     """Has scheduling gates: waits and is not offered to any node."""
 
+    asks_queue: bool = False
+    """Its only gate, if it has one, opens when its queue has room for it (`queue_gates.py`)."""
+
     node: str = ""
     status: TaskStatus = TaskStatus.PENDING
     nominated: str = ""

@@ -92,6 +92,9 @@ class Session:
         self.failures: dict[str, Failure] = {}
         """By uid, jobs of which a task found no node in this cycle."""
 
+        self.let_through: list[Task] = []
+        """Tasks whose gates open, since their queue has room for them."""
+
         self.admitted: list[Job] = []
         """Jobs that were let in during this cycle."""
 
@@ -241,7 +244,7 @@ class Session:
                 # Room only shrinks during a cycle, so equal pods need not ask again. (Who evicts must forget this.)
                 self._hopeless.add(tasks[0].shape)
         elif placed < len(tasks):
-            self._note_refusal(job, self.why_not_allocatable(job, tasks[placed]))
+            self.note_queue_full(job, tasks[placed])
         return placed
 
     def is_hopeless(self, shape: Shape) -> bool:
@@ -254,6 +257,10 @@ class Session:
         for plugin in self._allocatable:
             wanted = plugin.allowance(self, queue, task, wanted)
         return wanted
+
+    def note_queue_full(self, job: Job, task: Task) -> None:
+        """Note why a job's queue may not take a task."""
+        self._note_refusal(job, self.why_not_allocatable(job, task))
 
     def _note_refusal(self, job: Job, refusal: Refusal | None) -> None:
         if refusal is not None:

@@ -39,6 +39,7 @@ from hekla.scheduler.decisions import decisions_of
 from hekla.scheduler.engine_state import saved
 from hekla.scheduler.evictor import Evictor
 from hekla.scheduler.extender_calls import ExtenderCalls
+from hekla.scheduler.gate_opening import gate_openings
 from hekla.scheduler.memory import MemoryKeeper
 from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.outlooks import REST_PER_LOOK, Outlooks, look_into
@@ -321,6 +322,7 @@ class BatchScheduler:
         except Exception:
             self.feed.dirty |= touched  # who was not told yet is told next time
             raise
+        self._writer.tell(gate_openings(session, self.feed))
         self._tell_faults()
         if session.is_cut_short:
             self._wake.set()

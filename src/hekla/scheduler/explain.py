@@ -16,7 +16,7 @@ from hekla.placement.columns import IntArray
 from hekla.placement.constraint import Refusal
 from hekla.placement.explain import Explanation, examples, open_rows
 from hekla.placement.framework import Vote
-from hekla.placement.model import Job, JobPhase, Task, TaskStatus
+from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
 from hekla.placement.policy import Policy
 from hekla.placement.rehearsal import Rehearsal
 from hekla.placement.session import Session
@@ -195,15 +195,21 @@ def refusal_of(session: Session, job: Job) -> Refusal | None:
         opinion = session.opinion_on_entry(job)
         if opinion.vote is Vote.REJECT:
             return Refusal("enqueue", opinion.reason)
-    gated = sum(1 for task in job.tasks.values() if task.spec.is_gated and task.status is TaskStatus.PENDING)
+    gated = [task for task in job.tasks.values() if task.spec.is_gated and task.status is TaskStatus.PENDING]
     if gated and not any(True for _ in job.pending()):
-        return Refusal(
-            "SchedulingGated", f"{gated} pods have scheduling gates; whoever put these there must remove them"
-        )
+        return _behind_gates(queue, gated)
     if session.is_overused(queue):
         sentence = f'queue "{queue.name}" holds all that it deserves while others ask for their share'
         return Refusal("overShare", sentence)
     return behind_head(session, job) or session.why_invalid(job)
+
+
+def _behind_gates(queue: Queue, gated: Sequence[Task]) -> Refusal:
+    if all(task.spec.asks_queue for task in gated):
+        return Refusal("QueueGate", f'{len(gated)} pods are held back until queue "{queue.name}" has room for them')
+    return Refusal(
+        "SchedulingGated", f"{len(gated)} pods have scheduling gates; whoever put these there must remove them"
+    )
 
 
 def _reserved(session: Session, job: Job) -> str:

@@ -25,6 +25,7 @@ def complete_pods(namespace: str) -> WebhookRule:
 
     def change(request: AdmissionRequest, reader: Reader) -> None:
         join(request, reader)  # first, for it may hand the pod to another scheduler
+        gate_pod(request, reader)
         group_plain_pod(request, reader)
 
     return WebhookRule(name="mutatepod.hekla.dev", resource="pods", operations=CREATE, change=change)
@@ -73,11 +74,6 @@ ADMISSION_RULES: tuple[AdmissionRule, ...] = (
     WebhookRule(name="validatepod.volcano.sh", resource="pods", operations=CREATE, refusal=refuse_pod),
 )
 """The rules that are on, mutating ones first."""
-
-QUEUE_ALLOCATION_GATE: AdmissionRule = WebhookRule(
-    name="mutatepod.volcano.sh", resource="pods", operations=CREATE, change=gate_pod
-)
-"""Off unless asked for, as in Volcano (feature gate SchedulingGatesQueueAdmission): somebody must open the gates again."""
 
 RESOURCE_GROUPS_CHECK: AdmissionRule = WebhookRule(
     name="validateadmissionconf.hekla.dev", resource="configmaps", operations=WRITE, refusal=refuse_configuration

@@ -50,7 +50,8 @@ CONTROLLERS_ALSO = {
     "commands.bus.volcano.sh": ("delete",),  # a Command is taken by deleting it, before it is carried out
 }
 SCHEDULER_ALSO = {
-    "pods": ("get", "delete"),  # get: did a bind without an answer arrive? delete: evictions by preempt and reclaim
+    # get: did a bind without an answer arrive? delete: evictions; patch: opens the gate of a pod that its queue has room for
+    "pods": ("get", "delete", "patch"),
     "pods/binding": ("create",),
     "pods/status": ("patch",),  # why it waits; nominated nodes; DisruptionTarget before an eviction
     "persistentvolumeclaims": ("patch",),  # the node that was chosen for a claim that waits for its consumer

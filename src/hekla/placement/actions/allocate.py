@@ -11,6 +11,7 @@ from hekla.placement.forecast import place_freely
 from hekla.placement.lookahead import Lookahead
 from hekla.placement.model import Job
 from hekla.placement.promises import keep_promises, promise_future
+from hekla.placement.queue_gates import open_gates
 from hekla.placement.reservations import book_of, place_beside
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
@@ -53,6 +54,7 @@ def allocate(session: Session) -> Iterator[Decision]:
                 if book is not None:
                     book.wish(job)
     standing.close()
+    open_gates(session)
 
 
 def place_tasks(statement: Statement, session: Session, job: Job) -> None:
