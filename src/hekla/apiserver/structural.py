@@ -81,6 +81,20 @@ def compiled(schema: Schema, *, is_root: bool = False) -> Node:
     return node
 
 
+def compile_rules(said: Document) -> None:
+    """Raise cel_rules.RuleError for a rule of a schema that does not compile, without making its tree."""
+    to_do: list[Any] = [said]
+    while to_do:
+        one = to_do.pop()
+        if isinstance(one, dict):
+            rules = one.get("x-kubernetes-validations")
+            for rule in rules if isinstance(rules, list) else ():
+                cel_rules.compile_rule(rule)
+            to_do += one.values()
+        elif isinstance(one, list):
+            to_do += one
+
+
 def _sum_up(node: Node) -> None:
     below = [*node.properties.values(), *[child for child in (node.items, node.values) if child is not None]]
     node.has_defaults = bool(node.defaults) or any(child.has_defaults for child in below)
