@@ -34,6 +34,10 @@ class Bucket:
         self.level -= units
         return True
 
+    def spend(self, units: int) -> None:
+        """Take `units` of what `fill` has just shown to be there."""
+        self.level -= units
+
     def settle(self, units: int, now: float) -> None:
         """Take `units` that were used already, into debt if need be; give back where negative."""
         level = self.fill(now) - units

@@ -26,11 +26,12 @@ SHOWN_NAME = 200
 
 @dataclass(slots=True)
 class Way:
-    """What a name leads to by one rule: its destinations by target, made when first gone to."""
+    """What a name leads to by one rule: its destinations by the key of their target, made when first gone to."""
 
     found: Found
     model: str
-    destinations: dict[Target, Destination] = field(default_factory=dict)
+    destinations: dict[str, Destination] = field(default_factory=dict)
+    at_providers: dict[str, Destination] = field(default_factory=dict)
 
 
 class Director:
@@ -94,11 +95,11 @@ class Director:
             reading = self.world.on_text(backend, question)
             if reading is not None:
                 return reading
-        destination = way.destinations.get(target)
+        destination = way.destinations.get(target.key)
         if destination is None:
             upstream = way.model if way.found.is_adapter else backend.traits.model or way.model
             destination = _destination(way, "model_server", target, upstream)
-            way.destinations[target] = destination
+            way.destinations[target.key] = destination
         return self.over(backend, question, destination, is_adapter=way.found.is_adapter)
 
     def over(self, backend: Backend, question: Question, destination: Destination, *, is_adapter: bool = False) -> Plan:
@@ -138,10 +139,10 @@ class Director:
         provider = self.world.providers.get(target.key)
         if provider is None:
             return Refusal(404, "provider_discovery", f"can't find external model provider: {target.key}")
-        destination = way.destinations.get(target)
+        destination = way.at_providers.get(target.key)
         if destination is None:
             upstream = provider.source.spec.model or way.model
-            destination = way.destinations[target] = _destination(way, "external_provider", target, upstream)
+            destination = way.at_providers[target.key] = _destination(way, "external_provider", target, upstream)
         return provider_plan(provider, question, destination)
 
 

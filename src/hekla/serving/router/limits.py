@@ -141,14 +141,14 @@ class Budget:
             return _refused(self.output, 1, now, "output_rate_limit", TOO_MUCH_OUTPUT)
         return None
 
-    def take(self, input_tokens: int, now: float) -> None:
-        """Take what a request needs that was not refused."""
+    def take(self, input_tokens: int) -> None:
+        """Take what a request needs that was not refused just now."""
         if self.requests is not None:
             self.untold_requests += 1
-            self.requests.settle(1, now)
+            self.requests.spend(1)
         if self.input is not None:
             self.untold_input += input_tokens
-            self.input.settle(input_tokens, now)
+            self.input.spend(input_tokens)
 
     def settle(self, estimated: int, usage: Usage | None, now: float) -> None:
         """Put the estimate right and take the answer's tokens."""
@@ -217,9 +217,9 @@ class Limits:
         if refusal is not None:
             return refusal
         if route is not None:
-            route.take(tokens, now)
+            route.take(tokens)
         if tenant is not None:
-            tenant.take(tokens, now)
+            tenant.take(tokens)
         if self._untold is not None:
             self._untold.update(one for one in (route, tenant) if one is not None)
         return None

@@ -113,7 +113,7 @@ class SharedLimits:
         budget = self._budget(limit, now)
         refusal = budget.refusal(question.input_tokens, now)
         if refusal is None:
-            budget.take(question.input_tokens, now)
+            budget.take(question.input_tokens)
         return refusal
 
     def _budget(self, limit: Limit, now: float) -> Budget:

@@ -56,11 +56,11 @@ class EngineConnection(asyncio.Protocol):
         "_pool",
         "_receiver",
         "_steady",
-        "_transport",
         "has_spoken",
         "idle_since",
         "is_counted",
         "is_reused",
+        "transport",
     )
 
     def __init__(self, pool: "Pool") -> None:
@@ -72,7 +72,7 @@ class EngineConnection(asyncio.Protocol):
         self._chunks: Chunks | None = None
         self._steady: Callable[[bytes], bool] | None = None
         """The short way of a stream's chunks, while it stands between two of them."""
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self.is_counted = True
         """Whether the pool still counts it as open."""
         self.is_reused = False
@@ -82,12 +82,7 @@ class EngineConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ready for a request."""
-        self._transport = cast(asyncio.Transport, transport)
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether a request may be put on it."""
-        return self._transport is not None and not self._transport.is_closing()
+        self.transport = cast(asyncio.Transport, transport)
 
     @property
     def is_between_chunks(self) -> bool:
@@ -98,7 +93,7 @@ class EngineConnection(asyncio.Protocol):
         """Send a request; its answer goes to the receiver."""
         self._receiver, self._head, self.has_spoken = receiver, None, False
         self._steady = None
-        transport = self._transport
+        transport = self.transport
         assert transport is not None
         if len(body) < _JOIN_UNDER:
             transport.write(head + body)
@@ -107,19 +102,19 @@ class EngineConnection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Read no more for now: the client lags."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def resume(self) -> None:
         """Read on."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def abort(self) -> None:
         """Drop it at once: the engine stops generating."""
         self._receiver = self._steady = None
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Hand on what came; the common case is one whole piece of a known body."""
@@ -277,7 +272,8 @@ class Pool:
         idle = self.idle
         while idle:
             connection = idle.pop()
-            if connection.is_usable:
+            transport = connection.transport
+            if transport is not None and not transport.is_closing():
                 connection.is_reused = True
                 return connection
         return None
