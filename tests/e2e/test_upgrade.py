@@ -70,11 +70,11 @@ def kubelet_says(platform: PlatformProcess, name: str, said: str) -> None:
     assert told.status == 200, told
 
 
-def wait(condition: Callable[[], bool], what: str) -> None:
+def wait(platform: PlatformProcess, condition: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, f"{what} did not come about"
-        time.sleep(0.1)
+        platform.ask("GET", f"{PLACES['pods']}?watch=true&timeoutSeconds=1")  # a second of whatever changes
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.xz"))
@@ -93,10 +93,10 @@ def test_a_platform_goes_on_where_an_earlier_release_stopped(archive: Path, tmp_
     with PlatformProcess(home, without=("node", "controlplane"), flags=FLAGS) as awake:
         # work that takes every controller and the scheduler: when it is done they have looked at the rest, too
         assert awake.ask("POST", PLACES["jobs"], NEW).status == 201
-        wait(lambda: len(bound(awake, "new-")) == 2, "the start of a new job")
+        wait(awake, lambda: len(bound(awake, "new-")) == 2, "the start of a new job")
         for name in bound(awake, "new-"):
             kubelet_says(awake, name, "Succeeded")
-        wait(lambda: phase(awake, "new") == "Completed", "its end")
+        wait(awake, lambda: phase(awake, "new") == "Completed", "its end")
         after = {what: uids(awake, what) for what in PLACES}
         kept = {name: uid for name, uid in after["pods"].items() if not name.startswith("new-")}
         assert kept == before["pods"], "a pod was lost, or made anew"
@@ -110,14 +110,18 @@ def test_a_platform_goes_on_where_an_earlier_release_stopped(archive: Path, tmp_
         assert jobs["waits"]["status"]["state"]["message"], "who waits is told why"
 
         kubelet_says(awake, "flow-first-worker-0", "Succeeded")
-        wait(lambda: len(bound(awake, "flow-second-")) == 1, "the next step of a flow that an earlier release began")
+        wait(
+            awake,
+            lambda: len(bound(awake, "flow-second-")) == 1,
+            "the next step of a flow that an earlier release began",
+        )
         order = {
             "apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": {"name": "resume"},
             "action": "ResumeJob",
             "target": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "suspended", "uid": ""},
         }  # fmt: skip
         assert awake.ask("POST", "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands", order).status == 201
-        wait(lambda: len(bound(awake, "suspended-")) == 1, "the resumption of a job that was suspended before")
+        wait(awake, lambda: len(bound(awake, "suspended-")) == 1, "the resumption of a job that was suspended before")
         kubelet_says(awake, "runs-worker-0", "Failed")
-        wait(lambda: phase(awake, "runs") != "Running", "the policy of a job that an earlier release started")
+        wait(awake, lambda: phase(awake, "runs") != "Running", "the policy of a job that an earlier release started")
         assert there(awake, "jobs")["runs"]["status"]["retryCount"] == 1

@@ -76,7 +76,7 @@ class Executor:
             if len(batch) == 1:  # the usual case by far, and a task for it cost as much as many a command
                 try:
                     made = await self._one(batch[0])
-                except Exception as error:
+                except Exception as error:  # as gathered below: whoever runs commands tells failures apart
                     raise CommandError(done) from error
                 done += [made] if made is not None else []
                 continue
