@@ -20,10 +20,17 @@ from hekla.placement.constraint import (
     PodTerm,
     PreferredPodTerm,
     PreferredTerm,
+    Refusal,
     Requirement,
     Spread,
     Toleration,
 )  # fmt: skip
+
+RESOURCE_CLAIMS = Refusal(
+    "resource-claims",
+    "pod has resource claims, which this scheduler does not allocate yet; ask for devices as resources",
+)
+"""On a node its pod would wait for ever for devices that nobody has allocated to its claims."""
 
 
 def pod_constraints(pod: Pod, around: Surroundings, volumes: VolumeDemands) -> Constraints:
@@ -53,7 +60,7 @@ def pod_constraints(pod: Pod, around: Surroundings, volumes: VolumeDemands) -> C
         disks=volumes.disks,
         exclusive_claims=volumes.exclusive,
         images=tuple(sorted({container.image for container in spec.containers if container.image})),
-        blocked=volumes.blocked,
+        blocked=volumes.blocked or (RESOURCE_CLAIMS if spec.resource_claims else None),
         traits=pod_traits(pod),
     )
 

@@ -37,7 +37,7 @@ _DOMAINS = ("volcano.sh/", "hekla.dev/", "scheduling.")
 
 _parts_of = attrgetter(
     "containers", "init_containers", "volumes", "node_selector", "tolerations", "overhead", "resources", "affinity",
-    "topology_spread_constraints", "scheduling_gates", "host_network", "priority", "termination_grace_period_seconds",
+    "topology_spread_constraints", "scheduling_gates", "resource_claims", "host_network", "priority", "termination_grace_period_seconds",
 )  # fmt: skip
 """All of a pod's spec that a template is read from."""
 
@@ -106,7 +106,7 @@ def _demands(pod: Pod, around: Surroundings) -> Demands:
     parts = [(c.resources, c.ports, c.image, c.restart_policy) for c in (*spec.containers, *spec.init_containers)]
     key = _encode((
         len(spec.containers), parts, spec.node_selector, spec.tolerations, spec.overhead, spec.resources, spec.host_network,
-        pod_traits(pod),
+        pod_traits(pod), bool(spec.resource_claims),
     ))  # fmt: skip
     known = _known_demands.get(key)
     if known is None:

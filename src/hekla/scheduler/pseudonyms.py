@@ -221,7 +221,7 @@ def _entry(field: str, value: Any, rename: Rename) -> Any:
         return _member(found, rename)
     if field == "drivers":
         found["name"] = rename("provisioner", value["name"])
-    if field in {"volumes", "schedulingGates", "subGroupPolicy"} and "name" in value:
+    if field in {"volumes", "schedulingGates", "subGroupPolicy", "resourceClaims"} and "name" in value:
         found["name"] = rename("storage" if field == "volumes" else "value", value["name"])
     return found
 

@@ -16,6 +16,7 @@ from hekla.api.core import Namespace
 from hekla.api.csi import CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSIStorageCapacity, VolumeAttachment
 from hekla.api.meta import Document, ObjectMeta, OwnerReference, Resource
 from hekla.api.nodes import NodeCondition, NodeSpec, NodeStatus
+from hekla.api.pod_scheduling import PodResourceClaim
 from hekla.api.pods import Pod, PodCondition, PodSpec, PodStatus
 from hekla.api.policy import PodDisruptionBudgetStatus
 from hekla.api.scheduling import PriorityClass
@@ -49,9 +50,10 @@ KEPT: Mapping[type, frozenset[str]] = {
     PriorityClass: frozenset({"api_version", "kind", "metadata", "global_default", "preemption_policy", "value"}),
     PodSpec: frozenset({
         "affinity", "containers", "host_network", "init_containers", "node_name", "node_selector", "overhead",
-        "preemption_policy", "priority", "priority_class_name", "resources", "scheduler_name",
+        "preemption_policy", "priority", "priority_class_name", "resource_claims", "resources", "scheduler_name",
         "scheduling_gates", "termination_grace_period_seconds", "tolerations", "topology_spread_constraints", "volumes",
     }),
+    PodResourceClaim: frozenset({"name"}),
     PodStatus: frozenset({"phase", "conditions", "nominated_node_name", "start_time"}),
     PodCondition: frozenset({"type", "status", "last_transition_time"}),
     Container: frozenset({"image", "ports", "resources", "restart_policy"}),

@@ -338,7 +338,7 @@ def _parsed(job: str, entry: Any) -> tuple[int, Mapping[str, Any]]:
 
 _POD_FIELDS = {
     "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulingGates", "priority", "containers",
-    "initContainers", "overhead", "hostNetwork", "preemptionPolicy",
+    "initContainers", "overhead", "hostNetwork", "preemptionPolicy", "resourceClaims",
 }  # fmt: skip
 
 
