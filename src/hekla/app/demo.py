@@ -3,7 +3,8 @@
     act 1   two virtual nodes with eight GPUs each
     act 2   a Volcano Job of four workers: they start together, meet, learn; one is killed, and its policy restarts the gang;
             meanwhile a model comes up in the same queue and answers a chat (`demo_serving.py`)
-    act 3   a second gang that does not fit waits whole, says why, and starts when the first has ended
+    act 3   a second gang that does not fit waits whole, says why, and starts when the first has ended;
+            meanwhile agents open sessions, run code in them, put them to sleep, wake and fork one (`demo_agents.py`)
     act 4   a crowd asks the model, and its replicas follow the load
     act 5   what to try next
 
@@ -24,11 +25,13 @@ from typing import TypeVar
 
 import yaml
 
+from hekla.api.agents import Sandbox
 from hekla.api.core import Node, Pod
 from hekla.api.kthena import ModelServing, labels
 from hekla.api.meta import Document, Resource
 from hekla.api.volcano import Job, PodGroup
 from hekla.app.data_directory import DataDirectory
+from hekla.app.demo_agents import DemoAgents
 from hekla.app.demo_errors import DemoError
 from hekla.app.demo_picture import GPU, GangView, PlacedPod, Scene, picture
 from hekla.app.demo_serving import DemoModel
@@ -87,9 +90,13 @@ async def _play(directory: DataDirectory, url: str) -> None:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(model.bring_up())
                     group.create_task(_train(stage))
-                await _wait_in_line(stage)
+                agents = DemoAgents(stage, directory)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_wait_in_line(stage))
+                    group.create_task(agents.visit())
                 await model.follow_the_load()
                 await model.close()
+                await agents.close()
             await stage.finish()
     except* DemoError as errors:
         raise errors.exceptions[0] from None
@@ -151,7 +158,8 @@ class Stage:
         self.jobs: Informer[Job] = self.informers.of(Job, namespace=NAMESPACE)
         self.groups: Informer[PodGroup] = self.informers.of(PodGroup, namespace=NAMESPACE)
         self.servings: Informer[ModelServing] = self.informers.of(ModelServing, namespace=NAMESPACE)
-        for informer in (self.nodes, self.pods, self.jobs, self.groups, self.servings):
+        self.sandboxes: Informer[Sandbox] = self.informers.of(Sandbox, namespace=NAMESPACE)
+        for informer in (self.nodes, self.pods, self.jobs, self.groups, self.servings, self.sandboxes):
             informer.add_handler(lambda _old, _new: self._changed.set())
 
     def say(self, line: str) -> None:
