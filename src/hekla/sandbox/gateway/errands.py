@@ -10,7 +10,7 @@ _FOR_NOBODY = (
     rb"x-api-key|e2b-sandbox-id|e2b-sandbox-port|e2b-traffic-access-token|x-agentcube-session-id|x-sandbox-[a-z-]+"
 )
 _TO_DAEMON = re.compile(rb"(?im)^(?:" + _FOR_NOBODY + rb"):[^\n]*\n")
-_TO_DAEMON_AS_US = re.compile(rb"(?im)^(?:authorization|" + _FOR_NOBODY + rb"):[^\n]*\n")
+_TO_DAEMON_AS_US = re.compile(rb"(?im)^(?:authorization|x-access-token|" + _FOR_NOBODY + rb"):[^\n]*\n")
 _TO_SERVER = re.compile(rb"(?im)^(?:x-access-token|x-forwarded-[a-z]+|forwarded|" + _FOR_NOBODY + rb"):[^\n]*\n")
 _TO_SERVER_AS_NOBODY = re.compile(
     rb"(?im)^(?:authorization|x-access-token|x-forwarded-[a-z]+|forwarded|" + _FOR_NOBODY + rb"):[^\n]*\n"

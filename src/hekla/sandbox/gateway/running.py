@@ -10,6 +10,7 @@ from hekla.sandbox.gateway.doors.agent_sandbox import AgentSandboxDoor, NamedSan
 from hekla.sandbox.gateway.doors.agentcube import ManagerDoor, RouterDoor
 from hekla.sandbox.gateway.doors.e2b.control import ControlDoor
 from hekla.sandbox.gateway.doors.e2b.inside import InsideDoor
+from hekla.sandbox.gateway.doors.hekla import HeklaDoor
 from hekla.sandbox.gateway.doors.own import OwnDoor
 from hekla.sandbox.gateway.front import Door, GatewayFront, House
 from hekla.sandbox.gateway.guard import Guard
@@ -68,6 +69,7 @@ class Gateway:
         doors: list[Door] = [
             InsideDoor(settings.domain),
             *([AgentSandboxDoor(named)] if named is not None else []),
+            HeklaDoor(),
             RouterDoor(),
             ManagerDoor(),
             ControlDoor(),

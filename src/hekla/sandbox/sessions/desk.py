@@ -6,6 +6,7 @@ session waits for who does already; requests that wake it wait together. Times a
 
 import asyncio
 import contextlib
+import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -175,6 +176,11 @@ class Desk:
             await self._register.read_all(self.now_s)
         rows = [one.row for one in self._register if one.row.is_live and owner in (None, one.row.owner)]
         return sorted(rows, key=lambda row: (-row.created_s, row.id))
+
+    def latest(self, most: int) -> list[Session]:
+        """Live sessions of this gateway, those used last first, up to so many."""
+        found = heapq.nlargest(most, (one for one in self._register if one.row.is_live), key=lambda one: one.used_s)
+        return [one.row for one in found]
 
     def states(self) -> dict[str, int]:
         """Live sessions by state."""
@@ -605,13 +611,18 @@ class Desk:
                 ]  # fmt: skip
                 taken = held = await self.stock.take_forks(orders)
                 children = [
-                    Child(namespace=its.namespace, pod=its.pod, uid=its.uid, claim=self._claim(one.row, its))
+                    Child(
+                        namespace=its.namespace,
+                        pod=its.pod,
+                        uid=its.pod_uid or its.uid,
+                        claim=self._claim(one.row, its),
+                    )
                     for one, its in zip(entries, taken, strict=True)
                 ]
                 forked = await self._link.fork(parent.namespace, parent.pod, children)
             errors = {one.uid: one.error for one in forked.children}
             return [
-                await self._settle_copy(one, its, errors.get(its.uid, "the node says nothing of it"))
+                await self._settle_copy(one, its, errors.get(its.pod_uid or its.uid, "the node says nothing of it"))
                 for one, its in zip(entries, taken, strict=True)
             ]
         except BaseException as error:

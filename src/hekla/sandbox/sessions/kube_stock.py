@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -245,14 +246,14 @@ class KubeStock:
             if len(held) < len(made):
                 await asyncio.gather(*(self.drop(one) for one in held))
                 raise next(one for one in made if isinstance(one, BaseException))
-            await asyncio.gather(*(self._pod_that(one, lambda pod: bool(pod.spec.node_name)) for one in held))
+            pods = await asyncio.gather(*(self._pod_that(one, lambda pod: bool(pod.spec.node_name)) for one in held))
         except TransportError as error:
             raise StockError(503, "api_server", f"the API server does not answer: {error}") from error
         except ApiError as error:
             raise StockError(
                 429 if error.code in (403, 429) else 500, error.reason or "refused", error.message
             ) from error
-        return held
+        return [replace(one, pod_uid=pod.metadata.uid) for one, pod in zip(held, pods, strict=True)]
 
     # Giving back
 

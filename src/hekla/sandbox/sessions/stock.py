@@ -60,6 +60,8 @@ class Held:
     uid: str
     pod: str
     session: str
+    pod_uid: str = ""
+    """Of the pod itself, where a fork has to name it."""
     is_warm: bool = False
     """Whether it had waited for its session."""
 

@@ -4,8 +4,12 @@ Ports 49983 (envd) and 49999 (code interpreter) are the daemon; all others belon
 the host alone (`/init`, `/freeze`, …) is not there for anybody outside.
 """
 
+import base64
+import hashlib
 import hmac
 import re
+from typing import Final
+from urllib.parse import parse_qsl
 
 from hekla.sandbox.gateway.doors.e2b.words import worded_inside
 from hekla.sandbox.gateway.errands import to_daemon, to_server
@@ -21,6 +25,8 @@ _DAEMONS = frozenset({ENVD, INTERPRETER})
 _PRIVATE = frozenset({"/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"})
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _HOST = re.compile(r"([1-9][0-9]{0,4})-([a-z2-7]{26})\.(.+)")
+_MOST_SIGNERS: Final = 1000
+"""Sessions that are tried for a signature: a millisecond."""
 _SIGNED = re.compile(rb"[?&]signature=")
 
 
@@ -41,8 +47,12 @@ class InsideDoor:
         self._domain = domain
 
     def takes(self, arrival: Arrival) -> bool:
-        """Named by header, or by host."""
-        return "e2b-sandbox-id" in arrival.headers or host_of(arrival.headers.get("host", ""), self._domain) is not None
+        """Named by header, or by host; or by a signature, in URLs of clients that have one address for all sandboxes."""
+        return (
+            "e2b-sandbox-id" in arrival.headers
+            or host_of(arrival.headers.get("host", ""), self._domain) is not None
+            or (arrival.path == "/files" and _SIGNED.search(arrival.head.target) is not None)
+        )
 
     def receive(self, house: House, arrival: Arrival) -> Taker:
         """Find the sandbox, and who answers there."""
@@ -53,14 +63,32 @@ class InsideDoor:
                 raise RefusedError(400, "port", "E2b-Sandbox-Port is no port")
             port = int(text)
         else:
-            found = host_of(headers.get("host", ""), self._domain)
-            assert found is not None
-            port, session = found
+            port, session = host_of(headers.get("host", ""), self._domain) or (ENVD, _signer(house, arrival))
         return house.passage(arrival, self, session, lambda one: _errand(arrival, one, port))
 
     def worded(self, status: int, reason: str, sentence: str) -> tuple[int, bytes]:
         """A refusal."""
         return worded_inside(status, reason, sentence)
+
+
+def _signer(house: House, arrival: Arrival) -> str:
+    """The session whose token signed a URL; looked for among those used last, since nothing else in it tells."""
+    query = dict(parse_qsl(arrival.head.target.partition(b"?")[2].decode("latin-1"), keep_blank_values=True))
+    operation = "write" if arrival.head.method == b"POST" else "read"
+    expires = query.get("signature_expiration", "")
+    given = query.get("signature", "").encode()
+    for row in house.desk.latest(_MOST_SIGNERS):
+        terms = [
+            query.get("path", ""),
+            operation,
+            query.get("username", ""),
+            row.access_token,
+            *([expires] if expires else []),
+        ]
+        digest = base64.b64encode(hashlib.sha256(":".join(terms).encode()).digest()).decode().rstrip("=")
+        if row.access_token and hmac.compare_digest(given, f"v1_{digest}".encode()):
+            return row.id
+    raise RefusedError(401, "unauthenticated", "invalid signature")
 
 
 def _errand(arrival: Arrival, session: Session, port: int) -> Errand:
