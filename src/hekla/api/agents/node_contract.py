@@ -1,7 +1,15 @@
 """What a node offers for the sandboxes that it runs: paths, and the bodies that go over them. Both sides read it here.
 
-A sandbox is a pod with `runtimeClassName: sandbox` (`names.py` has its annotations); `hekla.node` serves these paths under its endpoint for a bearer of the
-node's token, and `hekla.sandbox` asks through its link (in this process, or over HTTP). Bodies are JSON with camelCase names.
+    POST   /sandboxes/{namespace}/{pod}/claim         Claim -> Claimed
+    POST   /sandboxes/{namespace}/{pod}/freeze, thaw  -> SandboxState
+    POST   /sandboxes/{namespace}/{pod}/checkpoint    CheckpointOrder -> Checkpoint
+    POST   /sandboxes/{namespace}/{pod}/fork          ForkOrder -> Forked
+    GET    /sandboxes/{namespace}/{pod}[/usage]       -> SandboxState, Usage
+    any    /sandboxes/{namespace}/{pod}/ports/{port}/{path}   a server inside; port 0 and DAEMON_PORTS are the daemon
+    GET    /checkpoints/{id}                          -> Checkpoint; DELETE forgets it
+
+A sandbox is a pod with `runtimeClassName: sandbox` (`names.py` has its annotations); `hekla.node` serves
+these paths for a bearer of the node's token (`authorization`, or `x-hekla-node-token` where the former is meant for the server inside), and `hekla.sandbox` asks through its link (in this process, or over HTTP). Bodies are JSON with camelCase names.
 Refusals are a Kubernetes `Status` with a sentence: 404 no such pod here, 409 claimed by another session, 412 the runtime
 cannot do it, 422 a body that makes no sense, 503 not running (yet).
 """
@@ -227,21 +235,6 @@ class SecretHeader(Struct, kw_only=True, frozen=True, rename="camel", forbid_unk
     key: str
     format: str = "{}"
     """Where the value goes: `Bearer {}`."""
-
-
-def sandbox_path(namespace: str, pod: str, action: str = "") -> str:
-    """`/sandboxes/{namespace}/{pod}` and an action: claim, freeze, thaw, checkpoint, fork, usage."""
-    return f"/sandboxes/{namespace}/{pod}" + (f"/{action}" if action else "")
-
-
-def port_path(namespace: str, pod: str, port: int, path: str = "") -> str:
-    """Where requests to a server inside are sent; `path` as the server shall see it, query included."""
-    return f"/sandboxes/{namespace}/{pod}/ports/{port}/{path.lstrip('/')}"
-
-
-def checkpoint_path(checkpoint: str) -> str:
-    """Where a checkpoint is asked for (GET) and removed (DELETE)."""
-    return f"/checkpoints/{checkpoint}"
 
 
 def keeps(offered: str, demanded: str) -> bool:

@@ -86,6 +86,11 @@ class Cells:
         """The zygote's process id; 0 if it does not run."""
         return self._link.pid if self._link.is_open else 0
 
+    @property
+    def is_refilling(self) -> bool:
+        """Whether warm ones are being made."""
+        return bool(self._refilling)
+
     async def take(self, container: ContainerSpec) -> Cell:
         """A sandbox for a container: a warm one if there is one that fits, else another. Raises StartError."""
         if is_plain(container):

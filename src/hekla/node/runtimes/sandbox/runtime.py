@@ -131,6 +131,11 @@ class ZygoteSandboxes:
         """The process that sandboxes are forked from; 0 if none was wanted yet."""
         return self._cells.zygote_pid if self._cells is not None else 0
 
+    @property
+    def is_refilling(self) -> bool:
+        """Whether warm sandboxes are being made."""
+        return self._cells is not None and self._cells.is_refilling
+
     async def open(self, on_exit: OnExit) -> None:
         """End what an earlier life left; the zygote starts with the first sandbox."""
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)

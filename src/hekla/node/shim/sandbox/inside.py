@@ -25,6 +25,7 @@ Spec = dict[str, Any]
 
 MADE = b"\0made"
 MOST_TREES = 64
+LITTLE_BYTES, LITTLE_FILES = 512 * 1024, 200
 USERS = 65535
 """Users and groups that a sandbox has, from 0; the one after them is its daemon."""
 
@@ -253,12 +254,23 @@ def _operations(own: int) -> dict[str, Callable[..., Any]]:
     """What the node asks of a sandbox beside the daemon's own business: its files, packed and unpacked by itself."""
 
     async def pack(order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        if _is_little(own):
+            return archive.pack(own, descriptors[0])
         return await _in_child(lambda: archive.pack(own, descriptors[0]))
 
     async def unpack(order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        if os.fstat(descriptors[0]).st_size <= LITTLE_BYTES:
+            return archive.unpack(own, descriptors[0])
         return await _in_child(lambda: archive.unpack(own, descriptors[0]))
 
     return {"pack": pack, "unpack": unpack}
+
+
+def _is_little(own: int) -> bool:
+    """Whether packing takes less time than a fork, 2 ms."""
+    found = os.fstatvfs(own)
+    used = (found.f_blocks - found.f_bfree) * found.f_frsize
+    return used <= LITTLE_BYTES and found.f_files - found.f_ffree <= LITTLE_FILES
 
 
 async def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
