@@ -115,6 +115,8 @@ class Metrics:
 
     rows: list[Row] = field(default_factory=list)
     gauges: list[Gauges] = field(default_factory=list)
+    more: list[Callable[[], Iterable[str]]] = field(default_factory=list)
+    """Lines that somebody else writes."""
 
     def __post_init__(self) -> None:
         """Empty columns."""
@@ -191,6 +193,8 @@ class Metrics:
         lines = [*self._counters(), *self._histograms(), *_active(house)]
         for gauges in self.gauges:
             lines += _gauge_lines(gauges())
+        for more in self.more:
+            lines += more()
         return ("\n".join(lines) + "\n").encode()
 
     def _counters(self) -> Iterator[str]:

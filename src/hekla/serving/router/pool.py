@@ -19,6 +19,7 @@ from hekla.serving.router.policies.lora_affinity import LoraAffinity
 from hekla.serving.router.policies.session_affinity import Sessions
 from hekla.serving.router.prefix.blocks import BLOCK_BYTES, MOST_BLOCKS, Blocks, seed_of
 from hekla.serving.router.prefix.index import PrefixIndex
+from hekla.serving.router.prefix.tally import MatchTally
 from hekla.serving.router.prefix.token_blocks import Tokens
 from hekla.serving.router.question import Question
 
@@ -56,6 +57,7 @@ class Pool:
         self.policy = policy
         self.pace = Pace()
         self.sessions = Sessions()
+        self.matches = MatchTally()
         self.members: list[Endpoint] = []
         self.index = index if index is not None else PrefixIndex()
         self.on_sent: Callable[[Blocks, Endpoint], None] | None = None
@@ -163,6 +165,8 @@ class Pool:
         all is over; the end of its prefill is reckoned.
         """
         if look.blocks is not None and look.blocks.count:
+            held = look.matched[endpoint.slot] if endpoint.slot < len(look.matched) else 0
+            self.matches.note(look.question.model, held, look.tokens or 1)
             self.index.insert(look.blocks, endpoint.slot, look.now)
             if self.on_sent is not None:
                 self.on_sent(look.blocks, endpoint)

@@ -40,6 +40,7 @@ from hekla.serving.router.holding import Holding
 from hekla.serving.router.house import House
 from hekla.serving.router.metrics import Labels, Metrics
 from hekla.serving.router.plan import Desk, Refusal
+from hekla.serving.router.prefix.tally import lines_of
 from hekla.serving.router.proxy.engines import Pools
 from hekla.serving.router.proxy.listener import Listener
 from hekla.serving.router.reception import Reception
@@ -57,6 +58,7 @@ from hekla.wire.server import Server
 
 log = structlog.get_logger(__name__)
 
+MATCH_RATIO = "kthena_router_prefix_cache_match_ratio"
 BOOKS_S = 0.1
 """How often requests that are over are counted and logged."""
 CONFIGURATION_S = 2.0
@@ -95,7 +97,8 @@ class Router:
                 settings.traces_endpoint, settings.traces_service, HttpClient(), share=settings.traces_share
             )
         self.metrics = Metrics(
-            gauges=[self._engine_gauges, self._queue_gauges, self.replication.gauges, self._token_gauges]
+            gauges=[self._engine_gauges, self._queue_gauges, self.replication.gauges, self._token_gauges],
+            more=[lambda: lines_of((pool.matches for pool in self.world.pools()), MATCH_RATIO)],
         )
         self._access_log = (
             AccessLog(settings.access_log_format, settings.access_log_output) if settings.access_log_enabled else None
@@ -307,6 +310,8 @@ class Router:
                 if one.acceptance is not None:
                     yield "hekla_router_engine_accepted_speculation", labels, one.acceptance
             yield "hekla_router_prefill_rate", (("pool", pool.name),), pool.pace.prefill_rate
+            yield "kthena_router_prefix_cache_evictions_total", (("model", pool.name),), pool.index.evicted
+        yield "kthena_router_prefix_cache_entries", (), sum(len(pool.index.holders) for pool in self.world.pools())
         yield "hekla_router_scrape_failures_total", (), self.scraper.failures
         if self._access_log is not None:
             yield "hekla_router_access_log_left_out_total", (), self._access_log.left_out

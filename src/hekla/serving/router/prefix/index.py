@@ -23,6 +23,8 @@ class PrefixIndex:
         self.capacity = capacity
         self.ttl_s = ttl_s
         self.holders: dict[int, int] = {}
+        self.evicted = 0
+        """Blocks forgotten for their age or for want of room, since the router began."""
         self._recent: dict[int, OrderedDict[int, float]] = {}
         self._capacities: dict[int, int] = {}
         self._ttls: dict[int, float] = {}
@@ -119,10 +121,12 @@ class PrefixIndex:
 
     def _forget_some(self, slot: int, recent: OrderedDict[int, float], capacity: int, now: float) -> None:
         since, bit = now - self._ttls.get(slot, self.ttl_s), 1 << slot
+        before = len(recent)
         while len(recent) > capacity:
             self._clear(recent.popitem(last=False)[0], bit)
         while recent and recent[next(iter(recent))] < since:
             self._clear(recent.popitem(last=False)[0], bit)
+        self.evicted += before - len(recent)
 
     def _clear(self, one: int, bit: int) -> None:
         left = self.holders[one] & ~bit
