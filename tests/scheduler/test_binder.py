@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
+from hekla.api.selectors import ObjectReference
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from hekla.api.volumes import Volume
 from hekla.dialects.feed import ClusterFeed
@@ -219,6 +220,10 @@ class VolumeServer(Server):
         )
         claim = patch["spec"]["claimRef"]["name"]
         self.owners[name] = claim
+        volume = self.feed[0].volume(name)
+        assert volume is not None
+        reference = msgspec.convert(patch["spec"]["claimRef"], ObjectReference)
+        self.feed[0].on_volume(volume, replace(volume, spec=replace(volume.spec, claim_ref=reference)))
         await asyncio.sleep(0)
         before = self.feed[0].claim("default", claim)
         assert before is not None
@@ -247,7 +252,7 @@ def test_free_volumes_without_a_provisioner_are_handed_out_by_the_scheduler_each
             volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"p{number}"}}]
             feed.on_pod(None, replace(pod, spec=replace(pod.spec, volumes=msgspec.convert(volumes, list[Volume]))))
         server = VolumeServer([feed])
-        binder = Binder(server, feed, SilentRecorder(), wake=lambda: None)  # type: ignore[arg-type]  # two calls of a client
+        binder = Binder(server, feed, SilentRecorder(), wake=lambda: None, at_once=1)  # type: ignore[arg-type]  # two calls of a client
         feed.binder = binder  # type: ignore[attr-defined]
         session = Session(Policy(feed.cluster, [[build_plugin("gang"), build_plugin("predicates")]]))
         for bind in action_named("allocate")(session):

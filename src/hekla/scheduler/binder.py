@@ -220,7 +220,9 @@ class Binder:
 
     async def _hand_out(self, claims: Sequence[PersistentVolumeClaim], bind: Bind) -> None:
         """Write into free volumes whose they are, which is what the volume controller waits for where no provisioner works."""
-        volumes = [volume for name in bind.task.taken if (volume := self._feed.volume(name)) is not None]
+        # Volumes that others were given may have had the task read anew, after which it is another.
+        task = self._feed.cluster.tasks.get(bind.task.uid, bind.task)
+        volumes = [volume for name in task.taken if (volume := self._feed.volume(name)) is not None]
         found = handed_out(claims, volumes)
         for claim in claims:
             name, volume = claim.metadata.name, found.get(claim.metadata.name)
