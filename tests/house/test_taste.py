@@ -155,6 +155,8 @@ CALLED_BY_OTHERS = {
     "kustomization": "tools/gen.py",
     "run_by_name": "pyproject.toml: vcctl, vsub and the other programs",
     "inflate": "bench/traces.py and tests/simulation, as all of hekla.simulation until there is a command for it",
+    "HoldingSlo": "bench/serving_slo.py",
+    "poisson": "bench/serving_slo.py",
     "read_nodes": "bench/traces.py",
     "read_pods": "bench/traces.py",
     "mix_of": "bench/traces.py",
