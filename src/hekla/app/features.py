@@ -90,10 +90,10 @@ async def _run_workloads(features: Features, informers: Informers, api: ApiServe
     from hekla.kube.runtime import run_reconcilers
     from hekla.workloads.reconcilers import RECONCILERS
 
-    async with counted(informers, with_queues="scheduler" in features.settings.without):
-        async with asyncio.TaskGroup() as group:
-            group.create_task(run_reconcilers(informers, RECONCILERS, component="vc-controller-manager"))
-            group.create_task(FlowProber(informers).run(), name="probes of flows")
+    without_scheduler = "scheduler" in features.settings.without
+    async with counted(informers, with_queues=without_scheduler), asyncio.TaskGroup() as group:
+        group.create_task(run_reconcilers(informers, RECONCILERS, component="vc-controller-manager"))
+        group.create_task(FlowProber(informers).run(), name="probes of flows")
 
 
 async def _run_serving(features: Features, informers: Informers, api: ApiServer) -> None:
