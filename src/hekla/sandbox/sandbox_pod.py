@@ -10,7 +10,7 @@ from hekla.api.pods import Pod
 from hekla.sandbox.owning import controller_of, is_reserved, name_hash, owner_reference
 
 PASSED_ON = (
-    names.MIN_ISOLATION, names.QUEUE, names.EGRESS, names.FORK_OF, names.RESTORE_FROM, "hekla.dev/lineage",
+    names.MIN_ISOLATION, names.QUEUE, names.EGRESS, names.OWNER, names.FORK_OF, names.RESTORE_FROM, "hekla.dev/lineage",
     "hekla.dev/egress-secrets",
 )  # fmt: skip
 """Annotations that a pod takes over from its Sandbox, where its template does not say them."""

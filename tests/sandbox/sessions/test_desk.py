@@ -350,3 +350,17 @@ def test_an_end_that_fails_is_tried_until_it_is_done():
             assert await one._store.all() == []
 
     virtual_time.run(scenario())
+
+
+def test_a_session_that_was_paused_because_its_time_was_over_lives_its_time_again_when_woken():
+    async def scenario():
+        async with desk() as one:
+            session = await one.create(e2b_wish(timeout_s=5.0, on_timeout=OnTimeout.PAUSE))
+            await asyncio.sleep(100.0)
+            await one.wake(session.id)
+            await asyncio.sleep(4.0)
+            assert (await one.find(session.id)).state is State.RUNNING
+            await asyncio.sleep(1.0 + LATE_S)
+            assert (await one.find(session.id)).state is State.PAUSED
+
+    virtual_time.run(scenario())

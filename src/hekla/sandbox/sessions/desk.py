@@ -32,6 +32,8 @@ log = structlog.get_logger(__name__)
 USES_EVERY_S = 5.0
 """How often it is written down when sessions were used."""
 SWEEP_EVERY_S = 60.0
+WOKEN_S = 300.0
+"""How long a session lives that was woken and whose owner never said how long, or said 0."""
 FAILED_END_AGAIN_S = 1.0
 """How soon an end that failed is tried again."""
 
@@ -246,7 +248,7 @@ class Desk:
         now = self.now_s
         return Session(
             id=new_id(), kind=wish.kind, namespace=wish.namespace, name=wish.name, owner=wish.owner, door=wish.door,
-            created_s=now, touched_s=now, expires_s=now + wish.timeout_s if wish.timeout_s else 0.0,
+            created_s=now, touched_s=now, expires_s=now + wish.timeout_s if wish.timeout_s else 0.0, timeout_s=wish.timeout_s,
             ends_s=now + blueprint.life_s if wish.uses_idle and blueprint.life_s else 0.0,
             idle_s=blueprint.idle_s if wish.uses_idle else 0.0, freeze_s=wish.freeze_s,
             on_timeout=wish.on_timeout, keeps_memory=wish.keeps_memory, auto_resume=wish.auto_resume,
@@ -384,7 +386,7 @@ class Desk:
         async with entry.acting:
             expires = self.now_s + timeout_s
             if shortens or expires > entry.row.expires_s:
-                await self._changed(entry, expires_s=expires)
+                await self._changed(entry, expires_s=expires, timeout_s=timeout_s)
         return entry.row
 
     async def change(self, session: str, owner: str | None, **changed: Any) -> Session:
@@ -510,7 +512,13 @@ class Desk:
             raise _refused(error) from error
         except LinkError as error:
             raise _refused(error) from error
-        await self._changed(entry, Event.THAW)
+        await self._changed(entry, Event.THAW, **self._more_time(entry.row))
+
+    def _more_time(self, row: Session) -> dict[str, float]:
+        """One that was paused because its time was over would be paused again at once."""
+        if row.state is not State.PAUSED or not row.expires_s:
+            return {}
+        return {"expires_s": max(row.expires_s, self.now_s + (row.timeout_s or WOKEN_S))}
 
     async def _resume(self, entry: Entry) -> None:
         """A new sandbox from the checkpoint, with the same credentials."""
@@ -520,7 +528,7 @@ class Desk:
             raise RefusedError(
                 409, "template_not_found", f'{row.kind} "{row.namespace}/{row.name}" is gone; it cannot resume'
             )
-        await self._changed(entry, Event.RESUME)
+        await self._changed(entry, Event.RESUME, **self._more_time(row))
         order = Order(
             session=row.id, blueprint=blueprint, owner=row.owner, env=row.env, ends_s=row.ends_s,
             restore_from=row.checkpoint, network=row.network,

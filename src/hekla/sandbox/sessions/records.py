@@ -55,6 +55,8 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When it was last used; written now and then only."""
     expires_s: float = 0.0
     """When its time is over, as its owner asked; 0: when `ends_s` says."""
+    timeout_s: float = 0.0
+    """What its owner asked for last: how long it lives when it is woken."""
     ends_s: float = 0.0
     """When it ends whatever its owner asks; 0: never."""
     idle_s: float = 0.0

@@ -1,0 +1,483 @@
+"""The gateway over real daemons that are children of the test: what passes, to whom, and what never does."""
+
+import asyncio
+import json
+import socket
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hekla.sandbox.gateway.bounds import Bounds
+from hekla.sandbox.gateway.running import GatewaySettings
+from hekla.sandbox.sessions.records import EntryPoint, Kind
+from hekla.sandbox.sessions.stock import Blueprint
+from hekla.testing.paper_sandboxes import BASE, PaperSandboxes
+from hekla.testing.sandboxes import KEY, OTHER_KEY, ChildSandboxes, gateway, scratch
+from hekla.wire.client import HttpClient
+
+INTERPRETER = Blueprint(kind=Kind.INTERPRETER, namespace="default", name="my-interpreter")
+OTHER_INTERPRETER = Blueprint(kind=Kind.INTERPRETER, namespace="default", name="other")
+HEADER = "x-agentcube-session-id"
+
+
+class Client:
+    """Requests to one gateway."""
+
+    def __init__(self, http, running, sandboxes):
+        self.http, self.gateway, self.sandboxes = http, running, sandboxes
+        self.url = f"http://127.0.0.1:{running.port}"
+
+    async def ask(self, method, path, body=None, *, key=KEY, **headers):
+        named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+        auth = (("authorization", f"Bearer {key}"),) if key else ()
+        data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else b""
+        answer = await self.http.request(method, self.url + path, headers=(*auth, *named), body=data, timeout_s=30)
+        answered = json.loads(answer.body) if answer.body[:1] in (b"{", b"[") else answer.body
+        return answer.status, answered, answer
+
+    async def session(self, **told):
+        status, made, _ = await self.ask("POST", "/hekla/v1/sessions", {"timeout": 60, **told})
+        assert status == 201, made
+        return made["id"]
+
+
+@asynccontextmanager
+async def opened(blueprints=(BASE, INTERPRETER, OTHER_INTERPRETER), settings=None, sandboxes=None):
+    with scratch() as root:
+        sandboxes = sandboxes or ChildSandboxes(root, blueprints)
+        async with gateway(sandboxes, settings=settings) as running, HttpClient() as http:
+            try:
+                yield Client(http, running, sandboxes)
+            finally:
+                await sandboxes.close()
+
+
+def run(scenario, **told):
+    async def main():
+        async with opened(**told) as client:
+            await scenario(client)
+
+    asyncio.run(main())
+
+
+@asynccontextmanager
+async def server(answer):
+    """A user's server inside: what it was sent goes to `seen`."""
+    seen = []
+
+    async def serve(reader, writer):
+        data = await reader.readuntil(b"\r\n\r\n")
+        seen.append(data)
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield listening.sockets[0].getsockname()[1], seen
+    finally:
+        listening.close()
+
+
+async def raw(client, data, *, until=b""):
+    """Bytes as they are, and all that comes back until the connection ends, or `until`."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.gateway.port)
+    writer.write(data)
+    got = b""
+    async with asyncio.timeout(30):
+        while piece := await reader.read(65_536):
+            got += piece
+            if until and until in got:
+                break
+    writer.close()
+    return got
+
+
+def test_agentcubes_sequence_create_execute_files_delete():
+    async def scenario(client):
+        status, made, _ = await client.ask(
+            "POST",
+            "/v1/code-interpreter",
+            {"name": "my-interpreter", "namespace": "default", "ttl": 60, "metadata": {}},
+        )
+        assert status == 200
+        assert (made["kind"], made["ownerId"]) == ("SandboxClaim", "alice")
+        assert made["entryPoints"][0]["path"] == "/"
+        base = "/v1/namespaces/default/code-interpreters/my-interpreter/invocations"
+        session = {HEADER.replace("-", "_"): made["sessionId"]}
+        # AgentCube's SDK sends no credentials here: the id is one
+        status, told, answer = await client.ask(
+            "POST", f"{base}/api/execute", {"command": ["echo", "hi"], "timeout": "20s"}, key="", **session
+        )
+        assert (status, told["stdout"], told["exit_code"]) == (200, "hi\n", 0)
+        assert answer.header(HEADER) == made["sessionId"]
+        status, told, _ = await client.ask(
+            "POST", f"{base}/api/files", {"path": "a/b c.txt", "content": "eA=="}, key="", **session
+        )
+        assert status == 200, told
+        status, told, _ = await client.ask("GET", f"{base}/api/files/a%2Fb%20c.txt", key="", **session)
+        assert (status, told) == (200, b"x")
+        status, told, _ = await client.ask("DELETE", f"/v1/code-interpreter/sessions/{made['sessionId']}")
+        assert (status, told) == (200, {"message": "Sandbox deleted successfully"})
+        status, told, _ = await client.ask("DELETE", f"/v1/code-interpreter/sessions/{made['sessionId']}")
+        assert (status, told) == (404, {"message": f"Session ID {made['sessionId']} not found, maybe already deleted"})
+        status, told, _ = await client.ask("GET", f"{base}/api/files", key="", **session)
+        assert (status, told) == (404, {"error": f'sessions.agentcube.volcano.sh "{made["sessionId"]}" not found'})
+
+    run(scenario)
+
+
+def test_an_invocation_without_a_session_makes_one_and_says_which():
+    async def scenario(client):
+        base = "/v1/namespaces/default/code-interpreters/my-interpreter/invocations"
+        status, told, answer = await client.ask("POST", f"{base}/api/execute", {"command": ["pwd"], "timeout": "20s"})
+        assert status == 200, told
+        session = answer.header(HEADER)
+        assert (await client.gateway.desk.find(session)).owner == "alice"
+        status, _, again = await client.ask(
+            "POST", f"{base}/api/execute", {"command": ["pwd"], "timeout": "20s"}, x_agentcube_session_id=session
+        )
+        assert (status, again.header(HEADER)) == (200, session)
+        status, told, _ = await client.ask("POST", f"{base}/api/execute", {"command": ["pwd"]}, key="")
+        assert (status, told) == (401, {"error": "missing authorization header", "code": "UNAUTHORIZED"})
+        status, told, _ = await client.ask(
+            "POST", f"{base}/api/execute", {"command": ["pwd"]}, key="wrong-key-of-nobody"
+        )
+        assert (status, told) == (401, {"error": "invalid or expired token", "code": "UNAUTHORIZED"})
+        status, told, _ = await client.ask("GET", "/v1/namespaces/default/agent-runtimes/none/invocations/")
+        assert (status, told) == (404, {"error": "agent runtime not found"})
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/namespaces/default/code-interpreters/other/invocations/api/files",
+        "/v1/namespaces/other/code-interpreters/my-interpreter/invocations/api/files",
+        "/v1/namespaces/default/agent-runtimes/my-interpreter/invocations/api/files",
+    ],
+)
+def test_a_session_is_bound_to_namespace_kind_and_name(path):
+    async def scenario(client):
+        session = await client.session(name="my-interpreter")
+        status, told, _ = await client.ask("GET", path, x_agentcube_session_id=session)
+        unknown, same, _ = await client.ask("GET", path, x_agentcube_session_id="a" * 26)
+        assert status == unknown == 404
+        assert told["error"].replace(session, "a" * 26) == same["error"]
+
+    run(scenario, sandboxes=PaperSandboxes([INTERPRETER, OTHER_INTERPRETER]))
+
+
+def test_somebody_elses_key_finds_nothing_at_any_door():
+    async def scenario(client):
+        session = await client.session(name="my-interpreter")
+        base = "/v1/namespaces/default/code-interpreters/my-interpreter/invocations/api/files"
+        calls = [
+            ("GET", base, {"x_agentcube_session_id": session}),
+            ("DELETE", f"/v1/code-interpreter/sessions/{session}", {}),
+            ("GET", f"/sandboxes/{session}", {}),
+            ("DELETE", f"/sandboxes/{session}", {}),
+            ("POST", f"/sandboxes/{session}/pause", {}),
+            ("POST", f"/sandboxes/{session}/fork", {}),
+            ("GET", f"/hekla/v1/sessions/{session}", {}),
+            ("GET", f"/hekla/v1/sessions/{session}/daemon/files?path=/etc/passwd", {}),
+        ]
+        for method, path, headers in calls:
+            status, told, _ = await client.ask(method, path, key=OTHER_KEY, **headers)
+            assert status == 404, (method, path, told)
+        status, told, _ = await client.ask("GET", "/v2/sandboxes", key=OTHER_KEY)
+        assert (status, told) == (200, [])
+        assert (await client.gateway.desk.find(session)).is_live
+
+    run(scenario, sandboxes=PaperSandboxes([INTERPRETER]))
+
+
+def test_nobody_without_a_key_creates_lists_or_reads_metrics():
+    async def scenario(client):
+        for method, path in (
+            ("POST", "/sandboxes"),
+            ("GET", "/v2/sandboxes"),
+            ("POST", "/v1/code-interpreter"),
+            ("GET", "/metrics"),
+            ("GET", "/hekla/v1/sessions"),
+        ):
+            status, _, _ = await client.ask(method, path, {} if method == "POST" else None, key="")
+            assert status == 401, path
+        for path in ("/health", "/health/live", "/health/ready"):
+            status, _, _ = await client.ask("GET", path, key="")
+            assert status == 200, path
+
+    run(scenario, sandboxes=PaperSandboxes())
+
+
+def test_the_longest_prefix_of_whole_segments_wins_and_no_key_reaches_the_agents_container():
+    async def scenario():
+        async with (
+            server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok") as (root, at_root),
+            server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok") as (api, at_api),
+        ):
+            points = (EntryPoint("/", root), EntryPoint("/api", api))
+            agent = Blueprint(
+                kind=Kind.RUNTIME, namespace="default", name="agent", entry_points=points, is_checked=False
+            )
+            async with opened((agent,)) as client:
+                base = "/v1/namespaces/default/agent-runtimes/agent/invocations"
+                status, _, answer = await client.ask(
+                    "GET", f"{base}/api/x%2Fy?q=%20", x_access_token="t", e2b_traffic_access_token="t"
+                )
+                assert status == 200
+                session = answer.header(HEADER)
+                for path, method in (("/apix", "GET"), ("/", "PUT")):
+                    status, _, _ = await client.ask(method, base + path, x_agentcube_session_id=session)
+                    assert status == 200
+                assert [one.split(b" ")[1] for one in at_api] == [b"/api/x%2Fy?q=%20"]
+                assert [one.split(b" ")[:2] for one in at_root] == [[b"GET", b"/apix"], [b"PUT", b"/"]]
+                for head in (*at_api, *at_root):
+                    lowered = head.lower()
+                    assert KEY.encode() not in head
+                    for name in (
+                        b"authorization",
+                        b"x-api-key",
+                        b"x-access-token",
+                        b"e2b-traffic",
+                        b"x-agentcube-session-id",
+                    ):
+                        assert b"\r\n" + name not in lowered
+
+    asyncio.run(scenario())
+
+
+def test_traversals_and_doubtful_heads_are_refused():
+    async def scenario(client):
+        session = await client.session(name="my-interpreter")
+        host, auth = b"host: x\r\n", b"authorization: Bearer " + KEY.encode() + b"\r\n"
+        base = b"/v1/namespaces/default/code-interpreters/my-interpreter/invocations"
+        named = b"x-agentcube-session-id: " + session.encode() + b"\r\n"
+        bad = {
+            b"400": [
+                b"GET " + base + b"/../../x HTTP/1.1\r\n" + host + auth + named + b"connection: close\r\n\r\n",
+                b"GET " + base + b"/%2e%2e%2fx HTTP/1.1\r\n" + host + auth + named + b"connection: close\r\n\r\n",
+                b"GET " + base + b"/ HTTP/1.1\r\n" + host + named + b"X-Agentcube-Session-Id: other\r\nconnection: close\r\n\r\n",
+                b"GET " + base + b"/ HTTP/1.1\r\n" + host + b"x-agentcube-session-id: a,b\r\nconnection: close\r\n\r\n",
+                b"GET " + base + b"/ HTTP/1.1\r\n" + host + b"x-agentcube-session-id: " + b"a" * 200 + b"\r\nconnection: close\r\n\r\n",
+                b"POST " + base + b"/ HTTP/1.1\r\n" + host + named + b"content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+                b"POST " + base + b"/ HTTP/1.1\r\n" + host + named + b"content-length: 3\r\ncontent-length: 4\r\n\r\nabc",
+                b"GET " + base + b"/ HTTP/1.1\r\n" + host + b"x-a: b\r\n folded\r\n\r\n",
+                b"GET " + base + b"/ HTTP/1.1\nhost: x\n\n",
+                b"GET http://127.0.0.1/sandboxes HTTP/1.1\r\n" + host + auth + b"connection: close\r\n\r\n",
+            ],
+            b"501": [b"POST " + base + b"/ HTTP/1.1\r\n" + host + named + b"transfer-encoding: gzip, chunked\r\n\r\n"],
+        }  # fmt: skip
+        for status, requests in bad.items():
+            for request in requests:
+                assert (await raw(client, request)).startswith(b"HTTP/1.1 " + status), request
+
+    run(scenario, sandboxes=PaperSandboxes([INTERPRETER]))
+
+
+def test_too_many_requests_at_once_are_told_so_in_the_words_of_their_door():
+    async def scenario(client):
+        session = await client.session(name="my-interpreter")
+        client.gateway.house.count = 1  # one is under way
+        base = "/v1/namespaces/default/code-interpreters/my-interpreter/invocations/"
+        status, told, _ = await client.ask("GET", base, x_agentcube_session_id=session)
+        assert (status, told) == (
+            429,
+            {"error": "server overloaded, please try again later", "code": "SERVER_OVERLOADED"},
+        )
+        status, told, answer = await client.ask("GET", f"/sandboxes/{session}")
+        assert (status, told["code"], answer.header("retry-after")) == (429, 429, "1")
+        client.gateway.house.count = 0
+
+    run(scenario, sandboxes=PaperSandboxes([INTERPRETER]), settings=GatewaySettings(bounds=Bounds(requests=1)))
+
+
+def test_a_port_that_nobody_listens_on_is_told_from_a_sandbox_that_is_gone():
+    async def scenario(client):
+        session = await client.session()
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            port = str(unused.getsockname()[1])
+        status, told, _ = await client.ask("GET", "/", key="", e2b_sandbox_id=session, e2b_sandbox_port=port)
+        assert (status, told["message"]) == (502, "The sandbox is running but port is not open")
+        status, told, _ = await client.ask("GET", "/health", key="", e2b_sandbox_id="a" * 26)
+        assert (status, told["message"]) == (502, "The sandbox was not found")
+
+    run(scenario)
+
+
+def test_what_is_for_the_host_alone_is_not_there_for_clients():
+    async def scenario(client):
+        session = await client.session()
+        token = (await client.gateway.desk.find(session)).access_token
+        for path in ("/init", "/freeze", "/fsfreeze", "/upgrade", "/collapse"):
+            status, _, _ = await client.ask("POST", path, {}, key="", e2b_sandbox_id=session, x_access_token=token)
+            assert status in (400, 404), path
+
+    run(scenario)
+
+
+def test_the_daemon_is_reached_only_with_its_token_and_a_large_file_passes_both_ways():
+    async def scenario(client):
+        session = await client.session()
+        token = (await client.gateway.desk.find(session)).access_token
+        for wrong in ({}, {"x_access_token": "wrong"}):
+            status, _, _ = await client.ask(
+                "POST", "/execute", {"code": "1"}, key="", e2b_sandbox_id=session, e2b_sandbox_port="49999", **wrong
+            )
+            assert status == 401
+        directory = client.sandboxes.directory(client.sandboxes.found((await client.gateway.desk.find(session)).pod))
+        data = b"0123456789abcdef" * (1 << 18)  # 4 MiB: more than any buffer on the way
+        headers = {"e2b_sandbox_id": session, "x_access_token": token, "content_type": "application/octet-stream"}
+        status, told, _ = await client.ask("POST", f"/files?path={directory}/large", data, key="", **headers)
+        assert status == 200, told
+        status, told, _ = await client.ask("GET", f"/files?path={directory}/large", key="", **headers)
+        assert (status, told == data) == (200, True)
+
+    run(scenario)
+
+
+def test_a_frozen_session_wakes_with_a_request_and_a_paused_one_only_if_it_may():
+    async def scenario(client):
+        session = await client.session()
+        desk = client.gateway.desk
+        token = (await desk.find(session)).access_token
+        headers = {"e2b_sandbox_id": session, "x_access_token": token}
+        await desk.freeze(session)
+        status, _, _ = await client.ask("GET", "/health", key="", **headers)
+        assert (status, (await desk.find(session)).state) == (204, "running")
+        await desk.pause(session)
+        status, _, _ = await client.ask("GET", "/health", key="", **headers)
+        assert status == 204  # Hekla's own sessions wake by themselves
+        await desk.change(session, None, auto_resume=False)
+        await desk.pause(session)
+        status, told, _ = await client.ask("GET", "/health", key="", **headers)
+        assert (status, told["message"]) == (502, "The sandbox was not found")
+        assert (await desk.find(session)).state == "paused"
+
+    run(scenario)
+
+
+def test_a_preview_host_leads_to_its_port_and_a_private_one_wants_its_token():
+    async def scenario():
+        async with server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok") as (port, seen), opened() as client:
+            body = {
+                "templateID": "base",
+                "timeout": 60,
+                "network": {"allowPublicTraffic": False, "maskRequestHost": "me.test:${PORT}"},
+            }
+            status, made, _ = await client.ask("POST", "/v2/sandboxes", body)
+            assert status == 201, made
+            host = f"{port}-{made['sandboxID']}.sandboxes.test"
+            request = b"GET /x HTTP/1.1\r\nhost: %b\r\n%bconnection: close\r\n\r\n"
+            assert (await raw(client, request % (host.encode(), b""))).startswith(b"HTTP/1.1 403")
+            token = b"e2b-traffic-access-token: %b\r\n" % made["trafficAccessToken"].encode()
+            assert (await raw(client, request % (host.encode(), token))).endswith(b"ok")
+            assert b"host: me.test:%d\r\n" % port in seen[0]
+            assert made["trafficAccessToken"].encode() not in seen[0]
+
+    asyncio.run(scenario())
+
+
+def test_a_websocket_to_a_users_server_is_bytes_both_ways():
+    async def scenario():
+        async def echo(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n")
+            while data := await reader.read(1000):
+                writer.write(data.upper())
+            writer.close()
+
+        listening = await asyncio.start_server(echo, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        async with opened() as client:
+            session = await client.session()
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.gateway.port)
+            writer.write(
+                b"GET / HTTP/1.1\r\nhost: x\r\ne2b-sandbox-id: %b\r\ne2b-sandbox-port: %d\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
+                % (session.encode(), port)
+            )
+            async with asyncio.timeout(30):
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+                writer.write(b"hello")
+                assert await reader.readexactly(5) == b"HELLO"
+                await client.gateway.desk.end(session)
+                with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                    await reader.readexactly(1)
+            writer.close()
+        listening.close()
+
+    asyncio.run(scenario())
+
+
+def test_kept_connections_serve_many_requests_and_what_was_sent_ahead():
+    async def scenario(client):
+        session = await client.session()
+        one = b"GET /health HTTP/1.1\r\nhost: x\r\ne2b-sandbox-id: %b\r\n%b\r\n"
+        data = one % (session.encode(), b"") * 9 + one % (session.encode(), b"connection: close\r\n")
+        assert (await raw(client, data)).count(b"HTTP/1.1 204") == 10
+
+    run(scenario)
+
+
+def test_a_body_that_is_too_large_for_the_gateway_itself_is_refused():
+    async def scenario(client):
+        status, _, _ = await client.ask("POST", "/sandboxes", b"x" * 5_000_000)
+        assert status == 413
+
+    run(scenario, sandboxes=PaperSandboxes())
+
+
+def test_lists_go_page_by_page_and_by_state_and_metadata():
+    async def scenario(client):
+        made = []
+        for number in range(5):
+            body = {"templateID": "base", "timeout": 60, "metadata": {"n": str(number), "all": "yes"}}
+            made.append((await client.ask("POST", "/sandboxes", body))[1]["sandboxID"])
+        await client.ask("POST", f"/sandboxes/{made[0]}/pause", {})
+        seen, token = [], ""
+        while True:
+            status, rows, answer = await client.ask(
+                "GET", f"/v2/sandboxes?limit=2&metadata=all%3Dyes&nextToken={token}"
+            )
+            assert status == 200
+            seen += [row["sandboxID"] for row in rows]
+            token = answer.header("x-next-token")
+            if not token:
+                break
+        assert seen == made[::-1]
+        status, rows, _ = await client.ask("GET", "/v2/sandboxes?state=paused")
+        assert [row["sandboxID"] for row in rows] == made[:1]
+        status, rows, _ = await client.ask("GET", "/v2/sandboxes?metadata=n%3D3")
+        assert [row["sandboxID"] for row in rows] == [made[3]]
+        status, told, _ = await client.ask("GET", "/v2/sandboxes?nextToken=nonsense")
+        assert (status, told["code"]) == (400, 400)
+
+    run(scenario, sandboxes=PaperSandboxes())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/sandboxes", {"templateID": "none"}, 404),
+        ("/sandboxes", {"templateID": "base", "timeout": -1}, 400),
+        ("/sandboxes", {"templateID": "base", "timeout": 10**9}, 400),
+        ("/sandboxes", {"templateID": "base", "metadata": {"a": 1}}, 400),
+        ("/sandboxes", {}, 400),
+        ("/sandboxes", [], 400),
+        ("/sandboxes", b"{", 400),
+        ("/v2/templates", {}, 404),
+        ("/v1/code-interpreter", {"name": "base"}, 400),
+        ("/v1/code-interpreter", {"name": "none", "namespace": "default"}, 404),
+        ("/hekla/v1/sessions", {"nmae": "base"}, 400),
+    ],
+)
+def test_wrong_input_is_refused_with_a_sentence(path, body, status):
+    async def scenario(client):
+        got, told, _ = await client.ask("POST", path, body)
+        assert got == status
+        assert len(told["message"]) > 10
+        assert client.sandboxes.sandboxes == {}
+
+    run(scenario, sandboxes=PaperSandboxes())
