@@ -240,3 +240,22 @@ def test_a_checkpoint_continues_in_another_sandbox_of_the_same_owner_only(told):
         assert "not as it was written" in pod.status.container_statuses[0].state.terminated.message
 
     told(story)
+
+
+def test_probes_ask_the_daemon_and_servers_inside(told):
+    async def story(cluster, door):
+        daemon = CONTAINER | {"readinessProbe": {"httpGet": {"path": "/health", "port": 8080}, "periodSeconds": 1}}
+        await cluster.apply("box", SANDBOX | {"containers": [daemon]})
+        serve = "cd /tmp; echo ok > up; exec python3 -m http.server 9000 --bind 127.0.0.1"
+        server = CONTAINER | {
+            "command": ["sh", "-c", serve],
+            "readinessProbe": {"httpGet": {"path": "/up", "port": 9000}, "periodSeconds": 1},
+            "startupProbe": {"tcpSocket": {"port": 9000}, "periodSeconds": 1, "failureThreshold": 60},
+        }
+        await cluster.apply("server", SANDBOX | {"containers": [server]})
+        for name in ("box", "server"):
+            await cluster.until(
+                name, lambda pod: any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+            )
+
+    told(story)

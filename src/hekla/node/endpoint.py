@@ -95,6 +95,9 @@ class NodeEndpoint:
             if subresource == "proxy":
                 pod_name, port = _name_and_port(name)
                 tracked = self._find(namespace, pod_name)
+                if tracked.is_sandbox:
+                    wanted = str(port or _first_port(tracked))
+                    return await self._sandboxes.pass_on(namespace, pod_name, wanted, path, request)
                 return await proxy_to(
                     self._client, self._address_of(tracked), port or _first_port(tracked), path, request
                 )
@@ -186,8 +189,12 @@ class NodeEndpoint:
 
     def _port_forward(self, tracked: TrackedPod, request: Request, query: Query) -> Answer:
         address = self._address_of(tracked)
+        key = tracked.key(tracked.pod.spec.containers[0].name)
+        dial = tracked.dial(key) if key is not None else None
 
         async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            if dial is not None:
+                return await asyncio.open_connection(sock=await dial(port))
             return await asyncio.open_connection(address, port)
 
         async def tunnelled(socket: WebSocket) -> None:

@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import struct
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,6 +30,8 @@ MAX_BODY = 10 * 1024
 HOOK_TIMEOUT_S = 60.0
 
 Exec = Callable[[Sequence[str]], Awaitable[ExecSession]]
+Dial = Callable[[int], Awaitable[socket.socket]]
+"""A connection to a port of a sandbox, which has no address that anybody reaches; raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,39 +58,56 @@ class Asked(Protocol):
         """A connection."""
 
 
-async def ask(probe: Probe, container: Container, pod_ip: str, exec: Exec) -> Answer:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pod's servers are: at its address, or inside a sandbox."""
+
+    pod_ip: str
+    dial: Dial | None = None
+
+    async def open(
+        self, host: str, port: int, *, tls: ssl.SSLContext | None = None, limit: int = 65536
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the pod, or to another host if that is what is named."""
+        if self.dial is None or host != self.pod_ip:
+            return await asyncio.open_connection(host, port, ssl=tls, limit=limit)
+        made = await self.dial(port)
+        return await asyncio.open_connection(sock=made, ssl=tls, server_hostname=host if tls else None, limit=limit)
+
+
+async def ask(probe: Probe, container: Container, place: Place, exec: Exec) -> Answer:
     """One probe, within its own time limit."""
     timeout_s = probe.timeout_seconds or 1
     try:
         async with asyncio.timeout(timeout_s):
             if probe.grpc is not None:
-                return await _grpc(probe.grpc, pod_ip)
-            return await _act(probe, container, pod_ip, exec)
+                return await _grpc(probe.grpc, place)
+            return await _act(probe, container, place, exec)
     except TimeoutError:
         return Answer(False, f"no answer within {timeout_s} s")
 
 
 async def run_hook(
-    handler: LifecycleHandler, container: Container, pod_ip: str, exec: Exec, *, within_s: float
+    handler: LifecycleHandler, container: Container, place: Place, exec: Exec, *, within_s: float
 ) -> Answer:
     """A postStart or preStop hook."""
     try:
         async with asyncio.timeout(within_s):
             if handler.sleep is not None:
                 return await _sleep(handler.sleep)
-            return await _act(handler, container, pod_ip, exec)
+            return await _act(handler, container, place, exec)
     except TimeoutError:
         return Answer(False, f"did not end within {within_s:g} s")
 
 
-async def _act(asked: Asked, container: Container, pod_ip: str, exec: Exec) -> Answer:
+async def _act(asked: Asked, container: Container, place: Place, exec: Exec) -> Answer:
     if asked.exec is not None:
         return await _exec(asked.exec, exec)
     if asked.http_get is not None:
-        return await _http(asked.http_get, container, pod_ip)
+        return await _http(asked.http_get, container, place)
     if asked.tcp_socket is not None:
-        host = asked.tcp_socket.host or pod_ip
-        return await _tcp(host, port_of(asked.tcp_socket.port, container))
+        host = asked.tcp_socket.host or place.pod_ip
+        return await _tcp(place, host, port_of(asked.tcp_socket.port, container))
     return Answer(False, "names no action that this node knows")
 
 
@@ -111,22 +131,22 @@ async def _exec(action: ExecAction, exec: Exec) -> Answer:
     return Answer(code == 0, output.decode("utf-8", "replace"))
 
 
-async def _tcp(host: str, port: int) -> Answer:
+async def _tcp(place: Place, host: str, port: int) -> Answer:
     try:
-        _, writer = await asyncio.open_connection(host, port)
+        _, writer = await place.open(host, port)
     except OSError as problem:
         return Answer(False, f"dial tcp {host}:{port}: {_why(problem)}")
     writer.close()
     return Answer(True)
 
 
-async def _http(action: HTTPGetAction, container: Container, pod_ip: str) -> Answer:
+async def _http(action: HTTPGetAction, container: Container, place: Place) -> Answer:
     port = port_of(action.port, container)
-    host = action.host or pod_ip
+    host = action.host or place.pod_ip
     is_tls = action.scheme.upper() == "HTTPS"
     url = f"{'https' if is_tls else 'http'}://{host}:{port}{action.path or '/'}"
     try:
-        status, body = await _get(action, host, port, _lenient() if is_tls else None)
+        status, body = await _get(action, place, host, port, _lenient() if is_tls else None)
     except (OSError, ValueError, asyncio.IncompleteReadError) as problem:
         return Answer(False, f'Get "{url}": {_why(problem)}')
     if 200 <= status < 400:
@@ -134,9 +154,11 @@ async def _http(action: HTTPGetAction, container: Container, pod_ip: str) -> Ans
     return Answer(False, f"HTTP probe failed with statuscode: {status}")
 
 
-async def _get(action: HTTPGetAction, host: str, port: int, tls: ssl.SSLContext | None) -> tuple[int, str]:
+async def _get(
+    action: HTTPGetAction, place: Place, host: str, port: int, tls: ssl.SSLContext | None
+) -> tuple[int, str]:
     """A request without a client library: probes are small, many, and must not share connections."""
-    reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=MAX_BODY * 2)
+    reader, writer = await place.open(host, port, tls=tls, limit=MAX_BODY * 2)
     try:
         headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/1.36", "Accept": "*/*", "Connection": "close"}
         headers |= {each.name: each.value for each in action.http_headers}
@@ -170,10 +192,11 @@ def port_of(port: IntOrString | None, container: Container) -> int:
     return int(text) if text.isdigit() else named.get(text, 0)
 
 
-async def _grpc(action: GRPCAction, pod_ip: str) -> Answer:
+async def _grpc(action: GRPCAction, place: Place) -> Answer:
     """grpc.health.v1.Health/Check over plain HTTP/2, written out: one call is a dozen frames."""
+    pod_ip = place.pod_ip
     try:
-        reader, writer = await asyncio.open_connection(pod_ip, action.port)
+        reader, writer = await place.open(pod_ip, action.port)
     except OSError as problem:
         return Answer(False, f"dial tcp {pod_ip}:{action.port}: {_why(problem)}")
     try:

@@ -221,9 +221,7 @@ class PodActions:
         began = asyncio.get_running_loop().time()
         hook = container.lifecycle.pre_stop if container.lifecycle else None
         if hook is not None and grace_s > 0:
-            answer = await run_hook(
-                hook, container, tracked.record.pod_ip, self._exec_in(tracked, key), within_s=grace_s
-            )
+            answer = await run_hook(hook, container, tracked.place(key), self._exec_in(tracked, key), within_s=grace_s)
             if not answer.is_healthy:
                 self._tell(tracked.pod, "Warning", "FailedPreStopHook", f"PreStopHook failed: {answer.message}")
         left_s = grace_s - (asyncio.get_running_loop().time() - began)
@@ -238,7 +236,7 @@ class PodActions:
         if key is None or hook is None:
             return None
         answer = await run_hook(
-            hook, container, tracked.record.pod_ip, self._exec_in(tracked, key), within_s=HOOK_TIMEOUT_S
+            hook, container, tracked.place(key), self._exec_in(tracked, key), within_s=HOOK_TIMEOUT_S
         )
         if not answer.is_healthy:
             self._tell(tracked.pod, "Warning", "FailedPostStartHook", f"PostStartHook failed: {answer.message}")
@@ -248,7 +246,7 @@ class PodActions:
         key, probe = tracked.key(container.name), probe_of(container, kind)
         if key is None or probe is None:
             return None
-        answer = await ask(probe, container, tracked.record.pod_ip, self._exec_in(tracked, key))
+        answer = await ask(probe, container, tracked.place(key), self._exec_in(tracked, key))
         if not answer.is_healthy:
             message = f"{kind.value.capitalize()} probe failed: {answer.message}"
             self._tell(tracked.pod, "Warning", "Unhealthy", message)

@@ -63,7 +63,7 @@ class SandboxEndpoint:
             raise SandboxError(404, f"there is nothing at {request.path[:200]}")
         namespace, pod, *rest = parts
         if rest[:1] == ["ports"] and len(rest) >= 2:
-            return await self._pass_on(namespace, pod, rest[1], "/".join(rest[2:]), request)
+            return await self.pass_on(namespace, pod, rest[1], "/".join(rest[2:]), request)
         action = "/".join(rest)
         if request.method == "GET" and action in ("", "usage"):
             return _json(await self._desk.usage(namespace, pod) if action else self._desk.state(namespace, pod))
@@ -95,7 +95,8 @@ class SandboxEndpoint:
             return Response(204, b"")
         raise SandboxError(404, f"there is nothing for {method} at a checkpoint")
 
-    async def _pass_on(self, namespace: str, pod: str, port: str, path: str, request: Request) -> Answer:
+    async def pass_on(self, namespace: str, pod: str, port: str, path: str, request: Request) -> Answer:
+        """A request to a server inside, and its answer as it comes."""
         if not port.isdigit() or not 0 <= int(port) < 65536:
             raise SandboxError(422, f'"{port[:20]}" is no port')
         query = f"?{request.raw_query}" if request.raw_query else ""

@@ -1,15 +1,19 @@
 """One pod on this agent: the pod, its record, and the shell's handles beside them."""
 
 import asyncio
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from hekla.api.pods import Pod
 from hekla.node.fields import Self
+from hekla.node.health import Dial, Place
 from hekla.node.pod_record import PodRecord
 from hekla.node.pod_status import Since
 from hekla.node.registration import VirtualNode
 from hekla.node.runtimes import ContainerKey, Feature, Runtime
+from hekla.node.runtimes.sandbox import SandboxError, SandboxRuntime
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +52,24 @@ class TrackedPod:
     def is_sandbox(self) -> bool:
         """Whether a daemon inside serves it, so that it needs no command of its own."""
         return Feature.DAEMON in self.runtime.features
+
+    def place(self, key: ContainerKey) -> Place:
+        """Where the servers of a container are reached."""
+        return Place(self.record.pod_ip, self.dial(key))
+
+    def dial(self, key: ContainerKey) -> Dial | None:
+        """The way to ports of a sandbox; None: the pod has an address."""
+        if not self.is_sandbox:
+            return None
+        runtime = cast(SandboxRuntime, self.runtime)  # who has a daemon runs sandboxes
+
+        async def connected(port: int) -> socket.socket:
+            try:
+                return await runtime.dial(key, port)
+            except SandboxError as refusal:
+                raise ConnectionRefusedError(str(refusal)) from refusal
+
+        return connected
 
     @property
     def hosts_file(self) -> Path:

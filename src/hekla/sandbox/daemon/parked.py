@@ -96,7 +96,7 @@ class Parked:
         await self._over.wait()
 
     async def _handle(self, request: Request, answer: Answer) -> None:
-        if not self._is_claimed:
+        if not self._is_claimed and request.path != "/health":  # a probe asks before anybody claims
             raise HttpError(503, "nobody has claimed this sandbox yet")
         await self._daemon.handle(request, answer)
 
