@@ -199,7 +199,7 @@ class Statement:
         losers = [(eviction.task, eviction.preemptor) for eviction in self.evictions]
         losers += [(change.task, change.preemptor) for change in self._changes if _is_taken_over(change)]
         for winner in {id(one): one for _, one in losers if one is not None}.values():
-            assert self._is_better_off(winner), f"others would leave for {winner}, which gains nothing by it"
+            assert self._is_better_off(winner), f"others would leave for nobody: {winner} gains nothing by it"
         for loser, preemptor in losers:
             victim = loser.job
             if preemptor is not None and victim is not None:
