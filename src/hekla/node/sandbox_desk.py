@@ -51,8 +51,6 @@ class SandboxDesk:
 
     def __init__(self, agent: SandboxPods, checkpoints: CheckpointStore) -> None:
         self._agent, self._checkpoints = agent, checkpoints
-        self._filled: set[str] = set()
-        """Uids of forks that were filled; others wait."""
 
     async def claim(self, namespace: str, pod: str, claim: Claim) -> Claimed:
         """Bind a warm sandbox to a session."""
@@ -60,7 +58,7 @@ class SandboxDesk:
             raise SandboxError(422, "a claim names its session")
         began = time.perf_counter()
         runtime, key, tracked = self._find(namespace, pod)
-        if FORK_OF in tracked.pod.metadata.annotations and tracked.uid not in self._filled:
+        if FORK_OF in tracked.pod.metadata.annotations and not runtime.session_of(key):  # a fork claims what it fills
             raise SandboxError(503, f'sandbox "{pod}" waits to be filled by a fork')
         is_new = await runtime.claim(key, claim)
         took_us = int((time.perf_counter() - began) * 1e6)
@@ -153,13 +151,12 @@ class SandboxDesk:
         try:
             async with asyncio.timeout(CHILD_PATIENCE_S):
                 runtime, key = await self._until_running(child)
-            if child.uid not in self._filled:
+            if not runtime.session_of(key):
                 source = os.open(f"/proc/self/fd/{copy}", os.O_RDONLY | os.O_CLOEXEC)  # its own position
                 try:
                     await runtime.unpack(key, CheckpointKind.INTERPRETER, source)
                 finally:
                     os.close(source)
-                self._filled.add(child.uid)
             await runtime.claim(key, child.claim)
         except TimeoutError:
             return ForkedChild(uid=child.uid, error=f'pod "{child.pod}" does not run here after {CHILD_PATIENCE_S:g} s')

@@ -2,9 +2,15 @@
 
 import asyncio
 import socket
+import ssl
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from hekla.api.agents.node_contract import SecretHeader
 from hekla.node.egress.broker import EgressBroker
@@ -184,3 +190,56 @@ def test_a_secret_that_is_not_there_is_an_error_and_never_silently_left_out():
                 assert set(broker.traffic.refused) <= {"unreachable", "no-secret"}
 
     asyncio.run(story())
+
+
+def certificate_for(name, directory):
+    """A certificate that signs itself: contexts of its server and of those that trust it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(who).issuer_name(who).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    pem = made.public_bytes(serialization.Encoding.PEM)
+    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (directory / "server.pem").write_bytes(key.private_bytes(*plain) + pem)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(directory / "server.pem")
+    return server, ssl.create_default_context(cadata=pem.decode())
+
+
+@pytest.mark.parametrize(("name", "is_reached"), [("api.test", True), ("other.test", False)])
+def test_a_secret_is_added_outside_over_tls_to_the_server_that_the_certificate_names(tmp_path, name, is_reached):
+    served, trusted = certificate_for(name, tmp_path)
+    seen = []
+
+    async def keep_head(reader, writer):
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok")
+        await writer.drain()
+        writer.close()
+
+    async def secret_of(header):
+        return f"value-of-{header.secret}/{header.key}"
+
+    async def story():
+        server = await asyncio.start_server(keep_head, "127.0.0.1", 0, ssl=served)
+        port = server.sockets[0].getsockname()[1]
+        header = SecretHeader(host="api.test", port=port, secret="keys", key="token", format="Bearer {}")
+        rules = f"api.test:80, api.test:{port}"
+        async with broker_with(rules, secrets=[header], secret_of=secret_of, tls=trusted) as (_, connect):
+            answer = await asked(
+                connect, b"GET http://api.test/v1 HTTP/1.1\r\nAuthorization: Bearer placeholder\r\n\r\n"
+            )
+        server.close()
+        return answer
+
+    answer = asyncio.run(story())
+    assert (b" 200 " in answer[:20]) == is_reached
+    assert b"value-of" not in answer
+    assert [b"Authorization: Bearer value-of-keys/token\r\n" in head for head in seen] == ([True] if is_reached else [])
+    assert not [head for head in seen if b"placeholder" in head]

@@ -93,7 +93,8 @@ class Cells:
 
     async def take(self, container: ContainerSpec) -> Cell:
         """A sandbox for a container: a warm one if there is one that fits, else another. Raises StartError."""
-        if is_plain(container):
+        # without groups a limit is set while a sandbox is made, and on none that is made already
+        if is_plain(container) and (self._groups.parents or not container.limits.memory_bytes):
             while self._warm:
                 cell = self._warm.popleft()
                 if not cell.gone.done():
