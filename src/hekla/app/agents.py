@@ -15,6 +15,7 @@ import structlog
 
 from hekla.api.agents import CodeInterpreter
 from hekla.api.agents.node_contract import Checkpoint, CheckpointOrder, Child, Claim, Claimed, Forked, Usage
+from hekla.app.data_directory import DataDirectory
 from hekla.app.features import Features
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExistsError
@@ -27,6 +28,7 @@ from hekla.sandbox.gateway.running import Gateway, GatewaySettings
 from hekla.sandbox.link import LinkError, SandboxGoneError, UnsupportedError, Way
 from hekla.sandbox.sessions.kube_stock import KubeStock
 from hekla.sandbox.sessions.sqlite_store import SqliteSessions
+from hekla.sandbox.sessions.store import SessionStore
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +47,7 @@ async def run_embedded_gateway(features: Features, informers: Informers) -> None
     await _make_first_interpreters(informers.client)
     stock = KubeStock(informers)
     await stock.start()
-    store = SqliteSessions(directory.agents_state)
+    store = _store(directory)
     guard = Guard(read_keys(_made_once(directory.agents_key, _new_keys).decode()), wall=_wall)
     mint = Mint(_made_once(directory.pki / "sandboxes.key", new_private_key))
     gateway = Gateway(
@@ -67,6 +69,20 @@ def _wall() -> float:
     import time
 
     return time.time()
+
+
+def _store(directory: DataDirectory) -> SessionStore:
+    """A file of our own; or the Redis or Valkey that several gateways share, named as AgentCube's programs name it."""
+    kind = os.environ.get("STORE_TYPE", "")
+    if kind not in ("redis", "valkey"):
+        return SqliteSessions(directory.agents_state)
+    from redis.asyncio import Redis
+
+    from hekla.sandbox.sessions.redis_store import RedisSessions
+
+    address = os.environ.get(f"{kind.upper()}_ADDR", "127.0.0.1:6379").partition(",")[0]
+    password = os.environ.get(f"{kind.upper()}_PASSWORD") or None
+    return RedisSessions(Redis.from_url(f"redis://{address}", password=password))
 
 
 async def _make_first_interpreters(client: Client) -> None:
