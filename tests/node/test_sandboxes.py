@@ -115,7 +115,7 @@ def test_a_frozen_sandbox_stands_still_and_says_so(told):
         await door.claim("box")
         state = msgspec.json.decode(await door.ask("POST", "/sandboxes/default/box/freeze"), type=SandboxState)
         assert state.is_frozen
-        refusal = json.loads(await door.ask("GET", "/sandboxes/default/box/ports/8080/health", status=502))
+        refusal = json.loads(await door.ask("GET", "/sandboxes/default/box/ports/8080/health", status=409))
         assert "frozen" in refusal["message"]
         state = msgspec.json.decode(await door.ask("POST", "/sandboxes/default/box/thaw"), type=SandboxState)
         assert not state.is_frozen

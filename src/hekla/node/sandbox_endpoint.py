@@ -99,6 +99,8 @@ class SandboxEndpoint:
         """A request to a server inside, and its answer as it comes."""
         if not port.isdigit() or not 0 <= int(port) < 65536:
             raise SandboxError(422, f'"{port[:20]}" is no port')
+        if self._desk.state(namespace, pod).is_frozen:  # or there is none: that is a refusal too
+            raise SandboxError(409, f'sandbox "{pod}" is frozen; thaw it first')
         query = f"?{request.raw_query}" if request.raw_query else ""
         # the origin names the sandbox, so that connections are kept apart; `_dial` reads it back
         url = f"http://{port}.{pod}.{namespace}.sandbox/{path}{query}"
