@@ -112,7 +112,8 @@ def test_webhooks_are_registered_as_the_peers_charts_do_unless_more_is_asked_for
     default = {
         "/jobs/mutate", "/jobs/validate", "/podgroups/validate", "/queues/mutate", "/queues/validate",
         "/hypernodes/validate", "/cronjobs/validate", "/jobflows/validate",
-        "/modelservings/validate", "/modelboosters/validate", "/modelroutes/validate", "/modelservers/validate",
+        "/modelservings/validate", "/modelboosters/mutate", "/modelboosters/validate", "/modelroutes/validate",
+        "/modelservers/validate",
         "/externalmodelproviders/validate", "/autoscalingpolicies/mutate", "/autoscalingpolicies/validate",
         "/autoscalingpolicybindings/validate",
     }  # fmt: skip
