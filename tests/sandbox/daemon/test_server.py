@@ -399,3 +399,32 @@ def test_an_end_by_signal_leaves_nothing_behind(tmp_path):
         stream.close()
     for one in (pid, kernel):
         gone(int(one))
+
+
+def test_an_uploaded_file_is_told_as_written_and_never_under_the_name_it_was_written_by(daemon, tmp_path):
+    def upload():
+        headers = {"content_type": "application/octet-stream", "x_access_token": TOKEN}
+        assert daemon.send("POST", f"/files?path={tmp_path}/a.txt", b"text", **headers)[0] == 200
+
+    def told():
+        events = []
+        while not events or events[-1][1] != "EVENT_TYPE_WRITE":
+            found = daemon.call("/filesystem.Filesystem/GetWatcherEvents", made)[1]["events"]
+            events += [(one["name"], one["type"]) for one in found]
+        return events
+
+    _, made = daemon.call("/filesystem.Filesystem/CreateWatcher", {"path": str(tmp_path)})
+    upload()
+    assert told() == [("a.txt", f"EVENT_TYPE_{kind}") for kind in ("CREATE", "CHMOD", "WRITE")]
+    upload()
+    assert told() == [("a.txt", "EVENT_TYPE_WRITE")]
+
+
+def test_a_link_is_told_as_what_it_leads_to(daemon, tmp_path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "broken").symlink_to("nowhere")
+    link = daemon.call("/filesystem.Filesystem/Stat", {"path": f"{tmp_path}/link"})[1]["entry"]
+    assert (link["type"], link["symlinkTarget"]) == ("FILE_TYPE_FILE", f"{tmp_path}/file")
+    broken = daemon.call("/filesystem.Filesystem/Stat", {"path": f"{tmp_path}/broken"})[1]["entry"]
+    assert (broken["type"], broken["symlinkTarget"]) == ("FILE_TYPE_SYMLINK", "nowhere")

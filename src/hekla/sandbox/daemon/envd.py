@@ -154,7 +154,14 @@ class Envd:
         return {}
 
     async def _stat(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
-        return {"entry": _entry(self._tree.stat(self._path(request, asked.get("path"))))}
+        entry = self._tree.stat(self._path(request, asked.get("path")))
+        told = _entry(entry)
+        if entry.target:  # a link is told as what it leads to, and where that is
+            where = os.path.normpath(os.path.join(os.path.dirname(entry.path), entry.target))
+            with contextlib.suppress(TreeError):
+                told["type"] = _TYPES.get(self._tree.stat(where).kind, told["type"])
+                told["symlinkTarget"] = _text(where)
+        return {"entry": told}
 
     async def _make_dir(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
         path = self._path(request, asked.get("path"))

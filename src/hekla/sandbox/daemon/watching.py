@@ -20,6 +20,9 @@ _MODIFY, _ATTRIB, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE, _DELETE_SELF = 0x2, 
 _ISDIR, _OVERFLOW, _IGNORED, _ONLYDIR = 0x40000000, 0x4000, 0x8000, 0x1000000
 _WATCHED = _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _ONLYDIR
 _HEAD = struct.Struct("iIII")
+SCRATCH = ".hekla-"
+"""How names begin under which `tree.py` writes a file before it takes its place: nobody is told of them, but of the file that is written."""
+MOST_NAMES = 100_000
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,10 @@ class Watch:
         self._root = directory
         self._recursive = recursive
         self._paths: dict[int, str] = {}
+        self._names: set[str] = set()
+        """What is there: a file that takes its place is created if it was not, else written."""
+        self._scratch: set[int] = set()
+        """Cookies of scratch files that are just being renamed."""
         self._events: deque[Happening] = deque(maxlen=MOST_EVENTS)
         self._filled = asyncio.Event()
         try:
@@ -82,10 +89,11 @@ class Watch:
                 return
             raise OSError(error, os.strerror(error), full)
         self._paths[watched] = path
-        if self._recursive:
-            for entry in os.scandir(full):
-                if entry.is_dir(follow_symlinks=False):
-                    self._add(os.path.join(path, entry.name))
+        for entry in os.scandir(full):
+            if len(self._names) < MOST_NAMES:
+                self._names.add(os.path.join(path, entry.name))
+            if self._recursive and entry.is_dir(follow_symlinks=False):
+                self._add(os.path.join(path, entry.name))
 
     def _read(self) -> None:
         try:
@@ -94,22 +102,39 @@ class Watch:
             return
         offset = 0
         while offset < len(data):
-            watched, mask, _, length = _HEAD.unpack_from(data, offset)
+            watched, mask, cookie, length = _HEAD.unpack_from(data, offset)
             name = os.fsdecode(data[offset + _HEAD.size : offset + _HEAD.size + length].rstrip(b"\0"))
             offset += _HEAD.size + length
             if mask & _IGNORED:
                 self._paths.pop(watched, None)
             elif watched in self._paths and name:
-                self._note(os.path.join(self._paths[watched], name), mask)
+                self._note(os.path.join(self._paths[watched], name), mask, cookie)
         self._filled.set()
 
-    def _note(self, path: str, mask: int) -> None:
+    def _note(self, path: str, mask: int, cookie: int) -> None:
+        if os.path.basename(path).startswith(SCRATCH):
+            if mask & _MOVED_FROM and len(self._scratch) < MOST_DIRECTORIES:
+                self._scratch.add(cookie)
+            return
+        if mask & _MOVED_TO and cookie in self._scratch:
+            self._scratch.discard(cookie)
+            kinds = (WRITE,) if path in self._names else (CREATE, CHMOD, WRITE)
+            self._events.extend(Happening(kind, path) for kind in kinds)
+            self._keep_name(path, mask)
+            return
+        self._keep_name(path, mask)
         if mask & _ISDIR and mask & (_CREATE | _MOVED_TO) and self._recursive:
             with contextlib.suppress(OSError):  # it has gone again
                 self._add(path)
         for bit, kind in _KINDS:
             if mask & bit:
                 self._events.append(Happening(kind, path))
+
+    def _keep_name(self, path: str, mask: int) -> None:
+        if mask & (_DELETE | _MOVED_FROM):
+            self._names.discard(path)
+        elif len(self._names) < MOST_NAMES:
+            self._names.add(path)
 
 
 _KINDS = (
