@@ -37,7 +37,7 @@ class Door:
     async def run(self, pod, script):
         """A shell command by AgentCube's dialect: what it printed."""
         asked = {"command": ["sh", "-c", script]}
-        body = json.loads(await self.ask("POST", f"/sandboxes/default/{pod}/ports/8080/api/execute", asked))
+        body = json.loads(await self.ask("POST", f"/sandboxes/default/{pod}/ports/0/api/execute", asked))
         assert body["exit_code"] == 0, body
         return body["stdout"]
 
@@ -76,7 +76,7 @@ def test_a_pod_without_a_command_runs_its_daemon_and_a_session_claims_it(told):
     async def story(cluster, door):
         await cluster.apply("box", SANDBOX)
         await cluster.running("box")
-        await door.ask("POST", "/sandboxes/default/box/ports/8080/api/execute", {"command": ["true"]}, status=503)
+        await door.ask("POST", "/sandboxes/default/box/ports/0/api/execute", {"command": ["true"]}, status=503)
         assert not (await door.claim("box", env={"COLOUR": "red"}, hostname="mine")).was_claimed
         assert await door.run("box", "echo $COLOUR; hostname; id -un") == "red\nmine\nuser\n"
         assert (await door.claim("box")).was_claimed
@@ -115,7 +115,7 @@ def test_a_frozen_sandbox_stands_still_and_says_so(told):
         await door.claim("box")
         state = msgspec.json.decode(await door.ask("POST", "/sandboxes/default/box/freeze"), type=SandboxState)
         assert state.is_frozen
-        refusal = json.loads(await door.ask("GET", "/sandboxes/default/box/ports/8080/health", status=409))
+        refusal = json.loads(await door.ask("GET", "/sandboxes/default/box/ports/0/health", status=409))
         assert "frozen" in refusal["message"]
         state = msgspec.json.decode(await door.ask("POST", "/sandboxes/default/box/thaw"), type=SandboxState)
         assert not state.is_frozen

@@ -90,6 +90,8 @@ async def run_nodes(features: "Features", informers: Informers, api: ApiServer) 
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.ended(), name="node agent")
             group.create_task(run_reconcilers(informers, storage, component="hekla-node"), name="node storage")
+            if "agents" not in features.settings.without:
+                group.create_task(agent.sandboxes.prepare(), name="warm sandboxes")
     finally:
         features.node_proxy = features.sandboxes = None
         await directories.close()

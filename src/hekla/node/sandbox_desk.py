@@ -25,7 +25,7 @@ from hekla.api.agents.node_contract import (
     SandboxState,
     Usage,
 )
-from hekla.node.runtimes import ContainerKey
+from hekla.node.runtimes import ContainerKey, NodeError
 from hekla.node.runtimes.sandbox import SandboxError, SandboxRuntime
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
 from hekla.node.tracked import TrackedPod
@@ -51,6 +51,14 @@ class SandboxDesk:
 
     def __init__(self, agent: SandboxPods, checkpoints: CheckpointStore) -> None:
         self._agent, self._checkpoints = agent, checkpoints
+
+    async def prepare(self) -> None:
+        """Let no first session wait for what the node's runtimes make once."""
+        for runtime in self._agent.sandbox_runtimes.values():
+            try:
+                await runtime.prepare()
+            except NodeError as refusal:
+                log.warning("sandboxes are not prepared", runtime=runtime.name, error=str(refusal))
 
     async def claim(self, namespace: str, pod: str, claim: Claim) -> Claimed:
         """Bind a warm sandbox to a session."""

@@ -15,6 +15,9 @@ from hekla.node.registration import VirtualNode
 from hekla.node.runtimes import ContainerKey, Feature, Runtime
 from hekla.node.runtimes.sandbox import SandboxError, SandboxRuntime
 
+PROBED_DAEMONS = (8080, 8888)
+"""Where probes of AgentCube's and agent-sandbox's pods look for the daemon. It answers them, unless the pod's own server listens there."""
+
 
 @dataclass(slots=True, kw_only=True)
 class TrackedPod:
@@ -66,6 +69,11 @@ class TrackedPod:
         async def connected(port: int) -> socket.socket:
             try:
                 return await runtime.dial(key, port)
+            except SandboxError as refusal:
+                if port not in PROBED_DAEMONS:
+                    raise ConnectionRefusedError(str(refusal)) from refusal
+            try:
+                return await runtime.dial(key, 0)
             except SandboxError as refusal:
                 raise ConnectionRefusedError(str(refusal)) from refusal
 

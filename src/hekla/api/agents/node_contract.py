@@ -24,9 +24,9 @@ from hekla.api.agents.names import ISOLATION_STRENGTHS
 DAEMON_MODULE: Final = "hekla.sandbox.daemon.parked"
 """What runs inside: standard library only; the zygote has it imported. `park(...)` is its entry."""
 
-DAEMON_PORTS: Final = (49983, 49999, 8080, 8888)
-"""envd, code interpreter, picod and agent-sandbox's legacy server: ports of the daemon, which listens on no port at all.
-A dial to one of them reaches the daemon over a unix socket of the node; code in the sandbox cannot take them from it."""
+DAEMON_PORTS: Final = (49983, 49999)
+"""envd and code interpreter: ports of the daemon, which listens on no port at all. A dial to one of them, or to port 0, reaches the daemon
+over a unix socket of the node; code in the sandbox cannot take them from it. All other ports are servers inside."""
 
 EGRESS_SECRETS: Final = "hekla.dev/egress-secrets"
 """Pod annotation: a JSON list of `SecretHeader`, added by the egress broker to requests to hosts that `hekla.dev/egress` allows."""

@@ -39,6 +39,9 @@ class SandboxRuntime(Runtime, Protocol):
     def refusal(self) -> str:
         """Why no sandbox can run on this host; empty: they can."""
 
+    async def prepare(self) -> None:
+        """Make ready what the first sandbox would wait for."""
+
     async def claim(self, key: ContainerKey, claim: Claim) -> bool:
         """Bind a warm sandbox to a session; False if it was that session's already. Another session's: SandboxError 409."""
 

@@ -105,6 +105,11 @@ class Cells:
         self._refill()
         return cell
 
+    async def prepare(self) -> None:
+        """Have some warm before the first is wanted."""
+        await self._open_zygote()
+        self._refill()
+
     async def make(self, container: ContainerSpec | None = None) -> Cell:
         """Fork one from the zygote."""
         await self._open_zygote()

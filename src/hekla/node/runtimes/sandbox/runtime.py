@@ -159,6 +159,11 @@ class ZygoteSandboxes:
         self._cells = Cells(self._state, host, self.groups, arguments, warm=self._warm)
         return "" if os.geteuid() == 0 else _forbids_user_namespaces()
 
+    async def prepare(self) -> None:
+        """Start the zygote and fill the pool, before anybody waits for it."""
+        if self._cells is not None and not self._refusal:
+            await self._cells.prepare()
+
     async def start(self, container: ContainerSpec) -> str:
         """A sandbox with its daemon, and the container's command beside it if it has one."""
         key = container.key
