@@ -302,7 +302,9 @@ class Life:
         """A gang runs whole or not at all, and is promised all that it lacks or nothing."""
         claims = sum(1 for task in job.tasks.values() if task.is_claim)
         least = job.spec.min_available
-        if "gang" in str(PLUGINS[self.plan.plugins]) and not self.plan.measured:  # who must leave by morning breaks gangs
+        if (
+            "gang" in str(PLUGINS[self.plan.plugins]) and not self.plan.measured
+        ):  # who must leave by morning breaks gangs
             assert not job.ready_count or job.ready_count >= least, f"{job} is a part of a gang"
             assert not claims or job.ready_count + claims >= least, f"{job} is promised a part of what it needs"
         if job.spec.closeness == WISHES["rack"]:

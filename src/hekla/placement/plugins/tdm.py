@@ -136,7 +136,9 @@ class Tdm:
         if not self._over(session) or not session.is_due(NAME, self.period_s):
             return []
         session.look_again(session.wall_s + self.period_s)
-        return [Departure(task, self._why(session.cluster.nodes, task)) for task in _within_budgets(self._late(session))]
+        return [
+            Departure(task, self._why(session.cluster.nodes, task)) for task in _within_budgets(self._late(session))
+        ]
 
     def to_leave(self, session: Session) -> int:
         """The pods that are still on nodes whose hours are over: nobody is let onto these."""
