@@ -238,6 +238,15 @@ class SandboxContract:
 
         self.live(tmp_path, story, [SandboxFeature.CHECKPOINT_INTERPRETER])
 
+    def test_an_interpreter_collects_its_garbage(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.claimed()
+            _, body = await made.ask(key, "/execute", {"code": "import gc; print('collects', gc.isenabled())"})
+            said = [json.loads(line) for line in body.splitlines() if line.startswith(b"{")]
+            assert "collects True" in "".join(one["text"] for one in said if one["type"] == "stdout")
+
+        self.live(tmp_path, story)
+
     def test_what_was_not_packed_is_not_unpacked(self, tmp_path: Path) -> None:
         async def story(made: Sandboxes) -> None:
             key = await made.claimed()

@@ -7,6 +7,7 @@ hears anything.
 
 import asyncio
 import fcntl
+import gc
 import json
 import os
 import resource
@@ -241,6 +242,7 @@ def _park(spec: Spec, daemon: Any, sockets: tuple[socket.socket, socket.socket],
         if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.enable()  # the zygote goes without; what it had is frozen, what is made from now on is looked at
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     options = daemon.Options(
         workspace=spec["workspace"],
