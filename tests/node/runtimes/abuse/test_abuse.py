@@ -311,6 +311,29 @@ def test_no_orphan_outlives_a_killed_node_or_zygote(tmp_path, victim):
         holder.stdout.close()
 
 
+FROZEN_HOLDER = HOLDER.replace("    print(", "        await runtime.freeze(key)\n    print(")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs control groups")
+def test_a_frozen_sandbox_of_a_killed_node_is_ended_by_the_next_life(tmp_path):
+    state = tmp_path / "state"
+    holder = subprocess.Popen([sys.executable, "-c", FROZEN_HOLDER, str(state)], stdout=subprocess.PIPE, text=True)
+    left = running_below(int(holder.stdout.readline()))
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+
+    async def next_life():
+        runtime = ZygoteSandboxes(state, warm=0, preload=())
+        await runtime.open(lambda key, end: None)
+        async with asyncio.timeout(PATIENCE_S):
+            while any(is_alive(pid) for pid in left):
+                await asyncio.sleep(0.02)
+        await runtime.close()
+
+    asyncio.run(next_life())
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="is an ordinary user already")
 def test_all_of_this_holds_as_an_ordinary_user(tmp_path_factory):
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

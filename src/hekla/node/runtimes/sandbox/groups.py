@@ -6,6 +6,7 @@ before its sandbox, which joins it first of all.
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from hekla.node.runtimes.cgroups import MOUNT, PERIOD_US, remove_tree
 V1_HIERARCHIES = ("memory", "cpu", "cpuacct", "pids", "freezer", "blkio")
 V2_CONTROLLERS = ("memory", "cpu", "pids", "io")
 FREEZE_PATIENCE_S = 1.0
+SWEEP_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,34 @@ class SandboxGroups:
         if not self.parents:
             return f"processes and data segments by rlimit, time not at all: {self.why_none}"
         return f"{', '.join(sorted(self.parents))} by cgroup v{2 if self.is_v2 else 1}"
+
+
+def sweep_groups(name: str) -> int:
+    """End what an earlier life left in its groups: a frozen sandbox could not die with its zygote. How many processes were killed."""
+    killed = 0
+    for parent in (MOUNT / name, *(MOUNT / hierarchy / name for hierarchy in V1_HIERARCHIES)):
+        for group in [each for each in parent.iterdir() if each.is_dir()] if parent.is_dir() else []:
+            for file, word in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+                if (group / file).exists():
+                    _write(group / file, word)
+            killed += _kill_all(group)
+        if parent.is_dir():
+            remove_tree(parent)
+    return killed
+
+
+def _kill_all(group: Path) -> int:
+    killed = 0
+    deadline = time.monotonic() + SWEEP_PATIENCE_S
+    while pids := (group / "cgroup.procs").read_text().split():
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+                killed += 1
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.005)
+    return killed
 
 
 def find_groups(name: str) -> SandboxGroups:

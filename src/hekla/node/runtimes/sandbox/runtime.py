@@ -45,7 +45,7 @@ from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature, bundle
 from hekla.node.runtimes.sandbox.cells import Cell, Cells
 from hekla.node.runtimes.sandbox.channel import Message, OrderRefusedError, SandboxGoneError
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
-from hekla.node.runtimes.sandbox.groups import SandboxGroups, find_groups
+from hekla.node.runtimes.sandbox.groups import SandboxGroups, find_groups, sweep_groups
 from hekla.node.runtimes.sandbox.own_command import MAIN, CommandLink, OwnCommand
 from hekla.node.runtimes.sandbox.plan import Host, environment_of, packages
 from hekla.node.runtimes.sandbox.usage import Meter
@@ -143,6 +143,8 @@ class ZygoteSandboxes:
         await loop.run_in_executor(None, kill_process_of, self._state / "zygote.json")
         group_name = f"hekla-sandboxes-{self._digest}"
         if self._forced_groups is None:
+            with contextlib.suppress(OSError):  # groups that are not ours to change hold nothing of ours
+                await loop.run_in_executor(None, sweep_groups, group_name)
             self.groups = await loop.run_in_executor(None, find_groups, group_name)
         else:
             self.groups = self._forced_groups
