@@ -91,13 +91,13 @@ def test_whatever_happens_counts_are_never_negative_and_end_at_zero(story, recip
                 plan.ended(Usage(100, 10, 0) if what == "end with usage" else None, now)
                 open_plans.remove((plan, attempt))
         for one in everybody:
-            assert min(one.in_flight, one.prefill_tokens, one.context_tokens, one.decode_tokens, pool.waiting) >= 0
+            assert min(one.in_flight, one.prefill_tokens, one.context_tokens, one.decode_tokens, one.unanswered) >= 0
         assert sum(one.in_flight for one in {id(one): one for one in everybody}.values()) == len(open_plans)
     for plan, _ in open_plans:
         plan.ended(None, 99.0)
-    assert pool.waiting == 0
     for one in everybody:
         assert (one.in_flight, one.prefill_tokens, one.context_tokens, one.decode_tokens) == (0, 0, 0, 0)
+        assert one.unanswered == 0
 
 
 @given(

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hekla.quota.decay import ONE, Past, faded
@@ -58,6 +58,7 @@ def test_asking_in_between_changes_nothing(steps: list[tuple[int, int]], half_li
 
 
 @given(changes, st.integers(1, 10 * HOUR), st.integers(0, HOUR))
+@example([(1, 34)], 25_769_803_777, 6)  # one microsecond short of the first step
 @settings(max_examples=100)
 def test_it_is_what_the_integral_says_and_never_negative(
     steps: list[tuple[int, int]], half_life: int, more: int
@@ -75,4 +76,6 @@ def test_it_is_what_the_integral_says_and_never_negative(
     )
     had = past.until(end, half_life).get("gpu", 0)
     assert had >= 0
-    assert had == pytest.approx(expected, rel=1e-5, abs=100 * len(parts))
+    resolution_us = half_life / 2**32  # times are told apart in steps of so much
+    rounding = sum(100 + held * resolution_us for _, _, held in parts)
+    assert had == pytest.approx(expected, rel=1e-5, abs=rounding)

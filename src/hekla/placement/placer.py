@@ -106,7 +106,7 @@ class Placer:
         if not self._keeps_apart or shape.gpu_milli or self._row_scorers or self.heeds_domains:
             return None
         if self._keeps_even and keep_even(tasks):
-            return self._place_evenly(tasks)
+            return self._place_evenly(tasks) if nodes.height else ()
         if not keep_apart(nodes, self.cluster.tallies, tasks):
             return None
         program, out = self._live_program(tasks[0]), self._out()

@@ -48,8 +48,18 @@ def test_every_kind_is_declared_and_reads_an_empty_object(kind: Any) -> None:
     ("kind", "api_version", "plural", "columns"),
     [
         (ModelServer, "networking.serving.volcano.sh/v1alpha1", "modelservers", ["Engine", "Port", "Protocol", "Age"]),
-        (ModelRoute, "networking.serving.volcano.sh/v1alpha1", "modelroutes", ["Age"]),
-        (ExternalModelProvider, "networking.serving.volcano.sh/v1alpha1", "externalmodelproviders", []),
+        (
+            ModelRoute,
+            "networking.serving.volcano.sh/v1alpha1",
+            "modelroutes",
+            ["Model", "Accepted", "Resolved", "Targets", "Age"],
+        ),
+        (
+            ExternalModelProvider,
+            "networking.serving.volcano.sh/v1alpha1",
+            "externalmodelproviders",
+            ["Type", "URL", "Ready", "Age"],
+        ),
         (
             ModelServing,
             "workload.serving.volcano.sh/v1alpha1",
@@ -57,11 +67,18 @@ def test_every_kind_is_declared_and_reads_an_empty_object(kind: Any) -> None:
             ["Replicas", "Available", "Updated", "Age"],
         ),
         (ModelBooster, "workload.serving.volcano.sh/v1alpha1", "modelboosters", ["Active", "Age"]),
-        (AutoscalingPolicy, "workload.serving.volcano.sh/v1alpha1", "autoscalingpolicies", ["Age"]),
+        (
+            AutoscalingPolicy,
+            "workload.serving.volcano.sh/v1alpha1",
+            "autoscalingpolicies",
+            ["Target", "Min", "Max", "Ready", "Age"],
+        ),
         (AutoscalingPolicyBinding, "workload.serving.volcano.sh/v1alpha1", "autoscalingpolicybindings", []),
     ],
 )
-def test_groups_plurals_and_columns_are_kthenas(kind: Any, api_version: str, plural: str, columns: list[str]) -> None:
+def test_groups_and_plurals_are_kthenas_and_columns_say_as_much_or_more(
+    kind: Any, api_version: str, plural: str, columns: list[str]
+) -> None:
     definition = crd_document(kind)["spec"]
     version = definition["versions"][0]
     assert (kind.kind_info.api_version, definition["names"]["plural"]) == (api_version, plural)
