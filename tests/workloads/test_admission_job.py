@@ -126,6 +126,15 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         job(policies=[{"event": "PodFailed", "action": "AbortJob", "timeout": "soon"}]),
         '1 error occurred:\n\t* spec.policies: Invalid value: "soon": time: invalid duration "soon"\n\n' + KNOWN,
     ),
+    "an action that does not exist, for an exit code": (
+        job(policies=[{"exitCode": 3, "action": "Nonsense"}]),
+        f'1 error occurred:\n\t* spec.policies: Invalid value: "Nonsense": invalid policy action\n\n{KNOWN}',
+    ),
+    "a timeout before it began": (
+        job(policies=[{"event": "PodFailed", "action": "AbortJob", "timeout": "-5s"}]),
+        '1 error occurred:\n\t* spec.policies: Invalid value: "-5s": timeout must be greater than or equal to 0\n\n'
+        + KNOWN,
+    ),
     "an event twice": (
         job(policies=[{"event": "PodFailed", "action": "AbortJob"}] * 2),
         f"1 error occurred:\n\t* duplicate event PodFailed  across different policy\n\n{KNOWN}",
@@ -141,6 +150,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "a dependency on nothing": (
         job(task("a", 1, dependsOn={"name": ["z"]})),
         "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG);",
+    ),
+    "a dependency that is met sometimes": (
+        job(task("a", 1), task("b", 1, dependsOn={"name": ["a"], "iteration": "sometimes"})),
+        'spec.tasks[1].dependsOn.iteration: Unsupported value: "sometimes": supported values: "any", "all";',
     ),
     "partitions that do not add up": (
         job(task(partitionPolicy={"totalPartitions": 2, "partitionSize": 2})),

@@ -12,12 +12,16 @@ from hekla.api.meta import Document
 from hekla.api.volcano import Job
 from hekla.api.volcano.batch import JobSpec, NetworkTopology, TaskSpec
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
+from hekla.apiserver.fielderrors import shown
 from hekla.apiserver.validation.names import dns_subdomain, qualified_name
 from hekla.apiserver.webhook_rule import go_list
 from hekla.workloads.admission_job_policies import policy_errors
 from hekla.workloads.admission_job_template import template_errors
 from hekla.workloads.graph import has_cycle
 from hekla.workloads.job_plugins.registry import PLUGINS
+
+ITERATIONS = ("", "any", "all")
+"""How many of the tasks that a task depends on must be ready; empty is `all`."""
 
 QUEUES = "queues.scheduling.volcano.sh"
 _BOTH_TIERS = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously"
@@ -62,6 +66,7 @@ def _wrong_on_create(job: Job, reader: Reader) -> Iterator[str]:
             yield f" unable to find job plugin: {name};"
     yield _wrong_volumes(spec)
     yield from _wrong_queue(spec.queue, reader)
+    yield from _wrong_iterations(spec.tasks)
     depends = {task.name: task.depends_on.name for task in spec.tasks if task.depends_on is not None}
     if has_cycle(depends) or not set().union(*depends.values()) <= {task.name for task in spec.tasks}:
         yield " job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG);"
@@ -87,6 +92,14 @@ def _wrong_tasks(job: Job) -> Iterator[str]:
         yield _wrong_pod_name(job, task, position)
         yield template_errors(task, position)
         yield _wrong_partitions(task, job.metadata.name)
+
+
+def _wrong_iterations(tasks: list[TaskSpec]) -> Iterator[str]:
+    for position, task in enumerate(tasks):
+        # Volcano takes every word but "any" as "all".
+        if task.depends_on is not None and task.depends_on.iteration not in ITERATIONS:
+            where, given = f"spec.tasks[{position}].dependsOn.iteration", shown(task.depends_on.iteration)
+            yield f' {where}: Unsupported value: {given}: supported values: "any", "all";'
 
 
 def _wrong_pod_name(job: Job, task: TaskSpec, position: int) -> str:

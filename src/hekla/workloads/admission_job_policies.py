@@ -1,6 +1,7 @@
 """What Volcano refuses in lifecycle policies: events and exit codes mixed, missing, repeated, or not for users."""
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 from hekla.api.volcano.batch import LifecyclePolicy
 from hekla.api.volcano.bus import Action, Event
@@ -43,27 +44,35 @@ def _wrong(policy: LifecyclePolicy, field: str, events: set[str], codes: set[int
         return "must not specify event and exitCode simultaneously"
     if not named and policy.exit_code is None:
         return "either event and exitCode should be specified"
-    if policy.timeout and not _is_duration(policy.timeout):
-        return f"{field}: Invalid value: {shown(policy.timeout)}: time: invalid duration {shown(policy.timeout)}"
+    if policy.timeout and (said := _wrong_duration(policy.timeout)):
+        return f"{field}: Invalid value: {shown(policy.timeout)}: {said}"
     if policy.exit_code is not None:
-        return _wrong_code(policy.exit_code, codes)
+        # Volcano looks at the action of a policy for events only, and lets one for an exit code do nothing.
+        return _wrong_action(policy, field) or _wrong_code(policy.exit_code, codes)
     for event in named:
         if event not in EVENTS:
             return f"{field}: Invalid value: {shown(event)}: invalid policy event"
-        if policy.action not in ACTIONS:
-            return f"{field}: Invalid value: {shown(policy.action)}: invalid policy action"
+        if said := _wrong_action(policy, field):
+            return said
         if event in events:
             return f"duplicate event {event}  across different policy"
         events.add(event)
     return ""
 
 
-def _is_duration(text: str) -> bool:
+def _wrong_action(policy: LifecyclePolicy, field: str) -> str:
+    if policy.action in ACTIONS:
+        return ""
+    return f"{field}: Invalid value: {shown(policy.action)}: invalid policy action"
+
+
+def _wrong_duration(text: str) -> str:
     try:
-        parse_duration(text)
+        timeout = parse_duration(text)
     except DurationError:
-        return False
-    return True
+        return f"time: invalid duration {shown(text)}"
+    # Volcano takes a negative one as none at all.
+    return "" if timeout >= timedelta() else "timeout must be greater than or equal to 0"
 
 
 def _wrong_code(code: int, codes: set[int]) -> str:
