@@ -42,6 +42,7 @@ TREE = [
     queue("org", capability={"cpu": 10}, deserved={"cpu": 8}, guarantee={"resource": {"cpu": 4}}),
     queue("team", parent="org", capability={"cpu": 6}, deserved={"cpu": 4}, guarantee={"resource": {"cpu": 2}}),
     *(queue(f"d{depth}", parent=f"d{depth - 1}" if depth > 1 else "root") for depth in range(1, 6)),
+    queue("dev", annotations={"volcano.sh/hierarchy": "root/eng/dev", "volcano.sh/hierarchy-weights": "1/2/3"}),
     {**queue("busy"), "status": {"allocated": {"pods": "3"}}},
 ]
 QUEUES: dict[str, tuple[dict[str, Any], str]] = {
@@ -69,6 +70,20 @@ QUEUES: dict[str, tuple[dict[str, Any], str]] = {
         queue(annotations={"volcano.sh/hierarchy": "root/a", "volcano.sh/hierarchy-weights": "1"}),
         'requestBody.metadata.annotations: Invalid value: "root/a": volcano.sh/hierarchy must have the same length with '
         "volcano.sh/hierarchy-weights",
+    ),
+    "a state that queues do not have": (
+        {**queue(), "status": {"state": "Ajar"}},
+        'requestBody.spec.state: Invalid value: "Ajar": queue state must be in [Open Closed]',
+    ),
+    "a weight that is no number": (
+        queue(annotations={"volcano.sh/hierarchy": "root/a", "volcano.sh/hierarchy-weights": "1/much"}),
+        'requestBody.metadata.annotations: Invalid value: "1/much": much in the 1/much is invalid number: '
+        'strconv.ParseFloat: parsing "much": invalid syntax',
+    ),
+    "a place above another queue's": (
+        queue(annotations={"volcano.sh/hierarchy": "root/eng", "volcano.sh/hierarchy-weights": "1/2"}),
+        'requestBody.metadata.annotations: Invalid value: "root/eng": root/eng is not allowed to be in the sub path of '
+        "root/eng/dev of queue dev",
     ),
     "a weight of nothing": (
         queue(annotations={"volcano.sh/hierarchy": "root/a", "volcano.sh/hierarchy-weights": "1/0"}),
@@ -154,6 +169,69 @@ def test_a_group_in_a_closed_queue_with_a_tier_named_twice_is_refused() -> None:
         'admission webhook "validatepodgroup.volcano.sh" denied the request: can only submit PodGroup to queue with state '
         "`Open`, queue `shut` status is `Closing`.; must not specify 'highestTierAllowed' and 'highestTierName' in "
         "networkTopology simultaneously."
+    )
+
+
+BOTH = {"highestTierAllowed": 1, "highestTierName": "rack"}
+DENIED_GROUP = 'admission webhook "validatepodgroup.volcano.sh" denied the request: '
+
+
+def group(**spec: Any) -> dict[str, Any]:
+    return api_object(PodGroup, "g", "ml", spec=spec)
+
+
+def test_a_group_in_a_queue_that_does_not_exist_is_refused() -> None:
+    said = refusal(ADMISSION_RULES, group(queue="nowhere"))
+    assert said == DENIED_GROUP + 'unable to find queue: queue.scheduling.volcano.sh "nowhere" not found'
+
+
+def test_a_sub_group_with_a_tier_named_twice_is_refused_by_its_name() -> None:
+    parts = [{"name": "left"}, {"name": "right", "networkTopology": BOTH}]
+    said = refusal(ADMISSION_RULES, group(queue="ml", subGroupPolicy=parts), there=[queue("ml")])
+    assert said == DENIED_GROUP + (
+        "in subGroupPolicy 'right': must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology "
+        "simultaneously."
+    )
+
+
+SHUT = {**queue("shut"), "status": {"state": "Closed"}}
+BEFORE = group(queue="ml", minMember=2)
+GROUP_CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "another size": (group(queue="ml", minMember=3), ""),
+    "a closed queue": (
+        group(queue="shut", minMember=2),
+        "can only submit PodGroup to queue with state `Open`, queue `shut` status is `Closed`.",
+    ),
+    "a queue that does not exist": (
+        group(queue="nowhere", minMember=2),
+        'unable to find queue: queue.scheduling.volcano.sh "nowhere" not found',
+    ),
+    "a tier named twice": (
+        group(queue="ml", minMember=2, networkTopology=BOTH),
+        "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously.",
+    ),
+    "a sub-group's tier named twice": (
+        group(queue="ml", minMember=2, subGroupPolicy=[{"name": "left", "networkTopology": BOTH}]),
+        "in subGroupPolicy 'left': must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology "
+        "simultaneously.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GROUP_CHANGES)
+def test_a_group_may_not_be_changed_into_what_could_not_be_created(case: str) -> None:
+    after, sentence = GROUP_CHANGES[case]
+    said = refusal(ADMISSION_RULES, after, old=BEFORE, operation=Operation.UPDATE, there=[queue("ml"), SHUT])
+    assert said == (DENIED_GROUP + sentence if sentence else "")
+
+
+def test_what_stood_in_a_group_before_does_not_keep_its_status_from_being_written() -> None:
+    before = group(queue="shut", networkTopology=BOTH)
+    after = {**before, "status": {"phase": "Running"}}
+    assert refusal(ADMISSION_RULES, after, old=before, operation=Operation.UPDATE, there=[SHUT]) == ""
+    gone = group(queue="nowhere")
+    assert (
+        refusal(ADMISSION_RULES, {**gone, "status": {"phase": "Running"}}, old=gone, operation=Operation.UPDATE) == ""
     )
 
 

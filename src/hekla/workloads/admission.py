@@ -56,7 +56,7 @@ ADMISSION_RULES: tuple[AdmissionRule, ...] = (
     WebhookRule(
         name="validatepodgroup.volcano.sh",
         resource="podgroups.scheduling.volcano.sh",
-        operations=CREATE,
+        operations=WRITE,
         refusal=refuse_pod_group,
     ),
     WebhookRule(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from hekla.api.meta import Document
 from hekla.api.volcano import PodGroup
 from hekla.api.volcano.batch import NetworkTopology
 from hekla.apiserver.admission import AdmissionRequest, Reader
@@ -28,12 +29,26 @@ def default_pod_group(request: AdmissionRequest, reader: Reader) -> None:
 
 
 def refuse_pod_group(request: AdmissionRequest, reader: Reader) -> str:
-    """Why a group may not be created; empty if it may."""
-    group = msgspec.convert(request.object or {}, PodGroup)
-    return "; ".join(said for said in (_wrong_queue(group.spec.queue, reader), " ".join(_wrong_tiers(group))) if said)
+    """Why a group may not be created, or not be changed like this; empty if it may.
+
+    What stood before is let stand: a group's status is written with the rest of it, and its pods go on running when its
+    queue closes.
+    """
+    if request.object is None or (request.old is not None and request.old.get("spec") == request.object.get("spec")):
+        return ""  # most writes are of a status
+    group = _typed(request.object)
+    old = _typed(request.old) if request.old is not None else None
+    wrong_queue = "" if old is not None and old.spec.queue == group.spec.queue else _wrong_queue(group, reader)
+    wrong_tiers = "" if old is not None and _tiers(old) == _tiers(group) else " ".join(_wrong_tiers(group))
+    return "; ".join(said for said in (wrong_queue, wrong_tiers) if said)
 
 
-def _wrong_queue(name: str, reader: Reader) -> str:
+def _typed(document: Document) -> PodGroup:
+    return msgspec.convert(document, PodGroup)
+
+
+def _wrong_queue(group: PodGroup, reader: Reader) -> str:
+    name = group.spec.queue
     if not name:
         return ""
     queue = reader.get(QUEUES, "", name)
@@ -53,6 +68,10 @@ def _wrong_tiers(group: PodGroup) -> Iterator[str]:
         if _names_both(policy.network_topology):
             yield f"in subGroupPolicy '{policy.name}': {_BOTH}"
             return
+
+
+def _tiers(group: PodGroup) -> tuple[object, ...]:
+    return group.spec.network_topology, group.spec.sub_group_policy
 
 
 def _names_both(wish: NetworkTopology | None) -> bool:
