@@ -42,15 +42,15 @@ test-engines: dev ## the router in front of two real vLLM servers; it says why w
 	@$(BIN)/python -m pytest -m engine -rs tests/serving/engines
 
 check: dev ## what CI reads: style, types, import contracts, house tests
-	@$(BIN)/ruff check src tests tools bench
-	@$(BIN)/ruff format --check src tests tools bench
+	@$(BIN)/ruff check src tests tools bench sdk examples
+	@$(BIN)/ruff format --check src tests tools bench sdk examples
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest -q tests/house
 
 fix: dev ## format and mend what can be mended
-	@$(BIN)/ruff check --fix src tests tools bench
-	@$(BIN)/ruff format src tests tools bench
+	@$(BIN)/ruff check --fix src tests tools bench sdk examples
+	@$(BIN)/ruff format src tests tools bench sdk examples
 
 gen: dev ## CRDs, reference pages and golden files from their one source
 	@$(BIN)/python tools/gen.py

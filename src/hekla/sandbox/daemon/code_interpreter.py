@@ -72,13 +72,15 @@ class CodeInterpreter:
         else:
             context = self._contexts.default(str(asked.get("language") or ""))
         envs = {str(name): str(value) for name, value in (asked.get("env_vars") or {}).items()}
+        timeout_s = asked.get("timeout") or 0.0  # hekla-sdk's; E2B's clients leave when their time is over
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or timeout_s < 0:
+            raise HttpError(400, f'"timeout" is {timeout_s!r}; it must be a number of seconds', "invalid_argument")
         await answer.begin(200, "application/json")
-        await self._stream(context, code, envs, request, answer)
+        await self._stream(self._contexts.run(context, code, envs, timeout_s), context, request, answer)
 
     async def _stream(
-        self, context: Context, code: str, envs: dict[str, str], request: Request, answer: Answer
+        self, cell: AsyncGenerator[Message, None], context: Context, request: Request, answer: Answer
     ) -> None:
-        cell = self._contexts.run(context, code, envs)
         try:
             while True:
                 waiting = asyncio.ensure_future(_next(cell))

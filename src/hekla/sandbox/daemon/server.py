@@ -99,7 +99,9 @@ class Daemon:
         if request is not None and request.path.startswith("/api/"):
             return picod.errors(error)
         if isinstance(error, CallError):
-            code: object = error.status if request is not None and request.path.startswith("/files") else error.code
+            code: object = (
+                error.status if request is not None and request.path in ("/files", "/files/compose") else error.code
+            )
             return {"code": code, "message": error.message}
         return {"code": error.code or error.status, "message": error.message}
 
