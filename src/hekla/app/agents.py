@@ -44,6 +44,7 @@ Told = TypeVar("Told")
 async def run_embedded_gateway(features: Features, informers: Informers) -> None:
     """Serve until cancelled; where it listens is written down meanwhile."""
     directory = features.directory
+    directory.agents_url.unlink(missing_ok=True)  # of a life that was killed: clients wait for this one's
     await _make_first_interpreters(informers.client)
     stock = KubeStock(informers)
     await stock.start()

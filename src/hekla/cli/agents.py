@@ -5,11 +5,13 @@ Which gateway: $HEKLA_AGENTS_URL and $HEKLA_AGENTS_KEY, else the platform that r
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import struct
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -17,10 +19,14 @@ from urllib.parse import quote, urlencode
 from hekla.cli.main import EXIT_UNREACHABLE, EXIT_USAGE, CommandError
 
 if TYPE_CHECKING:
+    from hekla.app.data_directory import DataDirectory
     from hekla.wire.client import HttpClient
 
 Told = TypeVar("Told")
-PIECE = 256 * 1024
+PATIENCE_S = 150.0
+"""Until the gateway begins to answer: it may make a sandbox first, and gives up before we do."""
+STARTS_S = 20.0
+"""How long a gateway is waited for whose platform has just said that it is ready."""
 
 
 class Gateway:
@@ -31,18 +37,27 @@ class Gateway:
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
         """One call of Hekla's API; what it answers."""
-        from hekla.wire.errors import WireError
-
         data = json.dumps(body).encode() if body is not None else b""
-        headers = (("authorization", f"Bearer {self._key}"), ("content-type", "application/json"))
-        try:
-            answer = await self._client.request(method, f"{self._url}/hekla/v1/{path}", headers=headers, body=data)
-        except WireError as error:
-            raise CommandError(f"the gateway at {self._url} does not answer: {error}", EXIT_UNREACHABLE) from None
+        answer = await self._whole(method, f"{self._url}/hekla/v1/{path}", "application/json", data)
+        return json.loads(answer) if answer else None
+
+    async def _whole(self, method: str, url: str, content_type: str, data: bytes) -> bytes:
+        headers = (("authorization", f"Bearer {self._key}"), ("content-type", content_type))
+        with self._reached():
+            answer = await self._client.request(method, url, headers=headers, body=data, timeout_s=PATIENCE_S)
         assert isinstance(answer.body, bytes)
         if answer.status >= 400:
             raise CommandError(_sentence(answer.body, answer.status))
-        return json.loads(answer.body) if answer.body else None
+        return answer.body
+
+    @contextlib.contextmanager
+    def _reached(self) -> Iterator[None]:
+        from hekla.wire.errors import WireError
+
+        try:
+            yield
+        except WireError as error:
+            raise CommandError(f"the gateway at {self._url} does not answer: {error}", EXIT_UNREACHABLE) from None
 
     async def run(
         self,
@@ -52,13 +67,14 @@ class Gateway:
         cwd: str,
         envs: dict[str, str],
         tag: str = "",
+        takes_input: bool = False,
         size: tuple[int, int] | None = None,
     ) -> AsyncIterator[tuple[str, Any]]:
         """Start a command; what it says as it says it, and last `("end", exit code)`."""
         process: dict[str, Any] = {"cmd": argv[0], "args": argv[1:], "envs": envs}
         if cwd:
             process["cwd"] = cwd
-        asked: dict[str, Any] = {"process": process, "stdin": size is not None}
+        asked: dict[str, Any] = {"process": process, "stdin": takes_input}
         if tag:
             asked["tag"] = tag
         if size is not None:
@@ -81,49 +97,44 @@ class Gateway:
             ("content-type", "application/connect+json"),
             ("connect-protocol-version", "1"),
         )
-        async with self._client.stream("POST", self._inside(session, call), headers=headers, body=framed) as answer:
-            if answer.status >= 400:
-                raise CommandError(_sentence(await answer.read(), answer.status))
-            left = b""
-            async for piece in answer:
-                left += piece
-                while len(left) >= 5 and len(left) >= 5 + (length := int.from_bytes(left[1:5], "big")):
-                    flags, text, left = left[0], left[5 : 5 + length], left[5 + length :]
-                    message: dict[str, Any] = json.loads(text or b"{}")
-                    if flags & 2:
-                        if "error" in message:
-                            raise CommandError(message["error"].get("message", "the call failed"))
-                        return
-                    yield message
+        left = b""
+        url = self._inside(session, call)
+        with self._reached():
+            async with self._client.stream("POST", url, headers=headers, body=framed, timeout_s=PATIENCE_S) as answer:
+                if answer.status >= 400:
+                    raise CommandError(_sentence(await answer.read(), answer.status))
+                async for piece in answer:
+                    left += piece
+                    while len(left) >= 5 and len(left) >= 5 + (length := int.from_bytes(left[1:5], "big")):
+                        flags, text, left = left[0], left[5 : 5 + length], left[5 + length :]
+                        message: dict[str, Any] = json.loads(text or b"{}")
+                        if flags & 2:
+                            if "error" in message:
+                                raise CommandError(message["error"].get("message", "the call failed"))
+                            return
+                        yield message
+        raise CommandError(f"session {session} ended before its command did")
 
     async def call(self, session: str, call: str, asked: object) -> Any:
         """One unary call of the daemon."""
-        headers = (("authorization", f"Bearer {self._key}"), ("content-type", "application/json"))
-        answer = await self._client.request(
-            "POST", self._inside(session, call), headers=headers, body=json.dumps(asked).encode()
-        )
-        assert isinstance(answer.body, bytes)
-        if answer.status >= 400:
-            raise CommandError(_sentence(answer.body, answer.status))
-        return json.loads(answer.body or b"{}")
+        answer = await self._whole("POST", self._inside(session, call), "application/json", json.dumps(asked).encode())
+        return json.loads(answer or b"{}")
 
     async def download(self, session: str, path: str, into: Callable[[bytes], object]) -> None:
         """A file out of a session, piece by piece."""
         url = f"{self._inside(session, 'files')}?{urlencode({'path': path})}"
-        async with self._client.stream("GET", url, headers=(("authorization", f"Bearer {self._key}"),)) as answer:
-            if answer.status >= 400:
-                raise CommandError(_sentence(await answer.read(), answer.status))
-            async for piece in answer:
-                into(piece)
+        headers = (("authorization", f"Bearer {self._key}"),)
+        with self._reached():
+            async with self._client.stream("GET", url, headers=headers, timeout_s=PATIENCE_S) as answer:
+                if answer.status >= 400:
+                    raise CommandError(_sentence(await answer.read(), answer.status))
+                async for piece in answer:
+                    into(piece)
 
     async def upload(self, session: str, path: str, data: bytes) -> None:
         """A file into a session."""
         url = f"{self._inside(session, 'files')}?{urlencode({'path': path})}"
-        headers = (("authorization", f"Bearer {self._key}"), ("content-type", "application/octet-stream"))
-        answer = await self._client.request("POST", url, headers=headers, body=data)
-        assert isinstance(answer.body, bytes)
-        if answer.status >= 400:
-            raise CommandError(_sentence(answer.body, answer.status))
+        await self._whole("POST", url, "application/octet-stream", data)
 
     def _inside(self, session: str, path: str) -> str:
         return f"{self._url}/hekla/v1/sessions/{quote(session, safe='')}/daemon/{path}"
@@ -135,15 +146,15 @@ def run_with_gateway(data_dir: Path | None, work: Callable[[Gateway], Awaitable[
     async def main() -> Told:
         from hekla.wire.client import HttpClient
 
-        url, key = find_gateway(data_dir)
+        url, key = await find_gateway(data_dir)
         async with HttpClient() as client:
             return await work(Gateway(client, url, key))
 
     return asyncio.run(main())
 
 
-def find_gateway(data_dir: Path | None) -> tuple[str, str]:
-    """Its address and a key."""
+async def find_gateway(data_dir: Path | None) -> tuple[str, str]:
+    """Its address and a key; a platform that has just come up is given a moment to open it."""
     from hekla.app.data_directory import DataDirectory
     from hekla.app.settings import default_data_dir
 
@@ -153,6 +164,7 @@ def find_gateway(data_dir: Path | None) -> tuple[str, str]:
             raise CommandError("HEKLA_AGENTS_URL is set and HEKLA_AGENTS_KEY is not; set both", EXIT_USAGE)
         return url, key
     directory = DataDirectory((data_dir or default_data_dir()).absolute())
+    await _until_open(directory)
     try:
         url = directory.agents_url.read_text().strip()
         lines = directory.agents_key.read_text().splitlines()
@@ -167,6 +179,15 @@ def find_gateway(data_dir: Path | None) -> tuple[str, str]:
     return url, keys[0]
 
 
+async def _until_open(directory: "DataDirectory") -> None:
+    limit = time.monotonic() + STARTS_S
+    while not directory.agents_url.exists() and time.monotonic() < limit:
+        running = directory.running()
+        if running is None or not running.is_alive:
+            return
+        await asyncio.sleep(0.05)
+
+
 def _sentence(body: bytes, status: int) -> str:
     try:
         told = json.loads(body)
@@ -175,44 +196,66 @@ def _sentence(body: bytes, status: int) -> str:
     return str(told.get("message") or told.get("error") or told) if isinstance(told, dict) else str(told)
 
 
-async def interact(gateway: Gateway, session: str, argv: list[str]) -> int:
-    """A terminal in a session; returns the command's exit code."""
+async def interact(gateway: Gateway, session: str, shell: str) -> int:
+    """A shell in a session; returns its exit code. Where a person types it has a terminal, else it reads a script."""
     import secrets
     import shutil
     import termios
     import tty
 
-    size = shutil.get_terminal_size()
-    tag = f"shell-{secrets.token_hex(6)}"
-    loop, typed = asyncio.get_running_loop(), asyncio.Queue[bytes]()
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor) if os.isatty(descriptor) else None
-    loop.add_reader(descriptor, lambda: typed.put_nowait(os.read(descriptor, 4096)))
+    tag = f"shell-{secrets.token_hex(6)}"
+    typed = asyncio.Queue[bytes]()
 
     async def send() -> None:
-        while data := await typed.get():
-            await gateway.call(
-                session,
-                "process.Process/SendInput",
-                {"process": {"tag": tag}, "input": {"pty": base64.b64encode(data).decode()}},
-            )
+        with contextlib.suppress(CommandError):  # it has ended meanwhile, and its own call says how
+            while data := await typed.get():
+                told = {"stdin" if before is None else "pty": base64.b64encode(data).decode()}
+                asked = {"process": {"tag": tag}, "input": told}
+                await gateway.call(session, "process.Process/SendInput", asked)
+            await gateway.call(session, "process.Process/CloseStdin", {"process": {"tag": tag}})
 
+    envs = {"LANG": "C.UTF-8"}
+    argv, size = [shell, "-l"], None
+    if before is not None:
+        envs["TERM"] = os.environ.get("TERM", "xterm-256color")
+        argv, size = [shell, "-i", "-l"], shutil.get_terminal_size()
+    stop_reading = _read_into(typed, descriptor)
     sending: asyncio.Task[None] | None = None
     try:
         if before is not None:
-            tty.setraw(descriptor)
-        envs = {"TERM": os.environ.get("TERM", "xterm-256color"), "LANG": "C.UTF-8"}
-        async for name, told in gateway.run(session, argv, cwd="", envs=envs, tag=tag, size=(size.columns, size.lines)):
+            tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed ahead is the shell's
+        async for name, told in gateway.run(session, argv, cwd="", envs=envs, tag=tag, takes_input=True, size=size):
             if name == "end":
                 return int(told)
             if name == "start":
                 sending = asyncio.create_task(send())
             else:
-                os.write(sys.stdout.fileno(), told)
+                os.write(2 if name == "stderr" else 1, told)
         return 1
     finally:
-        loop.remove_reader(descriptor)
+        stop_reading()
         if sending is not None:
             sending.cancel()
         if before is not None:
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _read_into(typed: asyncio.Queue[bytes], descriptor: int) -> Callable[[], object]:
+    """Read what is typed, or stands in a pipe or a file; nothing at all is its end. Returns how to stop."""
+    loop = asyncio.get_running_loop()
+
+    def take() -> None:
+        data = os.read(descriptor, 4096)
+        typed.put_nowait(data)
+        if not data:
+            loop.remove_reader(descriptor)
+
+    try:
+        loop.add_reader(descriptor, take)
+    except PermissionError:  # a file: it is never waited for
+        while data := os.read(descriptor, 4096):
+            typed.put_nowait(data)
+        typed.put_nowait(b"")
+    return lambda: loop.remove_reader(descriptor)

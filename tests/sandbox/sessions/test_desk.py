@@ -303,6 +303,25 @@ def test_forks_are_sessions_of_their_own_with_fresh_credentials():
     virtual_time.run(scenario())
 
 
+def test_who_asks_a_copy_that_is_being_filled_waits_for_it():
+    class Slow(PaperSandboxes):
+        async def fork(self, namespace, pod, children):
+            await asyncio.sleep(5.0)
+            return await super().fork(namespace, pod, children)
+
+    async def scenario():
+        async with desk(Slow([BASE])) as one:
+            parent = await one.create(e2b_wish())
+            forking = asyncio.create_task(one.fork(parent.id, "alice", 1, e2b_wish()))
+            await asyncio.sleep(1.0)
+            (copy,) = [row for row in await one.listed(None) if row.id != parent.id]
+            assert copy.state is State.CREATING
+            assert (await one.wake(copy.id)).state is State.RUNNING
+            assert [row.id for row in await forking] == [copy.id]
+
+    virtual_time.run(scenario())
+
+
 def test_forks_count_towards_their_owners_limit_before_anything_is_made():
     async def scenario():
         sandboxes = PaperSandboxes([BASE])

@@ -168,15 +168,17 @@ def exec_(
 
 
 def shell(session: Session, data_dir: DataDir = None) -> None:
-    """Open a terminal in a session.
+    """Open a terminal in a session, or run a script there that comes by standard input.
 
     Examples:
 
       hekla agent shell SESSION
+
+      hekla agent shell SESSION < script.sh
     """
     from hekla.cli.agents import interact
 
-    raise typer.Exit(_ask(data_dir, lambda gateway: interact(gateway, session, ["/bin/bash", "-i", "-l"])) & 0xFF)
+    raise typer.Exit(_ask(data_dir, lambda gateway: interact(gateway, session, "/bin/bash")) & 0xFF)
 
 
 def cp(

@@ -23,7 +23,7 @@ from hekla.sandbox.sessions.lifecycle import Event, IllegalEventError, State, ta
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits, check_room
 from hekla.sandbox.sessions.records import FOREVER, OnTimeout, Session, Snapshot, new_id, new_token
 from hekla.sandbox.sessions.recovery import Finding, Remedy, findings
-from hekla.sandbox.sessions.register import ChangedMeanwhileError, Entry, Register
+from hekla.sandbox.sessions.register import BELIEVED_S, ChangedMeanwhileError, Entry, Register
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order, Stock, StockError
 from hekla.sandbox.sessions.store import SessionStore, StoreUnavailableError
 
@@ -494,6 +494,7 @@ class Desk:
         return (await self._found(session, None)).row
 
     async def _wake(self, entry: Entry) -> None:
+        await self._until_made(entry)
         async with entry.acting:
             row = entry.row
             entry.used_s = self.now_s
@@ -503,6 +504,17 @@ class Desk:
                 await self._resume(entry)
             elif row.state is not State.RUNNING:
                 raise RefusedError(404, "session_not_found", f'session "{row.id}" not found')
+
+    async def _until_made(self, entry: Entry) -> None:
+        """A copy that is being filled, or a session that another gateway makes: it serves soon, or ends."""
+        try:
+            async with asyncio.timeout(self.limits.create_timeout_s):
+                while not entry.made.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(entry.made.wait(), BELIEVED_S if self._store.is_shared else None)
+                    await self._register.find(entry.row.id, self.now_s)
+        except TimeoutError:
+            raise RefusedError(504, "create_timeout", f'session "{entry.row.id}" is still being made') from None
 
     async def _thaw(self, entry: Entry) -> None:
         try:
@@ -589,6 +601,7 @@ class Desk:
         entry = await self._found(session, owner)
         if not 1 <= count <= self.limits.forks:
             raise RefusedError(400, "count", f"{count} copies were asked for; ask for 1 to {self.limits.forks}")
+        await self._until_made(entry)
         if entry.row.state not in (State.RUNNING, State.FROZEN):
             raise RefusedError(409, "state", f'session "{session}" is {entry.row.state} and cannot be forked')
         blueprint = self._checked(wish)

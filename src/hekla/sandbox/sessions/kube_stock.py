@@ -84,9 +84,9 @@ class KubeStock:
         return sorted(found, key=lambda one: (one.namespace, one.name, one.kind))
 
     def sandbox(self, namespace: str, name: str) -> Held | None:
-        """A Sandbox by its name, whoever's it is, if it has a pod that is ready."""
+        """A Sandbox by its name, whoever's it is but a pool's, if it has a pod that is ready."""
         found = self._sandboxes.cache.get(namespace, name)
-        if found is None or found.metadata.deletion_timestamp is not None:
+        if found is None or found.metadata.deletion_timestamp is not None or _is_free(found):
             return None
         held = _held(found)
         pod = self._pods.cache.get(namespace, held.pod)

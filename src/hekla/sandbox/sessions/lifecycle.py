@@ -72,6 +72,8 @@ TABLE = MappingProxyType({
 
 LIVE = frozenset({State.CREATING, State.WARM, State.CLAIMED, State.RUNNING, State.FROZEN, State.PAUSED})
 """States of a session that its owner can see."""
+BEING_MADE = frozenset({State.CREATING, State.WARM, State.CLAIMED})
+"""States that lead to one that serves, or to an end."""
 SERVING = frozenset({State.RUNNING, State.FROZEN})
 """States in which a request is let in, perhaps after a moment."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hekla.sandbox.sessions.lifecycle import Event, IllegalEventError, State, after
+from hekla.sandbox.sessions.lifecycle import BEING_MADE, Event, IllegalEventError, State, after
 from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.store import SessionStore
 
@@ -23,7 +23,7 @@ class ChangedMeanwhileError(Exception):
 class Entry:
     """One session, as this gateway sees it."""
 
-    __slots__ = ("acting", "busy", "read_s", "row", "used_s", "was_used")
+    __slots__ = ("acting", "busy", "made", "read_s", "row", "used_s", "was_used")
 
     def __init__(self, row: Session, now: float) -> None:
         self.row = row
@@ -36,6 +36,8 @@ class Entry:
         """Requests under way."""
         self.acting = asyncio.Lock()
         """Held by who changes its state."""
+        self.made = asyncio.Event()
+        """Set unless it is being made: whoever wants something of it waits for that."""
 
 
 class Register:
@@ -135,11 +137,16 @@ class Register:
             self._count(row, 1)
             entry.row, entry.read_s = row, now
             entry.used_s = max(entry.used_s, row.touched_s)
+        if row.state in BEING_MADE:
+            entry.made.clear()
+        else:
+            entry.made.set()
         return entry
 
     def _forget(self, session: str) -> None:
         entry = self._entries.pop(session, None)
         if entry is not None:
+            entry.made.set()  # there is nothing to wait for any more
             self._count(entry.row, -1)
 
     def _count(self, row: Session, change: int) -> None:

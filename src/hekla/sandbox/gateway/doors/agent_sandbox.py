@@ -7,12 +7,13 @@ Sandbox's own pod or be left out, and is never dialled. Who asks shows a key, fo
 import re
 from typing import Final, Protocol
 
+from hekla.api.agents.node_contract import Claim
 from hekla.sandbox.gateway.answers import document
 from hekla.sandbox.gateway.errands import to_legacy_daemon, to_server
 from hekla.sandbox.gateway.front import Arrival, House
 from hekla.sandbox.gateway.relay import Errand
 from hekla.sandbox.gateway.visitors import Taker
-from hekla.sandbox.link import DAEMON
+from hekla.sandbox.link import DAEMON, LinkError, SandboxGoneError
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Session
@@ -27,7 +28,7 @@ class NamedSandboxes(Protocol):
     """Sandboxes by their names."""
 
     def sandbox(self, namespace: str, name: str) -> Held | None:
-        """One that is ready."""
+        """One that is ready, and not one that a pool still keeps for somebody."""
 
     def addresses(self, held: Held) -> frozenset[str]:
         """Of its pod."""
@@ -69,6 +70,7 @@ class AgentSandboxDoor:
         if held.session:  # a session's own: its owner's alone, and woken like any other
             session = await house.desk.find(held.session, who.sees)
         else:
+            await self._bound(house, held, who.owner)
             session = Session(
                 id=f"{namespace}/{name}", kind="", namespace=namespace, name=name, owner=who.owner, state=State.RUNNING,
                 sandbox=held.name, sandbox_uid=held.uid, pod=held.pod,
@@ -77,6 +79,16 @@ class AgentSandboxDoor:
             return Errand(session, DAEMON, to_legacy_daemon(arrival, name))
         head = to_server(arrival, session, port, keeps_authorization=False)
         return Errand(session, port, head, keeps_connection=False, upgrade=arrival.upgrade)
+
+    async def _bound(self, house: House, held: Held, owner: str) -> None:
+        """Its daemon serves nobody until somebody's it is: that of a SandboxClaim, or of who made it, and of no session ever after."""
+        try:
+            await house.link.claim(held.namespace, held.pod, Claim(session=held.uid, owner=owner, audience=held.uid))
+        except SandboxGoneError:
+            sentence = f'sandbox "{held.namespace}/{held.name}" is not there, or not ready'
+            raise RefusedError(404, "not_found", sentence) from None
+        except LinkError as error:
+            raise RefusedError(502, "node", str(error)) from error
 
     def worded(self, status: int, reason: str, sentence: str) -> tuple[int, bytes]:
         """A refusal."""

@@ -32,7 +32,7 @@ from hekla.sandbox.sessions.records import Kind, OnTimeout, Session, Snapshot
 from hekla.sandbox.sessions.stock import Blueprint
 
 ROOT: Final = "/hekla/v1/"
-_INSIDE = re.compile(r"/hekla/v1/sessions/([a-z2-7]{26})/(?:daemon|ports/([1-9][0-9]{0,4}))(/.*)?")
+_INSIDE = re.compile(r"/hekla/v1/sessions/([^/]{1,128})/(?:daemon|ports/([1-9][0-9]{0,4}))(/.*)?")
 _PAGE: Final = 100
 
 
