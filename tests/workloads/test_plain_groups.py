@@ -14,7 +14,8 @@ from hekla.testing.admission import admit
 from hekla.testing.job_world import NOW
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, converge, decide
 from hekla.testing.world import FakeWorld
-from hekla.workloads.admission import ADMISSION_RULES
+from hekla.workloads.admission import ADMISSION_RULES, rules_of
+from hekla.workloads.ours import Ours
 from hekla.workloads.plain_groups import plain_groups
 from hekla.workloads.reconcilers import RECONCILERS, reconcilers
 
@@ -82,6 +83,12 @@ def groups(world: FakeWorld) -> dict[str, Document]:
         one.metadata.name: world.document(PodGroup, "default", one.metadata.name)["spec"]
         for one in world.list(PodGroup)
     }
+
+
+def concerns(it: Reconciler, document: Document) -> bool:
+    """Whether a reconciler looks at a pod at all."""
+    assert it.concerns is not None
+    return it.concerns(FakeWorld(document).list(Pod)[0], FakeWorld(document))
 
 
 # ---- who gets a group
@@ -300,6 +307,37 @@ def test_leader_and_followers_are_one_gang(members: list[Document], name: str, m
     owner = world.list(PodGroup)[0].metadata.owner_references[0]
     assert (owner.kind, owner.name) == ("Pod", members[0]["metadata"]["name"])
     assert {one.metadata.annotations[NAME] for one in world.list(Pod)} == {name}
+
+
+def test_a_driver_of_another_scheduler_of_ours_gets_its_group_in_our_default_queue() -> None:
+    ours = Ours(("volcano", "team-a"), "shared")
+    driver, executor = spark("driver", "d"), spark("executor", "e1")
+    for document in (driver, executor):
+        document["spec"]["schedulerName"] = "team-a"
+        assert NAME not in admit(ADMISSION_RULES, document)["metadata"]["annotations"]
+        made = admit(rules_of("hekla-system", ours), document)
+        assert made["metadata"]["annotations"][NAME] == "podgroup-spark-spark-5f4b"
+    theirs = {one.name: one for one in plain_groups(ours=ours)}
+    assert (concerns(BY_NAME["group-of-leader"], driver), concerns(theirs["group-of-leader"], driver)) == (False, True)
+    assert groups(settled(FakeWorld(driver), "leader", "d", theirs)) == {
+        "podgroup-spark-spark-5f4b": {"minMember": 1, "queue": "shared", "minResources": {"cpu": "1"}},
+    }  # fmt: skip
+
+
+def test_every_reconciler_of_plain_groups_looks_at_our_schedulers_and_no_other() -> None:
+    theirs = {one.name: one for one in plain_groups(every_pod=True, ours=Ours(("team-a",), "shared"))}
+    for kind in VERSIONS:
+        counts: Document = {"parallelism": 4} if kind == "Job" else {}
+        mine = workload(kind, {MIN: "2"}, scheduler="team-a", podManagementPolicy="Parallel", **counts)
+        [group] = groups(settled(FakeWorld(mine), kind, by=theirs)).values()
+        assert group["queue"] == "shared"
+        assert groups(settled(FakeWorld(workload(kind, {MIN: "2"}, **counts)), kind, by=theirs)) == {}
+    lone = pod("a")
+    assert not concerns(theirs["group-of-pod"], lone)
+    lone["spec"]["schedulerName"] = "team-a"
+    assert concerns(theirs["group-of-pod"], lone)
+    [group] = groups(settled(FakeWorld(lone), "pod", "a", theirs)).values()
+    assert group["queue"] == "shared"
 
 
 def test_a_driver_starts_alone_in_a_queue_that_has_room_for_its_executors() -> None:

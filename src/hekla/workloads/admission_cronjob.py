@@ -16,6 +16,7 @@ from hekla.apiserver.validation.names import qualified_name
 from hekla.lib.schedule import ScheduleError, check
 from hekla.workloads.admission_job import job_errors
 from hekla.workloads.admission_job_defaults import complete
+from hekla.workloads.ours import Ours
 
 MAX_NAME = 52
 """A job's name is its CronJob's, a dash and ten digits; together they must fit 63."""
@@ -26,7 +27,7 @@ SUFFIX_DIGITS = 8
 _ZONE_PART = re.compile(r"[A-Za-z._0-9+\-]{1,14}")
 
 
-def refuse_cron_job(request: AdmissionRequest, reader: Reader) -> str:
+def refuse_cron_job(request: AdmissionRequest, reader: Reader, ours: Ours) -> str:
     """Why a CronJob may not be written; empty if it may."""
     document = request.object or {}
     spec = document.get("spec") or {}
@@ -34,7 +35,7 @@ def refuse_cron_job(request: AdmissionRequest, reader: Reader) -> str:
     name = document.get("metadata", {}).get("name", "")
     of_name = _wrong_name(name)
     skips_jobs = of_name or _keeps_template(request)
-    of_jobs = "" if skips_jobs else _wrong_template(name, spec.get("jobTemplate") or {}, reader)
+    of_jobs = "" if skips_jobs else _wrong_template(name, spec.get("jobTemplate") or {}, reader, ours)
     return "; ".join(one for one in (said, of_jobs, of_name) if one)
 
 
@@ -44,10 +45,10 @@ def _keeps_template(request: AdmissionRequest) -> bool:
     return old is not None and old == (request.object or {}).get("spec", {}).get("jobTemplate")
 
 
-def _wrong_template(name: str, template: Document, reader: Reader) -> str:
+def _wrong_template(name: str, template: Document, reader: Reader, ours: Ours) -> str:
     """What would be said of the first job, named with the digits of this decade."""
     spec = copy.deepcopy(template.get("spec") or {})
-    complete(spec)
+    complete(spec, ours)
     metadata = {**(template.get("metadata") or {}), "name": f"{name}-{'0' * SUFFIX_DIGITS}"}
     return job_errors(msgspec.convert({"metadata": metadata, "spec": spec}, Job), reader).strip()
 

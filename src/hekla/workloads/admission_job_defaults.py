@@ -10,9 +10,8 @@ from hekla.api.meta import Document
 from hekla.api.volcano import Job
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
 from hekla.apiserver.webhook_rule import is_readable
+from hekla.workloads.ours import Ours
 
-DEFAULT_QUEUE = "default"
-DEFAULT_SCHEDULER = "volcano"
 DEFAULT_MAX_RETRY = 3
 IMPLIED_PLUGINS: Mapping[str, tuple[str, ...]] = {
     "tensorflow": ("svc",),
@@ -23,7 +22,7 @@ IMPLIED_PLUGINS: Mapping[str, tuple[str, ...]] = {
 """Plug-ins that need others to work."""
 
 
-def default_job(request: AdmissionRequest, reader: Reader) -> None:
+def default_job(request: AdmissionRequest, reader: Reader, ours: Ours) -> None:
     """Complete a Job that is being created, or changed: who applies a manifest again leaves out what was filled in.
 
     (Volcano completes new jobs only, and refuses the second `kubectl apply` of an unchanged manifest.)
@@ -32,7 +31,7 @@ def default_job(request: AdmissionRequest, reader: Reader) -> None:
         return
     spec = request.object.setdefault("spec", {})
     given = copy.deepcopy(spec)
-    complete(spec)
+    complete(spec, ours)
     if request.operation is Operation.UPDATE:
         _keep_zeroes(spec, given)
 
@@ -44,10 +43,10 @@ def _keep_zeroes(spec: Document, given: Document) -> None:
         completed.update({name: said[name] for name in ("minAvailable", "maxRetry") if said.get(name) == 0})
 
 
-def complete(spec: Document) -> None:
+def complete(spec: Document, ours: Ours) -> None:
     """Write the defaults into a job's spec; zero counts as absent, as in Go."""
-    spec["queue"] = spec.get("queue") or DEFAULT_QUEUE
-    spec["schedulerName"] = spec.get("schedulerName") or DEFAULT_SCHEDULER
+    spec["queue"] = spec.get("queue") or ours.queue
+    spec["schedulerName"] = spec.get("schedulerName") or ours.schedulers[0]
     spec["maxRetry"] = spec.get("maxRetry") or DEFAULT_MAX_RETRY
     tasks = spec.get("tasks") or []
     for position, task in enumerate(tasks):

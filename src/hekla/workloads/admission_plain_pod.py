@@ -6,9 +6,9 @@ Only pods of a gang are marked (`plain_gang.py` says which); all others are sche
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.workloads import keys
+from hekla.workloads.ours import Ours
 from hekla.workloads.plain_gang import (
     OWNERS,
-    SCHEDULERS,
     asks_for_gang,
     controller_of,
     gang_by_labels,
@@ -18,10 +18,10 @@ from hekla.workloads.plain_gang import (
 )
 
 
-def group_plain_pod(request: AdmissionRequest, reader: Reader) -> None:
+def group_plain_pod(request: AdmissionRequest, reader: Reader, ours: Ours) -> None:
     """Write the name of its group on a pod that belongs to a gang and names none."""
     pod = request.object or {}
-    if pod.get("spec", {}).get("schedulerName") not in SCHEDULERS or group_of(notes_of(pod)):
+    if pod.get("spec", {}).get("schedulerName") not in ours.schedulers or group_of(notes_of(pod)):
         return
     name = _group_name(pod, request.namespace, reader)
     if name:

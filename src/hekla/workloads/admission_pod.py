@@ -4,26 +4,26 @@ import re
 
 from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.workloads import keys
+from hekla.workloads.ours import Ours
 
-SCHEDULERS = frozenset({"volcano"})
 _BUDGETS = (keys.JDB_MIN_AVAILABLE, keys.JDB_MAX_UNAVAILABLE)
 
 
-def gate_pod(request: AdmissionRequest, reader: Reader) -> None:
+def gate_pod(request: AdmissionRequest, reader: Reader, ours: Ours) -> None:
     """Hold back a pod that asks for it until its queue has room."""
     pod = request.object or {}
     wish = (pod.get("metadata", {}).get("annotations") or {}).get(keys.QUEUE_ALLOCATION_GATE)
-    if wish != "true" or pod["spec"].get("schedulerName") not in SCHEDULERS:
+    if wish != "true" or pod["spec"].get("schedulerName") not in ours.schedulers:
         return
     gates = pod["spec"].setdefault("schedulingGates", [])
     if all(gate.get("name") != keys.QUEUE_ALLOCATION_GATE for gate in gates):
         gates.append({"name": keys.QUEUE_ALLOCATION_GATE})
 
 
-def refuse_pod(request: AdmissionRequest, reader: Reader) -> str:
+def refuse_pod(request: AdmissionRequest, reader: Reader, ours: Ours) -> str:
     """Why a pod may not be created; empty if it may."""
     pod = request.object or {}
-    if pod.get("spec", {}).get("schedulerName") not in SCHEDULERS:
+    if pod.get("spec", {}).get("schedulerName") not in ours.schedulers:
         return ""
     notes = pod.get("metadata", {}).get("annotations") or {}
     given = [key for key in _BUDGETS if key in notes]

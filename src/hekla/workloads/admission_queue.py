@@ -14,6 +14,7 @@ from hekla.lib import quantity
 from hekla.lib.quantity import Quantity
 from hekla.workloads import keys
 from hekla.workloads.admission_queue_tree import QueueTree, wrong_parent, wrong_shares
+from hekla.workloads.ours import DEFAULT_QUEUE, Ours
 
 QUEUES = "queues.scheduling.volcano.sh"
 _STATES = ("", "Open", "Closed")
@@ -33,11 +34,11 @@ def default_queue(request: AdmissionRequest, reader: Reader) -> None:
         notes[keys.HIERARCHY], notes[keys.HIERARCHY_WEIGHTS] = f"root/{path}", f"1/{weights}"
 
 
-def refuse_queue(request: AdmissionRequest, reader: Reader) -> str:
+def refuse_queue(request: AdmissionRequest, reader: Reader, ours: Ours) -> str:
     """Why a queue may not be created, changed or deleted; empty if it may."""
     tree = QueueTree.of([_typed(one) for one in reader.list(QUEUES)])
     if request.operation is Operation.DELETE:
-        return _wrong_deletion(request.name, tree)
+        return _wrong_deletion(request.name, tree, ours)
     queue = _typed(request.object or {})
     tree = tree.with_queue(queue)
     old = _typed(request.old) if request.old is not None else None
@@ -140,8 +141,8 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _wrong_deletion(name: str, tree: QueueTree) -> str:
-    if name in ("default", "root"):
+def _wrong_deletion(name: str, tree: QueueTree, ours: Ours) -> str:
+    if name in (DEFAULT_QUEUE, "root", ours.queue):
         return f"`{name}` queue can not be deleted"
     children = [child.metadata.name for child in tree.children(name)]
     if not children:

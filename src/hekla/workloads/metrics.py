@@ -16,8 +16,8 @@ from hekla.api.volcano import Job, JobFlow, PodGroup
 from hekla.api.volcano.batch import JobPhase
 from hekla.api.volcano.flow import FlowPhase
 from hekla.kube.measured import Family, Tally, metric
-from hekla.workloads.admission_job_defaults import DEFAULT_QUEUE
 from hekla.workloads.job_status import parsed_time, rfc3339
+from hekla.workloads.ours import DEFAULT_QUEUE
 
 _OF_JOB = ("job_name", "queue_name")
 

@@ -16,9 +16,6 @@ from hekla.api.batch import Job
 from hekla.api.meta import Document, Resource
 from hekla.workloads import keys
 
-SCHEDULERS = frozenset({"volcano"})
-"""Pods that name one of these schedulers may be given a gang."""
-
 OWNERS: Mapping[tuple[str, str], type[Resource]] = {
     (kind.kind_info.api_version, kind.kind_info.kind): kind for kind in (ReplicaSet, StatefulSet, DaemonSet, Job)
 }

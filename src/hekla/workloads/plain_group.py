@@ -70,10 +70,11 @@ def wish_of(notes: Mapping[str, str], template: Document, most: int | None) -> W
 
 
 def ensure_group(
-    world: World, group: PodGroup | None, name: str, owner: Document, namespace: str, wish: Wish, *, told: Resource
-) -> Iterator[Command]:
+    world: World, group: PodGroup | None, name: str, owner: Document, namespace: str, wish: Wish, *, told: Resource,
+    default_queue: str,
+) -> Iterator[Command]:  # fmt: skip
     """Create the group, or bring it up to date; say what of the wish cannot be."""
-    spec = _spec(world, namespace, wish)
+    spec = _spec(world, namespace, wish, default_queue)
     faults = [Event(target_of(told), "PodGroupAnnotation", fault, "Warning") for fault in wish.faults]
     if group is None:
         yield from faults
@@ -115,10 +116,10 @@ def _document(name: str, owner: Document, namespace: str, wish: Wish, spec: Docu
     }  # fmt: skip
 
 
-def _spec(world: World, namespace: str, wish: Wish) -> Document:
+def _spec(world: World, namespace: str, wish: Wish, default_queue: str) -> Document:
     spec: Document = {
         "minMember": wish.min_member,
-        "queue": wish.queue or _queue_of(world.get(Namespace, "", namespace)),
+        "queue": wish.queue or _queue_of(world.get(Namespace, "", namespace)) or default_queue,
         "minResources": dict(wish.min_resources),
     }
     if wish.priority_class:
@@ -129,7 +130,7 @@ def _spec(world: World, namespace: str, wish: Wish) -> Document:
 
 
 def _queue_of(namespace: Namespace | None) -> str:
-    return (namespace.metadata.annotations.get(keys.QUEUE_OF_POD) if namespace is not None else "") or "default"
+    return namespace.metadata.annotations.get(keys.QUEUE_OF_POD, "") if namespace is not None else ""
 
 
 def _minimum(notes: Mapping[str, str], faults: list[str]) -> int:

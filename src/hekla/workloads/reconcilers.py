@@ -7,6 +7,7 @@ from hekla.workloads.hyper_node import reconcile_hyper_node
 from hekla.workloads.job import reconcile_job
 from hekla.workloads.job_flow import reconcile_job_flow
 from hekla.workloads.job_template import reconcile_job_template
+from hekla.workloads.ours import USUAL, Ours
 from hekla.workloads.plain_groups import plain_groups
 from hekla.workloads.queue import reconcile_queue
 from hekla.workloads.queue_counters import reconcile_queue_counters
@@ -23,9 +24,9 @@ _ALWAYS: tuple[Reconciler, ...] = (
 )
 
 
-def reconcilers(*, every_pod: bool = False) -> tuple[Reconciler, ...]:
-    """All of them; `every_pod` gives each plain pod a PodGroup, not only gangs (ADR 0015)."""
-    return (*_ALWAYS, *plain_groups(every_pod=every_pod))
+def reconcilers(*, every_pod: bool = False, ours: Ours = USUAL) -> tuple[Reconciler, ...]:
+    """All of them; `every_pod` gives each plain pod a PodGroup, not only gangs (ADR 0015); `ours` says of which pods."""
+    return (*_ALWAYS, *plain_groups(every_pod=every_pod, ours=ours))
 
 
 RECONCILERS: tuple[Reconciler, ...] = reconcilers()

@@ -62,9 +62,10 @@ async def run_controllers(office: Office) -> None:
     from hekla.app.controller_metrics import counted
     from hekla.app.flow_prober import FlowProber
     from hekla.kube.runtime import Runtime
-    from hekla.workloads.reconcilers import RECONCILERS, reconcilers
+    from hekla.workloads.reconcilers import reconcilers
 
-    chosen = reconcilers(every_pod=True) if office.settings.every_pod_has_a_group else RECONCILERS
+    told = office.settings
+    chosen = reconcilers(every_pod=told.every_pod_has_a_group, ours=told.ours)
 
     async def work(informers: Informers) -> None:
         async with (
@@ -112,6 +113,7 @@ async def run_scheduler(office: Office) -> None:
     told = office.settings
     settings = SchedulerSettings(
         scheduler_names=told.scheduler_names,
+        default_queue=told.default_queue,
         configuration_file=told.scheduler_conf,
         namespace=told.namespace,
         memory_namespace=told.namespace,

@@ -18,6 +18,7 @@ from hekla.apiserver.webhook_rule import WebhookRule
 from hekla.serving.admission import ADMISSION_RULES as OF_SERVING
 from hekla.workloads.admission import rules_of
 from hekla.workloads.admission_resource_groups import HOME
+from hekla.workloads.ours import USUAL, Ours
 
 VERSION = "admission.k8s.io/v1"
 REFUSED = 400
@@ -33,9 +34,9 @@ def path_of(rule: WebhookRule) -> str:
     return f"/{rule.resource.partition('.')[0]}/{'mutate' if rule.change is not None else 'validate'}"
 
 
-def rules_by_path(namespace: str = HOME) -> Mapping[str, WebhookRule]:
-    """Every rule that can be asked, registered or not, with the configuration of a namespace."""
-    rules = (*rules_of(namespace), *OF_SERVING)
+def rules_by_path(namespace: str = HOME, ours: Ours = USUAL) -> Mapping[str, WebhookRule]:
+    """Every rule that can be asked, registered or not, with the configuration of a namespace, for whose pods these are."""
+    rules = (*rules_of(namespace, ours), *OF_SERVING)
     found = {path_of(rule): rule for rule in rules if isinstance(rule, WebhookRule)}
     assert len(found) == len(rules), "two rules share a path, and one would never be asked"
     return found

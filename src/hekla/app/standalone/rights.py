@@ -25,7 +25,6 @@ from hekla.app.standalone.components import scheduler_kinds
 from hekla.app.standalone.settings import (
     CONTROLLERS,
     CONTROLLERS_LEASE,
-    DEFAULT_SCHEDULER_NAME,
     ROUTER,
     SCHEDULER,
     SERVING,
@@ -39,6 +38,7 @@ from hekla.scheduler.reload import CONFIG_MAP
 from hekla.serving.reconcilers import RECONCILERS as SERVING_RECONCILERS
 from hekla.serving.router.world import GATEWAY_KINDS, KINDS
 from hekla.workloads.admission_resource_groups import CONFIG_MAP as RESOURCE_GROUPS
+from hekla.workloads.ours import DEFAULT_SCHEDULER
 from hekla.workloads.reconcilers import RECONCILERS
 
 FOLLOW = ("list", "watch")
@@ -181,7 +181,7 @@ def scheduler_rights() -> Rights:
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
         _named(ConfigMap.kind_info.group, ConfigMap.kind_info.plural, MEMORY, "get", "patch"),
     ]
-    at_home = [*lease_rules(DEFAULT_SCHEDULER_NAME), configuration, *memory, *_answers_at_home()]
+    at_home = [*lease_rules(DEFAULT_SCHEDULER), configuration, *memory, *_answers_at_home()]
     return Rights(everywhere=[*verbs.rules(), _registration()], at_home=at_home)
 
 

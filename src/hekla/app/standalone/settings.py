@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from hekla.workloads.ours import DEFAULT_SCHEDULER, USUAL, Ours
+
 CONTROLLERS, SCHEDULER, WEBHOOKS, SERVING = "controllers", "scheduler", "webhooks", "serving"
 COMPONENTS = (CONTROLLERS, SCHEDULER, WEBHOOKS, SERVING)
 """What can run by itself; `hekla run all` runs them in one process."""
 
 DEFAULT_NAMESPACE = "hekla-system"
-DEFAULT_SCHEDULER_NAME = "volcano"
 CONTROLLERS_LEASE = "vc-controller-manager"
 """Volcano's name, too: two of either kind in one namespace never act at the same time, so one can take over from the
 other. The scheduler's lease is called like the scheduler, as Volcano's is (docs/adr/0016)."""
@@ -52,11 +53,15 @@ class StandaloneSettings:
     scheduler_conf: Path | None = None
     """Volcano's scheduler configuration file to decide by; the ConfigMap of the namespace goes before it."""
 
-    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
-    """Pods that name this scheduler are placed; repeatable, `volcano` by default."""
+    scheduler_names: tuple[str, ...] = USUAL.schedulers
+    """Pods that name this scheduler are placed, checked and given their groups; repeatable, `volcano` by default. A Job that
+    names none gets the first. Tell scheduler, controllers and webhooks the same."""
+
+    default_queue: str = USUAL.queue
+    """Queue of jobs, plain gangs and lone pods that name none; the scheduler makes it."""
 
     every_pod_has_a_group: bool = True
-    """Controllers give each plain pod of scheduler `volcano` a PodGroup, and schedulers wait for it, as Volcano's do (its
+    """Controllers give each plain pod of these schedulers a PodGroup, and schedulers wait for it, as Volcano's do (its
     controllers and schedulers may be the other half). Without it only gangs get one, and of a gang that no webhook marked
     as its pods were made, pods may start before the rest."""
 
@@ -75,11 +80,18 @@ class StandaloneSettings:
             raise StandaloneSettingsError(f'--log-level is "{self.log_level}"; use debug, info, warning or error')
         if not self.namespace or not all(self.scheduler_names) or not self.scheduler_names:
             raise StandaloneSettingsError("--namespace and --scheduler-name must not be empty")
+        if self.default_queue in ("", "root"):
+            raise StandaloneSettingsError(f'--default-queue is "{self.default_queue}"; name a queue that takes work')
+
+    @property
+    def ours(self) -> Ours:
+        """Which pods webhooks and controllers take for ours."""
+        return Ours(self.scheduler_names, self.default_queue)
 
     @property
     def scheduler_lease(self) -> str:
         """The scheduler's lease; two with other names for pods do not exclude each other."""
-        return self.scheduler_names[0] if len(self.scheduler_names) == 1 else DEFAULT_SCHEDULER_NAME
+        return self.scheduler_names[0] if len(self.scheduler_names) == 1 else DEFAULT_SCHEDULER
 
 
 def host_and_port(flag: str, text: str) -> tuple[str, int]:

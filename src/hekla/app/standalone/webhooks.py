@@ -19,7 +19,7 @@ from hekla.apiserver.webhook_rule import WebhookRule
 from hekla.app.standalone.certificate_keeper import CertificateKeeper
 from hekla.app.standalone.office import Office
 from hekla.app.standalone.reviews import ReviewError, answered, rules_by_path
-from hekla.app.standalone.settings import WEBHOOKS, host_and_port
+from hekla.app.standalone.settings import WEBHOOKS, StandaloneSettings, host_and_port
 from hekla.kube.api_client import ApiClient
 from hekla.kube.errors import KubeError
 from hekla.kube.informer import Informers
@@ -52,7 +52,7 @@ async def serve_webhooks(office: Office) -> None:
     try:
         async with Informers(client) as informers:
             reader = CachedReader(informers, office.settings.namespace)
-            desk = WebhookDesk(reader, client, office.settings.namespace)
+            desk = WebhookDesk(reader, client, office.settings)
             office.health.checks[WEBHOOKS] = lambda: keeper.trouble or reader.complaint()
             async with asyncio.TaskGroup() as tasks:
                 keeping = tasks.create_task(keeper.run(), name="certificates")
@@ -78,9 +78,9 @@ async def _listen(office: Office, keeper: CertificateKeeper, desk: "WebhookDesk"
 class WebhookDesk:
     """Answers reviews by the rules."""
 
-    def __init__(self, reader: "CachedReader", client: ApiClient, namespace: str) -> None:
-        self._reader, self._client, self._namespace = reader, client, namespace
-        self._rules = rules_by_path(namespace)
+    def __init__(self, reader: "CachedReader", client: ApiClient, settings: StandaloneSettings) -> None:
+        self._reader, self._client, self._namespace = reader, client, settings.namespace
+        self._rules = rules_by_path(settings.namespace, settings.ours)
 
     async def answer(self, request: Request) -> Response:
         """One review, or what is wrong with it."""

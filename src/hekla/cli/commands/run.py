@@ -59,6 +59,9 @@ def run(
     scheduler_name: Annotated[
         list[str] | None, typer.Option("--scheduler-name", help=HELP["scheduler_names"], show_default=False)
     ] = None,
+    default_queue: Annotated[
+        str, typer.Option("--default-queue", help=HELP["default_queue"])
+    ] = StandaloneSettings.default_queue,
     every_pod_has_a_group: Annotated[
         bool, typer.Option("--groups-for-every-pod/--groups-for-gangs-only", help=HELP["every_pod_has_a_group"])
     ] = StandaloneSettings.every_pod_has_a_group,
@@ -106,6 +109,7 @@ def run(
             answers_address=answers_address,
             scheduler_conf=checked_configuration(scheduler_conf) if scheduler_conf else None,
             scheduler_names=tuple(scheduler_name or StandaloneSettings.scheduler_names),
+            default_queue=default_queue,
             every_pod_has_a_group=every_pod_has_a_group,
             log_level=log_level,
         )
