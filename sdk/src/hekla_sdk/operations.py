@@ -148,12 +148,12 @@ def create_context(session: str, language: str, cwd: str) -> Steps[Context]:
 
 def restart_context(session: str, context: str) -> Steps[None]:
     """Begin anew: its variables are gone."""
-    fine((yield _posted(inside(session, f"contexts/{quote(context, safe='')}/restart"), {})))
+    fine((yield Request("POST", inside(session, f"contexts/{quote(context, safe='')}/restart"))))
 
 
 def interrupt_context(session: str, context: str) -> Steps[None]:
     """KeyboardInterrupt in the cell that runs."""
-    fine((yield _posted(inside(session, f"contexts/{quote(context, safe='')}/interrupt"), {})))
+    fine((yield Request("POST", inside(session, f"contexts/{quote(context, safe='')}/interrupt"))))
 
 
 def remove_context(session: str, context: str) -> Steps[None]:

@@ -428,3 +428,37 @@ def test_a_link_is_told_as_what_it_leads_to(daemon, tmp_path):
     assert (link["type"], link["symlinkTarget"]) == ("FILE_TYPE_FILE", f"{tmp_path}/file")
     broken = daemon.call("/filesystem.Filesystem/Stat", {"path": f"{tmp_path}/broken"})[1]["entry"]
     assert (broken["type"], broken["symlinkTarget"]) == ("FILE_TYPE_SYMLINK", "nowhere")
+
+
+def test_a_body_that_nobody_wanted_leaves_the_connection_as_the_answer_promised(daemon):
+    connection = UnixConnection(daemon.path)
+    headers = {"content-type": "application/json", "x-access-token": TOKEN}
+    connection.request("POST", "/contexts", b"{}", headers)
+    context = json.loads(connection.getresponse().read())["id"]
+    was = connection.sock
+    for _ in range(2):  # its body says nothing, and the next request comes behind it
+        connection.request("POST", f"/contexts/{context}/restart", b'{"nobody": "reads this"}', headers)
+        answer = connection.getresponse()
+        assert (answer.status, answer.getheader("connection"), answer.read()) == (204, "keep-alive", b"")
+    assert connection.sock is was
+    connection.close()
+
+
+def test_a_refusal_about_files_is_said_in_connects_word_and_one_of_plain_http_in_a_number(daemon, tmp_path):
+    directory = str(tmp_path / "made")
+    assert daemon.call("/filesystem.Filesystem/MakeDir", {"path": directory})[0] == 200
+    status, told = daemon.call("/filesystem.Filesystem/MakeDir", {"path": directory})
+    assert (status, told["code"]) == (409, "already_exists")
+    status, told = daemon.send("GET", f"/files?path={directory}/none", x_access_token=TOKEN)
+    assert (status, json.loads(told)["code"]) == (404, 404)
+
+
+def test_a_cell_over_its_time_is_interrupted_and_a_time_that_is_none_is_refused(daemon):
+    status, told = daemon.send(
+        "POST", "/execute", {"code": "import time; time.sleep(600)", "timeout": 0.2}, x_access_token=TOKEN
+    )
+    assert status == 200
+    assert "KeyboardInterrupt" in told.decode()
+    status, told = daemon.send("POST", "/execute", {"code": "1", "timeout": -1}, x_access_token=TOKEN)
+    assert status == 400
+    assert "must be a number of seconds" in json.loads(told)["message"]

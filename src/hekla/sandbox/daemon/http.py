@@ -268,6 +268,8 @@ class HttpServer:
             if not answer.is_begun:
                 raise HttpError(404, f"there is nothing at {asked.path}", "not_found")
             await answer.end()
+            if answer.keeps and not asked.body.is_over:  # nobody wanted it, and the head promised another request
+                await _let_finish(asked.body)
         except HttpError as error:
             if answer.is_begun:
                 return False
