@@ -248,3 +248,42 @@ def test_a_sandbox_that_still_waits_in_its_pool_is_nobodys(agents: Agents, warm_
         with pytest.raises(urllib.error.HTTPError) as refusal:
             urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=LIMIT_S)
         assert refusal.value.code == status
+
+
+def test_a_program_that_speaks_mcp_by_standard_output_reuses_a_session(agents: Agents) -> None:
+    command = [sys.executable, "-m", "hekla.cli.main", "agent", "mcp"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=agents.environment
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+
+        def ask(method: str, **params: Any) -> Any:
+            message = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+            print(json.dumps(message), file=server.stdin, flush=True)
+            told = json.loads(server.stdout.readline())
+            assert told["id"] == method, told
+            return told["result"]
+
+        def call(tool: str, **arguments: Any) -> Any:
+            told = ask("tools/call", name=tool, arguments=arguments)
+            assert not told["isError"], told
+            return told["structuredContent"]
+
+        assert ask("initialize", protocolVersion="2025-06-18")["serverInfo"]["name"] == "hekla"
+        print('{"jsonrpc": "2.0", "method": "notifications/initialized"}', file=server.stdin, flush=True)
+        assert call("run_code", code="print(6 * 7)")["stdout"] == "42\n"
+        session = call("write_file", path="note.txt", content="kept", session_reuse=True)["session_id"]
+        assert call("execute_command", command="cat note.txt", session_id=session)["stdout"] == "kept"
+        assert [one["name"] for one in call("list_files", session_id=session)["files"]] == ["note.txt"]
+        assert (
+            ask("tools/call", name="read_file", arguments={"path": "note.txt", "session_id": session})["content"][0][
+                "text"
+            ]
+            == "kept"
+        )
+        assert agents.agent("list", "-o", "name").split() == [session]
+        call("stop_session", session_id=session)
+        server.stdin.close()
+        assert server.wait(LIMIT_S) == 0
+    assert agents.agent("list").startswith("no sessions")

@@ -41,6 +41,19 @@ class Gateway:
         answer = await self._whole(method, f"{self._url}/hekla/v1/{path}", "application/json", data)
         return json.loads(answer) if answer else None
 
+    async def message(self, data: bytes, template: str, timeout_s: float) -> bytes:
+        """A message of the Model Context Protocol; its answer, which is empty for a notification."""
+        headers = (
+            ("authorization", f"Bearer {self._key}"),
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+        )
+        url = f"{self._url}/mcp?{urlencode({'template': template})}"
+        with self._reached():
+            answer = await self._client.request("POST", url, headers=headers, body=data, timeout_s=timeout_s)
+        assert isinstance(answer.body, bytes)
+        return answer.body
+
     async def _whole(self, method: str, url: str, content_type: str, data: bytes) -> bytes:
         headers = (("authorization", f"Bearer {self._key}"), ("content-type", content_type))
         with self._reached():

@@ -321,6 +321,23 @@ def delete(
     _ask(data_dir, end)
 
 
+def mcp(
+    template: Annotated[str, typer.Option("--template", help="What sessions are made from: NAME or NAMESPACE/NAME.")] = "base",
+    data_dir: DataDir = None,
+) -> None:  # fmt: skip
+    """Serve the Model Context Protocol by standard input and output: tools that run code and keep files in sessions.
+
+    Examples:
+
+      hekla agent mcp
+
+      claude mcp add hekla -- hekla agent mcp
+    """
+    from hekla.cli.mcp import carry
+
+    _ask(data_dir, lambda gateway: carry(gateway, template))
+
+
 COMMANDS = {
     "create": create,
     "list": list_,
@@ -332,4 +349,5 @@ COMMANDS = {
     "resume": resume,
     "fork": fork,
     "delete": delete,
+    "mcp": mcp,
 }

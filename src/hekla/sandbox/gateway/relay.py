@@ -137,7 +137,7 @@ class Passage:
             self._refuse(status, "port_closed" if status == 502 else "unreachable", why)
             return
         self._connection = connection
-        connection.start(self, _along(pool.way.prefix, pool.way.lines, errand.head))
+        connection.start(self, along(pool.way.prefix, pool.way.lines, errand.head))
         pending, self._pending, self._pending_size = self._pending, [], 0
         for data in pending:
             self._send(connection, data)
@@ -293,7 +293,7 @@ class Passage:
         self._house.over(self, status)
 
 
-def _along(prefix: bytes, lines: bytes, head: bytes) -> bytes:
+def along(prefix: bytes, lines: bytes, head: bytes) -> bytes:
     """The head as the way wants it: a longer path, more headers."""
     if not prefix and not lines:
         return head

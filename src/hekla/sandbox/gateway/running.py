@@ -11,6 +11,7 @@ from hekla.sandbox.gateway.doors.agentcube import ManagerDoor, RouterDoor
 from hekla.sandbox.gateway.doors.e2b.control import ControlDoor
 from hekla.sandbox.gateway.doors.e2b.inside import InsideDoor
 from hekla.sandbox.gateway.doors.hekla import HeklaDoor
+from hekla.sandbox.gateway.doors.mcp import McpDoor
 from hekla.sandbox.gateway.doors.own import OwnDoor
 from hekla.sandbox.gateway.front import Door, GatewayFront, House
 from hekla.sandbox.gateway.guard import Guard
@@ -70,6 +71,7 @@ class Gateway:
             InsideDoor(settings.domain),
             *([AgentSandboxDoor(named)] if named is not None else []),
             HeklaDoor(),
+            McpDoor(),
             RouterDoor(),
             ManagerDoor(),
             ControlDoor(),
