@@ -213,3 +213,15 @@ async def test_a_server_inside_is_reached_by_its_port(sessions):
         port = int((await session.run_code(code)).text)
         asked = urllib.request.Request(session.url(port, "a/b?c=d"), headers=session.headers)
         assert urllib.request.urlopen(asked, timeout=30).read() == b"/a/b?c=d"
+
+
+async def test_connections_that_were_given_back_are_told_and_those_of_a_fork_stay(sessions):
+    session = await sessions.create(timeout=120)
+    [fork] = await session.fork()
+    await session.close()
+    await session.close()
+    async with fork:
+        assert (await fork.exec("echo here")).stdout == "here\n"
+        assert await session.kill()
+    with pytest.raises(hekla_sdk.UnreachableError, match="given back"):
+        await session.info()

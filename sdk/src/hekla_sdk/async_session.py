@@ -41,7 +41,7 @@ class AsyncSession:
     """A place of its own to run code in, until it is ended or its time is over."""
 
     def __init__(self, wire: AsyncWire, info: SessionInfo, *, is_ours: bool) -> None:
-        self._wire, self._is_ours = wire, is_ours
+        self._wire, self._is_ours, self._is_closed = wire, is_ours, False
         self.id = info.id
         self.opened = info
         """The session as it was when this object was made; `info()` tells what it is now."""
@@ -102,7 +102,9 @@ class AsyncSession:
 
     async def close(self) -> None:
         """Give the connections back; the session goes on."""
-        await self._wire.close()
+        if not self._is_closed:  # its forks may use them still
+            self._is_closed = True
+            await self._wire.close()
 
     # What becomes of it
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import httpx
 
+from hekla_sdk.errors import UnreachableError
 from hekla_sdk.exchange import MOST_REFUSAL, Answer, Request, Steps, fine, wait_refused_s, wait_unconnected_s
 from hekla_sdk.settings import Gateway
 from hekla_sdk.wire import timeout_of, too_large, unreachable
@@ -96,6 +97,8 @@ class AsyncWire:
 
     async def _sent(self, request: Request) -> httpx.Response:
         """The head of the answer; what was not taken is sent again, as often as `exchange.py` says."""
+        if self._client.is_closed:
+            raise UnreachableError("this session's connections were given back; get it again with `connect`")
         tries = 0
         while True:
             tries += 1

@@ -39,7 +39,7 @@ class Session:
     """A place of its own to run code in, until it is ended or its time is over."""
 
     def __init__(self, wire: Wire, info: SessionInfo, *, is_ours: bool) -> None:
-        self._wire, self._is_ours = wire, is_ours
+        self._wire, self._is_ours, self._is_closed = wire, is_ours, False
         self.id = info.id
         self.opened = info
         """The session as it was when this object was made; `info()` tells what it is now."""
@@ -110,7 +110,9 @@ class Session:
 
     def close(self) -> None:
         """Give the connections back; the session goes on."""
-        self._wire.close()
+        if not self._is_closed:  # its forks may use them still
+            self._is_closed = True
+            self._wire.close()
 
     # What becomes of it
 

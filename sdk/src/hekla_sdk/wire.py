@@ -107,6 +107,8 @@ class Wire:
 
     def _sent(self, request: Request) -> httpx.Response:
         """The head of the answer; what was not taken is sent again, as often as `exchange.py` says."""
+        if self._client.is_closed:
+            raise UnreachableError("this session's connections were given back; get it again with `connect`")
         tries = 0
         while True:
             tries += 1
