@@ -48,7 +48,7 @@ from hekla.node.runtimes import ContainerKey, NodeError, Runtime
 from hekla.node.runtimes.process import ProcessRuntime
 from hekla.node.runtimes.sandbox import SandboxRuntime
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
-from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
+from hekla.node.runtimes.sandbox.runtime import DaemonSandboxes, ZygoteSandboxes
 from hekla.node.runtimes.simulated import SimulatedRuntime
 from hekla.node.sandbox_admission import sandbox_refusal_of
 from hekla.node.sandbox_desk import SandboxDesk
@@ -96,10 +96,10 @@ class NodeAgent:
         )  # fmt: skip
         self.runtimes: Mapping[str, Runtime] = {each.name: each for each in own}
         self.sandbox_runtimes: Mapping[str, SandboxRuntime] = {
-            each.name: each for each in own if isinstance(each, ZygoteSandboxes)
+            each.name: each for each in own if isinstance(each, DaemonSandboxes)
         }
         for each in own:
-            if isinstance(each, ZygoteSandboxes):
+            if isinstance(each, DaemonSandboxes):
                 each.secret_of = self._secret_of
         self.sandboxes = SandboxDesk(self, checkpoints)
         self._backoff = backoff or Backoff()

@@ -8,7 +8,7 @@ import itertools
 import os
 import struct
 import termios
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -40,6 +40,7 @@ class ProcessExec:
         self._ended: asyncio.Future[int] = loop.create_future()
         self._stdin = -1
         self._outputs: dict[int, int] = {}
+        self._resize_far: Callable[[int, int, int], bool] | None = None
 
     async def start(self, container: str, argv: Sequence[str]) -> None:
         """Open the streams and give the order; returns once the command runs."""
@@ -56,9 +57,10 @@ class ProcessExec:
             self._close_streams()
             raise
 
-    def take_terminal(self, master: int) -> None:
-        """Another terminal than the one that was opened here: a sandbox has its own."""
+    def take_terminal(self, master: int, resize: Callable[[int, int, int], bool] | None = None) -> None:
+        """Another terminal than the one that was opened here: a sandbox has its own, and a far one is resized by `resize`."""
         self._close_streams()
+        self._resize_far = resize
         os.set_blocking(master, False)
         self._stdin, self._outputs = master, {master: 1}
 
@@ -113,6 +115,8 @@ class ProcessExec:
     def resize(self, *, columns: int, rows: int) -> None:
         """Tell the terminal its size."""
         if self._has_tty and self._stdin >= 0:
+            if self._resize_far is not None and self._resize_far(self._stdin, columns, rows):
+                return
             with contextlib.suppress(OSError, struct.error):
                 fcntl.ioctl(self._stdin, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 

@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from hekla.node.runtimes import ContainerSpec, Limits, StartError
-from hekla.node.runtimes.sandbox.channel import Channel, Message, OrderRefusedError, SandboxGoneError
+from hekla.node.runtimes.sandbox.channel import Channel, Message, OrderRefusedError, Orders, SandboxGoneError
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
 from hekla.node.runtimes.sandbox.plan import PROCESSES, SLOTS, Host, is_plain, spec_of
 from hekla.node.runtimes.spawner_link import Report, SpawnerGoneError, SpawnerLink
@@ -42,7 +42,7 @@ class Cell:
     name: str
     slot: int
     socket_path: str
-    channel: Channel
+    channel: Orders
     on_event: Callable[[Message], None]
     ready: "asyncio.Future[None]"
     gone: "asyncio.Future[None]"
@@ -60,8 +60,33 @@ class Cell:
             self.on_event(message)
 
 
+class CellKeeper(Protocol):
+    """Makes and holds the sandboxes of one runtime; in each the daemon waits for its node."""
+
+    async def take(self, container: ContainerSpec) -> Cell:
+        """A sandbox for a container: a warm one if there is one that fits, else another. Raises StartError."""
+
+    async def prepare(self) -> None:
+        """Have some warm before the first is wanted."""
+
+    async def end(self, cell: Cell) -> None:
+        """Kill it and all that runs in it; returns once it is gone."""
+
+    async def freeze(self, cell: Cell) -> None:
+        """Let it stand still, daemon and all."""
+
+    async def thaw(self, cell: Cell) -> None:
+        """Let it go on."""
+
+    async def dial_daemon(self, cell: Cell) -> socket.socket:
+        """A connection to the daemon's own door."""
+
+    async def close(self) -> None:
+        """End them all."""
+
+
 class Cells:
-    """All sandboxes of one runtime."""
+    """Sandboxes forked from the zygote."""
 
     def __init__(
         self, state: Path, host: Host, groups: SandboxGroups, link_arguments: tuple[str, ...], *, warm: int
@@ -126,6 +151,7 @@ class Cells:
                 hostname = container.hostname if container and container.hostname else "sandbox"
                 spec = spec_of(self._host, slot=cell.slot, hostname=hostname[:63], container=container, groups=groups)
                 order = {"order": "spawn", "id": name, "fds": 2, "spec": spec}
+                assert isinstance(cell.channel, Channel), "what the zygote forks gets the other end of a socket"
                 await self._link.send(order, (cell.channel.childs.fileno(), listener.fileno()))
             cell.channel.let_go()
             async with asyncio.timeout(START_TIMEOUT_S):

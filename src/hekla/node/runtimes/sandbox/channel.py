@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from hekla.node.runtimes import NodeError
 
@@ -24,6 +24,21 @@ class SandboxGoneError(NodeError):
 
 class OrderRefusedError(NodeError):
     """The sandbox's daemon says why it did not do it."""
+
+
+class Orders(Protocol):
+    """The way to one sandbox's daemon, wherever the sandbox runs."""
+
+    async def ask(
+        self, op: str, message: Message | None = None, fds: Sequence[int] = (), *, timeout_s: float = ORDER_TIMEOUT_S
+    ) -> tuple[Message, list[int]]:
+        """One order and its answer, with the descriptors that came; raises OrderRefusedError or SandboxGoneError."""
+
+    def resize(self, terminal: int, columns: int, rows: int) -> bool:
+        """Give a terminal that came with an answer its size; False if it is one that we hold ourselves."""
+
+    def close(self) -> None:
+        """Let go: the sandbox ends."""
 
 
 class Channel:
@@ -65,6 +80,10 @@ class Channel:
                 os.close(descriptor)
             raise OrderRefusedError(answer["error"])
         return answer, given
+
+    def resize(self, terminal: int, columns: int, rows: int) -> bool:
+        """Terminals that come this way are ours to resize."""
+        return False
 
     def let_go(self) -> None:
         """The other end is the sandbox's alone now, so that its death is seen."""

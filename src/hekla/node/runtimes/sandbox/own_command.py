@@ -108,7 +108,7 @@ class CommandLink:
                 _, given = await self._cell.channel.ask("start", wanted, () if order["tty"] else fds)
                 assert self.session is not None, "a session is told before it gives orders"
                 for master in given:
-                    self.session.take_terminal(master)
+                    self.session.take_terminal(master, self._cell.channel.resize)
                 self.session.handle({"event": "exec_started"})
             else:
                 await self._cell.channel.ask("signal", {"id": name, "signal": int(signals.SIGKILL), "group": True})

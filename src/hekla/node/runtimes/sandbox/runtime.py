@@ -42,7 +42,7 @@ from hekla.node.runtimes.isolation import filters
 from hekla.node.runtimes.logs import last_text, read_log
 from hekla.node.runtimes.process_exec import AttachedStreams, ProcessExec
 from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature, bundle
-from hekla.node.runtimes.sandbox.cells import Cell, Cells
+from hekla.node.runtimes.sandbox.cells import Cell, CellKeeper, Cells
 from hekla.node.runtimes.sandbox.channel import Message, OrderRefusedError, SandboxGoneError
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
 from hekla.node.runtimes.sandbox.groups import SandboxGroups, find_groups, sweep_groups
@@ -78,29 +78,23 @@ class _Box:
     gone: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class ZygoteSandboxes:
-    """The runtime `sandbox`."""
+class DaemonSandboxes:
+    """A runtime whose every container has the daemon inside; a `CellKeeper` makes what the daemon is inside of."""
 
-    name = "sandbox"
-    isolation = ISOLATION_STRENGTHS[0]
+    name: str
+    isolation: str
 
     def __init__(
-        self,
-        state: Path,
-        *,
-        checkpoints: CheckpointStore | None = None,
-        warm: int = WARM,
-        preload: Sequence[str] = PRELOAD,
-        groups: SandboxGroups | None = None,
+        self, state: Path, *, checkpoints: CheckpointStore | None = None, groups: SandboxGroups | None = None
     ) -> None:
-        """`state` is ours alone; `warm` sandboxes are kept ready once the first was wanted; `groups` are found if not given."""
-        self._state, self._warm, self._preload = state, warm, tuple(preload)
+        """`state` is ours alone; `groups` are found if not given."""
+        self._state = state
         self._checkpoints = checkpoints or CheckpointStore(state / "checkpoints")
         self._digest = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:12]
         self._boxes: dict[ContainerKey, _Box] = {}
         self._starting: dict[ContainerKey, asyncio.Task[None]] = {}
         self._on_exit: OnExit = lambda key, end: None
-        self._cells: Cells | None = None
+        self._cells: CellKeeper | None = None
         self._burials: set[asyncio.Task[None]] = set()
         self._forced_groups = groups
         self.groups = SandboxGroups(why_none="not opened yet")
@@ -126,21 +120,11 @@ class ZygoteSandboxes:
         """Why none can run here; empty: they can."""
         return self._refusal
 
-    @property
-    def zygote_pid(self) -> int:
-        """The process that sandboxes are forked from; 0 if none was wanted yet."""
-        return self._cells.zygote_pid if self._cells is not None else 0
-
-    @property
-    def is_refilling(self) -> bool:
-        """Whether warm sandboxes are being made."""
-        return self._cells is not None and self._cells.is_refilling
-
     async def open(self, on_exit: OnExit) -> None:
-        """End what an earlier life left; the zygote starts with the first sandbox."""
+        """End what an earlier life left; what sandboxes are made of comes with the first of them."""
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, kill_process_of, self._state / "zygote.json")
+        await loop.run_in_executor(None, self._sweep)
         group_name = f"hekla-sandboxes-{self._digest}"
         if self._forced_groups is None:
             with contextlib.suppress(OSError):  # groups that are not ours to change hold nothing of ours
@@ -149,20 +133,17 @@ class ZygoteSandboxes:
         else:
             self.groups = self._forced_groups
         self._on_exit = on_exit
-        self._refusal = self._find_refusal()
+        self._cells, self._refusal = await self._find_cells()
 
-    def _find_refusal(self) -> str:
-        """What can be known without trying; the zygote starts with the first sandbox, which tells the rest."""
-        found = filters()
-        if not found.seccomp:
-            return "the kernel has no seccomp filters for this machine, and no sandbox runs without"
-        host = Host(is_root=os.geteuid() == 0, has_landlock=found.landlock, preload=self._preload)
-        arguments = (":".join(map(str, packages())), DAEMON_MODULE, ",".join(self._preload))
-        self._cells = Cells(self._state, host, self.groups, arguments, warm=self._warm)
-        return "" if os.geteuid() == 0 else _forbids_user_namespaces()
+    def _sweep(self) -> None:
+        """End processes that an earlier life left; groups are swept already."""
+
+    async def _find_cells(self) -> tuple[CellKeeper | None, str]:
+        """What makes sandboxes on this host, and why none can be made; empty: they can."""
+        raise NotImplementedError
 
     async def prepare(self) -> None:
-        """Start the zygote and fill the pool, before anybody waits for it."""
+        """Fill the pool, before anybody waits for it."""
         if self._cells is not None and not self._refusal:
             await self._cells.prepare()
 
@@ -285,7 +266,6 @@ class ZygoteSandboxes:
         if self._cells is not None:
             await self._cells.close()
         self.groups.close()
-        (self._state / "zygote.json").unlink(missing_ok=True)
 
     # sessions
 
@@ -475,7 +455,56 @@ class ZygoteSandboxes:
         return self._state / "logs" / key.pod_uid / key.name / f"{key.attempt}.log"
 
 
-def _forbids_user_namespaces() -> str:
+class ZygoteSandboxes(DaemonSandboxes):
+    """The runtime `sandbox`."""
+
+    name = "sandbox"
+    isolation = ISOLATION_STRENGTHS[0]
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        checkpoints: CheckpointStore | None = None,
+        warm: int = WARM,
+        preload: Sequence[str] = PRELOAD,
+        groups: SandboxGroups | None = None,
+    ) -> None:
+        """`warm` sandboxes are kept ready once the first was wanted."""
+        super().__init__(state, checkpoints=checkpoints, groups=groups)
+        self._warm, self._preload = warm, tuple(preload)
+        self._zygotes: Cells | None = None
+
+    @property
+    def zygote_pid(self) -> int:
+        """The process that sandboxes are forked from; 0 if none was wanted yet."""
+        return self._zygotes.zygote_pid if self._zygotes is not None else 0
+
+    @property
+    def is_refilling(self) -> bool:
+        """Whether warm sandboxes are being made."""
+        return self._zygotes is not None and self._zygotes.is_refilling
+
+    async def close(self) -> None:
+        """End everything, the zygote too."""
+        await super().close()
+        (self._state / "zygote.json").unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        kill_process_of(self._state / "zygote.json")
+
+    async def _find_cells(self) -> tuple[CellKeeper | None, str]:
+        """What can be known without trying; the zygote starts with the first sandbox, which tells the rest."""
+        found = filters()
+        if not found.seccomp:
+            return None, "the kernel has no seccomp filters for this machine, and no sandbox runs without"
+        host = Host(is_root=os.geteuid() == 0, has_landlock=found.landlock, preload=self._preload)
+        arguments = (":".join(map(str, packages())), DAEMON_MODULE, ",".join(self._preload))
+        self._zygotes = Cells(self._state, host, self.groups, arguments, warm=self._warm)
+        return self._zygotes, "" if os.geteuid() == 0 else forbids_user_namespaces()
+
+
+def forbids_user_namespaces() -> str:
     """Why an ordinary user may make none, by what the kernel and distributions say in files."""
     for file, bad, why in (
         ("/proc/sys/user/max_user_namespaces", "0", "the kernel allows no user namespaces (user.max_user_namespaces is 0)"),
