@@ -1,404 +1,101 @@
 """What a request costs in the router's process: CPU per chat and per chunk, added latency, memory; beside its peers.
 
-The router runs whole: routes, the default policy over eight engines, limits, metrics and access log. It and each peer is
-pinned to one core, a raw upstream and a raw load to the other; CPU is what /proc says of the router's process tree. Peers
-are taken where they are installed: haproxy (Debian), and in ~/.cache/hekla/peers/NAME virtual environments with
-sglang-router, vllm-router and litellm[proxy] from PyPI.
+The router runs whole: routes, the default policy over eight engines, limits, metrics and access log. It and its peers
+(`proxy_subjects.py`) share one core, a raw upstream and a raw load the other; CPU is what /proc says of each one's
+processes. All are up at once and take turns within every round, so that whatever else the machine does hits all alike;
+a figure is the median of its rounds, a ratio the median of the rounds' ratios.
 """
 
-import asyncio
-import contextlib
-import json
 import os
-import re
-import shutil
+import resource
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from statistics import median
 
-from bench.report import Report, percentile
-
-ENGINES = 8
-TOKEN = "You are a careful assistant. "
-SIZES = {"1k tokens": 120, "10k tokens": 1_200, "100k tokens": 12_000}
-PEERS = Path.home() / ".cache" / "hekla" / "peers"
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-
-# ---- the upstream: a raw engine that answers at once, or streams
-
-
-def upstream(port: int) -> None:
-    import uvloop
-
-    usage = {"prompt_tokens": 900, "completion_tokens": 30, "total_tokens": 930}
-    choice = {"index": 0, "message": {"role": "assistant", "content": "a" * 120}, "finish_reason": "stop"}
-    body = json.dumps({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}).encode()  # fmt: skip
-    plain = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-    delta = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {"content": " token"}, "finish_reason": None}]}  # fmt: skip
-    event = b"data: " + json.dumps(delta).encode() + b"\n\n"
-    piece = b"%x\r\n%b\r\n" % (len(event), event)
-    end = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-    models = b'{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"x"}]}'
-    listed = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(models) + models
-    length = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
-
-    class Engine(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            self.transport, self.data, self.loop = transport, b"", asyncio.get_running_loop()
-
-        def data_received(self, data: bytes) -> None:
-            self.data = self.data + data if self.data else data
-            while (at := self.data.find(b"\r\n\r\n")) >= 0:
-                found = length.search(self.data, 0, at)
-                whole = at + 4 + (int(found[1]) if found else 0)
-                if len(self.data) < whole:
-                    return
-                asked, self.data = self.data[:whole], self.data[whole:]
-                self.answer(asked)
-
-        def answer(self, asked: bytes) -> None:
-            tail = asked[:160] + asked[-400:]
-            if told := re.search(rb'"stop": ?"(\d+)x(\d+)"', tail):
-                self.transport.write(head)
-                self.step(int(told[1]), int(told[2]) / 1000)
-            elif asked.startswith(b"GET /v1/models"):
-                self.transport.write(listed)
-            else:
-                self.transport.write(plain)
-
-        def step(self, left: int, gap_s: float) -> None:
-            if self.transport.is_closing():
-                return
-            self.transport.write(piece if left else end)
-            if left and gap_s:
-                self.loop.call_later(gap_s, self.step, left - 1, gap_s)
-            elif left:
-                self.loop.call_soon(self.step, left - 1, gap_s)
-
-    async def serve() -> None:
-        server = await asyncio.get_running_loop().create_server(Engine, "0.0.0.0", port, backlog=8192)
-        await server.serve_forever()
-
-    uvloop.run(serve())
-
-
-# ---- the router as it is, over objects in an API server of its own process
-
-
-def router(port: int, engine_port: int) -> None:
-    import gc
-
-    import uvloop
-
-    from hekla.api.apiextensions import CustomResourceDefinition
-    from hekla.api.core import Namespace, Pod
-    from hekla.api.crd import CUSTOM_KINDS, crd_document
-    from hekla.api.kthena import ModelRoute, ModelServer
-    from hekla.kube.api_client import ApiClient
-    from hekla.kube.in_process import InProcessTransport
-    from hekla.kube.informer import Informers
-    from hekla.serving.router.running import Router
-    from hekla.serving.router.settings import RouterSettings
-    from hekla.testing.server import api_server
-
-    async def objects(client: ApiClient) -> None:
-        for kind in CUSTOM_KINDS:
-            if kind.__module__.startswith("hekla.api.kthena"):
-                await client.create(CustomResourceDefinition, crd_document(kind))
-        await client.create(Namespace, {"metadata": {"name": "ml"}})
-        labels = {"app": "s"}
-        spec = {"inferenceEngine": "vLLM", "workloadSelector": {"matchLabels": labels}, "workloadPort": {"port": engine_port}}  # fmt: skip
-        await client.create(ModelServer, {"metadata": {"name": "s", "namespace": "ml"}, "spec": spec})
-        for number in range(ENGINES):
-            metadata = {"name": f"p{number}", "namespace": "ml", "labels": labels}
-            await client.create(Pod, {"metadata": metadata, "spec": {"containers": [{"name": "engine", "image": "x"}]}})
-            status = {"phase": "Running", "podIP": f"127.0.0.{number + 1}", "conditions": [{"type": "Ready", "status": "True"}]}  # fmt: skip
-            await client.request("PATCH", f"/api/v1/namespaces/ml/pods/p{number}/status", {"status": status}, content_type="application/merge-patch+json")  # fmt: skip
-        limit = {"inputTokensPerUnit": 10**15, "outputTokensPerUnit": 10**15, "unit": "second"}
-        rules = [{"name": "all", "targetModels": [{"modelServerName": "s"}]}]
-        route = {"modelName": "m", "rateLimit": limit, "rules": rules}
-        await client.create(ModelRoute, {"metadata": {"name": "m", "namespace": "ml"}, "spec": route})
-
-    async def serve() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            settings = RouterSettings(
-                host="127.0.0.1", port=port, metrics_port=-1, debug_port=-1, configuration_file="",
-                access_log_output=f"{folder}/access.log", access_log_format="json",
-            )  # fmt: skip
-            async with api_server() as server:
-                client = ApiClient(InProcessTransport(server.handle))
-                await objects(client)
-                async with Informers(client) as informers:
-                    it = Router(settings, informers)
-                    await it.listen()
-                    gc.collect()
-                    gc.freeze()
-                    gc.set_threshold(50_000, 20, 50)
-                    await it.run()
-
-    uvloop.run(serve())
-
-
-# ---- the load
-
-
-def load(port: int, connections: int, seconds: float, body: bytes) -> None:
-    """Raw connections that ask again as soon as they were answered; prints requests, errors and latencies."""
-    import uvloop
-
-    request = HEAD % len(body) + body
-    taken: list[float] = []
-    errors = 0
-
-    class Connection(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            self.transport = transport
-            self.ask()
-
-        def ask(self) -> None:
-            self.data, self.need, self.since = b"", -1, time.perf_counter()
-            self.transport.write(request)
-
-        def data_received(self, data: bytes) -> None:
-            nonlocal errors
-            if self.need < 0:
-                self.data += data
-                at = self.data.find(b"\r\n\r\n")
-                if at < 0:
-                    return
-                errors += not self.data.startswith(b"HTTP/1.1 200")
-                found = re.search(rb"(?i)content-length: *(\d+)", self.data[:at])
-                self.need = at + 4 + int(found[1]) if found else 0
-            elif not self.need:
-                self.data = self.data[-8:] + data
-            else:
-                self.data += data
-            if (self.need and len(self.data) >= self.need) or (not self.need and self.data.endswith(b"0\r\n\r\n")):
-                taken.append(time.perf_counter() - self.since)
-                if not stopping:
-                    self.ask()
-
-    stopping = False
-
-    async def run() -> None:
-        nonlocal stopping
-        loop = asyncio.get_running_loop()
-        made = [await loop.create_connection(Connection, "127.0.0.1", port) for _ in range(connections)]
-        await asyncio.sleep(seconds)
-        stopping = True
-        for transport, _ in made:
-            transport.abort()
-
-    uvloop.run(run())
-    print(json.dumps({"count": len(taken), "errors": errors, "p50": percentile(taken or [0.0], 0.5), "p99": percentile(taken or [0.0], 0.99)}))  # fmt: skip
-
-
-# ---- processes
-
-
-def pinned(core: int, command: list[str], **more: object) -> "subprocess.Popen[bytes]":
-    cores = sorted(os.sched_getaffinity(0))
-    on = str(cores[core % len(cores)])
-    return subprocess.Popen(
-        ["taskset", "-c", on, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, **more  # type: ignore[call-overload]
-    )  # fmt: skip
-
-
-def tree(pid: int) -> Iterator[int]:
-    yield pid
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                parent = int(folder.joinpath("stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-            if parent == pid:
-                yield from tree(int(folder.name))
-
-
-def cpu_s(pid: int) -> float:
-    ticks = 0
-    for one in tree(pid):
-        try:
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def rss_mb(pid: int) -> float:
-    pages = 0
-    for one in tree(pid):
-        try:
-            pages += int(Path(f"/proc/{one}/statm").read_text().split()[1])
-        except OSError:
-            continue
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def is_up(port: int, process: "subprocess.Popen[bytes]", patience_s: float) -> bool:
-    """Whether it answers a chat within a while."""
-    body = chat(1)
-    until = time.monotonic() + patience_s
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            with socket.create_connection(("127.0.0.1", port), 5) as one:
-                one.settimeout(10)
-                one.sendall(HEAD % len(body) + body)
-                if one.recv(15).startswith(b"HTTP/1.1 200"):
-                    return True
-        except OSError:
-            pass
-        time.sleep(0.2)
-    return False
-
-
-def chat(repeats: int, stop: str = "") -> bytes:
-    asked = {
-        "model": "m",
-        "messages": [{"role": "system", "content": TOKEN * repeats}, {"role": "user", "content": "hello"}],
-    }
-    return json.dumps(asked | ({"stop": stop, "stream": True} if stop else {})).encode()
-
-
-@dataclass
-class Subject:
-    name: str
-    start: Callable[[int, int, Path], list[str] | None]
-    """Its command for a port, the engine's port and a folder; None: it is not installed."""
-    environment: dict[str, str]
-    connections: int = 32
-
-
-def _own(port: int, engine: int, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "bench.serving_proxy", "router", str(port), str(engine)]
-
-
-def _haproxy(port: int, engine: int, folder: Path) -> list[str] | None:
-    program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
-    file = folder / "haproxy.cfg"
-    file.write_text(
-        f"global\n nbthread 1\n maxconn 4000\ndefaults\n mode http\n timeout connect 5s\n timeout client 600s\n timeout server 600s\n"
-        f"frontend f\n bind 127.0.0.1:{port}\n default_backend b\nbackend b\n http-reuse always\n server s 127.0.0.1:{engine}\n"
-    )
-    return [program, "-f", str(file)] if program else None
-
-
-def _sglang(port: int, engine: int, folder: Path) -> list[str] | None:
-    python = PEERS / "sglang-router" / "bin" / "python"
-    command = [str(python), "-m", "sglang_router.launch_router", "--worker-urls", f"http://127.0.0.1:{engine}", "--port", str(port), "--prometheus-port", str(free_port()), "--log-level", "error"]  # fmt: skip
-    return command if python.exists() else None
-
-
-def _vllm(port: int, engine: int, folder: Path) -> list[str] | None:
-    program = PEERS / "vllm-router" / "bin" / "vllm-router"
-    command = [str(program), "--port", str(port), "--worker-urls", f"http://127.0.0.1:{engine}", "--policy", "cache_aware", "--prometheus-port", str(free_port()), "--log-level", "error"]  # fmt: skip
-    return command if program.exists() else None
-
-
-def _litellm(port: int, engine: int, folder: Path) -> list[str] | None:
-    program = PEERS / "litellm" / "bin" / "litellm"
-    file = folder / "litellm.yaml"
-    file.write_text(f'model_list: [{{model_name: m, litellm_params: {{model: "openai/m", api_base: "http://127.0.0.1:{engine}/v1", api_key: x}}}}]\n')  # fmt: skip
-    return [str(program), "--config", str(file), "--port", str(port)] if program.exists() else None
-
-
-HEKLA = Subject("hekla", _own, {})
-SUBJECTS = (
+from bench.proxy_subjects import (
+    HEAD,
     HEKLA,
-    Subject("haproxy", _haproxy, {}),
-    Subject("sglang-router", _sglang, {}),
-    Subject("vllm-router", _vllm, {}),
-    Subject("litellm", _litellm, {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}, connections=8),
+    SUBJECTS,
+    Run,
+    Subject,
+    chat,
+    free_port,
+    is_up,
+    measured,
+    pinned,
+    rss_mb,
+    running,
+)
+from bench.report import Report
+
+SHORT = 120
+"""Repetitions of a sentence that make a thousand tokens, 3.5 kB."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One kind of load, the same for all."""
+
+    name: str
+    body: bytes
+    connections: int = 0
+    """0: as many as suit the subject."""
+    parts: int = 1
+    """Chunks in an answer; the CPU is told for each."""
+    wants_latency: bool = False
+    least_s: float = 0.0
+    """Shorter rounds would see too few answers."""
+
+
+WORKS = (
+    Work("chat of 1k tokens", chat(SHORT)),
+    Work("chat of 10k tokens", chat(SHORT * 10)),
+    Work("chat of 100k tokens", chat(SHORT * 100)),
+    Work("chat of 1k tokens, one client", chat(SHORT), connections=1, wants_latency=True),
+    Work("chunk, 10 ms apart", chat(SHORT, "50x10"), connections=100, parts=51, least_s=3.0),
+    Work("chunk, flat out", chat(SHORT, "200x0"), parts=201),
 )
 
-
-@contextmanager
-def running(subject: Subject, engine: int, folder: Path) -> Iterator[tuple[int, int] | None]:
-    """Its port and process id, or None where it is not installed or does not come up."""
-    port = free_port()
-    command = subject.start(port, engine, folder)
-    if command is None:
-        yield None
-        return
-    process = pinned(1, command, env={**os.environ, **subject.environment})
-    try:
-        yield (port, process.pid) if is_up(port, process, 60.0) else None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+Peer = tuple[Subject, int, int]
+"""Who, its port, its process."""
 
 
-@dataclass
-class Run:
-    count: int
-    errors: int
-    p50_us: float
-    p99_us: float
-    cpu_us: float
-    """Of the subject, per request."""
+def _turns(work: Work, peers: list[Peer], rounds: int, seconds: float) -> dict[str, list[Run]]:
+    """Every subject once a round, one after the other."""
+    found: dict[str, list[Run]] = {subject.name: [] for subject, _, _ in peers}
+    for turn in range(-1, rounds):
+        for subject, port, pid in peers:
+            connections = min(work.connections or subject.connections, subject.most_connections)
+            run = measured(port, pid, connections, 0.5 if turn < 0 else max(seconds, work.least_s), work.body)
+            if turn >= 0:  # the one before the first warms up
+                found[subject.name].append(run)
+    return found
 
 
-def measured(port: int, pid: int, connections: int, seconds: float, body: bytes) -> Run:
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(body)
-        file.flush()
-        before = cpu_s(pid)
-        cores = sorted(os.sched_getaffinity(0))
-        told = subprocess.run(
-            ["taskset", "-c", str(cores[0]), sys.executable, "-m", "bench.serving_proxy", "load", str(port), str(connections), str(seconds), file.name],
-            capture_output=True, check=True,
-        )  # fmt: skip
-        spent = cpu_s(pid) - before
-    found = json.loads(told.stdout)
-    return Run(
-        found["count"], found["errors"], found["p50"] * 1e6, found["p99"] * 1e6, spent / max(1, found["count"]) * 1e6
-    )
-
-
-def _measure(report: Report, subject: Subject, port: int, pid: int, seconds: float, direct: Run) -> None:
-    name = subject.name
-    measured(port, pid, 4, 1.0, chat(120))  # warm
-    for label, repeats in SIZES.items():
-        run = measured(port, pid, subject.connections, seconds, chat(repeats))
-        note = f"{run.cpu_us:.1f} us a request, p50 {run.p50_us / 1000:.2f} ms{f', {run.errors} errors' if run.errors else ''}"
-        report.add(f"{name}: chats of {label} per CPU-second", 1e6 / max(run.cpu_us, 1e-9), "/s", note=note)
-    one = measured(port, pid, 1, seconds, chat(120))
-    report.add(
-        f"{name}: added p50, one client, 1k tokens",
-        one.p50_us - direct.p50_us,
-        "us",
-        note=f"p99 {one.p99_us - direct.p99_us:.0f}",
-    )
-    for label, stop, connections in (("10 ms apart", "50x10", 100), ("flat out", "200x0", subject.connections)):
-        count = int(stop.partition("x")[0]) + 1
-        run = measured(port, pid, connections, max(seconds, 3.0), chat(120, stop))
-        if run.count:
-            chunks = 1e6 / (run.cpu_us / count)
-            report.add(
-                f"{name}: chunks per CPU-second, {label}", chunks, "/s", note=f"{run.cpu_us / count:.1f} us a chunk"
-            )
+def _report(report: Report, work: Work, found: dict[str, list[Run]], direct_us: float) -> None:
+    ours = [run.cpu_us for run in found[HEKLA.name]]
+    for name, runs in found.items():
+        if not all(run.count for run in runs):
+            print(f"  {name}: {work.name}: no answer within {work.least_s or 1:g} s")
+            continue
+        costs = [run.cpu_us / work.parts for run in runs]
+        notes = [f"{median(costs):.1f} us each, {min(costs):.1f} to {max(costs):.1f}"]
+        if name != HEKLA.name:
+            notes.append(f"{median(run.cpu_us / mine for run, mine in zip(runs, ours, strict=True)):.2f}x hekla's")
+        if errors := sum(run.errors for run in runs):
+            notes.append(f"{errors} errors")
+        report.add(f"{name}: {work.name}, per CPU-second", 1e6 / max(median(costs), 1e-9), "/s", note="; ".join(notes))
+        if work.wants_latency:
+            p50, p99 = (median(getattr(run, field) for run in runs) - direct_us for field in ("p50_us", "p99_us"))
+            report.add(f"{name}: added p50, {work.name}", p50, "us", note=f"p99 {p99:.0f}")
 
 
 def _memory(report: Report, port: int, pid: int, streams: int) -> None:
     """Streams that stay open: what each costs."""
-    body = chat(120, "100000x1000")
+    body = chat(SHORT, "100000x1000")
     before, held = rss_mb(pid), []
     try:
         for _ in range(streams):
@@ -414,40 +111,37 @@ def _memory(report: Report, port: int, pid: int, streams: int) -> None:
             one.close()
 
 
+def _compare(report: Report, engine: int, engine_pid: int, stack: ExitStack) -> None:
+    seconds, rounds = (1.0, 1) if report.is_quick else (1.5, 5)
+    direct = median(measured(engine, engine_pid, 1, seconds, chat(SHORT)).p50_us for _ in range(rounds))
+    report.add("no router: p50, one client, 1k tokens", direct, "us")
+    folder = stack.enter_context(report.folder())
+    peers: list[Peer] = []
+    for subject in SUBJECTS:
+        place = stack.enter_context(running(subject, engine, folder))
+        if place is not None:
+            peers.append((subject, *place))
+        else:
+            print(f"  {subject.name}: not installed, or it did not come up")
+    assert peers, "nothing came up"
+    assert peers[0][0] is HEKLA, "the router did not come up"
+    for work in WORKS:
+        _report(report, work, _turns(work, peers, rounds, seconds), direct)
+    for streams in (1_000,) if report.is_quick else (1_000, 5_000):
+        _memory(report, *peers[0][1:], streams)
+
+
 def run(report: Report) -> None:
     """What a request costs in the router, beside haproxy, sglang-router, vllm-router and LiteLLM."""
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    seconds = 1.0 if report.is_quick else 5.0
     engine = free_port()
-    process = pinned(0, [sys.executable, "-m", "bench.serving_proxy", "upstream", str(engine)])
+    process = pinned(0, [sys.executable, "-m", "bench.proxy_subjects", "upstream", str(engine)])
     try:
         assert is_up(engine, process, 30.0), "the upstream did not come up"
-        with report.folder() as folder:
-            direct = measured(engine, process.pid, 1, seconds, chat(120))
-            report.add("no router: p50, one client, 1k tokens", direct.p50_us, "us")
-            for subject in SUBJECTS:
-                with running(subject, engine, folder) as it:
-                    if it is None:
-                        print(f"  {subject.name}: not installed, or it did not come up")
-                        continue
-                    _measure(report, subject, *it, seconds, direct)
-                    if subject is HEKLA:
-                        for streams in (1_000,) if report.is_quick else (1_000, 5_000):
-                            _memory(report, *it, streams)
+        with ExitStack() as stack:
+            _compare(report, engine, process.pid, stack)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["upstream", port]:
-            upstream(int(port))
-        case ["router", port, engine_port]:
-            router(int(port), int(engine_port))
-        case ["load", port, connections, seconds, file]:
-            load(int(port), int(connections), float(seconds), Path(file).read_bytes())
