@@ -1,0 +1,260 @@
+"""Sessions through the real gateway: keys checked, limits counted, rows on disk, objects bound by the scheduler, sandboxes isolated.
+
+The platform is `hekla up` in a process of its own, with SQLite on disk and every component; the load comes from this process, over
+HTTP, as the owners of keys. `first command` is until the last byte of its answer is here. What a sandbox costs without all that:
+`agents_runtime.py`, beside bubblewrap, runc and a plain python3.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from bench.report import Report, percentile, run_bench
+from hekla.testing.platform import PlatformProcess
+from hekla.wire.client import HttpClient
+from hekla.wire.limits import ClientLimits
+
+OWNERS = 8
+"""An owner may have 100 sessions at a time."""
+NODES = 7
+"""A node takes 110 pods."""
+ROUNDS = 60
+BURST, CLAIMS, CHILDREN, IDLE = 100, 300, 8, 500
+REQUESTS, CONNECTIONS = 6_000, 32
+WARM, COLD = "warm", "cold"
+OBJECTS = "/apis/runtime.agentcube.volcano.sh/v1alpha1/namespaces/default/codeinterpreters"
+POOLS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxwarmpools"
+OBJECT = {"apiVersion": "runtime.agentcube.volcano.sh/v1alpha1", "kind": "CodeInterpreter"}
+PATIENCE_S = 300.0
+
+
+class Door:
+    """The gateway and the API server as their clients reach them."""
+
+    def __init__(self, process: PlatformProcess, keys: list[str], client: HttpClient) -> None:
+        self.process, self._keys, self._client = process, keys, client
+        self.url = (process.data_dir / "agents.url").read_text().strip() + "/hekla/v1/"
+
+    async def ask(self, method: str, path: str, body: Any = None, *, owner: int = 0) -> Any:
+        """One request; its answer must be a good one."""
+        headers = (("x-api-key", self._keys[owner % OWNERS]), ("content-type", "application/json"))
+        data = b"" if body is None else json.dumps(body).encode()
+        answer = await self._client.request(method, self.url + path, headers, data)
+        if answer.status >= 300:
+            raise RuntimeError(f"{method} {path}: {answer.status} {bytes(answer.body)[:300]!r}")
+        return bytes(answer.body)
+
+    async def create(self, template: str, owner: int = 0) -> str:
+        """A session, answered when it runs."""
+        return str(json.loads(await self.ask("POST", "sessions", {"name": template}, owner=owner))["id"])
+
+    async def command(self, session: str, owner: int = 0) -> None:
+        """A program in it."""
+        answer = await self.ask("POST", f"sessions/{session}/daemon/api/execute", {"command": ["true"]}, owner=owner)
+        assert json.loads(answer)["exit_code"] == 0, answer
+
+    async def cell(self, session: str, code: str = "1 + 1", owner: int = 0) -> None:
+        """A line in its interpreter."""
+        answer = await self.ask("POST", f"sessions/{session}/daemon/execute", {"code": code}, owner=owner)
+        assert b'"end_of_execution"' in answer, answer
+        assert b'"error"' not in answer, answer
+
+    async def end(self, session: str, owner: int = 0) -> None:
+        """Its end, answered when it is gone."""
+        await self.ask("DELETE", f"sessions/{session}", owner=owner)
+
+    def objects(self, method: str, target: str, body: Any = None) -> Any:
+        """The API server, as the administrator."""
+        reply = self.process.ask(method, target, body)
+        if reply.status >= 300:
+            raise RuntimeError(f"{method} {target}: {reply.status} {reply.body[:300]!r}")
+        return reply.document
+
+    async def until_warm(self, wanted: int) -> None:
+        """Until so many wait in the pool, and nothing else is being made."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            reply = await asyncio.to_thread(self.process.ask, "GET", f"{POOLS}/{WARM}")
+            status = reply.document.get("status", {}) if reply.status == 200 else {}
+            if status.get("readyReplicas", 0) == wanted == status.get("replicas"):
+                return
+            await asyncio.sleep(0.05)
+        raise RuntimeError(f"{wanted} sandboxes did not get ready within {PATIENCE_S:g} s")
+
+    async def resize(self, wanted: int) -> None:
+        """Another size for the pool."""
+        there = await asyncio.to_thread(self.objects, "GET", f"{OBJECTS}/{WARM}")
+        there["spec"]["warmPoolSize"] = wanted
+        await asyncio.to_thread(self.objects, "PUT", f"{OBJECTS}/{WARM}", there)
+        await self.until_warm(wanted)
+
+
+@contextmanager
+def platform(folder: Path) -> Iterator[PlatformProcess]:
+    """`hekla up` with several nodes, and keys of several owners."""
+    data = folder / "data"
+    data.mkdir(mode=0o700)
+    (data / "agents.key").write_text("".join(f"owner{one}: {key_of(one)}\n" for one in range(OWNERS)))
+    flags = ("--nodes", f"{NODES}", "--agents-port", "0", "--log-level", "warning")
+    with PlatformProcess(data, without=("serving", "router"), flags=flags) as process:
+        yield process
+
+
+def key_of(owner: int) -> str:
+    return f"e2b_{owner:040x}"
+
+
+@asynccontextmanager
+async def doors(process: PlatformProcess) -> AsyncIterator[Door]:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (process.data_dir / "agents.url").exists():
+        assert time.monotonic() < deadline, "the gateway did not come up"
+        await asyncio.sleep(0.05)
+    async with HttpClient(limits=ClientLimits(connections_per_origin=CLAIMS)) as client:
+        yield Door(process, [key_of(one) for one in range(OWNERS)], client)
+
+
+async def timed(act: Callable[[], Awaitable[Any]]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    result = await act()
+    return (time.perf_counter() - began) * 1e3, result
+
+
+def told(report: Report, name: str, taken: list[float], note: str = "") -> None:
+    report.add(f"{name}, p50", percentile(taken, 0.5), "ms", note=note)
+    report.add(f"{name}, p90", percentile(taken, 0.9), "ms")
+    report.add(f"{name}, p99", percentile(taken, 0.99), "ms")
+
+
+async def one_after_the_other(report: Report, door: Door, template: str, *, pool: int) -> None:
+    """Create, then a program or a line of Python: each in a session of its own."""
+    creates: list[float] = []
+    for what, first in (("program", door.command), ("cell", door.cell)):
+        wholes = []
+        for _ in range(report.scaled(ROUNDS)):
+            took, session = await timed(lambda: door.create(template))
+            more, _ = await timed(lambda its=session, act=first: act(its))
+            creates.append(took)
+            wholes.append(took + more)
+            await door.end(session)
+            await door.until_warm(pool)
+        told(report, f"create to first {what}, {template}", wholes)
+    told(report, f"create, {template}", creates)
+
+
+async def at_once(report: Report, door: Door, template: str, count: int) -> None:
+    """Many at the same moment, each with its first command."""
+
+    async def one(number: int) -> tuple[str, float, float]:
+        session = await door.create(template, number)
+        created = time.perf_counter() - began
+        await door.command(session, number)
+        return session, created * 1e3, (time.perf_counter() - began) * 1e3
+
+    began = time.perf_counter()
+    done = await asyncio.gather(*(one(number) for number in range(count)))
+    creates, firsts = [each[1] for each in done], [each[2] for each in done]
+    report.add(f"{count} at once, {template}: create, p90", percentile(creates, 0.9), "ms")
+    report.add(f"{count} at once, {template}: the last is created", max(creates), "ms")
+    report.add(f"{count} at once, {template}: first program, p90", percentile(firsts, 0.9), "ms")
+    report.add(f"{count} at once, {template}: the last has run its program", max(firsts), "ms")
+    await asyncio.gather(*(door.end(each[0], number) for number, each in enumerate(done)))
+
+
+async def asleep_and_forked(report: Report, door: Door) -> None:
+    session = await door.create(COLD)
+    await door.cell(session, "x = list(range(100_000))")
+    freezes, wakes, forks, firsts = [], [], [], []
+    for _ in range(report.scaled(ROUNDS)):
+        freezes.append((await timed(lambda: door.ask("POST", f"sessions/{session}/freeze", {})))[0])
+        wakes.append((await timed(lambda: door.ask("POST", f"sessions/{session}/resume", {})))[0])
+    told(report, "freeze, row on disk", freezes)
+    told(report, "thaw, row on disk", wakes)
+    for _ in range(report.scaled(20)):
+        took, answer = await timed(lambda: door.ask("POST", f"sessions/{session}/fork", {"count": CHILDREN}))
+        children = [one["id"] for one in json.loads(answer)["sessions"]]
+        first, _ = await timed(
+            lambda its=children: asyncio.gather(*(door.cell(one, "assert len(x) == 100_000") for one in its))
+        )
+        forks.append(took)
+        firsts.append(took + first)
+        await asyncio.gather(*(door.end(one) for one in children))
+    told(report, f"fork 1 to {CHILDREN}, an interpreter of 100,000 numbers", forks)
+    told(report, f"fork 1 to {CHILDREN}, and a cell in each", firsts)
+    await door.end(session)
+
+
+async def passing_through(report: Report, door: Door) -> None:
+    """Requests to daemons that are answered at once: what the gateway adds, and how many it passes on."""
+    sessions = [await door.create(COLD) for _ in range(CHILDREN)]
+
+    async def health(number: int) -> None:
+        await door.ask("GET", f"sessions/{sessions[number % CHILDREN]}/daemon/health")
+
+    taken = [(await timed(lambda: health(0)))[0] for _ in range(report.scaled(1_000))]
+    told(report, "a request through the gateway, one at a time", taken, note="client and daemon included")
+    count, waiting = report.scaled(REQUESTS), iter(range(report.scaled(REQUESTS)))
+
+    async def worker() -> None:
+        for number in waiting:
+            await health(number)
+
+    cpu, began = door.process.cpu_s, time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(CONNECTIONS)))
+    report.add(f"requests through the gateway, {CONNECTIONS} connections", count / (time.perf_counter() - began), "/s")
+    report.add("  per CPU-second of the platform", count / max(0.01, door.process.cpu_s - cpu), "/cpu-s")
+    for one in sessions:
+        await door.end(one)
+
+
+async def standing_idle(report: Report, door: Door) -> None:
+    """What the machine has less for each sandbox that waits: pages, page tables and the kernel's own."""
+    await door.resize(1)
+    before, count = available_bytes(), report.scaled(IDLE)
+    began = time.perf_counter()
+    await door.resize(count)
+    report.add(f"making {count} warm sandboxes", count / (time.perf_counter() - began), "/s")
+    report.add(
+        f"memory of the machine per idle sandbox, of {count}", (before - available_bytes()) / count / 2**20, "MiB"
+    )
+
+
+def available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+async def whole(report: Report, process: PlatformProcess) -> None:
+    async with doors(process) as door:
+        door.objects("POST", OBJECTS, {**OBJECT, "metadata": {"name": COLD}, "spec": {"template": {}}})
+        door.objects(
+            "POST", OBJECTS, {**OBJECT, "metadata": {"name": WARM}, "spec": {"template": {}, "warmPoolSize": 8}}
+        )
+        await door.until_warm(8)
+        await one_after_the_other(report, door, COLD, pool=8)
+        await one_after_the_other(report, door, WARM, pool=8)
+        await passing_through(report, door)
+        await asleep_and_forked(report, door)
+        await at_once(report, door, COLD, report.scaled(BURST))
+        claims = report.scaled(CLAIMS)
+        await door.resize(claims)
+        await at_once(report, door, WARM, claims)
+        await standing_idle(report, door)
+
+
+def run(report: Report) -> None:
+    """Sessions through the real gateway, from the request to the first command."""
+    with report.folder() as folder, platform(folder) as process:
+        uvloop.run(whole(report, process))
+
+
+if __name__ == "__main__":
+    run_bench("agents", run, Report(Path.cwd()))
