@@ -3,11 +3,12 @@
 from contextlib import asynccontextmanager
 
 from hekla.kube.clock import LoopClock
-from hekla.sandbox.sessions.desk import Desk, Wish
+from hekla.sandbox.sessions.desk import Desk
 from hekla.sandbox.sessions.limits import SessionLimits
 from hekla.sandbox.sessions.records import Kind
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.sandbox.sessions.store import MemoryStore
+from hekla.sandbox.sessions.wishes import Wish
 from hekla.testing.paper_sandboxes import PaperSandboxes
 
 BASE = Blueprint(kind=Kind.INTERPRETER, namespace="default", name="base", idle_s=60.0, life_s=3600.0)
@@ -25,10 +26,11 @@ def e2b_wish(**told):
 
 
 @asynccontextmanager
-async def desk(sandboxes=None, store=None, limits=None):
+async def desk(sandboxes=None, store=None, limits=None, clock=None):
     sandboxes = sandboxes or PaperSandboxes([BASE])
     made = Desk(
-        store=store or MemoryStore(), stock=sandboxes, link=sandboxes, clock=LoopClock(), limits=limits or SessionLimits()
+        store=store or MemoryStore(), stock=sandboxes, link=sandboxes, clock=clock or LoopClock(),
+        limits=limits or SessionLimits(),
     )  # fmt: skip
     await made.start()
     try:

@@ -94,11 +94,7 @@ async def live(store, sandboxes, acts):
                     continue
         except (KilledError, asyncio.CancelledError):
             assert doom.is_dead
-        # whatever else this life would have done, it does not do
-        if doom.is_dead:
-            for task in tuple(one._tasks):
-                task.cancel()
-            await asyncio.gather(*one._tasks, return_exceptions=True)
+    # leaving cancels whatever else this life would have done
     return doom.is_dead
 
 

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.sandbox.link import UnsupportedError
+from hekla.kube.clock import LoopClock
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.records import OnTimeout
 from hekla.sandbox.sessions.stock import Blueprint
+from hekla.sandbox.sessions.store import MemoryStore
 from hekla.testing import virtual_time
 from hekla.testing.paper_sandboxes import PaperSandboxes
 from sandbox.sessions.deskkit import BASE, desk, e2b_wish, wish
@@ -24,7 +26,7 @@ ROUNDING_S = 1e-6
 async def gone(one, session):
     """When it was gone, in the loop's time."""
     ended = asyncio.get_running_loop().create_future()
-    one.on_end = lambda who: who == session and not ended.done() and ended.set_result(None)
+    one.tell_ends(lambda who: who == session and not ended.done() and ended.set_result(None))
     await ended
     with pytest.raises(RefusedError):
         await one.find(session)
@@ -139,12 +141,13 @@ def test_a_timeout_is_set_anew_and_a_refresh_never_shortens():
 
 def test_a_clock_that_jumps_ends_nothing_early():
     async def scenario():
-        async with desk() as one:
+        clock = LoopClock()
+        async with desk(clock=clock) as one:
             session = await one.create(e2b_wish(timeout_s=300.0))
-            one._clock.skew_s = 3600.0  # somebody sets the machine's clock
+            clock.skew_s = 3600.0  # somebody sets the machine's clock
             await asyncio.sleep(200.0)
             assert (await one.find(session.id)).state is State.RUNNING
-            one._clock.skew_s = -3600.0
+            clock.skew_s = -3600.0
             began = asyncio.get_running_loop().time()
             assert await gone(one, session.id) - began <= 100.0 + LATE_S
 
@@ -359,14 +362,15 @@ def test_an_end_that_fails_is_tried_until_it_is_done():
                 raise StockError(503, "api_server", "the API server does not answer")
 
         sandboxes.before = fail
-        async with desk(sandboxes) as one:
+        store = MemoryStore()
+        async with desk(sandboxes, store) as one:
             session = await one.create(wish())
             await one.end(session.id)
             with pytest.raises(RefusedError):
                 await one.find(session.id)
             await asyncio.sleep(10.0)
             assert sandboxes.sandboxes == {}
-            assert await one._store.all() == []
+            assert await store.all() == []
 
     virtual_time.run(scenario())
 

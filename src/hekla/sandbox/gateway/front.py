@@ -97,7 +97,7 @@ class House:
 
     def __post_init__(self) -> None:
         """Whatever runs for a session ends with it."""
-        self.desk.on_end = self.session_ended
+        self.desk.tell_ends(self.session_ended)
 
     # What passages need.
 

@@ -16,9 +16,9 @@ from hekla.sandbox.gateway.guard import Principal
 from hekla.sandbox.gateway.relay import Errand
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.link import DAEMON
-from hekla.sandbox.sessions.desk import Wish
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import EntryPoint, Kind, Session
+from hekla.sandbox.sessions.wishes import Wish
 
 SESSION: Final = "x-agentcube-session-id"
 _INVOKE = re.compile(

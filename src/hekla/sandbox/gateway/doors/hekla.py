@@ -25,11 +25,11 @@ from hekla.sandbox.gateway.pages import page_of
 from hekla.sandbox.gateway.relay import Errand
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.link import DAEMON
-from hekla.sandbox.sessions.desk import Wish
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Kind, OnTimeout, Session, Snapshot
 from hekla.sandbox.sessions.stock import Blueprint
+from hekla.sandbox.sessions.wishes import Wish
 
 ROOT: Final = "/hekla/v1/"
 _INSIDE = re.compile(r"/hekla/v1/sessions/([^/]{1,128})/(?:daemon|ports/([1-9][0-9]{0,4}))(/.*)?")

@@ -16,9 +16,9 @@ from hekla.sandbox.gateway.front import Arrival, House
 from hekla.sandbox.gateway.guard import Principal
 from hekla.sandbox.gateway.tools import TOOLS, Tool, check_arguments, schema_of
 from hekla.sandbox.gateway.visitors import Taker
-from hekla.sandbox.sessions.desk import Wish
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Kind, Session
+from hekla.sandbox.sessions.wishes import Wish
 
 PATH: Final = "/mcp"
 VERSIONS: Final = ("2025-06-18", "2025-11-25", "2025-03-26", "2024-11-05")

@@ -14,10 +14,10 @@ from hekla.sandbox.gateway.front import Arrival, House
 from hekla.sandbox.gateway.guard import Principal
 from hekla.sandbox.gateway.pages import page_of
 from hekla.sandbox.gateway.visitors import Taker
-from hekla.sandbox.sessions.desk import Wish
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Kind, OnTimeout, Session, Snapshot
+from hekla.sandbox.sessions.wishes import Wish
 
 _ROOTS: Final = frozenset({"sandboxes", "snapshots", "templates", "volumes", "secrets", "teams", "nodes", "api-keys"})
 _VERSIONS: Final = frozenset({"v2", "v3"})

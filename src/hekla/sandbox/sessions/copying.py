@@ -1,0 +1,115 @@
+"""Copies sessions: snapshots that new ones can begin with, and forks of one that runs."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from hekla.api.agents.node_contract import CheckpointKind, Child
+from hekla.sandbox.sessions.ending import Ending
+from hekla.sandbox.sessions.lifecycle import Event, State
+from hekla.sandbox.sessions.limits import RefusedError, check_room
+from hekla.sandbox.sessions.making import Making
+from hekla.sandbox.sessions.records import Session, Snapshot, new_id
+from hekla.sandbox.sessions.refusals import refusal_of
+from hekla.sandbox.sessions.register import Entry
+from hekla.sandbox.sessions.sleeping import Sleeping
+from hekla.sandbox.sessions.stock import Blueprint, Held
+from hekla.sandbox.sessions.wishes import Wish, claim_of, new_row, order_of
+from hekla.sandbox.sessions.workroom import Workroom
+
+
+class Copying:
+    """How sessions are copied."""
+
+    def __init__(self, room: Workroom, making: Making, sleeping: Sleeping, ending: Ending) -> None:
+        self._room, self._making, self._sleeping, self._ending = room, making, sleeping, ending
+
+    async def snapshot(self, session: str, owner: str | None, name: str = "") -> Snapshot:
+        """A checkpoint that new sessions can begin with; the session goes on."""
+        entry = await self._room.found(session, owner)
+        await self._sleeping.wake(session)
+        async with entry.acting:
+            row = entry.row
+            checkpoint = await self._sleeping.checkpointed(entry, CheckpointKind.INTERPRETER)
+            snapshot = Snapshot(
+                id=new_id(), owner=row.owner, namespace=row.namespace, session=row.id, kind=row.kind, name=row.name,
+                checkpoint=checkpoint, names=(name,) if name else (), created_s=self._room.now_s,
+            )  # fmt: skip
+            await self._room.store.put_snapshot(snapshot)
+            await self._room.changed(entry, pending_checkpoint="")
+        return snapshot
+
+    async def snapshots(self, owner: str | None) -> list[Snapshot]:
+        """Snapshots of an owner, the newest first."""
+        found = [one for one in await self._room.store.snapshots() if owner in (None, one.owner)]
+        return sorted(found, key=lambda one: (-one.created_s, one.id))
+
+    async def delete_snapshot(self, snapshot: str, owner: str | None) -> bool:
+        """Forget a snapshot; False: there is none of that id or name."""
+        for one in await self.snapshots(owner):
+            if snapshot == one.id or snapshot in one.names:
+                await self._room.store.delete_snapshot(one.id)
+                await self._room.link.drop_checkpoint(one.checkpoint)
+                return True
+        return False
+
+    async def fork(self, session: str, owner: str | None, count: int, wish: Wish) -> list[Session | RefusedError]:
+        """Copies of a running session: what each became. The parent goes on with its id and its time."""
+        entry = await self._room.found(session, owner)
+        if not 1 <= count <= self._room.limits.forks:
+            raise RefusedError(400, "count", f"{count} copies were asked for; ask for 1 to {self._room.limits.forks}")
+        await self._sleeping.until_made(entry)
+        if entry.row.state not in (State.RUNNING, State.FROZEN):
+            raise RefusedError(409, "state", f'session "{session}" is {entry.row.state} and cannot be forked')
+        blueprint = self._making.checked(wish)
+        check_room(self._room.limits, wish.owner, count, self._room.register.live)
+        await self._sleeping.wake(session)
+        async with entry.acting:
+            parent = entry.row
+            lineage = (*parent.lineage, parent.sandbox_uid)
+            rows = [
+                msgspec.structs.replace(new_row(wish, blueprint, self._room.now_s), parent=parent.id, lineage=lineage)
+                for _ in range(count)
+            ]
+            entries = [await self._room.register.create(row, self._room.now_s) for row in rows]
+            return await self._copied(parent, entries, blueprint)
+
+    async def _copied(
+        self, parent: Session, entries: list[Entry], blueprint: Blueprint
+    ) -> list[Session | RefusedError]:
+        held: Sequence[Held | None] = [None] * len(entries)
+        try:
+            async with asyncio.timeout(self._room.limits.create_timeout_s):
+                orders = [order_of(one.row, blueprint, fork_of=parent.pod) for one in entries]
+                taken = held = await self._room.stock.take_forks(orders)
+                children = [
+                    Child(
+                        namespace=its.namespace,
+                        pod=its.pod,
+                        uid=its.pod_uid or its.uid,
+                        claim=claim_of(one.row, its, self._room.public_key),
+                    )
+                    for one, its in zip(entries, taken, strict=True)
+                ]
+                forked = await self._room.link.fork(parent.namespace, parent.pod, children)
+            errors = {one.uid: one.error for one in forked.children}
+            return [
+                await self._settle_copy(one, its, errors.get(its.pod_uid or its.uid, "the node says nothing of it"))
+                for one, its in zip(entries, taken, strict=True)
+            ]
+        except BaseException as error:
+            for one, one_held in zip(entries, held, strict=True):
+                self._room.spawn(self._ending.undo(one, one_held), f"undo {one.row.id}")
+            if (refusal := refusal_of(error)) is not None:
+                raise refusal from error
+            raise
+
+    async def _settle_copy(self, entry: Entry, held: Held, error: str) -> Session | RefusedError:
+        if error:
+            self._room.spawn(self._ending.undo(entry, held), f"undo {entry.row.id}")
+            return RefusedError(500, "fork", f"the copy failed: {error}")
+        async with entry.acting:
+            await self._making.write_running(entry, held, Event.TAKEN, Event.BOUND)
+        self._room.look_again(entry)
+        return entry.row

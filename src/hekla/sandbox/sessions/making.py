@@ -1,0 +1,104 @@
+"""Makes sessions: a row, a sandbox from the stock, the claim that makes it the session's own, the row again. Or nothing of it stays."""
+
+import asyncio
+
+from hekla.sandbox.sessions.ending import Ending
+from hekla.sandbox.sessions.lifecycle import Event
+from hekla.sandbox.sessions.limits import RefusedError, check_room
+from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.refusals import refusal_of
+from hekla.sandbox.sessions.register import Entry
+from hekla.sandbox.sessions.stock import Blueprint, Held, Order
+from hekla.sandbox.sessions.wishes import Wish, check_size, claim_of, new_row, order_of
+from hekla.sandbox.sessions.workroom import Workroom
+
+
+class Making:
+    """How sessions come to be."""
+
+    def __init__(self, room: Workroom, ending: Ending) -> None:
+        self._room, self._ending = room, ending
+        self._by_key: dict[tuple[str, str], asyncio.Future[Session]] = {}
+        """What was asked with an idempotency key, by owner and key."""
+        ending.on_gone = self._forget_key
+
+    def recall(self) -> None:
+        """Know what an earlier life was asked with a key."""
+        for entry in self._room.register:
+            if entry.row.idempotency_key:
+                known: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+                known.set_result(entry.row)
+                self._by_key[entry.row.owner, entry.row.idempotency_key] = known
+
+    async def create(self, wish: Wish) -> Session:
+        """A session that runs; raises RefusedError. A caller who leaves leaves nothing behind."""
+        if wish.idempotency_key:
+            return await self._create_once(wish)
+        making = self._room.spawn(self._create(wish), f"create for {wish.owner}")
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.cancel()  # the caller left: `_make` gives back what it took
+            raise
+
+    async def _create_once(self, wish: Wish) -> Session:
+        """However often it is asked with one key, it is one session; who left may ask again, so nothing is given back."""
+        key = wish.owner, wish.idempotency_key
+        making = self._by_key.get(key)
+        if making is None:
+            making = self._by_key[key] = self._room.spawn(self._create(wish), f"create for {wish.owner}")
+            making.add_done_callback(lambda done: self._forget_failed(key, done))
+        session = await asyncio.shield(making)
+        return (await self._room.found(session.id, None)).row
+
+    def _forget_failed(self, key: tuple[str, str], made: "asyncio.Future[Session]") -> None:
+        if made.cancelled() or made.exception() is not None:
+            self._by_key.pop(key, None)
+
+    def _forget_key(self, row: Session) -> None:
+        self._by_key.pop((row.owner, row.idempotency_key), None)
+
+    async def _create(self, wish: Wish) -> Session:
+        blueprint = self.checked(wish)
+        row = new_row(wish, blueprint, self._room.now_s)
+        entry = await self._room.register.create(row, self._room.now_s)
+        await self._make(
+            entry, order_of(row, blueprint, restore_from=wish.snapshot.checkpoint if wish.snapshot else "")
+        )
+        return entry.row
+
+    def checked(self, wish: Wish) -> Blueprint:
+        """What a wish is made from, if it may be had; RefusedError."""
+        check_size(wish, self._room.limits)
+        blueprint = self._room.stock.blueprint(wish.kind, wish.namespace, wish.name)
+        if blueprint is None:
+            raise RefusedError(404, "template_not_found", f'{wish.kind} "{wish.namespace}/{wish.name}" not found')
+        check_room(self._room.limits, wish.owner, 1, self._room.register.live)
+        return blueprint
+
+    async def _make(self, entry: Entry, order: Order) -> None:
+        """From creating to running, or to nothing."""
+        async with entry.acting:
+            held: Held | None = None
+            try:
+                async with asyncio.timeout(self._room.limits.create_timeout_s):
+                    held = await self._room.stock.take(order)
+                    await self.bind(entry, held)
+            except BaseException as error:
+                self._room.spawn(self._ending.undo(entry, held), f"undo {entry.row.id}")
+                if (refusal := refusal_of(error)) is not None:
+                    raise refusal from error
+                raise
+        self._room.look_again(entry)
+
+    async def bind(self, entry: Entry, held: Held) -> None:
+        """Make the sandbox the session's own. The row is written once: until then the sandbox's label tells."""
+        row = entry.row
+        await self._room.link.claim(held.namespace, held.pod, claim_of(row, held, self._room.public_key))
+        entry.used_s = self._room.now_s
+        await self.write_running(entry, held, Event.TAKEN, Event.BOUND)
+
+    async def write_running(self, entry: Entry, held: Held, *events: Event) -> None:
+        """The row of a session whose sandbox is its own."""
+        where = {"sandbox": held.name, "sandbox_uid": held.uid, "pod": held.pod}
+        await self._room.register.write(entry, self._room.now_s, *events, **where)

@@ -1,0 +1,187 @@
+"""Puts sessions to sleep and wakes them: frozen in memory, or paused, with or without their sandbox; requests that wake one wait together."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+import structlog
+
+from hekla.api.agents.node_contract import CheckpointKind, CheckpointOrder
+from hekla.sandbox.link import LinkError, SandboxGoneError
+from hekla.sandbox.sessions.ending import Ending
+from hekla.sandbox.sessions.lifecycle import Event, State, takes
+from hekla.sandbox.sessions.limits import RefusedError
+from hekla.sandbox.sessions.making import Making
+from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.refusals import refusal_of, refused
+from hekla.sandbox.sessions.register import BELIEVED_S, Entry
+from hekla.sandbox.sessions.stock import Held, StockError
+from hekla.sandbox.sessions.wishes import held_of, order_of
+from hekla.sandbox.sessions.workroom import Workroom
+
+log = structlog.get_logger(__name__)
+
+WOKEN_S: Final = 300.0
+"""How long a session lives that was woken and whose owner never said how long, or said 0."""
+
+
+class Sleeping:
+    """How sessions sleep and wake."""
+
+    def __init__(self, room: Workroom, making: Making, ending: Ending) -> None:
+        self._room, self._making, self._ending = room, making, ending
+        self._waking: dict[str, asyncio.Task[None]] = {}
+
+    async def freeze(self, session: str, owner: str | None = None) -> Session:
+        """Let a session stand still until the next request; one that does already is left."""
+        entry = await self._room.found(session, owner)
+        async with entry.acting:
+            if entry.row.state is not State.FROZEN:
+                await self._room.changed(entry, Event.FREEZE)
+                await self._stand_still(entry, Event.THAW)
+        return entry.row
+
+    async def pause(self, session: str, owner: str | None = None, *, keeps_memory: bool = True) -> Session:
+        """Put a session to sleep: its processes stand still, or its files alone are kept and its sandbox is given back."""
+        entry = await self._room.found(session, owner)
+        async with entry.acting:
+            if entry.row.state is State.PAUSED:
+                raise RefusedError(409, "paused", f'session "{session}" is paused already')
+            if not takes(entry.row.state, Event.PAUSE):
+                raise RefusedError(409, "state", f'session "{session}" is {entry.row.state} and cannot be paused')
+            if keeps_memory:
+                was_frozen = entry.row.state is State.FROZEN
+                await self._room.changed(entry, Event.PAUSE)
+                if not was_frozen:
+                    await self._stand_still(entry, Event.THAW)
+            else:
+                await self._put_away(entry)
+        self._room.on_end(session)
+        return entry.row
+
+    async def _stand_still(self, entry: Entry, back: Event) -> None:
+        try:
+            await self._room.link.freeze(entry.row.namespace, entry.row.pod)
+        except SandboxGoneError as error:
+            self._room.spawn(self._ending.end_entry(entry, "its sandbox is gone"), f"end {entry.row.id}")
+            raise refused(error) from error
+        except LinkError as error:
+            await self._room.register.write(entry, self._room.now_s, back)
+            raise refused(error) from error
+
+    async def _put_away(self, entry: Entry) -> None:
+        """A checkpoint first, then the row that knows it, then the sandbox goes."""
+        row = entry.row
+        if row.state is State.FROZEN:
+            await self._room.link.thaw(row.namespace, row.pod)
+            await self._room.register.write(entry, self._room.now_s, Event.THAW)
+        checkpoint = await self.checkpointed(entry, CheckpointKind.FILESYSTEM)
+        await self._room.register.write(
+            entry,
+            self._room.now_s,
+            Event.PAUSE,
+            checkpoint=checkpoint,
+            pending_checkpoint="",
+            sandbox="",
+            sandbox_uid="",
+            pod="",
+        )
+        try:
+            await self._room.stock.drop(held_of(row))
+        except StockError as error:
+            log.warning("the sandbox of a paused session could not be given back yet", session=row.id, error=str(error))
+
+    async def checkpointed(self, entry: Entry, kind: CheckpointKind) -> str:
+        """Write a checkpoint whose name stands in the row before it is begun."""
+        row = entry.row
+        checkpoint = f"{row.id}-{row.revision}"
+        await self._room.changed(entry, pending_checkpoint=checkpoint)
+        try:
+            order = CheckpointOrder(checkpoint=checkpoint, kind=kind, owner=row.owner)
+            await self._room.link.checkpoint(row.namespace, row.pod, order)
+        except LinkError as error:
+            await self._room.changed(entry, pending_checkpoint="")
+            raise refused(error) from error
+        return checkpoint
+
+    async def wake(self, session: str) -> Session:
+        """A session that serves, whatever sleep it was in; those who ask meanwhile wait together."""
+        entry = await self._room.found(session, None)
+        if entry.row.state is State.RUNNING:
+            return entry.row
+        waking = self._waking.get(session)
+        if waking is None:
+            waking = self._waking[session] = self._room.spawn(self._wake(entry), f"wake {session}")
+            waking.add_done_callback(lambda _: self._waking.pop(session, None))
+        await asyncio.shield(waking)
+        return (await self._room.found(session, None)).row
+
+    async def _wake(self, entry: Entry) -> None:
+        await self.until_made(entry)
+        async with entry.acting:
+            row = entry.row
+            entry.used_s = self._room.now_s
+            if row.state in (State.FROZEN, State.PAUSED) and row.sandbox:
+                await self._thaw(entry)
+            elif row.state is State.PAUSED:
+                await self._resume(entry)
+            elif row.state is not State.RUNNING:
+                raise RefusedError(404, "session_not_found", f'session "{row.id}" not found')
+
+    async def until_made(self, entry: Entry) -> None:
+        """A copy that is being filled, or a session that another gateway makes: it serves soon, or ends."""
+        try:
+            async with asyncio.timeout(self._room.limits.create_timeout_s):
+                while not entry.made.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(entry.made.wait(), BELIEVED_S if self._room.store.is_shared else None)
+                    await self._room.register.find(entry.row.id, self._room.now_s)
+        except TimeoutError:
+            raise RefusedError(504, "create_timeout", f'session "{entry.row.id}" is still being made') from None
+
+    async def _thaw(self, entry: Entry) -> None:
+        try:
+            await self._room.link.thaw(entry.row.namespace, entry.row.pod)
+        except SandboxGoneError as error:
+            self._room.spawn(self._ending.end_entry(entry, "its sandbox is gone"), f"end {entry.row.id}")
+            raise refused(error) from error
+        except LinkError as error:
+            raise refused(error) from error
+        await self._room.changed(entry, Event.THAW, **self._more_time(entry.row))
+
+    def _more_time(self, row: Session) -> dict[str, float]:
+        """One that was paused because its time was over would be paused again at once."""
+        if row.state is not State.PAUSED or not row.expires_s:
+            return {}
+        return {"expires_s": max(row.expires_s, self._room.now_s + (row.timeout_s or WOKEN_S))}
+
+    async def _resume(self, entry: Entry) -> None:
+        """A new sandbox from the checkpoint, with the same credentials."""
+        row = entry.row
+        blueprint = self._room.stock.blueprint(row.kind, row.namespace, row.name)
+        if blueprint is None:
+            raise RefusedError(
+                409, "template_not_found", f'{row.kind} "{row.namespace}/{row.name}" is gone; it cannot resume'
+            )
+        await self._room.changed(entry, Event.RESUME, **self._more_time(row))
+        order = order_of(row, blueprint, restore_from=row.checkpoint)
+        held: Held | None = None
+        try:
+            async with asyncio.timeout(self._room.limits.create_timeout_s):
+                held = await self._room.stock.take(order)
+                await self._making.bind(entry, held)
+        except BaseException as error:
+            self._room.spawn(self.put_back(entry, held), f"put back {row.id}")
+            if (refusal := refusal_of(error)) is not None:
+                raise refusal from error
+            raise
+        await self._room.link.drop_checkpoint(row.checkpoint)
+        await self._room.changed(entry, checkpoint="")
+
+    async def put_back(self, entry: Entry, held: Held | None) -> None:
+        """A resume failed: it is paused still."""
+        async with entry.acting:
+            if held is not None:
+                await self._room.stock.drop(held)
+            if takes(entry.row.state, Event.PUT_BACK):
+                await self._room.register.write(entry, self._room.now_s, Event.PUT_BACK)

@@ -1,0 +1,168 @@
+"""Does what is due of sessions by itself: time that is over, uses to be written down, and what a crash left half-made.
+
+`deadlines.py` decides when, `recovery.py` decides what does not fit.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from typing import Final
+
+import msgspec
+import structlog
+
+from hekla.sandbox.link import LinkError
+from hekla.sandbox.sessions.deadlines import Due, next_due
+from hekla.sandbox.sessions.ending import Ending
+from hekla.sandbox.sessions.lifecycle import Event, State, takes
+from hekla.sandbox.sessions.limits import RefusedError
+from hekla.sandbox.sessions.making import Making
+from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.recovery import Finding, Remedy, findings
+from hekla.sandbox.sessions.register import Entry
+from hekla.sandbox.sessions.sleeping import Sleeping
+from hekla.sandbox.sessions.stock import Held, StockError
+from hekla.sandbox.sessions.store import StoreUnavailableError
+from hekla.sandbox.sessions.wishes import claim_of
+from hekla.sandbox.sessions.workroom import Workroom
+
+log = structlog.get_logger(__name__)
+
+USES_EVERY_S: Final = 5.0
+"""How often it is written down when sessions were used."""
+SWEEP_EVERY_S: Final = 60.0
+
+
+class Upkeep:
+    """What nobody asks for."""
+
+    def __init__(self, room: Workroom, making: Making, sleeping: Sleeping, ending: Ending) -> None:
+        self._room, self._making, self._sleeping, self._ending = room, making, sleeping, ending
+        self._suspects: set[tuple[str, str]] = set()
+        room.alarm.on_due = self._time_is_up
+
+    async def run(self) -> None:
+        """Now and then, until cancelled."""
+        swept = self._room.now_s
+        while True:
+            await asyncio.sleep(USES_EVERY_S)
+            try:
+                await self._room.register.write_uses()
+                if self._room.now_s - swept >= SWEEP_EVERY_S:
+                    swept = self._room.now_s
+                    await self.sweep(is_start=False)
+            except (StoreUnavailableError, StockError) as error:
+                log.warning("upkeep of sessions failed", error=str(error))
+
+    # Time that is over
+
+    def _time_is_up(self, session: str) -> None:
+        entry = self._room.register.known(session)
+        if entry is None or not entry.row.is_live:
+            return
+        when, due = next_due(entry.row, used_s=entry.used_s, is_busy=entry.busy > 0)
+        if when > self._room.now_s:
+            self._room.alarm.put(session, when)
+        else:
+            self._room.spawn(self._do_due(entry, due), f"{due} {session}")
+
+    async def _do_due(self, entry: Entry, due: Due) -> None:
+        """What its time says, unless another gateway or its owner was faster."""
+        current = await self._room.register.find(entry.row.id, self._room.now_s)
+        if current is not entry or not entry.row.is_live:
+            return
+        when, due = next_due(entry.row, used_s=entry.used_s, is_busy=entry.busy > 0)
+        if when > self._room.now_s:
+            self._room.look_again(entry)
+        elif due is Due.FREEZE:
+            await self._or_live_on(self._sleeping.freeze(entry.row.id), entry)
+        elif due is Due.PAUSE:
+            await self._or_end(self._sleeping.pause(entry.row.id, keeps_memory=entry.row.keeps_memory), entry)
+        else:
+            await self._ending.end_entry(entry, "its time is over")
+
+    async def _or_live_on(self, freezing: Awaitable[Session], entry: Entry) -> None:
+        try:
+            await freezing
+        except RefusedError as error:  # a runtime that cannot freeze: do not try each moment anew
+            log.info("a session could not be frozen", session=entry.row.id, error=str(error))
+            with contextlib.suppress(RefusedError):
+                await self._never_freeze(entry)
+
+    async def _or_end(self, pausing: Awaitable[Session], entry: Entry) -> None:
+        try:
+            await pausing
+        except RefusedError as error:
+            if entry.row.is_live and entry.row.state is not State.PAUSED:
+                log.warning("a session that should have been paused ends", session=entry.row.id, error=str(error))
+                await self._ending.end_entry(entry, "its time is over")
+
+    async def _never_freeze(self, entry: Entry) -> None:
+        async with entry.acting:
+            await self._room.changed(entry, freeze_s=0.0)
+
+    # After a crash
+
+    async def sweep(self, *, is_start: bool) -> int:
+        """Compare rows with sandboxes and mend what does not fit; returns how much that was."""
+        held = await self._room.stock.held()
+        if not is_start:
+            await self._room.register.read_all(self._room.now_s)
+        rows = [entry.row for entry in self._room.register]
+        young = {
+            row.id
+            for row in rows
+            if not is_start and self._room.now_s - row.created_s < self._room.limits.create_timeout_s
+        }
+        found = [one for one in findings(rows, held, is_start=is_start) if one.session not in young]
+        # what another gateway is doing right now looks wrong for a moment: it must look wrong twice
+        seen = {(one.session, one.held.uid if one.held else "") for one in found}
+        known, self._suspects = self._suspects, seen
+        mended = [one for one in found if is_start or (one.session, one.held.uid if one.held else "") in known]
+        for one in mended:
+            log.info("a session is mended", session=one.session, remedy=str(one.remedy), why=one.why)
+            await self._mend(one)
+        return len(mended)
+
+    async def _mend(self, finding: Finding) -> None:
+        entry = self._room.register.known(finding.session)
+        if finding.remedy is Remedy.DROP:
+            assert finding.held is not None
+            await self._room.stock.drop(finding.held)
+        elif entry is None:
+            return
+        elif finding.remedy is Remedy.END:
+            async with entry.acting:
+                if entry.row.is_live:
+                    event = Event.LOST if takes(entry.row.state, Event.LOST) else Event.END
+                    await self._room.register.write(entry, self._room.now_s, event)
+                await self._ending.finish(entry, finding.held)
+        elif finding.remedy is Remedy.PUT_BACK:
+            await self._sleeping.put_back(entry, finding.held)
+        elif finding.remedy is Remedy.SETTLE:
+            assert finding.held is not None
+            await self._settle(entry, finding.held)
+        elif finding.remedy is Remedy.CLEAN:
+            async with entry.acting:
+                kept = entry.row.checkpoint if entry.row.state is State.PAUSED else ""
+                await self._ending.drop_checkpoints(
+                    msgspec.structs.replace(entry.row, checkpoint="" if kept else entry.row.checkpoint)
+                )
+                await self._room.register.write(entry, self._room.now_s, checkpoint=kept, pending_checkpoint="")
+        elif finding.remedy is Remedy.FREEZE:
+            with contextlib.suppress(LinkError):
+                await self._room.link.freeze(entry.row.namespace, entry.row.pod)
+
+    async def _settle(self, entry: Entry, held: Held) -> None:
+        try:
+            async with entry.acting:
+                if entry.row.state is State.CREATING:
+                    await self._making.bind(entry, held)
+                else:
+                    await self._room.link.claim(
+                        held.namespace, held.pod, claim_of(entry.row, held, self._room.public_key)
+                    )
+                    await self._making.write_running(entry, held, Event.BOUND)
+        except LinkError as error:
+            log.warning("a half-made session could not be settled", session=entry.row.id, error=str(error))
+            await self._ending.undo(entry, held)
