@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.sandbox.link import UnsupportedError
 from hekla.kube.clock import LoopClock
+from hekla.sandbox.link import UnsupportedError
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.records import OnTimeout
