@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hekla.api.core import Namespace
-from hekla.api.foreign import Gateway, GatewayClass, HttpRoute, InferencePool
+from hekla.api.foreign import Gateway, GatewayClass, HttpRoute, InferencePool, ReferenceGrant
 from hekla.api.meta import Resource
 from hekla.kube.reconcile import Reconciler
 from hekla.serving.gateway_status import (
@@ -96,10 +96,10 @@ def test_a_gateway_is_programmed_and_counts_its_routes() -> None:
 
 
 def test_listeners_that_cannot_be_served_are_named() -> None:
-    told = status(Gateway, "gw", gateway("gw", listener(), listener("tls", 443, "HTTPS")))
+    told = status(Gateway, "gw", gateway("gw", listener(), listener("tcp", 443, "TCP")))
     assert said(told.conditions)["Accepted"] == ("True", "ListenersNotValid")
     assert said(told.listeners[1].conditions)["Accepted"] == ("False", "UnsupportedProtocol")
-    alone = status(Gateway, "gw", gateway("gw", listener("tls", 443, "HTTPS")))
+    alone = status(Gateway, "gw", gateway("gw", listener("tcp", 443, "TCP")))
     assert said(alone.conditions) == {"Accepted": ("False", "ListenersNotValid"), "Programmed": ("False", "Invalid")}
 
 
@@ -109,6 +109,67 @@ def test_of_two_listeners_on_one_port_the_older_is_served() -> None:
     assert said(told.listeners[0].conditions)["Conflicted"] == ("True", "HostnameConflict")
     assert 'Gateway "ml/old" has port 80 already' in told.listeners[0].conditions[0].message
     assert said(status(Gateway, "old", old, young).conditions)["Accepted"] == ("True", "Accepted")
+
+
+def https(*names: str, namespace: str | None = None, **tls: Any) -> dict[str, Any]:
+    references = [{"name": one} | ({"namespace": namespace} if namespace else {}) for one in names]
+    return listener("tls", 443, "HTTPS", tls={"certificateRefs": references, **tls})
+
+
+def secret(name: str, namespace: str = "ml") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+
+
+def grant(kind: str, to: str, name: str | None = None, *, group: str = "", by: str = "ml") -> dict[str, Any]:
+    who = {"group": "gateway.networking.k8s.io", "kind": kind, "namespace": by}
+    spec = {"from": [who], "to": [{"group": group, "kind": to} | ({"name": name} if name else {})]}
+    return thing(ReferenceGrant, "g", spec, "other")
+
+
+def https_said(one: dict[str, Any], *objects: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return said(status(Gateway, "gw", gateway("gw", one), *objects).listeners[0].conditions)
+
+
+def test_a_listener_of_https_needs_certificates_that_are_there() -> None:
+    assert https_said(https("cert"), secret("cert")) == {
+        "Accepted": ("True", "Accepted"),
+        "Programmed": ("True", "Programmed"),
+        "ResolvedRefs": ("True", "ResolvedRefs"),
+        "Conflicted": ("False", "NoConflicts"),
+    }
+    for lacking in (https("cert"), https()):
+        told = https_said(lacking)
+        assert told["ResolvedRefs"] == ("False", "InvalidCertificateRef")
+        assert told["Programmed"] == ("False", "Invalid")
+    assert https_said(https("cert", mode="Passthrough"), secret("cert"))["Accepted"] == ("False", "UnsupportedValue")
+
+
+def test_a_certificate_of_another_namespace_needs_its_grant() -> None:
+    there, theirs = https("cert", namespace="other"), secret("cert", "other")
+    assert https_said(there, theirs)["ResolvedRefs"] == ("False", "RefNotPermitted")
+    assert https_said(there, theirs, grant("Gateway", "Secret"))["ResolvedRefs"] == ("True", "ResolvedRefs")
+    other_name = grant("Gateway", "Secret", "another")
+    assert https_said(there, theirs, other_name)["ResolvedRefs"] == ("False", "RefNotPermitted")
+
+
+def test_a_port_has_one_protocol_and_the_older_gateways_holds() -> None:
+    old, young = gateway("old", listener(port=443), day=1), gateway("gw", https("cert"), day=2)
+    (one,) = status(Gateway, "gw", old, young, secret("cert")).listeners
+    assert said(one.conditions)["Conflicted"] == ("True", "ProtocolConflict")
+    assert 'listener "http" of Gateway "ml/old" speaks HTTP on port 443' in {c.message for c in one.conditions}
+
+
+def test_a_backend_of_another_namespace_needs_its_grant() -> None:
+    theirs = thing(InferencePool, "pool", POOL_OBJECT["spec"], "other")
+    elsewhere = route({"backendRefs": [{**POOL, "namespace": "other"}]})
+    given = grant("HTTPRoute", "InferencePool", group="inference.networking.k8s.io")
+    assert route_said(gateway(), elsewhere, theirs)["ResolvedRefs"] == ("False", "RefNotPermitted")
+    assert route_said(gateway(), elsewhere, theirs, given)["ResolvedRefs"] == ("True", "ResolvedRefs")
+    assert route_said(gateway(), elsewhere, given)["ResolvedRefs"] == ("False", "BackendNotFound")
+    (parent,) = status(InferencePool, "pool", gateway(), elsewhere, theirs, given, namespace="other").parents
+    assert parent.parent_ref.name == "gw"
+    assert status(InferencePool, "pool", gateway(), elsewhere, theirs, namespace="other").parents == []
 
 
 def test_a_route_is_accepted_and_its_backends_are_looked_for() -> None:

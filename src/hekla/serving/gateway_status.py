@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from hekla.api.core import Namespace
-from hekla.api.foreign import Gateway, GatewayClass, HttpRoute, InferencePool
-from hekla.api.foreign.gateway import HttpRouteRule, RouteParentStatus
+from hekla.api.foreign import Gateway, GatewayClass, HttpRoute, InferencePool, ReferenceGrant
+from hekla.api.foreign.gateway import BackendRef, HttpRouteRule, RouteParentStatus
 from hekla.api.foreign.inference import PoolParentStatus
 from hekla.api.foreign.references import GROUP, ParentReference
 from hekla.api.kthena import ModelRoute
-from hekla.api.meta import Document
+from hekla.api.meta import Document, Resource
 from hekla.kube.commands import Command, SetStatus, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.serving.conditions import Observation, as_documents, conditions
+from hekla.serving.listener_status import SecretHead, listener_said
 from hekla.serving.router.attachment import (
     CLASS_NAME,
     CONTROLLER_NAME,
-    HTTP,
     Door,
     allows_kind,
     allows_namespace,
@@ -29,7 +29,8 @@ from hekla.serving.router.attachment import (
     names_door,
     names_gateway,
 )  # fmt: skip
-from hekla.serving.router.http_routes import filter_complaint, is_attached, reference_complaint
+from hekla.serving.router.http_routes import filter_complaint, is_attached, pool_of, reference_complaint
+from hekla.serving.router.listeners import certificates_of, clashes
 
 KINDS = [
     {"group": GROUP, "kind": "HTTPRoute"},
@@ -59,11 +60,24 @@ def _gateways_beside(gateway: Gateway, world: World) -> Iterator[tuple[str, str]
         yield other.metadata.namespace, other.metadata.name
 
 
+def _gateways_showing(secret: Resource, world: World) -> Iterator[tuple[str, str]]:
+    key = f"{secret.metadata.namespace}/{secret.metadata.name}"
+    for one in world.list(Gateway):
+        if any(reference.key == key for listener in one.spec.listeners for reference in certificates_of(one, listener)):
+            yield one.metadata.namespace, one.metadata.name
+
+
+def _gateways_granted(grant: ReferenceGrant, world: World) -> Iterator[tuple[str, str]]:
+    for who in grant.spec.from_:
+        for one in world.list(Gateway, who.namespace or "") if who.kind == "Gateway" else ():
+            yield one.metadata.namespace, one.metadata.name
+
+
 @reconciler(
     Gateway,
-    reads=(HttpRoute, ModelRoute, Namespace),
+    reads=(HttpRoute, ModelRoute, Namespace, SecretHead, ReferenceGrant),
     wakes={HttpRoute: _gateways, ModelRoute: _gateways},
-    finds={Gateway: _gateways_beside},
+    finds={Gateway: _gateways_beside, SecretHead: _gateways_showing, ReferenceGrant: _gateways_granted},
 )
 def reconcile_gateway(gateway: Gateway, world: World, now: datetime) -> Iterator[Command]:
     """Say which listeners of a Gateway are served, and how many routes each has."""
@@ -71,11 +85,12 @@ def reconcile_gateway(gateway: Gateway, world: World, now: datetime) -> Iterator
         return
     generation = gateway.metadata.generation
     served = {door.listener.name: door for door in doors([gateway])}
-    clashes = _clashes(gateway, world)
+    late = clashes(world.list(Gateway))
+    me = f"{gateway.metadata.namespace}/{gateway.metadata.name}"
     before = {one.name: one for one in gateway.status.listeners}
     listeners: list[Document] = []
     for listener in gateway.spec.listeners:
-        observed = _listener(listener.protocol, clashes.get(listener.name, ""))
+        observed = listener_said(gateway, listener, late.get((me, listener.name)), world)
         known = before[listener.name].conditions if listener.name in before else []
         door = served.get(listener.name)
         listeners.append(
@@ -92,45 +107,6 @@ def reconcile_gateway(gateway: Gateway, world: World, now: datetime) -> Iterator
         yield SetStatus(target_of(gateway), status)
 
 
-def _listener(protocol: str, clash: str) -> list[Observation]:
-    if protocol != HTTP:
-        said = f"listeners of protocol {protocol} are not served, only {HTTP} is"
-        return [
-            Observation("Accepted", False, "UnsupportedProtocol", said),
-            Observation("Programmed", False, "Invalid", said),
-            Observation("ResolvedRefs", True, "ResolvedRefs", "the listener refers to nothing"),
-            Observation("Conflicted", False, "NoConflicts", "no other listener is in its way"),
-        ]
-    return [
-        Observation(
-            "Accepted", not clash, "HostnameConflict" if clash else "Accepted", clash or "the listener is served"
-        ),
-        Observation("Programmed", not clash, "Invalid" if clash else "Programmed", clash or "the router listens"),
-        Observation("ResolvedRefs", True, "ResolvedRefs", "the listener refers to nothing"),
-        Observation(
-            "Conflicted",
-            bool(clash),
-            "HostnameConflict" if clash else "NoConflicts",
-            clash or "no other listener is in its way",
-        ),
-    ]
-
-
-def _clashes(gateway: Gateway, world: World) -> dict[str, str]:
-    """Listeners whose port and hostname another one had first."""
-    first: dict[tuple[int, str], Door] = {}
-    found: dict[str, str] = {}
-    for door in doors(world.list(Gateway)):
-        place = (door.listener.port, door.hostname)
-        holder = first.setdefault(place, door)
-        if holder is not door and door.gateway.metadata.uid == gateway.metadata.uid:
-            host = f' of host "{door.hostname}"' if door.hostname else ""
-            found[door.listener.name] = (
-                f'listener "{holder.listener.name}" of Gateway "{holder.gateway_key}" has port {door.listener.port}{host} already'
-            )
-    return found
-
-
 def _attached(door: Door, world: World) -> int:
     namespaces = {one.metadata.name: one for one in world.list(Namespace)}
     routes = sum(is_attached(route, door, namespaces) for route in world.list(HttpRoute))
@@ -145,7 +121,7 @@ def _gateway(listeners: Sequence[Document]) -> list[Observation]:
     refused = [
         one["name"]
         for one in listeners
-        if any(said["type"] == "Accepted" and said["status"] == "False" for said in one["conditions"])
+        if any(said["type"] == "Programmed" and said["status"] == "False" for said in one["conditions"])
     ]
     if len(refused) == len(listeners):
         said = f"no listener can be served: {', '.join(refused)}"
@@ -184,19 +160,26 @@ def _routes_of_gateway(gateway: Gateway, world: World) -> Iterator[tuple[str, st
 
 
 def _routes_to_pool(pool: InferencePool, world: World) -> Iterator[tuple[str, str]]:
-    for route in world.list(HttpRoute, pool.metadata.namespace):
-        if pool.metadata.name in _pools(route):
+    for route in world.list(HttpRoute):
+        if (pool.metadata.namespace, pool.metadata.name) in _pools(route):
             yield route.metadata.namespace, route.metadata.name
 
 
-def _pools(route: HttpRoute) -> set[str]:
-    return {one.name for rule in route.spec.rules for one in rule.backend_refs if one.kind == "InferencePool"}
+def _routes_of_grant(grant: ReferenceGrant, world: World) -> Iterator[tuple[str, str]]:
+    for one in grant.spec.from_:
+        for route in world.list(HttpRoute, one.namespace or "") if one.kind == "HTTPRoute" else ():
+            yield route.metadata.namespace, route.metadata.name
+
+
+def _pools(route: HttpRoute) -> set[tuple[str, str]]:
+    references = [one for rule in route.spec.rules for one in rule.backend_refs if one.kind == "InferencePool"]
+    return {(one.namespace or route.metadata.namespace, one.name) for one in references}
 
 
 @reconciler(
     HttpRoute,
-    reads=(Gateway, InferencePool, Namespace),
-    finds={Gateway: _routes_of_gateway, InferencePool: _routes_to_pool},
+    reads=(Gateway, InferencePool, Namespace, ReferenceGrant),
+    finds={Gateway: _routes_of_gateway, InferencePool: _routes_to_pool, ReferenceGrant: _routes_of_grant},
 )
 def reconcile_http_route(route: HttpRoute, world: World, now: datetime) -> Iterator[Command]:
     """Say which of our Gateways took a route, and whether its backends exist."""
@@ -230,7 +213,7 @@ def _route_accepted(
     where = route.metadata.namespace
     named = [door for door in doors([gateway]) if names_door(reference, where, door)]
     if not named:
-        said = "the Gateway has no HTTP listener of this name and port"
+        said = "the Gateway has no listener of this name and port that is served"
         return Observation("Accepted", False, "NoMatchingParent", said)
     allowed = [one for one in named if allows_kind(one, "HTTPRoute") and allows_namespace(one, where, namespaces)]
     if not allowed:
@@ -254,22 +237,40 @@ def _route_resolved(route: HttpRoute, world: World) -> Observation:
     where = route.metadata.namespace
     for number, rule in enumerate(route.spec.rules):
         for backend in rule.backend_refs:
-            said = reference_complaint(backend, where)
+            reason, said = _backend_complaint(backend, where, world)
             if said:
-                is_elsewhere = backend.kind == "InferencePool" and backend.namespace not in (None, where)
-                reason = "RefNotPermitted" if is_elsewhere else "InvalidKind"
                 return Observation("ResolvedRefs", False, reason, f"rule {number}: {said}")
-            if world.get(InferencePool, where, backend.name) is None:
-                said = f'rule {number}: InferencePool "{where}/{backend.name}" does not exist'
-                return Observation("ResolvedRefs", False, "BackendNotFound", said)
     return Observation("ResolvedRefs", True, "ResolvedRefs", "everything that the route names exists")
 
 
+def _backend_complaint(backend: BackendRef, namespace: str, world: World) -> tuple[str, str]:
+    """A reason of the Gateway API and a sentence; both empty if the backend can be gone to."""
+    to = pool_of(backend, namespace)
+    if said := reference_complaint(backend, namespace, world.list(ReferenceGrant, to.namespace)):
+        return (
+            "RefNotPermitted" if backend.kind == "InferencePool" and to.namespace != namespace else "InvalidKind",
+            said,
+        )
+    if world.get(InferencePool, to.namespace, to.name) is None:
+        return "BackendNotFound", f'InferencePool "{to.key}" does not exist'
+    return "", ""
+
+
 def _pools_of(route: HttpRoute) -> Iterator[tuple[str, str]]:
-    yield from ((route.metadata.namespace, name) for name in sorted(_pools(route)))
+    yield from sorted(_pools(route))
 
 
-@reconciler(InferencePool, reads=(HttpRoute, Gateway), wakes={HttpRoute: _pools_of})
+def _pools_granted(grant: ReferenceGrant, world: World) -> Iterator[tuple[str, str]]:
+    for pool in world.list(InferencePool, grant.metadata.namespace):
+        yield pool.metadata.namespace, pool.metadata.name
+
+
+@reconciler(
+    InferencePool,
+    reads=(HttpRoute, Gateway, ReferenceGrant),
+    wakes={HttpRoute: _pools_of},
+    finds={ReferenceGrant: _pools_granted},
+)
 def reconcile_inference_pool(pool: InferencePool, world: World, now: datetime) -> Iterator[Command]:
     """Say which of our Gateways send requests to a pool; the router picks endpoints itself."""
     if pool.metadata.deletion_timestamp is not None:
@@ -299,11 +300,15 @@ def reconcile_inference_pool(pool: InferencePool, world: World, now: datetime) -
 
 
 def _is_sent_to(pool: InferencePool, gateway: Gateway, world: World) -> bool:
-    where = pool.metadata.namespace
     return any(
-        pool.metadata.name in _pools(route)
-        and any(names_gateway(one, where, gateway) for one in route.spec.parent_refs)
-        for route in world.list(HttpRoute, where)
+        any(names_gateway(one, route.metadata.namespace, gateway) for one in route.spec.parent_refs)
+        and any(
+            (to := pool_of(backend, route.metadata.namespace)).key == f"{pool.metadata.namespace}/{pool.metadata.name}"
+            and not reference_complaint(backend, route.metadata.namespace, world.list(ReferenceGrant, to.namespace))
+            for rule in route.spec.rules
+            for backend in rule.backend_refs
+        )
+        for route in world.list(HttpRoute)
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from hekla.api.core import Namespace
-from hekla.api.foreign import Gateway, HttpRoute, InferencePool
+from hekla.api.foreign import Gateway, HttpRoute, InferencePool, ReferenceGrant
 from hekla.api.foreign.gateway import PathMatch, UrlRewrite
 from hekla.serving.router.attachment import common_hosts, host_fits
 from hekla.serving.router.gateway import GatewayDesk, wanted_ports
@@ -70,7 +70,7 @@ def test_an_http_route_leads_to_an_inference_pool() -> None:
     """Kthena GatewayInferenceExtension."""
     made = desk(gateway("gw"), http_route("r", rule("a")), *POOLS, *PODS)
     assert goes_to(made, asked()) == "a"
-    assert wanted_ports(made.world) == {80}
+    assert wanted_ports(made.world) == {80: False}
 
 
 def test_a_model_route_goes_before_an_http_route() -> None:
@@ -251,7 +251,10 @@ def test_prefixes_are_replaced_as_the_gateway_api_has_it(match: str, change: Any
             '500 HTTPRoute "ml/r": filters of type RequestMirror are not served',
         ),
         ({"backendRefs": [{"name": "svc"}]}, '500 HTTPRoute "ml/r": backend "svc" is a Service, only InferencePools'),
-        ({"backendRefs": [{**POOL, "name": "a", "namespace": "x"}]}, "grants no reference to this router"),
+        (
+            {"backendRefs": [{**POOL, "name": "a", "namespace": "x"}]},
+            'InferencePool "x/a" may not be referred to from namespace "ml"; make a ReferenceGrant in namespace "x"',
+        ),
         ({"backendRefs": [{**POOL, "name": "a", "weight": 0}]}, "no backend of the rule has a weight"),
         (rule("gone"), "404 can't find inference pool: ml/gone"),
         (rule("idle"), "503 no available pods for inference pool: ml/idle"),
@@ -260,6 +263,46 @@ def test_prefixes_are_replaced_as_the_gateway_api_has_it(match: str, change: Any
 def test_what_cannot_be_carried_out_is_said(broken: dict[str, Any], said: str) -> None:
     made = desk(gateway("gw"), http_route("r", broken), pool("idle"), *POOLS, *PODS)
     assert said in goes_to(made, asked())
+
+
+@pytest.mark.parametrize(
+    ("from_", "to", "goes"),
+    [
+        ({}, {}, "p"),
+        ({}, {"name": "p"}, "p"),
+        ({}, {"name": "q"}, "500"),
+        ({}, {"kind": "Service", "group": ""}, "500"),
+        ({"kind": "Gateway"}, {}, "500"),
+        ({"namespace": "x"}, {}, "500"),
+    ],
+)
+def test_a_pool_of_another_namespace_is_gone_to_where_it_grants_that(from_: Any, to: Any, goes: str) -> None:
+    beyond = msgspec.convert(
+        {"metadata": {"name": "p", "namespace": "theirs"}, "spec": msgspec.to_builtins(pool("a").spec)}, InferencePool
+    )
+    gave = {
+        "from": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "ml", **from_}],
+        "to": [{"group": POOL["group"], "kind": "InferencePool", **to}],
+    }
+    grant = msgspec.convert({"metadata": {"name": "g", "namespace": "theirs"}, "spec": gave}, ReferenceGrant)
+    made = desk(
+        gateway("gw"),
+        http_route("r", {"backendRefs": [{**POOL, "name": "p", "namespace": "theirs"}]}),
+        beyond,
+        grant,
+        pod("p", {"app": "a"}, namespace="theirs"),
+    )
+    assert goes_to(made, asked()).startswith(goes)
+    made.world.note(grant, None)
+    assert goes_to(made, asked()).startswith("500"), "a grant that is gone grants nothing"
+
+
+def test_a_listener_for_https_is_never_answered_without_tls() -> None:
+    secure = {**listener("tls"), "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "c"}]}}
+    objects = gateway("gw", secure), http_route("r", rule("a")), *POOLS, *PODS
+    assert goes_to(desk(*objects), asked()).startswith("404")
+    assert goes_to(desk(*objects, is_tls=True), asked()) == "a"
+    assert wanted_ports(world(*objects)) == {80: True}
 
 
 def test_every_port_of_a_pool_is_an_engine() -> None:
@@ -271,7 +314,7 @@ def test_every_port_of_a_pool_is_an_engine() -> None:
 def test_gateways_of_another_class_are_not_ours() -> None:
     made = desk(gateway("gw", of="istio"), http_route("r", rule("a")), *POOLS, *PODS)
     assert goes_to(made, asked()).startswith("404")
-    assert wanted_ports(made.world) == set()
+    assert wanted_ports(made.world) == {}
 
 
 def test_hostnames_fit_and_meet() -> None:

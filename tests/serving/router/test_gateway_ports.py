@@ -1,5 +1,6 @@
 """Whether ports open and close with the Gateways that ask for them, and what routers write into the cluster."""
 
+import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,8 +40,8 @@ class Door:
         assert isinstance(desk, GatewayDesk)
         self._log = log
 
-    async def listen(self, name: str, host: str, port: int) -> int:
-        self._log.append(f"open {port}")
+    async def listen(self, name: str, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        self._log.append(f"open {port}{' with TLS' if tls else ''}")
         if port in self.taken:
             raise OSError(98, "Address already in use")
         return port

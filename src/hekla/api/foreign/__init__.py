@@ -5,10 +5,11 @@ Their definitions belong to those projects; on a cluster we read what is install
 
 from hekla.api.foreign.aggregation import ApiService
 from hekla.api.foreign.gateway import Gateway, GatewayClass, HttpRoute
+from hekla.api.foreign.grant import ReferenceGrant
 from hekla.api.foreign.inference import InferencePool
 from hekla.api.foreign.leader_worker_set import LeaderWorkerSet
 
-__all__ = ["ApiService", "Gateway", "GatewayClass", "HttpRoute", "InferencePool", "LeaderWorkerSet"]
+__all__ = ["ApiService", "Gateway", "GatewayClass", "HttpRoute", "InferencePool", "LeaderWorkerSet", "ReferenceGrant"]
 
-FOREIGN_KINDS = (GatewayClass, Gateway, HttpRoute, InferencePool, LeaderWorkerSet, ApiService)
+FOREIGN_KINDS = (GatewayClass, Gateway, HttpRoute, ReferenceGrant, InferencePool, LeaderWorkerSet, ApiService)
 """Every kind of this package."""

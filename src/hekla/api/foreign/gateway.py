@@ -104,6 +104,38 @@ class AllowedRoutes(Struct, kw_only=True, frozen=True, rename="camel"):
     """Their kinds; absent: all that the protocol can."""
 
 
+class CertificateRef(Struct, kw_only=True, frozen=True, rename="camel"):
+    """Where a certificate is."""
+
+    group: Annotated[GroupName, DEFAULTED] = ""
+    """Group of the object; empty is Kubernetes' own."""
+
+    kind: Annotated[KindName, DEFAULTED] = "Secret"
+    """Kind of the object: Secret."""
+
+    name: Annotated[ObjectName, REQUIRED] = ""
+    """Its name."""
+
+    namespace: NamespaceName | None = None
+    """Its namespace, which must grant the reference; the Gateway's own if absent."""
+
+
+class ListenerTls(Struct, kw_only=True, frozen=True, rename="camel"):
+    """How TLS is ended."""
+
+    mode: Annotated[str, Limits(enum=("Terminate", "Passthrough")), DEFAULTED] = "Terminate"
+    """Terminate: here; Passthrough is not served."""
+
+    certificate_refs: Annotated[list[CertificateRef], Limits(max_items=64)] = []
+    """What clients are shown: Secrets of type kubernetes.io/tls, of several kinds of keys the one that a client can use."""
+
+    frontend_validation: Document | None = None
+    """Not served: clients show no certificates."""
+
+    options: dict[str, str] = {}
+    """Not served."""
+
+
 class Listener(Struct, kw_only=True, frozen=True, rename="camel"):
     """One port of a Gateway."""
 
@@ -117,10 +149,10 @@ class Listener(Struct, kw_only=True, frozen=True, rename="camel"):
     """The port that it listens on."""
 
     protocol: Annotated[str, Limits(min_length=1, max_length=255), REQUIRED] = ""
-    """HTTP; others are not served."""
+    """HTTP or HTTPS; others are not served."""
 
-    tls: Document | None = None
-    """How TLS is ended; not served."""
+    tls: ListenerTls | None = None
+    """How TLS is ended, of HTTPS."""
 
     allowed_routes: AllowedRoutes = field(default_factory=AllowedRoutes)
     """Which routes it takes."""

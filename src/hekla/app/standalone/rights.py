@@ -142,7 +142,7 @@ def serving_rights() -> Rights:
 
 
 def router_rights() -> Rights:
-    """What routing looks at; of secrets it asks for those with the label of providers' credentials."""
+    """What routing looks at; of secrets it asks for providers' credentials by their label, and for certificates by their type."""
     verbs = _Verbs()
     followed: tuple[type[Resource], ...] = (*KINDS, *GATEWAY_KINDS, ModelServing, AutoscalingPolicy)
     for kind in followed:

@@ -18,6 +18,7 @@ CLASS_NAME: Final = "kthena-router"
 CONTROLLER_NAME: Final = "volcano.sh/kthena-router"
 """Who writes statuses, as Kthena calls itself."""
 HTTP: Final = "HTTP"
+HTTPS: Final = "HTTPS"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,13 +38,19 @@ class Door:
         """The host that it is for; empty: all."""
         return self.listener.hostname or ""
 
+    @property
+    def is_tls(self) -> bool:
+        """Whether clients must speak HTTPS."""
+        return self.listener.protocol == HTTPS
+
 
 def doors(gateways: Iterable[Gateway]) -> Iterator[Door]:
     """The listeners that can be served, of the oldest Gateway first."""
     for gateway in sorted(gateways, key=age):
         if gateway.spec.gateway_class_name == CLASS_NAME:
             for listener in gateway.spec.listeners:
-                if listener.protocol == HTTP:
+                is_passed_through = listener.tls is not None and listener.tls.mode == "Passthrough"
+                if listener.protocol == HTTP or (listener.protocol == HTTPS and not is_passed_through):
                     yield Door(gateway, listener)
 
 

@@ -9,8 +9,10 @@ from typing import Any
 import structlog
 
 from hekla.api.core import Secret
+from hekla.api.foreign import ReferenceGrant
 from hekla.api.meta import Resource
 from hekla.kube.informer import Informer, Informers
+from hekla.serving.router.listeners import TLS_SECRET
 from hekla.serving.router.world import GATEWAY_KINDS, KINDS, SECRET_SELECTOR, World
 
 log = structlog.get_logger(__name__)
@@ -27,6 +29,9 @@ class Discovery:
             selector = SECRET_SELECTOR if kind is Secret else ""
             informer: Informer[Any] = informers.of(kind, namespace=namespace, label_selector=selector)
             self._followed.append((informer, self._told))
+        if with_gateways:
+            certificates = informers.of(Secret, namespace=namespace, field_selector=f"type={TLS_SECRET}")
+            self._followed.append((certificates, world.note_certificate))
 
     def begin(self) -> None:
         """Tell of what is known, and from now on of each change."""
@@ -41,7 +46,9 @@ class Discovery:
     @property
     def missing(self) -> list[str]:
         """Kinds that are not known yet, as `kubectl` calls them."""
-        return [one.kind.kind_info.resource for one, _ in self._followed if not one.is_synced]
+        # a cluster may have no ReferenceGrants; then nothing is granted
+        waited_for = [one for one, _ in self._followed if not (one.kind is ReferenceGrant and one.trouble)]
+        return [one.kind.kind_info.resource for one in waited_for if not one.is_synced]
 
     def known(self, kind: type[Resource]) -> list[Resource]:
         """The objects of a kind; none of a kind that is not followed."""

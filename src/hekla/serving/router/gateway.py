@@ -6,9 +6,10 @@ belongs to which listener, `http_routes.py` which pool a request goes to.
 
 from collections.abc import Callable, Sequence
 
-from hekla.serving.router.attachment import Door, allows_namespace, doors, host_fits, host_rank, names_door
+from hekla.serving.router.attachment import Door, allows_namespace, host_fits, host_rank, names_door
 from hekla.serving.router.director import Director, Way, no_route
 from hekla.serving.router.http_routes import Entry, entries, rewritten
+from hekla.serving.router.listeners import doors_by_port
 from hekla.serving.router.plan import Attempt, Destination, Fault, Plan, Refusal, Usage, Waiting
 from hekla.serving.router.providers import with_query
 from hekla.serving.router.question import Question
@@ -19,19 +20,22 @@ from hekla.serving.router.world import World
 MOST_WAYS = 4096
 
 
-def wanted_ports(world: World) -> set[int]:
-    """The ports that Gateways of ours ask for."""
-    return {door.listener.port for door in doors(world.gateways.values())}
+def wanted_ports(world: World) -> dict[int, bool]:
+    """The ports that Gateways of ours ask for, and whether with TLS."""
+    return {port: doors[0].is_tls for port, doors in doors_by_port(world.gateways.values()).items()}
 
 
 class GatewayDesk:
     """Decides for requests that come in by one port; a `plan.Desk`."""
 
-    def __init__(self, world: World, dice: Callable[[], float], port: int, *, takes_unbound: bool = False) -> None:
+    def __init__(
+        self, world: World, dice: Callable[[], float], port: int, *, takes_unbound: bool = False, is_tls: bool = False
+    ) -> None:
         self.world = world
         self._dice = dice
         self._port = port
         self._takes_unbound = takes_unbound
+        self._is_tls = is_tls
         self._director = Director(world, dice)
         self._doors: list[Door] = []
         self._entries: dict[int, list[Entry]] = {}
@@ -72,9 +76,12 @@ class GatewayDesk:
     def _read_again(self) -> None:
         world = self.world
         self._version = world.version
-        self._doors = [one for one in doors(world.gateways.values()) if one.listener.port == self._port]
+        at_port = doors_by_port(world.gateways.values()).get(self._port, [])
+        # what asks for HTTPS is never answered on a port that does not end it by the listener's certificate
+        self._doors = [one for one in at_port if one.is_tls == self._is_tls]
         routes = world.http_routes.values()
-        self._entries = {i: entries(routes, door, world.namespaces) for i, door in enumerate(self._doors)}
+        grants = world.grants.values()
+        self._entries = {i: entries(routes, door, world.namespaces, grants) for i, door in enumerate(self._doors)}
         self._ways.clear()
         self._destinations.clear()
         self._director.forget()

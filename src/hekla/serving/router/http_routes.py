@@ -4,13 +4,13 @@
 over in silence.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl
 
 from hekla.api.core import Namespace
-from hekla.api.foreign import HttpRoute
+from hekla.api.foreign import HttpRoute, ReferenceGrant
 from hekla.api.foreign.gateway import (
     BackendRef,
     HttpRouteRule,
@@ -20,6 +20,7 @@ from hekla.api.foreign.gateway import (
     RouteMatch,
     UrlRewrite,
 )
+from hekla.api.foreign.references import GROUP
 from hekla.lib.expressions import ExpressionError, expression
 from hekla.serving.router.attachment import (
     Door,
@@ -30,6 +31,7 @@ from hekla.serving.router.attachment import (
     host_rank,
     names_door,
 )  # fmt: skip
+from hekla.serving.router.grants import Reference, may_refer
 
 POOL_GROUP: Final = "inference.networking.k8s.io"
 _PATH_RANK: Final = {"RegularExpression": 0, "PathPrefix": 1, "Exact": 2}
@@ -76,13 +78,18 @@ class Entry:
         return next(one for one in self.targets if mark < one.ceiling)
 
 
-def entries(routes: Iterable[HttpRoute], door: Door, namespaces: Mapping[str, Namespace]) -> list[Entry]:
+def entries(
+    routes: Iterable[HttpRoute],
+    door: Door,
+    namespaces: Mapping[str, Namespace],
+    grants: Collection[ReferenceGrant] = (),
+) -> list[Entry]:
     """What a listener's routes ask for, the most specific first."""
     found: list[Entry] = []
     for route in routes:
         if is_attached(route, door, namespaces):
             for number, rule in enumerate(route.spec.rules):
-                found += _of_rule(route, number, rule, common_hosts(door.hostname, route.spec.hostnames))
+                found += _of_rule(route, number, rule, common_hosts(door.hostname, route.spec.hostnames), grants)
     return sorted(found)
 
 
@@ -97,9 +104,11 @@ def is_attached(route: HttpRoute, door: Door, namespaces: Mapping[str, Namespace
     )
 
 
-def _of_rule(route: HttpRoute, number: int, rule: HttpRouteRule, hosts: list[str]) -> list[Entry]:
+def _of_rule(
+    route: HttpRoute, number: int, rule: HttpRouteRule, hosts: list[str], grants: Collection[ReferenceGrant]
+) -> list[Entry]:
     meta = route.metadata
-    targets, complaint = _targets(route, rule)
+    targets, complaint = _targets(route, rule, grants)
     return [
         Entry(
             order=(*_order(host, match), meta.creation_timestamp or "", meta.namespace, meta.name, number, place),
@@ -129,28 +138,39 @@ def _order(host: str, match: RouteMatch) -> tuple[int, ...]:
     )
 
 
-def _targets(route: HttpRoute, rule: HttpRouteRule) -> tuple[tuple[PoolTarget, ...], str]:
+def _targets(
+    route: HttpRoute, rule: HttpRouteRule, grants: Collection[ReferenceGrant]
+) -> tuple[tuple[PoolTarget, ...], str]:
     complaint = next((said for one in rule.filters if (said := filter_complaint(one))), "")
     total, found = 0, list[PoolTarget]()
     for reference in rule.backend_refs:
         complaint = complaint or next((said for one in reference.filters if (said := filter_complaint(one))), "")
-        complaint = complaint or reference_complaint(reference, route.metadata.namespace)
+        complaint = complaint or reference_complaint(reference, route.metadata.namespace, grants)
         weight = 1 if reference.weight is None else reference.weight
         if weight and not complaint:
             total += weight
             rewrites = (one.url_rewrite for one in (*rule.filters, *reference.filters) if one.url_rewrite)
-            found.append(PoolTarget(f"{route.metadata.namespace}/{reference.name}", total, tuple(rewrites)))
+            found.append(PoolTarget(pool_of(reference, route.metadata.namespace).key, total, tuple(rewrites)))
     if not complaint and not found:
         complaint = "no backend of the rule has a weight"
     return tuple(found), complaint
 
 
-def reference_complaint(reference: BackendRef, namespace: str) -> str:
+def pool_of(reference: BackendRef, namespace: str) -> Reference:
+    """What a rule of a route in this namespace points at."""
+    return Reference(reference.group, reference.kind, reference.namespace or namespace, reference.name)
+
+
+def reference_complaint(reference: BackendRef, namespace: str, grants: Iterable[ReferenceGrant]) -> str:
     """Why a backend cannot be gone to; empty: it can."""
     if (reference.group, reference.kind) != (POOL_GROUP, "InferencePool"):
         return f'backend "{reference.name}" is a {reference.kind}, only InferencePools of {POOL_GROUP} are served'
-    if reference.namespace not in (None, namespace):
-        return f'backend "{reference.name}" is in namespace "{reference.namespace}", which grants no reference to this router'
+    to = pool_of(reference, namespace)
+    if not may_refer(Reference(GROUP, "HTTPRoute", namespace), to, grants):
+        return (
+            f'InferencePool "{to.key}" may not be referred to from namespace "{namespace}"; '
+            f'make a ReferenceGrant in namespace "{to.namespace}"'
+        )
     return ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from hekla.api.core import Namespace, Pod, Secret
-from hekla.api.foreign import Gateway, HttpRoute, InferencePool
+from hekla.api.foreign import Gateway, HttpRoute, InferencePool, ReferenceGrant
 from hekla.api.kthena import ExternalModelProvider, ModelRoute, ModelServer, labels
 from hekla.api.meta import Resource
 from hekla.serving.router.backends import (
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 KINDS: Final[tuple[type[Resource], ...]] = (ModelRoute, ModelServer, ExternalModelProvider, Secret, Pod)
 """The kinds that it must be told of."""
-GATEWAY_KINDS: Final[tuple[type[Resource], ...]] = (Gateway, HttpRoute, InferencePool, Namespace)
+GATEWAY_KINDS: Final[tuple[type[Resource], ...]] = (Gateway, HttpRoute, InferencePool, Namespace, ReferenceGrant)
 """Those that it must be told of where the Gateway API is on."""
 STICKY_S: Final = 300
 """How long a session stays with its engine where a ModelServer does not say."""
@@ -51,6 +51,9 @@ class World:
         self.gateways: dict[str, Gateway] = {}
         self.http_routes: dict[str, HttpRoute] = {}
         self.namespaces: dict[str, Namespace] = {}
+        self.grants: dict[str, ReferenceGrant] = {}
+        self.certificates: dict[str, Secret] = {}
+        """Secrets with certificates, for listeners that speak HTTPS."""
         self.version = 0
         """Counts changes of everything but pods: what was derived from routes is stale when it moved."""
         self.on_join: Callable[[Backend, Endpoint], None] = lambda backend, endpoint: None
@@ -99,8 +102,17 @@ class World:
                 _put(self.http_routes, key, told if is_there else None)
             case Namespace():
                 _put(self.namespaces, key, told if is_there else None)
+            case ReferenceGrant():
+                _put(self.grants, key, told if is_there else None)
             case _:
                 raise AssertionError(f"the world has no place for a {type(told).__name__}")
+
+    def note_certificate(self, old: Secret | None, new: Secret | None) -> None:
+        """A Secret of the type of certificates changed; the others' way is `note`."""
+        told = new if new is not None else old
+        assert told is not None, "a change has an object"
+        self.version += 1
+        _put(self.certificates, f"{told.metadata.namespace}/{told.metadata.name}", new)
 
     def backends(self) -> Iterator[Backend]:
         """All of them."""

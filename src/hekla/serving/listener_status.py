@@ -1,0 +1,67 @@
+"""What is said of one listener of a Gateway: whether it is accepted, in nobody's way, and has its certificates.
+
+`router/listeners.py` decides; `gateway_status.py` writes it into the Gateway. Of Secrets only the metadata is read here: whether
+what is in one can be shown is seen by the router, which logs it.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from hekla.api.core import Secret
+from hekla.api.foreign import Gateway, ReferenceGrant
+from hekla.api.foreign.gateway import Listener
+from hekla.api.meta import Resource
+from hekla.kube.metadata_kinds import metadata_only
+from hekla.kube.reconcile import World
+from hekla.serving.conditions import Observation
+from hekla.serving.router.listeners import (
+    NOTHING_WRONG,
+    Clash,
+    Complaint,
+    certificate_complaint,
+    certificates_of,
+    protocol_complaint,
+)
+
+SecretHead: Final[type[Resource]] = metadata_only(Secret.kind_info)
+"""Secrets as they are read here."""
+
+
+def listener_said(gateway: Gateway, listener: Listener, clash: Clash | None, world: World) -> list[Observation]:
+    """All that is observed of a listener."""
+    protocol, clashing = protocol_complaint(listener), _clash_complaint(clash)
+    certificates = _certificates(gateway, listener, world) if not protocol.reason else NOTHING_WRONG
+    accepted = protocol if protocol.reason else clashing
+    programmed = next((one for one in (protocol, clashing, certificates) if one.reason), NOTHING_WRONG)
+    return [
+        _observed("Accepted", accepted, "Accepted", "the listener is served"),
+        # the reason is the same whatever it is, the sentence says more
+        _observed("Programmed", programmed._replace(reason="Invalid" if programmed.reason else ""), "Programmed", "the router listens"),
+        _observed("ResolvedRefs", certificates, "ResolvedRefs", "all that the listener refers to is there"),
+        Observation("Conflicted", bool(clashing.reason), clashing.reason or "NoConflicts", clashing.said or "no other listener is in its way"),
+    ]  # fmt: skip
+
+
+def _observed(kind: str, complaint: Complaint, reason: str, said: str) -> Observation:
+    return Observation(kind, not complaint.reason, complaint.reason or reason, complaint.said or said)
+
+
+def _certificates(gateway: Gateway, listener: Listener, world: World) -> Complaint:
+    wanted = certificates_of(gateway, listener)
+    there = [one.key for one in wanted if world.get(SecretHead, one.namespace, one.name) is not None]
+    return certificate_complaint(gateway, listener, _grants(world, {one.namespace for one in wanted}), there)
+
+
+def _grants(world: World, namespaces: Iterable[str]) -> Iterable[ReferenceGrant]:
+    return [grant for namespace in sorted(namespaces) for grant in world.list(ReferenceGrant, namespace)]
+
+
+def _clash_complaint(clash: Clash | None) -> Complaint:
+    if clash is None:
+        return NOTHING_WRONG
+    holder = clash.holder
+    who = f'listener "{holder.listener.name}" of Gateway "{holder.gateway_key}"'
+    if clash.is_about_protocol:
+        return Complaint("ProtocolConflict", f"{who} speaks {holder.listener.protocol} on port {holder.listener.port}")
+    host = f' of host "{holder.hostname}"' if holder.hostname else ""
+    return Complaint("HostnameConflict", f"{who} has port {holder.listener.port}{host} already")
