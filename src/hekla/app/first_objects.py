@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hekla.api import agents, foreign, kthena, volcano
+from hekla.api.agents.node_contract import NODE_RUNTIME_LABEL
 from hekla.api.meta import Document, Resource
 from hekla.apiserver.auth.bootstrap import bootstrap_objects
 
@@ -31,6 +32,10 @@ def _priority_classes() -> Iterator[Creation]:
 def _runtime_classes() -> Iterator[Creation]:
     for runtime in ("process", "sandbox", "simulated"):
         yield "/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": runtime}, "handler": runtime}
+    for runtime in ("oci", "gvisor", "microvm"):  # not every host has what these need
+        chosen = {"nodeSelector": {f"{NODE_RUNTIME_LABEL}{runtime}": "true"}}
+        document = {"metadata": {"name": runtime}, "handler": runtime, "scheduling": chosen}
+        yield "/apis/node.k8s.io/v1/runtimeclasses", document
 
 
 def _accounts() -> Iterator[Creation]:

@@ -45,6 +45,8 @@ from hekla.node.pod_status import since_of, status_of
 from hekla.node.references import CONFIG_MAP, SECRET, references_of
 from hekla.node.registration import Registrar, Standing, VirtualNode, node_document, status_document
 from hekla.node.runtimes import ContainerKey, NodeError, Runtime
+from hekla.node.runtimes.oci.engines import RUNSC
+from hekla.node.runtimes.oci.runtime import OciSandboxes
 from hekla.node.runtimes.process import ProcessRuntime
 from hekla.node.runtimes.sandbox import SandboxRuntime
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
@@ -84,7 +86,7 @@ class NodeAgent:
         backoff: Backoff | None = None,
     ) -> None:
         """`hidden` directories (keys, databases) are covered in containers, as `data_dir` is; a pod chooses among
-        `runtimes` by runtimeClassName, by default `process`, `sandbox` and `simulated`.
+        `runtimes` by runtimeClassName, by default all there are.
         """
         self._clock = clock or SystemClock()
         self._nodes = {node.name: node for node in nodes}
@@ -93,6 +95,8 @@ class NodeAgent:
         own = runtimes or (
             ProcessRuntime(data_dir / "runtime", hidden=(data_dir, *hidden)), SimulatedRuntime(self._clock),
             ZygoteSandboxes(data_dir / "sandboxes", checkpoints=checkpoints),
+            OciSandboxes(data_dir / "oci", checkpoints=checkpoints),
+            OciSandboxes(data_dir / "gvisor", checkpoints=checkpoints, name="gvisor", engines=(RUNSC,)),
         )  # fmt: skip
         self.runtimes: Mapping[str, Runtime] = {each.name: each for each in own}
         self.sandbox_runtimes: Mapping[str, SandboxRuntime] = {
@@ -236,7 +240,7 @@ class NodeAgent:
         refusal = refusal_of(tracked.pod, self._node_object(tracked.node), others)
         sandboxes = self.sandbox_runtimes.get(tracked.runtime.name)
         if refusal is None and sandboxes is not None:
-            refusal = sandbox_refusal_of(tracked.pod, sandboxes.isolation, sandboxes.refusal)
+            refusal = sandbox_refusal_of(tracked.pod, sandboxes.name, sandboxes.isolation, sandboxes.refusal)
         if refusal is not None:
             self._tell(tracked.pod, "Warning", refusal.reason, refusal.message)
             message = f"Pod was rejected: {refusal.message}"

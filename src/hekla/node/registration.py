@@ -18,7 +18,7 @@ import structlog
 
 from hekla import __version__
 from hekla.api.agents.names import ISOLATION_STRENGTHS
-from hekla.api.agents.node_contract import NODE_ISOLATION_LABEL, NODE_RUNTIMES, keeps
+from hekla.api.agents.node_contract import NODE_ISOLATION_LABEL, NODE_RUNTIME_LABEL, NODE_RUNTIMES, keeps
 from hekla.api.coordination import Lease
 from hekla.api.meta import Document
 from hekla.api.nodes import Node
@@ -125,12 +125,11 @@ def _conditions(standing: Standing, now: datetime, since: datetime) -> list[Docu
 
 
 def isolation_labels(runtime: SandboxRuntime) -> list[str]:
-    """Labels by which pods that demand an isolation find nodes that keep it."""
+    """Labels by which pods that demand an isolation, or a runtime, find nodes that keep it."""
     if runtime.refusal:
         return []
-    return [
-        f"{NODE_ISOLATION_LABEL}{strength}" for strength in ISOLATION_STRENGTHS if keeps(runtime.isolation, strength)
-    ]
+    kept = [strength for strength in ISOLATION_STRENGTHS if keeps(runtime.isolation, strength)]
+    return [f"{NODE_ISOLATION_LABEL}{strength}" for strength in kept] + [f"{NODE_RUNTIME_LABEL}{runtime.name}"]
 
 
 def _sandbox_annotation(standing: Standing) -> dict[str, str]:
@@ -143,13 +142,16 @@ def _sandbox_annotation(standing: Standing) -> dict[str, str]:
 
 
 def _sandbox_condition(standing: Standing) -> list[tuple[str, str, str, str]]:
-    rows = []
-    for each in standing.sandboxes:
-        text = each.refusal or f"pods of runtime class {each.name} are isolated as {each.isolation}"
-        rows.append(
-            ("Sandboxes", "False" if each.refusal else "True", "Refused" if each.refusal else "Available", text)
-        )
-    return rows[:1]
+    if not standing.sandboxes:
+        return []
+    told = [
+        f"pods of runtime class {each.name} are isolated as {each.isolation}"
+        if not each.refusal
+        else f"pods of runtime class {each.name} are refused: {each.refusal}"
+        for each in standing.sandboxes
+    ]
+    can = any(not each.refusal for each in standing.sandboxes)
+    return [("Sandboxes", str(can), "Available" if can else "Refused", "; ".join(told))]
 
 
 def _camel(words: str) -> str:

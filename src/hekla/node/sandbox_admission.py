@@ -6,16 +6,16 @@ from hekla.api.pods import Pod
 from hekla.node.admission import Refusal
 
 
-def sandbox_refusal_of(pod: Pod, isolation: str, why_none: str) -> Refusal | None:
+def sandbox_refusal_of(pod: Pod, runtime: str, isolation: str, why_none: str) -> Refusal | None:
     """Why this pod must not run in a sandbox here; None if it may. `why_none` says that no sandbox can run here at all."""
     name = pod.metadata.name
     if why_none:
-        return Refusal("SandboxUnavailable", f"no sandbox can run on this node: {why_none}")
+        return Refusal("SandboxUnavailable", f'no pod of runtime class "{runtime}" can run on this node: {why_none}')
     demanded = pod.metadata.annotations.get(MIN_ISOLATION, "")
     if not keeps(isolation, demanded):
         return Refusal(
             "Isolation",
-            f'pod "{name}" demands isolation "{demanded}" ({MIN_ISOLATION}); runtime "sandbox" of this node has "{isolation}"',
+            f'pod "{name}" demands isolation "{demanded}" ({MIN_ISOLATION}); runtime "{runtime}" of this node has "{isolation}"',
         )
     spec = pod.spec
     for field, is_set in (("hostNetwork", spec.host_network), ("hostPID", spec.host_pid), ("hostIPC", spec.host_ipc)):

@@ -30,11 +30,12 @@ def claim_name(volume: str, sandbox: Sandbox) -> str:
 
 
 def pod_document(sandbox: Sandbox, *, has_runtime: bool) -> Document:
-    """The pod to make. `has_runtime`: there is a runtime class `sandbox`, which pods have that name none."""
+    """The pod to make. `has_runtime`: there is a runtime class `sandbox`, which pods have that name none, or the one of the strength that they demand."""
     meta = sandbox.metadata
     spec = dict(sandbox.spec.pod_template.spec)
     if has_runtime and not spec.get("runtimeClassName"):
-        spec["runtimeClassName"] = names.RUNTIME_CLASS
+        demanded = pod_annotations(sandbox).get(names.MIN_ISOLATION, "")
+        spec["runtimeClassName"] = names.RUNTIME_OF_STRENGTH.get(demanded, names.RUNTIME_CLASS)
     if claimed := [one.metadata.name for one in sandbox.spec.volume_claim_templates]:
         others = [one for one in spec.get("volumes") or () if one.get("name") not in claimed]
         spec["volumes"] = others + [

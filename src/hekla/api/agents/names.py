@@ -60,6 +60,8 @@ MIN_ISOLATION = "hekla.dev/min-isolation"
 """Annotation on a template, a Sandbox or a pod: the least strength of isolation, one of `ISOLATION_STRENGTHS`."""
 ISOLATION_STRENGTHS = ("shared-kernel", "user-kernel", "virtual-machine")
 """From the weakest: namespaces and filters over the host's kernel; a kernel in user space; a machine of its own."""
+RUNTIME_OF_STRENGTH = dict(zip(ISOLATION_STRENGTHS, (RUNTIME_CLASS, "gvisor", "microvm"), strict=True))
+"""The runtime class of pods that demand a strength and name no class."""
 QUEUE = "scheduling.volcano.sh/queue-name"
 """Annotation on a pool, a template or a Sandbox: the queue that its pods are counted in."""
 EGRESS = "hekla.dev/egress"

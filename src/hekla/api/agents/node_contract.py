@@ -6,10 +6,13 @@
     POST   /sandboxes/{namespace}/{pod}/fork          ForkOrder -> Forked
     GET    /sandboxes/{namespace}/{pod}[/usage]       -> SandboxState, Usage
     any    /sandboxes/{namespace}/{pod}/ports/{port}/{path}   a server inside; port 0 and DAEMON_PORTS are the daemon
+    POST   /sandboxes/{namespace}/{pod}/ports/{port}  with `Upgrade: hekla-tunnel`: 101, then the server's own bytes
     GET    /checkpoints/{id}                          -> Checkpoint; DELETE forgets it
 
 A sandbox is a pod with `runtimeClassName: sandbox` (`names.py` has its annotations); `hekla.node` serves
-these paths for a bearer of the node's token (`authorization`, or `x-hekla-node-token` where the former is meant for the server inside), and `hekla.sandbox` asks through its link (in this process, or over HTTP). Bodies are JSON with camelCase names.
+these paths for a bearer of the node's token (`authorization`, or `x-hekla-node-token` where the former is meant for the server inside), and
+`hekla.sandbox` asks through its link (in this process, or over HTTPS: `cluster_link.py`). Bodies are JSON with camelCase names. On a cluster the
+token is one that the API server knows, for the audience `hekla-nodes`, of somebody who may `create nodes/proxy` (or get, or delete, by method).
 Refusals are a Kubernetes `Status` with a sentence: 404 no such pod here, 409 claimed by another session, 412 the runtime
 cannot do it, 422 a body that makes no sense, 503 not running (yet).
 """
@@ -37,9 +40,23 @@ LINEAGE: Final = "hekla.dev/lineage"
 NODE_RUNTIMES: Final = "hekla.dev/sandbox-runtimes"
 """Node annotation: what sandbox runtimes the node has, with their features: `sandbox=process:freeze,checkpoint,fork`."""
 
+TUNNEL: Final = "hekla-tunnel"
+"""The protocol by which a port inside is reached: after 101 the connection is the server's, so that bodies of any size pass as they come."""
+
+NODE_AUDIENCE: Final = "hekla-nodes"
+"""Audience of the tokens that nodes take: one that is stolen from a node opens no API server."""
+
+NODE_AUTHORITY: Final = "hekla.dev/node-authority"
+"""Node annotation, PEM: who signs the certificate of the node's endpoint; made anew in each life of a node agent."""
+
 NODE_ISOLATION_LABEL: Final = "hekla.dev/isolation."
 """Prefix of node labels: `hekla.dev/isolation.shared-kernel=true` for each strength (`ISOLATION_STRENGTHS`) that the node keeps;
 a pod that demands one selects nodes by it, and the node refuses what it cannot keep (reason `Isolation`)."""
+
+
+NODE_RUNTIME_LABEL: Final = "hekla.dev/runtime."
+"""Prefix of node labels: `hekla.dev/runtime.microvm=true` for each sandbox runtime that can run there; the runtime class of that name selects
+nodes by it."""
 
 
 class CheckpointKind(StrEnum):

@@ -111,6 +111,12 @@ def seen_by(path: str, users: int) -> int:
     return tree
 
 
+def alone(path: str, *, is_recursive: bool) -> int:
+    """A directory as a mount that lies nowhere: whoever holds the descriptor sees what is below it and no way up."""
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (AT_RECURSIVE if is_recursive else 0)
+    return syscall(SYS_OPEN_TREE, ctypes.c_int(AT_FDCWD), os.fsencode(path), ctypes.c_uint(flags))
+
+
 def lay(tree: int, target: str) -> None:
     """Put a mount that lies nowhere yet at a place."""
     syscall(

@@ -6,6 +6,7 @@ hears anything.
 """
 
 import asyncio
+import errno
 import fcntl
 import gc
 import json
@@ -58,7 +59,7 @@ def live(spec: Spec, daemon: Any, fds: list[int], held: socket.socket, told: int
         os.umask(0o022)
         control, listener = _settle_descriptors(fds, (held.fileno(), told))
         sources = [(os.open(source, os.O_PATH), target, is_ro) for source, target, is_ro in spec["mounts"]]
-        _join(spec["cgroups"])
+        join(spec["cgroups"])
         go, trees, _, _ = socket.recv_fds(held, 1, MOST_TREES)
         if go != b"g":
             os._exit(1)
@@ -71,11 +72,11 @@ def live(spec: Spec, daemon: Any, fds: list[int], held: socket.socket, told: int
             loopback_up()
         linux.unshare(linux.CLONE_NEWCGROUP)
         own = _build(spec, sources, dict(zip(spec["owned"], trees, strict=False)))
-        _lock(spec)
+        lock(spec)
         socket_of = (socket.socket(fileno=control), socket.socket(fileno=listener))
         os.write(told, MADE)
         os.close(told)
-        _park(spec, daemon, socket_of, own)
+        park(spec, daemon, socket_of, own)
     except OSError as problem:
         where = f" ({problem.filename})" if problem.filename else ""
         os.write(told, f"{problem.strerror or problem}{where}".encode())
@@ -109,7 +110,8 @@ def _settle_descriptors(fds: list[int], pipes: tuple[int, int]) -> tuple[int, in
     return fds[0], fds[1]
 
 
-def _join(groups: list[str]) -> None:
+def join(groups: list[str]) -> None:
+    """Be in control groups from now on, with all that come from this process."""
     for group in groups:
         with open(f"{group}/cgroup.procs", "w", encoding="ascii") as file:
             file.write("0")
@@ -125,20 +127,20 @@ def _build(spec: Spec, sources: list[tuple[int, str, bool]], trees: dict[str, in
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, size)
     own = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     if rootfs >= 0:
-        own = _lay_over(root, rootfs, trees.pop(spec["rootfs"], -1))
+        own = lay_over(root, rootfs, trees.pop(spec["rootfs"], -1))
     make_places(root, spec)
     for name, descriptor in devices.items():
-        _bind(descriptor, f"{root}/dev/{name}")
+        bind(descriptor, f"{root}/dev/{name}")
         os.close(descriptor)
     linux.mount(
         "devpts", f"{root}/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"
     )
     for (source, _, _), (descriptor, target, is_read_only) in zip(spec["mounts"], sources, strict=True):
-        where = _place(root, target, is_directory=os.path.isdir(f"/proc/self/fd/{descriptor}"))
+        where = place(root, target, is_directory=os.path.isdir(f"/proc/self/fd/{descriptor}"))
         if not is_read_only and source in trees:
             linux.lay(trees.pop(source), where)
         else:
-            _bind(descriptor, where)
+            bind(descriptor, where)
         linux.harden(where, is_read_only=is_read_only)
         os.close(descriptor)
     _proc(root)
@@ -150,7 +152,7 @@ def _build(spec: Spec, sources: list[tuple[int, str, bool]], trees: dict[str, in
     return own
 
 
-def _lay_over(root: str, rootfs: int, tree: int) -> int:
+def lay_over(root: str, rootfs: int, tree: int) -> int:
     """An image's file system below, what the sandbox writes above; the place above is returned."""
     for name in ("upper", "work", "lower"):
         os.mkdir(f"{root}/{name}", 0o755)
@@ -188,7 +190,7 @@ def make_places(root: str, spec: Spec) -> None:
             os.chown(root + path, owner, owner)
 
 
-def _place(root: str, target: str, *, is_directory: bool) -> str:
+def place(root: str, target: str, *, is_directory: bool) -> str:
     """Where a mount goes, made if it is not there; links are followed as the sandbox sees them."""
     where = root + resolve(root, target)
     if not os.path.lexists(where):
@@ -198,7 +200,8 @@ def _place(root: str, target: str, *, is_directory: bool) -> str:
     return where
 
 
-def _bind(source: int, where: str) -> None:
+def bind(source: int, where: str) -> None:
+    """Let an open file or directory appear at a place too."""
     if not os.path.lexists(where):
         os.close(os.open(where, os.O_CREAT | os.O_WRONLY, 0o666))
     linux.mount(f"/proc/self/fd/{source}", where, flags=linux.MS_BIND | linux.MS_REC)
@@ -219,7 +222,7 @@ def _proc(root: str) -> None:
             linux.mount("tmpfs", f"{proc}/{name}", "tmpfs", flags | linux.MS_RDONLY, "size=4k,mode=0555")
 
 
-def _lock(spec: Spec) -> None:
+def lock(spec: Spec) -> None:
     """From here there is no way back."""
     for name, value in spec["rlimits"].items():
         number = getattr(resource, name)
@@ -227,8 +230,8 @@ def _lock(spec: Spec) -> None:
         ceiling = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(number, (ceiling, ceiling))
     for number in range(LAST_CAPABILITY + 1):
-        if number not in KEPT_BY_ROOT:
-            linux.prctl(linux.PR_CAPBSET_DROP, number)
+        if number not in KEPT_BY_ROOT and not _drop_from_bounds(number):
+            break
     linux.set_capabilities(sum(1 << number for number in KEPT_BY_DAEMON))
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     if spec["landlock"]:
@@ -237,7 +240,19 @@ def _lock(spec: Spec) -> None:
     seccomp.refuse_dangerous_calls(is_sandbox=True)
 
 
-def _park(spec: Spec, daemon: Any, sockets: tuple[socket.socket, socket.socket], own: int) -> None:
+def _drop_from_bounds(number: int) -> bool:
+    """Let nobody gain a capability again; False if this kernel has none of that number, nor of a higher one."""
+    try:
+        linux.prctl(linux.PR_CAPBSET_DROP, number)
+    except OSError as problem:
+        if problem.errno != errno.EINVAL:
+            raise
+        return False
+    return True
+
+
+def park(spec: Spec, daemon: Any, sockets: tuple[socket.socket, socket.socket], own: int) -> None:
+    """Be the daemon until the node lets go; `own` is a directory of all that the sandbox writes. Never returns."""
     for number in range(1, signal.NSIG):
         if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
             signal.signal(number, signal.SIG_DFL)

@@ -110,8 +110,8 @@ class Zygote:
         os.close(told[1])
         self._held[pid] = name
         try:
-            _name_users(pid, spec)
-            trees = _trees(pid, spec)
+            name_users(pid, spec)
+            trees = trees_of(pid, spec)
             socket.send_fds(ours, [b"g"], trees)
             for tree in trees:
                 os.close(tree)
@@ -206,7 +206,8 @@ def _be(user: int) -> None:
     linux.set_file_owner(0, 0)
 
 
-def _name_users(pid: int, spec: Order) -> None:
+def name_users(pid: int, spec: Order) -> None:
+    """Give a user namespace its users: a range of the host's, or us alone."""
     base = spec["uid_base"]
     maps: tuple[tuple[str, str], ...]
     if base:
@@ -218,7 +219,7 @@ def _name_users(pid: int, spec: Order) -> None:
             file.write(text)
 
 
-def _trees(pid: int, spec: Order) -> list[int]:
+def trees_of(pid: int, spec: Order) -> list[int]:
     """The image and writable volumes, with owners as the sandbox numbers them; what a file system cannot do so stays as it is."""
     if not spec["uid_base"] or not spec["owned"]:
         return []

@@ -1,0 +1,50 @@
+"""Runs pods as sandboxes in containers of an OCI runtime: crun or runc over the host's kernel, gVisor's runsc over its own.
+
+What is different from the runtime `sandbox` is who sets the container apart; sessions, commands, files and checkpoints are the same daemon's.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from hekla.node.runtimes.isolation import filters
+from hekla.node.runtimes.oci.engines import ENGINES, Engine, installed
+from hekla.node.runtimes.oci.keeper import Containers
+from hekla.node.runtimes.sandbox.cells import CellKeeper
+from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
+from hekla.node.runtimes.sandbox.groups import SandboxGroups
+from hekla.node.runtimes.sandbox.plan import Host
+from hekla.node.runtimes.sandbox.runtime import DaemonSandboxes, forbids_user_namespaces
+
+
+class OciSandboxes(DaemonSandboxes):
+    """The runtime `oci`, or `gvisor` where its engine is runsc."""
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        name: str = "oci",
+        engines: Sequence[Engine] = ENGINES,
+        checkpoints: CheckpointStore | None = None,
+        groups: SandboxGroups | None = None,
+    ) -> None:
+        """The first of `engines` that is installed runs containers."""
+        super().__init__(state, checkpoints=checkpoints, groups=groups)
+        self.name, self._engines = name, engines
+        self.isolation = engines[0].isolation
+
+    async def _find_cells(self) -> tuple[CellKeeper | None, str]:
+        found = await asyncio.to_thread(installed, self._engines)
+        if found is None:
+            names = " or ".join(engine.name for engine in self._engines)
+            return None, f"{names} is not installed on this node (Debian: apt-get install {self._engines[0].name})"
+        engine, program = found
+        self.isolation = engine.isolation
+        known = filters()
+        if not known.seccomp and not engine.is_own_kernel:
+            return None, "the kernel has no seccomp filters for this machine, and no sandbox runs without"
+        host = Host(is_root=os.geteuid() == 0, has_landlock=known.landlock, preload=())
+        refusal = "" if host.is_root else forbids_user_namespaces()
+        return Containers(self._state, host, self.groups, engine, program), refusal

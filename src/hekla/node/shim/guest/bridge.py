@@ -1,0 +1,218 @@
+"""Stands between the node and the daemon where no descriptor can pass: streams of the link become pipes and sockets that the daemon is given.
+
+The daemon speaks as it does to a node beside it (`daemon/parked.py`): messages over a socket with descriptors beside them. The bridge hands each
+on unread, but for `streams`, what the descriptors were: `in` the daemon reads, `out` it writes, `null`, and in answers `both` and `listener`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import random
+import socket
+import struct
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from hekla.node.shim.guest.mux import Mux
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LONGEST_MESSAGE = 1024 * 1024
+MOST_DESCRIPTORS = 16
+MOST_WAITING = 64
+"""Connections that wait for the node to take them up; more are refused."""
+_RNDADDENTROPY, _RNDRESEEDCRNG = 0x4008_5203, 0x5207
+
+
+class Bridge:
+    """One link, one daemon."""
+
+    def __init__(self, link: tuple[int, int], control: socket.socket, door: str) -> None:
+        """`control` leads to the daemon, `door` is the path of the socket that it listens on."""
+        self._control, self._door = control, door
+        self._over = asyncio.Event()
+        self._numbers = iter(range(1, 1 << 31, 2))
+        self._streams_of: dict[str, list[int]] = {}
+        self._starting: dict[int, str] = {}
+        self._listeners: dict[int, socket.socket] = {}
+        control.setblocking(False)
+        self._mux = Mux(*link, on_message=self._order, on_open=self._open, on_lost=self._over.set)
+
+    async def run(self) -> None:
+        """Until the node or the daemon goes away."""
+        asyncio.get_running_loop().add_reader(self._control.fileno(), self._hear)
+        await self._over.wait()
+        self._mux.close()
+
+    def _order(self, message: dict[str, Any]) -> None:
+        """From the node, for the daemon or for us."""
+        if message["op"] == "quiesce":
+            self._mux.hold({"event": "quiet"})
+            return
+        if message["op"] == "wake":
+            self._wake(message)
+            return
+        given: list[int] = []
+        numbers: list[int] = []
+        for stream in message.pop("streams", []):
+            given.append(self._end_of(stream))
+            numbers.append(stream["id"])
+        if message["op"] == "start":
+            self._streams_of[message["id"]] = numbers
+            self._starting[message["n"]] = message["id"]
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode("utf-8", "surrogatepass")], given)
+        except OSError as problem:
+            self._mux.tell({"n": message["n"], "error": f"the daemon does not listen: {problem.strerror}"})
+        for descriptor in given:
+            os.close(descriptor)
+
+    def _end_of(self, stream: dict[str, Any]) -> int:
+        """The daemon's end of a stream; ours is attached."""
+        if stream["kind"] == "null":
+            return os.open(os.devnull, os.O_RDWR)
+        reader, writer = os.pipe()
+        if stream["kind"] == "in":
+            self._mux.attach(stream["id"], sink=writer)
+            return reader
+        self._mux.attach(stream["id"], source=reader)
+        return writer
+
+    def _hear(self) -> None:
+        """From the daemon."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, LONGEST_MESSAGE, MOST_DESCRIPTORS)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            self._over.set()
+            return
+        message = json.loads(data)
+        if descriptors:
+            message["streams"] = [self._offer(descriptor, message) for descriptor in descriptors]
+        self._starting.pop(message.get("n", 0), None)
+        if message.get("event") == "exited":
+            for number in self._streams_of.pop(message["id"], []):
+                self._mux.drain(number)
+        self._mux.tell(message)
+
+    def _offer(self, descriptor: int, message: dict[str, Any]) -> dict[str, Any]:
+        """What the daemon gives away: a connection or a terminal, or a socket that others connect to."""
+        number = next(self._numbers)
+        if _listens(descriptor):
+            listener = self._listeners[number] = socket.socket(fileno=descriptor)
+            listener.setblocking(False)
+            asyncio.get_running_loop().add_reader(descriptor, self._accept, number)
+            return {"id": number, "kind": "listener"}
+        self._mux.attach(number, source=descriptor, sink=descriptor)
+        if (name := self._starting.get(message.get("n", 0))) is not None:
+            self._streams_of[name].append(number)
+        return {"id": number, "kind": "both"}
+
+    def _accept(self, listener: int) -> None:
+        try:
+            made, _ = self._listeners[listener].accept()
+        except OSError:
+            return
+        number = next(self._numbers)
+        descriptor = made.detach()
+        self._mux.attach(number, source=descriptor, sink=descriptor)
+        self._mux.open(number, {"of": listener})
+
+    def _open(self, number: int, told: dict[str, Any]) -> None:
+        """The node wants to speak to the daemon's door, or wants no more connections."""
+        if told.get("to") == "door":
+            self._dial_door(number)
+        elif (listener := self._listeners.pop(told.get("close", 0), None)) is not None:
+            asyncio.get_running_loop().remove_reader(listener.fileno())
+            listener.close()
+
+    def _dial_door(self, number: int) -> None:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.connect(self._door)  # a unix socket connects at once; a full backlog waits for the daemon
+        except OSError:
+            made.close()
+            reader, writer = os.pipe()
+            os.close(writer)
+            self._mux.attach(number, source=reader)  # it ends at once
+            return
+        descriptor = made.detach()
+        self._mux.attach(number, source=descriptor, sink=descriptor)
+
+    def _wake(self, message: dict[str, Any]) -> None:
+        """Go on after standing still; in a copy nothing that the first one held leads anywhere any more, and its dice are made anew."""
+        if message.get("is_copy"):
+            self._mux.forget_all()
+            for listener in self._listeners.values():
+                asyncio.get_running_loop().remove_reader(listener.fileno())
+                listener.close()
+            self._listeners.clear()
+            self._streams_of.clear()
+            self._starting.clear()
+        reseed(bytes.fromhex(message.get("seed", "")))
+        if message.get("time_ns") and abs(message["time_ns"] - time.time_ns()) > 1_000_000:
+            with contextlib.suppress(OSError):  # a container has its host's clock
+                time.clock_settime_ns(time.CLOCK_REALTIME, message["time_ns"])
+        self._mux.go_on()
+        self._mux.tell({"event": "awake"})
+
+
+def reseed(seed: bytes) -> None:
+    """Stir the node's bytes into this machine's randomness, and let it be used from now on."""
+    random.seed(seed + os.urandom(16))
+    if not seed:
+        return
+    with contextlib.suppress(OSError), open("/dev/urandom", "wb", buffering=0) as device:  # root of a machine may
+        packed = struct.pack("ii", len(seed) * 8, len(seed)) + seed
+        fcntl.ioctl(device, _RNDADDENTROPY, packed)
+        fcntl.ioctl(device, _RNDRESEEDCRNG)
+
+
+def serve(link: tuple[int, int], directory: str, become_daemon: Callable[[socket.socket, socket.socket], None]) -> int:
+    """Fork the daemon and stand before it; `directory` is root's alone. Returns once one of both has ended."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (ours, its):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * LONGEST_MESSAGE)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    door = f"{directory}/door"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(door)
+    listener.listen(256)
+    if os.fork() == 0:
+        try:
+            ours.close()
+            for descriptor in set(link):
+                os.close(descriptor)
+            become_daemon(its, listener)
+        except BaseException as problem:  # noqa: BLE001 - it must not go on as the bridge
+            sys.stderr.write(f"the daemon cannot be: {type(problem).__name__}: {problem}\n")
+        finally:
+            os._exit(1)
+    its.close()
+    listener.close()
+    asyncio.run(_live(link, ours, door))
+    return 0
+
+
+async def _live(link: tuple[int, int], control: socket.socket, door: str) -> None:
+    await Bridge(link, control, door).run()
+
+
+def _listens(descriptor: int) -> bool:
+    copy = os.dup(descriptor)
+    try:
+        found = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        return False
+    with found:
+        return bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
