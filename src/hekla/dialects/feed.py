@@ -275,8 +275,9 @@ class ClusterFeed(Storage):
 
     def _know_pod(self, pod: Pod) -> None:
         self.pods[pod.metadata.uid] = pod
-        for name in claim_names(pod):
-            self._uses_claim.setdefault((pod.metadata.namespace, name), set()).add(pod.metadata.uid)
+        if pod.spec.volumes:
+            for name in claim_names(pod):
+                self._uses_claim.setdefault((pod.metadata.namespace, name), set()).add(pod.metadata.uid)
 
     def _put_pod(self, pod: Pod, put: Callable[[TaskSpec, Job], object] | None = None) -> None:
         job = self._job_of(pod)
@@ -284,10 +285,12 @@ class ClusterFeed(Storage):
             self.cluster.remove_task(pod.metadata.uid)
         else:
             (put or self.cluster.put_task)(task_spec(pod, self), job)
-            self.dirty.add(job.uid)
-        lone = self.cluster.jobs.get(lone_uid(pod))
-        if lone is not None and not lone.tasks:
-            self.cluster.remove_job(lone.uid)  # the pod was given a group after we had met it
+            if put is None or job.spec.has_group or not pod.spec.node_name:
+                self.dirty.add(job.uid)  # of a lone pod that runs already there is nothing to tell
+        if job is None or job is self._others or job.spec.has_group:
+            lone = self.cluster.jobs.get(lone_uid(pod))
+            if lone is not None and not lone.tasks:
+                self.cluster.remove_job(lone.uid)  # the pod was given a group after we had met it
 
     def _job_of(self, pod: Pod) -> Job | None:
         """The job a pod belongs to; None for a pod that is none of our business, or waits for its group to appear."""

@@ -76,6 +76,8 @@ def task_status(pod: Pod) -> TaskStatus:
 def group_name(pod: Pod) -> str:
     """The PodGroup a pod belongs to; "" if to none."""
     annotations = pod.metadata.annotations
+    if not annotations:
+        return ""
     return next((annotations[key] for key in GROUP_ANNOTATIONS if annotations.get(key)), "")
 
 

@@ -1,8 +1,8 @@
 """What pods of one template have in common, read once: a start with 150,000 pods meets a few hundred templates.
 
-Pods that are decoded by `kube/sharing.py` share the parts of their specs, so a template is known by the identity of
-those parts, and by those annotations and labels that anybody in placement reads. Each pod adds its name, its time and how
-it fares (`kubernetes.py`, `volcano.py`). What depends on other objects or on the pod's name is no template's.
+Pods that are decoded by `kube/sharing.py` share the parts of their specs, so a template is known by the identity of its
+list of containers, and by those annotations and labels that anybody in placement reads. Each pod adds its name, its time
+and how it fares (`kubernetes.py`, `volcano.py`). What depends on other objects or on the pod's name is no template's.
 """
 
 from collections import OrderedDict
@@ -41,9 +41,9 @@ _parts_of = attrgetter(
 )  # fmt: skip
 """All of a pod's spec that a template is read from."""
 
-_Key = tuple[tuple[int, ...], tuple[str | None, ...], tuple[tuple[str, str], ...], bool]
+_Key = tuple[int, tuple[str | None, ...], tuple[tuple[str, str], ...], bool]
 _known: OrderedDict[_Key, tuple[Any, TaskSpec]] = OrderedDict()
-"""With the parts: while they are kept, no other object can have their identity."""
+"""By the identity of the list of containers, with all parts: while they are kept, no other list can have it."""
 
 
 def template(pod: Pod, around: Surroundings) -> TaskSpec:
@@ -53,13 +53,13 @@ def template(pod: Pod, around: Surroundings) -> TaskSpec:
         return _read(pod, around)
     parts = _parts_of(spec)
     key = (
-        tuple(map(id, parts)),
+        id(spec.containers),
         (labels.get(ROLE_KEY), labels.get(PREEMPTABLE_KEY), labels.get(COOLDOWN_KEY)) if labels else (),
         tuple(item for item in annotations.items() if item[0].startswith(_DOMAINS)) if annotations else (),
         never_preempts(pod, around),
     )
     known = _known.get(key)
-    if known is None:
+    if known is None or known[0] != parts:  # parts that are shared are the same objects, which is quick to see
         known = _known[key] = (parts, _read(pod, around))
         if len(_known) > MOST_TEMPLATES:
             _known.popitem(last=False)

@@ -58,7 +58,7 @@ def volume_demands(pod: Pod, around: Surroundings) -> VolumeDemands:
 
 def has_demands(pod: Pod) -> bool:
     """Whether a pod's volumes demand anything of nodes."""
-    return any(
+    return bool(pod.spec.volumes) and any(
         v.persistent_volume_claim or v.ephemeral or v.gce_persistent_disk or v.aws_elastic_block_store or v.iscsi or v.rbd
         for v in pod.spec.volumes
     )  # fmt: skip

@@ -42,7 +42,7 @@ def pod_traits(pod: Pod) -> tuple[tuple[str, str], ...]:
 
 def group_traits(annotations: Mapping[str, str]) -> dict[str, str]:
     """What plug-ins read of a gang."""
-    return {key: annotations[key] for key in _OF_GROUPS if key in annotations}
+    return {key: annotations[key] for key in _OF_GROUPS if key in annotations} if annotations else {}
 
 
 def node_groups(queue: scheduling.Queue) -> NodeGroups | None:

@@ -71,9 +71,16 @@ def lone_pod(pod: Pod, *, queue: str = DEFAULT_QUEUE) -> JobSpec:
         estimate_s=_seconds_above_0(pod.metadata.annotations.get(RUNNING_ESTIMATE, "")),
         traits=group_traits(pod.metadata.annotations),
         phase=JobPhase.INQUEUE,
-        lineage=next((owner.uid for owner in pod.metadata.owner_references if owner.controller), ""),
+        lineage=_controller(pod),
         has_group=False,
     )
+
+
+def _controller(pod: Pod) -> str:
+    for owner in pod.metadata.owner_references:
+        if owner.controller:
+            return owner.uid
+    return ""
 
 
 def lone_uid(pod: Pod) -> str:

@@ -12,7 +12,8 @@ ObjectKey = tuple[str, str]
 
 def key_of(obj: Resource) -> ObjectKey:
     """Where an object lives."""
-    return obj.metadata.namespace, obj.metadata.name
+    meta = obj.metadata
+    return meta.namespace, meta.name
 
 
 def node_of(obj: Resource) -> str:
@@ -23,7 +24,10 @@ def node_of(obj: Resource) -> str:
 
 def controller_uid(obj: Resource) -> str:
     """The uid of the object's controller; empty if it has none."""
-    return next((owner.uid for owner in obj.metadata.owner_references if owner.controller), "")
+    for owner in obj.metadata.owner_references:  # no generator: every pod of a start passes here
+        if owner.controller:
+            return owner.uid
+    return ""
 
 
 class Cache(Generic[T]):
@@ -52,8 +56,8 @@ class Cache(Generic[T]):
 
     def put(self, obj: T) -> T | None:
         """Add or replace an object; returns the one before."""
-        old = self.remove(key_of(obj))
         key = key_of(obj)
+        old = self.remove(key) if key in self._objects else None
         self._objects[key] = obj
         for index, value in self._entries(obj):
             index.setdefault(value, set()).add(key)

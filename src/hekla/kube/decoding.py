@@ -71,14 +71,15 @@ def decode_page(kind: type[T], body: bytes) -> Page[T]:
 
 def _one_by_one(kind: type[T], body: bytes) -> Page[T]:
     raw = decode_raw_list(body)
-    decoded = (_decode_or_log(kind, item) for item in raw.items or ())
+    decode = decoder(kind)
+    decoded = (_decode_or_log(kind, item, decode) for item in raw.items or ())
     items = [item for item in decoded if item is not None]
     return Page(items, raw.metadata.resource_version, raw.metadata.continue_token)
 
 
-def _decode_or_log(kind: type[T], raw: msgspec.Raw) -> T | None:
+def _decode_or_log(kind: type[T], raw: msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T]) -> T | None:
     try:
-        obj: T = decoder(kind)(raw)
+        obj: T = decode(raw)
     except TransportError as error:
         name = decode_document(raw).get("metadata", {}).get("name", "")
         log.error("object left out", kind=kind.kind_info.kind, name=name, why=str(error))
@@ -97,7 +98,7 @@ def typed_event(frame: Frame, kind: type[T], decode: Any) -> WatchEvent[T] | Non
     try:
         obj = decode(frame.object)
     except TransportError:
-        obj = _decode_or_log(kind, frame.object)
+        obj = _decode_or_log(kind, frame.object, decoder(kind))
     return None if obj is None else WatchEvent(EventType(frame.type), obj, obj.metadata.resource_version)
 
 

@@ -478,6 +478,11 @@ class Cluster:
             shape = self._shapes[key] = Shape(constraints, whole, resources, amounts, by_index, kind)
         return shape
 
+    @property
+    def has_readers(self) -> bool:
+        """Whether a plug-in adds to the shapes of pods, so that more than a pod's own demands decides them."""
+        return bool(self._readers)
+
     def shape_of(self, spec: TaskSpec, job: Job) -> Shape:
         """The shape of a pod in a job, with what plug-ins read of both."""
         constraints = spec.constraints
@@ -535,12 +540,16 @@ class Cluster:
         job.post(task)
         return task
 
-    def take_in(self, spec: TaskSpec, job: Job, status: TaskStatus | None = None) -> Task:
-        """A new task in the status that its pod says, or another; its row, and the job's accounts, are the caller's."""
-        task = self.tasks[spec.uid] = Task(spec, self.shape_of(spec, job))
+    def take_in(self, spec: TaskSpec, job: Job, status: TaskStatus | None = None, shape: Shape | None = None) -> Task:
+        """A new task in the status that its pod says, or another; its row, and the job's accounts, are the caller's.
+
+        A `shape` is what `shape_of` says of it, from a caller who knows it already.
+        """
+        task = self.tasks[spec.uid] = Task(spec, shape or self.shape_of(spec, job))
         task.status = spec.status if status is None else status
-        for question in asked_by(spec.constraints):
-            self.tallies.ask(question, self.placed(), (t for t in self.tasks.values() if t is not task))
+        if not spec.constraints.is_local:
+            for question in asked_by(spec.constraints):
+                self.tallies.ask(question, self.placed(), (t for t in self.tasks.values() if t is not task))
         self.tallies.introduce(task)
         job.take_in(task)
         if spec.nominated:

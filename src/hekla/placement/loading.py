@@ -23,6 +23,9 @@ class Loading:
         self._held: Counter[tuple[str, Shape]] = Counter()
         """How many tasks of lone pods of a shape a queue has more."""
 
+        self._shapes: dict[tuple[int, int], tuple[TaskSpec, Shape]] = {}
+        """By the identity of constraints and request, which pods of a template share; with a task that keeps them."""
+
     def put(self, spec: TaskSpec, job: Job) -> None:
         """As `Cluster.put_task`."""
         cluster = self._cluster
@@ -30,7 +33,7 @@ class Loading:
         if row < 0 or not spec.status.is_evictable or spec.uid in cluster.tasks:
             cluster.put_task(spec, job)
             return
-        task = cluster.take_in(spec, job)
+        task = cluster.take_in(spec, job, None, self._shape_of(spec, job))
         if job.spec.has_group or not job.spec.queue:
             job.post(task)
         else:
@@ -42,6 +45,15 @@ class Loading:
         else:
             self._rows.setdefault(task.shape, []).append(row)
             cluster.settle(task, row)
+
+    def _shape_of(self, spec: TaskSpec, job: Job) -> Shape:
+        if self._cluster.has_readers:
+            return self._cluster.shape_of(spec, job)
+        key = (id(spec.constraints), id(spec.request))
+        known = self._shapes.get(key)
+        if known is None:
+            known = self._shapes[key] = (spec, self._cluster.shape_of(spec, job))
+        return known[1]
 
     def finish(self) -> None:
         """Post what was added up."""

@@ -41,7 +41,7 @@ class TaskStatus(IntEnum):
     @property
     def is_evictable(self) -> bool:
         """Whether a task that stands here can be told to go: it has its node, and its node knows."""
-        return self in (TaskStatus.BOUND, TaskStatus.RUNNING)
+        return self is TaskStatus.RUNNING or self is TaskStatus.BOUND
 
 
 HOLDS_NODE = frozenset(
@@ -132,15 +132,13 @@ class Task:
     """One pod, as the engine sees it."""
 
     __slots__ = (
-        "carriers", "devices", "evicted_at", "is_claim", "is_leaving", "is_overdue", "job", "key", "leaving_since", "matched",
-        "order", "promised_at",
-        "role_counts", "row", "shape", "spec", "status", "taken", "uid",
+        "_order", "carriers", "devices", "evicted_at", "is_claim", "is_leaving", "is_overdue", "job", "leaving_since",
+        "matched", "promised_at", "role_counts", "row", "shape", "spec", "status", "taken", "uid",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, shape: "Shape") -> None:
         self.spec = spec
         self.uid = spec.uid
-        self.key = f"{spec.namespace}/{spec.name}"
         self.shape = shape
         self.status = TaskStatus.PENDING
         self.row = -1
@@ -180,7 +178,21 @@ class Task:
         self.carriers: tuple[int, ...] = ()
         """Tallies of placed pods that mind a pod like this one near them: they want distance from it, or like to be near."""
 
-        self.order = (pod_index(spec.name), spec.created, spec.uid)
+        self._order: tuple[int, float, str] | None = None
+
+    @property
+    def key(self) -> str:
+        """What people know it by."""
+        return f"{self.spec.namespace}/{self.spec.name}"
+
+    @property
+    def order(self) -> tuple[int, float, str]:
+        """Where it stands among the tasks of its job; most tasks of a start run already, and nobody asks."""
+        order = self._order
+        if order is None:
+            spec = self.spec
+            order = self._order = (pod_index(spec.name), spec.created, spec.uid)
+        return order
 
     @property
     def is_best_effort(self) -> bool:
@@ -305,7 +317,7 @@ class Job:
     """Pods that belong together, and how many of them must start together."""
 
     __slots__ = (
-        "_accounts", "_phase", "barred_at", "failed_at", "held", "holds", "in_order", "key", "lines", "minds_others",
+        "_accounts", "_phase", "barred_at", "failed_at", "held", "holds", "in_order", "lines", "minds_others",
         "minds_queue",
         "pending_best_effort", "ready_count", "roles", "sole", "spec", "statuses", "tasks", "ticket", "uid",
     )  # fmt: skip
@@ -313,7 +325,6 @@ class Job:
     def __init__(self, spec: JobSpec, lines: Lines | None = None) -> None:
         self.spec = spec
         self.uid = spec.uid
-        self.key = f"{spec.namespace}/{spec.name}"
         self.lines = lines if lines is not None else Lines()
         self._accounts = self.lines.ledger.chain(spec.queue)
         self.held: dict[str, int] = {}
@@ -357,7 +368,13 @@ class Job:
         """By action, the count of news when it could evict nobody for the job; until it grows, asking again is idle."""
 
         self._phase = spec.phase
-        self.phase = spec.phase
+        if spec.has_group:
+            self.phase = spec.phase
+
+    @property
+    def key(self) -> str:
+        """What people know it by."""
+        return f"{self.spec.namespace}/{self.spec.name}"
 
     @property
     def party(self) -> str:

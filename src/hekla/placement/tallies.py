@@ -164,6 +164,9 @@ class Tallies:
 
     def introduce(self, task: Task) -> None:
         """Find out in which tallies a task counts, and which are of pods that mind whether it comes near."""
+        if not self._selecting and not self._carried and task.spec.constraints.is_local:
+            task.matched = task.carriers = ()
+            return
         task.matched = tuple(sorted(self._memberships(task.spec)))
         task.carriers = tuple(t for t in self._carried if self._is_about(t, task.spec))
 

@@ -148,7 +148,7 @@ class BatchScheduler:
             try:
                 with without_collecting():
                     await self._follow()
-                freeze(len(self.cluster.tasks))
+                    freeze(len(self.cluster.tasks))  # before the first collection, which would look at it all
                 while True:
                     await self._wake.wait()
                     await asyncio.sleep(self.settings.window_s)
