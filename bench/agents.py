@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ async def one_after_the_other(report: Report, door: Door, template: str, *, pool
         wholes = []
         for _ in range(report.scaled(ROUNDS)):
             took, session = await timed(lambda: door.create(template))
-            more, _ = await timed(lambda its=session, act=first: act(its))
+            more, _ = await timed(partial(first, session))
             creates.append(took)
             wholes.append(took + more)
             await door.end(session)
@@ -170,7 +171,14 @@ async def at_once(report: Report, door: Door, template: str, count: int) -> None
 async def asleep_and_forked(report: Report, door: Door) -> None:
     session = await door.create(COLD)
     await door.cell(session, "x = list(range(100_000))")
-    freezes, wakes, forks, firsts = [], [], [], []
+
+    async def all_know(copies: list[str]) -> None:
+        await asyncio.gather(*(door.cell(one, "assert len(x) == 100_000") for one in copies))
+
+    freezes: list[float] = []
+    wakes: list[float] = []
+    forks: list[float] = []
+    firsts: list[float] = []
     for _ in range(report.scaled(ROUNDS)):
         freezes.append((await timed(lambda: door.ask("POST", f"sessions/{session}/freeze", {})))[0])
         wakes.append((await timed(lambda: door.ask("POST", f"sessions/{session}/resume", {})))[0])
@@ -179,9 +187,7 @@ async def asleep_and_forked(report: Report, door: Door) -> None:
     for _ in range(report.scaled(20)):
         took, answer = await timed(lambda: door.ask("POST", f"sessions/{session}/fork", {"count": CHILDREN}))
         children = [one["id"] for one in json.loads(answer)["sessions"]]
-        first, _ = await timed(
-            lambda its=children: asyncio.gather(*(door.cell(one, "assert len(x) == 100_000") for one in its))
-        )
+        first, _ = await timed(partial(all_know, children))
         forks.append(took)
         firsts.append(took + first)
         await asyncio.gather(*(door.end(one) for one in children))

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import os
 import struct
+from typing import Any
 
 _CAP_SETUID = 7
 _CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -39,6 +40,16 @@ def become(name: str, uid: int, gid: int) -> None:
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     _keep(kept & _capabilities("CapPrm"))
+
+
+def in_program(name: str, uid: int, gid: int) -> dict[str, Any]:
+    """The same for `subprocess`, which does it in C: a child that runs no Python copies few of the daemon's pages, 2 ms instead of 8.
+
+    Capabilities need no call: a program that root starts has those of the bounding set, anybody else's has none.
+    """
+    if not may_choose():
+        return {}
+    return {"user": uid, "group": gid, "extra_groups": os.getgrouplist(name, gid) if name else []}
 
 
 def may_be_looked_into(*, is_allowed: bool) -> None:

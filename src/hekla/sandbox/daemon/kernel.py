@@ -257,9 +257,11 @@ def become_a_kernel(channel: socket.socket, output: int) -> None:
 def made_anew() -> None:
     """Nothing random is the same in two processes that were one."""
     random.seed()
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and hasattr(numpy, "random"):
-        numpy.random.seed()
+    dice: Any = sys.modules.get(
+        "numpy.random"
+    )  # numpy loads it when it is first asked for, and then it is fresh by itself
+    if dice is not None:
+        dice.seed()
     uuid: Any = sys.modules.get("uuid")
     if uuid is not None:  # the clock sequence and last time of uuid1
         uuid._last_timestamp = None

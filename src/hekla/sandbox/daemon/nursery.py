@@ -101,7 +101,6 @@ def _live(channel: socket.socket, preload: Sequence[str], parent: int) -> None:
 def _become(asked: bytes, descriptors: list[int]) -> None:
     """In the child: be whom the daemon wants, and run cells to the end."""
     try:
-        gc.unfreeze()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.setsid()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import pty
@@ -18,13 +17,12 @@ import signal
 import socket
 import stat
 import subprocess
-import termios
 from typing import TYPE_CHECKING, Any
 
-from hekla.sandbox.daemon.becoming import become, may_be_looked_into
+from hekla.sandbox.daemon.becoming import in_program, may_be_looked_into
 from hekla.sandbox.daemon.http import HttpError, HttpServer
 from hekla.sandbox.daemon.nursery import Nursery
-from hekla.sandbox.daemon.processes import Identity
+from hekla.sandbox.daemon.processes import Identity, take_terminal
 from hekla.sandbox.daemon.server import Daemon, Options
 
 if TYPE_CHECKING:
@@ -188,15 +186,11 @@ class Parked:
         if not os.path.isdir(cwd):
             raise RefusedError(f'working directory "{cwd}": No such file or directory')
 
-        def prepare() -> None:
-            if order["tty"]:
-                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            become("", order["uid"], order["gid"])
-
         try:
             child = subprocess.Popen(
                 order["argv"], cwd=cwd, env={**self._daemon.processes.environment, **order["env"]}, stdin=streams[0],
-                stdout=streams[1], stderr=streams[2], start_new_session=True, preexec_fn=prepare,
+                stdout=streams[1], stderr=streams[2], start_new_session=True,
+                preexec_fn=take_terminal if order["tty"] else None, **in_program("", order["uid"], order["gid"]),
             )  # fmt: skip
         except FileNotFoundError:
             where = "no such file or directory" if "/" in order["argv"][0] else "executable file not found in $PATH"

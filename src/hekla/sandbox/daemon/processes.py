@@ -24,7 +24,7 @@ import time
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
-from hekla.sandbox.daemon.becoming import become, may_choose
+from hekla.sandbox.daemon.becoming import in_program, may_choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -141,7 +141,8 @@ class Command:
                 stdout=ends.child[1],
                 stderr=ends.child[2],
                 start_new_session=True,
-                preexec_fn=_prepare(user, takes_terminal=self._is_pty),
+                preexec_fn=take_terminal if self._is_pty else None,
+                **in_program(user.name, user.uid, user.gid),
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             ends.close_all()
@@ -456,17 +457,9 @@ def _terminal(size: tuple[int, int]) -> _Ends:
     return _Ends((slave, slave, slave), {master: "pty"}, master)
 
 
-def _prepare(user: Identity, *, takes_terminal: bool) -> Callable[[], None] | None:
-    """What the child does between fork and exec; the session is made already."""
-    if not takes_terminal and not may_choose():
-        return None
-
-    def prepare() -> None:
-        if takes_terminal:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        become(user.name, user.uid, user.gid)
-
-    return prepare
+def take_terminal() -> None:
+    """In a child that leads a session: what it reads from is its terminal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _marked(mark: str) -> list[int]:
