@@ -11,6 +11,7 @@ import msgspec
 
 from hekla.api.core import Namespace, ResourceQuota
 from hekla.api.csi import CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment
+from hekla.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from hekla.api.meta import Resource
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
@@ -21,9 +22,11 @@ from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageCl
 from hekla.api.volcano import scheduling
 from hekla.api.volcano.scheduling import PodGroup
 from hekla.api.volcano.topology import HyperNode
+from hekla.dialects.device_objects import DeviceObjects
 from hekla.dialects.eviction_terms import budget_of, course
 from hekla.dialects.kubernetes import group_name, node_spec, task_spec, task_status
 from hekla.dialects.node_terms import selects
+from hekla.dialects.pod_devices import claim_ids
 from hekla.dialects.pod_volumes import claim_names
 from hekla.dialects.storage import Storage
 from hekla.dialects.topology import domain_spec
@@ -47,7 +50,7 @@ from hekla.placement.model import Job, JobSpec, TaskSpec, TaskStatus
 Key = tuple[str, str]
 
 
-class ClusterFeed(Storage):
+class ClusterFeed(Storage, DeviceObjects):
     """Translates changes of objects into changes of a cluster."""
 
     def __init__(
@@ -72,6 +75,7 @@ class ClusterFeed(Storage):
         self._others = Job(JobSpec(uid="", name="pods of other schedulers", queue="", has_group=False))
         self._waiting_for_group: dict[Key, set[str]] = {}
         self._uses_claim: dict[Key, set[str]] = {}
+        self._uses_devices: dict[Key, set[str]] = {}
         self._nodes: dict[str, Node] = {}
         self._namespaces: dict[str, Namespace] = {}
         self._priorities: dict[str, PriorityClass] = {}
@@ -88,6 +92,8 @@ class ClusterFeed(Storage):
             CSIDriver: self.on_csi_driver, CSIStorageCapacity: self.on_storage_capacity,
             StorageClass: self.on_storage_class, PersistentVolume: self.on_volume,
             PersistentVolumeClaim: self.on_claim, CSINode: self.on_csi_node, VolumeAttachment: self.on_attachment,
+            DeviceClass: self.on_device_class, ResourceSlice: self.on_resource_slice,
+            ResourceClaim: self.on_resource_claim,
             Node: self.on_node, HyperNode: self.on_hyper_node,
             PodGroup: self.on_pod_group, Pod: self.on_pod,
         }  # fmt: skip
@@ -229,6 +235,22 @@ class ClusterFeed(Storage):
         """A volume was attached to a node, or detached."""
         self._attach(self.put_attachment(old, new))
 
+    def on_device_class(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
+        """A class of devices came, changed or went."""
+        if self.put_device_class(old, new):
+            self._reread(uid for uids in list(self._uses_devices.values()) for uid in list(uids))
+
+    def on_resource_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """A driver offers other devices than before."""
+        self.put_slice(self.cluster, old, new)
+
+    def on_resource_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """A claim to devices came, changed or went, or was given some."""
+        for key in self.put_resource_claim(self.cluster, old, new):
+            for uid in list(self._uses_devices.get(key, ())):
+                if (pod := self.pods.get(uid)) is not None and task_status(pod) is not TaskStatus.RELEASING:
+                    self._put_pod(pod)  # those that run as well: what they use is then known to be used by them
+
     def on_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
         """A namespace came, changed or went: pods that select namespaces by label may mean others now."""
         _put(self._namespaces, old, new)
@@ -278,6 +300,8 @@ class ClusterFeed(Storage):
         if pod.spec.volumes:
             for name in claim_names(pod):
                 self._uses_claim.setdefault((pod.metadata.namespace, name), set()).add(pod.metadata.uid)
+        for key in claim_ids(pod):
+            self._uses_devices.setdefault(key, set()).add(pod.metadata.uid)
 
     def _put_pod(self, pod: Pod, put: Callable[[TaskSpec, Job], object] | None = None) -> None:
         job = self._job_of(pod)
@@ -333,6 +357,8 @@ class ClusterFeed(Storage):
     def _differs_in_state_only(old: Pod, new: Pod) -> bool:
         if old.metadata.labels != new.metadata.labels or old.metadata.annotations != new.metadata.annotations:
             return False
+        if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+            return False
         spec = new.spec
         if old.spec.node_name != spec.node_name:
             spec = msgspec.structs.replace(spec, node_name=old.spec.node_name)
@@ -348,6 +374,8 @@ class ClusterFeed(Storage):
         self.cluster.remove_job(lone_uid(pod))
         for name in claim_names(pod):
             _discard(self._uses_claim, (pod.metadata.namespace, name), uid)
+        for key in claim_ids(pod):
+            _discard(self._uses_devices, key, uid)
         _discard(self._waiting_for_group, (pod.metadata.namespace, group_name(pod)), uid)
 
     def _forget_group(self, group: PodGroup) -> None:

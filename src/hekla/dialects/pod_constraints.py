@@ -7,6 +7,7 @@ from hekla.api.pod_scheduling import PodAffinityTerm, TopologySpreadConstraint
 from hekla.api.pods import Pod
 from hekla.api.selectors import LabelSelector
 from hekla.dialects.node_terms import label_requirements, node_term
+from hekla.dialects.pod_devices import NO_CLAIMS, DeviceDemands
 from hekla.dialects.pod_volumes import VolumeDemands
 from hekla.dialects.surroundings import Surroundings
 from hekla.dialects.traits import pod_traits
@@ -20,21 +21,16 @@ from hekla.placement.constraint import (
     PodTerm,
     PreferredPodTerm,
     PreferredTerm,
-    Refusal,
     Requirement,
     Spread,
     Toleration,
 )  # fmt: skip
 
-RESOURCE_CLAIMS = Refusal(
-    "resource-claims",
-    "pod has resource claims, which this scheduler does not allocate yet; ask for devices as resources",
-)
-"""On a node its pod would wait for ever for devices that nobody has allocated to its claims."""
 
-
-def pod_constraints(pod: Pod, around: Surroundings, volumes: VolumeDemands) -> Constraints:
-    """All demands of a pod besides resources, those of its volumes included."""
+def pod_constraints(
+    pod: Pod, around: Surroundings, volumes: VolumeDemands, devices: DeviceDemands = NO_CLAIMS
+) -> Constraints:
+    """All demands of a pod besides resources, those of its volumes and resource claims included."""
     spec = pod.spec
     affinity = spec.affinity
     near = affinity.pod_affinity if affinity else None
@@ -59,8 +55,9 @@ def pod_constraints(pod: Pod, around: Surroundings, volumes: VolumeDemands) -> C
         attaches=tuple(Counter(driver for driver, _ in volumes.attached).items()),
         disks=volumes.disks,
         exclusive_claims=volumes.exclusive,
+        device_claims=devices.claims,
         images=tuple(sorted({container.image for container in spec.containers if container.image})),
-        blocked=volumes.blocked or (RESOURCE_CLAIMS if spec.resource_claims else None),
+        blocked=volumes.blocked or devices.blocked,
         traits=pod_traits(pod),
     )
 

@@ -15,6 +15,7 @@ import msgspec
 from hekla.api.pods import Pod
 from hekla.dialects.eviction_terms import COOLDOWN_KEY, PREEMPTABLE_KEY, never_preempts, terms
 from hekla.dialects.pod_constraints import pod_constraints
+from hekla.dialects.pod_devices import NO_CLAIMS, device_demands
 from hekla.dialects.pod_requests import pod_limits, pod_request
 from hekla.dialects.pod_volumes import has_demands, volume_demands
 from hekla.dialects.surroundings import Surroundings
@@ -68,7 +69,7 @@ def template(pod: Pod, around: Surroundings) -> TaskSpec:
 
 def _read(pod: Pod, around: Surroundings) -> TaskSpec:
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    request, limits, constraints, volumes = _demands(pod, around)
+    request, limits, constraints, volumes, claims = _demands(pod, around)
     return TaskSpec(
         uid="",
         name="",
@@ -76,6 +77,7 @@ def _read(pod: Pod, around: Surroundings) -> TaskSpec:
         limits=limits,
         constraints=constraints,
         volumes=volumes,
+        device_claims=claims,
         role=annotations.get(ROLE_KEY) or labels.get(ROLE_KEY, ""),
         priority=_priority(pod),
         is_gated=bool(pod.spec.scheduling_gates),
@@ -91,8 +93,8 @@ def _asks_queue(pod: Pod) -> bool:
     return all(gate.name == QUEUE_GATE for gate in pod.spec.scheduling_gates)
 
 
-Demands = tuple[Mapping[str, int], Mapping[str, int], Constraints, tuple[tuple[str, str], ...]]
-"""Request, limits, constraints, and which volumes are attached."""
+Demands = tuple[Mapping[str, int], Mapping[str, int], Constraints, tuple[tuple[str, str], ...], tuple[str, ...]]
+"""Request, limits, constraints, which volumes are attached, and which resource claims are used."""
 
 _known_demands: OrderedDict[bytes, Demands] = OrderedDict()
 _encode = msgspec.msgpack.Encoder().encode
@@ -106,7 +108,7 @@ def _demands(pod: Pod, around: Surroundings) -> Demands:
     parts = [(c.resources, c.ports, c.image, c.restart_policy) for c in (*spec.containers, *spec.init_containers)]
     key = _encode((
         len(spec.containers), parts, spec.node_selector, spec.tolerations, spec.overhead, spec.resources, spec.host_network,
-        pod_traits(pod), bool(spec.resource_claims),
+        pod_traits(pod),
     ))  # fmt: skip
     known = _known_demands.get(key)
     if known is None:
@@ -119,15 +121,19 @@ def _demands(pod: Pod, around: Surroundings) -> Demands:
 def _read_demands(pod: Pod, around: Surroundings) -> Demands:
     try:
         request, volumes = pod_request(pod.spec), volume_demands(pod, around)
-        return request, pod_limits(pod.spec, request), pod_constraints(pod, around, volumes), volumes.attached
+        devices = device_demands(pod, around) if pod.spec.resource_claims else NO_CLAIMS
+        constraints = pod_constraints(pod, around, volumes, devices)
+        return request, pod_limits(pod.spec, request), constraints, volumes.attached, devices.names
     except (QuantityError, ValueError) as error:
-        return {}, {}, Constraints(blocked=Refusal("invalid-pod", f"pod cannot be understood: {error}")), ()
+        return {}, {}, Constraints(blocked=Refusal("invalid-pod", f"pod cannot be understood: {error}")), (), ()
 
 
 def _depends_on_others(pod: Pod) -> bool:
     """Whether the demands depend on the pod's namespace and labels, or on other objects."""
     spec = pod.spec
-    return spec.affinity is not None or bool(spec.topology_spread_constraints) or has_demands(pod)
+    if spec.affinity is not None or spec.topology_spread_constraints or spec.resource_claims:
+        return True
+    return has_demands(pod)
 
 
 def _priority(pod: Pod) -> int:

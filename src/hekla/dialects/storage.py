@@ -18,6 +18,7 @@ class Storage:
     """A part of what pods are surrounded by (see `surroundings.py`)."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._claims: dict[Key, PersistentVolumeClaim] = {}
         self._volumes: dict[str, PersistentVolume] = {}
         self._classes: dict[str, StorageClass] = {}

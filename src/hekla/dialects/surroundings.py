@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from hekla.api.csi import CSIDriver, CSIStorageCapacity
+from hekla.api.devices import DeviceClass, ResourceClaim
 from hekla.api.selectors import LabelSelector
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
@@ -27,6 +28,12 @@ class Surroundings(Protocol):
 
     def capacities_of_class(self, name: str) -> list[CSIStorageCapacity]:
         """What is told of the room for volumes of a storage class."""
+
+    def resource_claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        """A claim to devices, or None."""
+
+    def device_class(self, name: str) -> DeviceClass | None:
+        """A class of devices, or None."""
 
     def namespaces(self, selector: LabelSelector) -> frozenset[str]:
         """The names of the namespaces that a selector selects."""
@@ -64,6 +71,14 @@ class EmptySurroundings:
     def capacities_of_class(self, name: str) -> list[CSIStorageCapacity]:
         """None."""
         return []
+
+    def resource_claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        """None."""
+        return None
+
+    def device_class(self, name: str) -> DeviceClass | None:
+        """None."""
+        return None
 
     def namespaces(self, selector: LabelSelector) -> frozenset[str]:
         """None."""

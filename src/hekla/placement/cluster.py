@@ -15,7 +15,8 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from hekla.placement.columns import PODS, Nodes, NodeSpec, facts_of
-from hekla.placement.constraint import Constraints
+from hekla.placement.constraint import Constraints, NodeTerm
+from hekla.placement.devices.claims import Grant, Pool
 from hekla.placement.framework import Reading
 from hekla.placement.model import (
     HOLDS_NODE,
@@ -163,6 +164,24 @@ class Cluster:
     def remove_attachment(self, told_by: str) -> None:
         """Forget what somebody said of a volume that is attached."""
         self.tallies.detach(told_by)
+
+    def put_devices(self, driver: str, name: str, pool: Pool | None) -> None:
+        """A driver offers these devices under this name; None: nothing any more."""
+        if pool is not None:
+            self.tallies.inventory.put_pool((driver, name), pool)
+        else:
+            self.tallies.inventory.remove_pool((driver, name))
+        self._devices_changed()
+
+    def put_allocation(self, claim: str, grants: tuple[Grant, ...], terms: tuple[NodeTerm, ...] | None) -> None:
+        """A resource claim's status says which devices it has, and where it may be used."""
+        if self.tallies.inventory.put_allocation(claim, grants, terms):
+            self._devices_changed()
+
+    def remove_allocation(self, claim: str) -> None:
+        """A resource claim has no devices by its status, or is gone."""
+        if self.tallies.inventory.remove_allocation(claim):
+            self._devices_changed()
 
     def put_domain(self, spec: DomainSpec) -> None:
         """Add a domain of the network or bring it up to date."""
@@ -319,6 +338,7 @@ class Cluster:
         """Inside, tallies count the pods as they will be when all who are leaving have left."""
         assert not self._looks_ahead, "looking ahead already"
         changes = self.tallies.changes
+        self.tallies.inventory.looks_ahead = True
         self._count_leaving(-1)
         self._looks_ahead = True
         try:
@@ -326,6 +346,7 @@ class Cluster:
         finally:
             self._looks_ahead = False
             self._count_leaving(1)
+            self.tallies.inventory.looks_ahead = False
             self.tallies.changes = changes
 
     def _count_leaving(self, sign: int) -> None:
@@ -502,6 +523,11 @@ class Cluster:
         if self._readers:
             self._read_anew(tasks)
 
+    def _devices_changed(self) -> None:
+        self.gains += 1
+        self.tallies.changes += 1
+        self.precedence.world_changed()
+
     def _read_anew(self, tasks: Iterable[Task]) -> None:
         for task in list(tasks):
             assert task.job is not None
@@ -540,7 +566,9 @@ class Cluster:
         job.post(task)
         return task
 
-    def take_in(self, spec: TaskSpec, job: Job, status: TaskStatus | None = None, shape: Shape | None = None) -> Task:
+    def take_in(
+        self, spec: TaskSpec, job: Job, status: TaskStatus | None = None, shape: Shape | None = None
+    ) -> Task:
         """A new task in the status that its pod says, or another; its row, and the job's accounts, are the caller's.
 
         A `shape` is what `shape_of` says of it, from a caller who knows it already.
@@ -576,9 +604,10 @@ class Cluster:
 
     def _replace(self, task: Task, spec: TaskSpec, job: Job) -> Task:
         """The task with other demands or in another job; where we assumed it to be, it still is."""
-        row, status = task.row, task.status
+        row, status, granted = task.row, task.status, task.granted
         self.remove_task(task.uid)
         fresh = self._new_task(spec, job)
+        fresh.granted = granted
         if row >= 0 and status is TaskStatus.BINDING:
             self.place(fresh, row)
             job.move(fresh, status)
@@ -646,5 +675,7 @@ def _with(constraints: Constraints, reading: Reading) -> Constraints:
 
 def _is_reshaped(before: TaskSpec, after: TaskSpec) -> bool:
     if (before.labels, before.role, before.volumes) != (after.labels, after.role, after.volumes):
+        return True
+    if before.device_claims != after.device_claims:
         return True
     return (before.request, before.constraints) != (after.request, after.constraints)

@@ -8,6 +8,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hekla.placement.devices.claims import DeviceClaim
 
 
 class Operator(StrEnum):
@@ -231,6 +235,9 @@ class Constraints:
     exclusive_claims: tuple[str, ...] = ()
     """Claims (`namespace/name`) that only one pod at a time may use: access mode ReadWriteOncePod."""
 
+    device_claims: "tuple[DeviceClaim, ...]" = ()
+    """What its resource claims ask for; which claims these are, its task says."""
+
     images: tuple[str, ...] = ()
     blocked: Refusal | None = None
     """Why no node at all can take the pod for now (a claim that does not exist); None if nothing blocks it."""
@@ -247,6 +254,7 @@ class Constraints:
         return not (
             self.is_single or self.affinity or self.anti_affinity or self.preferred_pods or self.spreads or self.ports
             or self.exclusive_claims or self.unbound_claims or self.attaches or self.disks
+            or self.device_claims
         )  # fmt: skip
 
     def trait(self, name: str) -> Hashable:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hekla.placement.constraint import NO_CONSTRAINTS, Constraints, PodSelector
+from hekla.placement.devices.claims import Grant
 from hekla.placement.ledger import Ledger
 from hekla.placement.topology.wish import Closeness
 
@@ -81,6 +82,9 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     volumes: tuple[tuple[str, str], ...] = ()
     """What is attached to its node, as driver and volume: counted once per node, whoever mounts it."""
 
+    device_claims: tuple[str, ...] = ()
+    """The resource claims that it uses, `namespace/name`, in the order of what they ask for in its constraints."""
+
     labels: Mapping[str, str] = {}
     role: str = ""
     """The task of its job that the pod belongs to (`volcano.sh/task-spec`)."""
@@ -132,7 +136,7 @@ class Task:
     """One pod, as the engine sees it."""
 
     __slots__ = (
-        "_order", "carriers", "devices", "evicted_at", "is_claim", "is_leaving", "is_overdue", "job", "leaving_since",
+        "_order", "carriers", "devices", "evicted_at", "granted", "is_claim", "is_leaving", "is_overdue", "job", "leaving_since",
         "matched", "promised_at", "role_counts", "row", "shape", "spec", "status", "taken", "uid",
     )  # fmt: skip
 
@@ -167,6 +171,9 @@ class Task:
 
         self.taken: tuple[str, ...] = ()
         """The free volumes that its claims are to be bound to, while it is placed (`free_volumes.py`)."""
+
+        self.granted: Mapping[str, tuple[Grant, ...]] = {}
+        """By resource claim, the devices that it has while its task is placed (`devices/inventory.py`)."""
 
         self.job: Job | None = None
         self.role_counts: list[int] = []

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hekla.placement.attachments import Attachments
 from hekla.placement.columns import HOST, IdArray, Nodes
 from hekla.placement.constraint import Constraints, HostPort, PodSelector, PodTerm
+from hekla.placement.devices.inventory import Inventory
 from hekla.placement.free_volumes import chosen_on
 from hekla.placement.model import Task, TaskSpec
 
@@ -100,7 +101,14 @@ class VolumesGiven:
     topology_key: str = HOST
 
 
-Question = Selected | Repelling | Fond | PortTaken | ClaimUsed | DiskUsed | Attached | VolumesGiven
+@dataclass(frozen=True, slots=True)
+class DevicesClaimed:
+    """Counts the pods that use resource claims, and has the inventory know what these were given."""
+
+    topology_key: str = HOST
+
+
+Question = Selected | Repelling | Fond | PortTaken | ClaimUsed | DiskUsed | Attached | VolumesGiven | DevicesClaimed
 
 
 @dataclass(eq=False, slots=True)
@@ -126,6 +134,9 @@ class Tallies:
 
         self.given: Counter[str] = Counter()
         """Free volumes that pods were given, by name."""
+
+        self.inventory = Inventory(nodes)
+        """Devices for resource claims."""
 
         self._selecting: list[int] = []
         self._carried: list[int] = []
@@ -183,6 +194,7 @@ class Tallies:
     def recount(self, placed: Iterable[Task]) -> None:
         """Count everything anew: a node's labels changed, and with them its domains."""
         self.given.clear()
+        self.inventory.forget_users()
         for number, tally in enumerate(self._tallies):
             tally.counts = np.zeros(0, np.int64)
             tally.total = 0
@@ -210,6 +222,7 @@ class Tallies:
     def inherit(self, before: "Tallies") -> None:
         """Take over what objects say is attached; to be called while nothing has been asked yet."""
         self._attachments = before._attachments
+        self.inventory = before.inventory
 
     def repelling(self, task: Task) -> list[int]:
         """The tallies of pods that want distance from a task."""
@@ -281,6 +294,8 @@ class Tallies:
             change = entry.attached.change(volumes, domain, change)
         elif isinstance(question, VolumesGiven):
             self._give_volumes(task, row, change)
+        elif isinstance(question, DevicesClaimed):
+            self._grant_devices(task, row, change)
         self._add(entry, domain, change)
 
     def _add(self, entry: Tally, domain: int, change: int) -> None:
@@ -301,6 +316,16 @@ class Tallies:
             if self.given[volume] <= 0:
                 del self.given[volume]
         task.taken = ()
+
+    def _grant_devices(self, task: Task, row: int, sign: int) -> None:
+        """Have a task's claims be given devices where it goes, or say that it uses them no more."""
+        names = task.spec.device_claims
+        if sign > 0:
+            wanted = task.shape.constraints.device_claims
+            task.granted = self.inventory.grant(task.uid, row, wanted, names, task.granted)
+        else:
+            self.inventory.release(task.uid, names)
+            task.granted = {}
 
     def _count_attachments(self, tally: int, sign: int) -> None:
         question = self._tallies[tally].question
@@ -340,6 +365,7 @@ def carried_by(constraints: Constraints) -> tuple[Question, ...]:
         *(DiskUsed(disk.name, True) for disk in constraints.disks if not disk.is_read_only),
         *(Attached(driver) for driver, _ in constraints.attaches),
         *((VolumesGiven(),) if constraints.unbound_claims else ()),
+        *((DevicesClaimed(),) if constraints.device_claims else ()),
     )
 
 

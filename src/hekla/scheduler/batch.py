@@ -14,6 +14,8 @@ from typing import Any
 import structlog
 from prometheus_client import REGISTRY
 
+from hekla.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from hekla.api.meta import Resource
 from hekla.api.storage import PersistentVolumeClaim
 from hekla.api.volcano.scheduling import Queue
 from hekla.api.volcano.topology import HyperNode
@@ -57,6 +59,10 @@ from hekla.scheduler.warmup import WORTH_IT_NODES, warm_up
 from hekla.scheduler.writer import StatusWriter
 
 log = structlog.get_logger()
+
+DEVICE_KINDS: tuple[type[Resource], ...] = (DeviceClass, ResourceSlice, ResourceClaim)
+APART: tuple[type[Resource], ...] = (HyperNode, *DEVICE_KINDS)
+"""Kinds that a server may lack without keeping everybody waiting."""
 
 COMPONENT = "volcano"
 """Who events are from: the name that people filter by."""
@@ -143,6 +149,7 @@ class BatchScheduler:
             tasks.create_task(self._writer.run(), name="scheduler writer")
             tasks.create_task(self._memory.run(), name="scheduler memory")
             tasks.create_task(self._follow_network(), name="scheduler network")
+            tasks.create_task(self._follow_devices(), name="scheduler devices")
             tasks.create_task(self._tell_outlooks(), name="scheduler outlooks")
             tasks.create_task(self._live.run(self._informers, self.settings.namespace), name="scheduler configuration")
             try:
@@ -240,7 +247,7 @@ class BatchScheduler:
 
     async def _follow(self) -> None:
         """Follow every kind that placement depends on. Pods last: most of what they refer to is then known."""
-        kinds = [(kind, handle) for kind, handle in self.feed.followed.items() if kind is not HyperNode]
+        kinds = [(kind, handle) for kind, handle in self.feed.followed.items() if kind not in APART]
         informers = [self._informers.of(kind) for kind, _ in kinds]
         for informer, (_, handle) in zip(informers, kinds, strict=True):
             await informer.synced()
@@ -263,6 +270,13 @@ class BatchScheduler:
         self.cluster.topology.is_known = True
         self.cluster.gains += 1
         self._wake.set()
+
+    async def _follow_devices(self) -> None:
+        """Follow claims to devices and what they are about, beside the rest: Kubernetes has them since 1.34."""
+        for kind in DEVICE_KINDS:
+            informer = self._informers.of(kind)
+            await informer.synced()
+            informer.add_handler(self._waking(self.feed.followed[kind]))
 
     def _waking(self, handle: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         def handler(old: Any, new: Any) -> None:

@@ -7,17 +7,21 @@ arrived is asked again, for the same node, before anything else is done with the
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from weakref import WeakValueDictionary
 
 import structlog
 
+from hekla.api.devices import ResourceClaim
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim
+from hekla.dialects.device_allocation import MOST_CONSUMERS, agrees, finalizer_patch, reserved_for, status_patch
 from hekla.dialects.feed import ClusterFeed
+from hekla.dialects.pod_devices import claim_ids
 from hekla.dialects.pod_volumes import SELECTED_NODE, claim_names, handed_out, is_bound_by_us, waits_for_consumer
 from hekla.kube.client import Client
 from hekla.kube.commands import Event, Target
-from hekla.kube.errors import ApiError, NotFoundError, TransportError
+from hekla.kube.errors import ApiError, ConflictError, NotFoundError, TransportError
 from hekla.kube.execute import EventSink
 from hekla.placement.model import Task, TaskStatus
 from hekla.placement.statement import Bind
@@ -66,6 +70,9 @@ class Binder:
         self._for_bulk: deque[Bind] = deque()
         self._bulks: set[asyncio.Task[None]] = set()
         self._claims_changed = asyncio.Event()
+        self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Resource claims that are being written: pods that share one take turns, as all change one list."""
+
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[str, int] = {}
         self._worked_at = -PAUSE_S
@@ -125,7 +132,7 @@ class Binder:
             together = list[tuple[Bind, Pod]]()
             for bind in [waiting.popleft() for _ in range(min(len(waiting), MOST_IN_BULK))]:
                 pod = self._feed.pods.get(bind.task.uid)
-                if pod is None or any(True for _ in claim_names(pod)):
+                if pod is None or _needs_more(pod):
                     self._submit_alone(bind)
                 else:
                     together.append((bind, pod))
@@ -160,6 +167,8 @@ class Binder:
         try:
             if any(True for _ in claim_names(pod)):
                 await self._bind_claims(pod, bind)
+            for namespace, name in claim_ids(pod):
+                await self._allocate_in_turn(pod, bind, namespace, name)
             await self._ask(pod, bind.node)
         except (ApiError, TransportError, TimeoutError) as error:
             self._undo(bind, error)
@@ -234,6 +243,34 @@ class Binder:
             patch = {"metadata": meta, "spec": {"claimRef": _reference(claim)}}
             await self._client.patch(PersistentVolume, volume.metadata.name, patch)
 
+    async def _allocate_in_turn(self, pod: Pod, bind: Bind, namespace: str, name: str) -> None:
+        lock = self._writing.setdefault(f"{namespace}/{name}", asyncio.Lock())  # gone with the last who waits for it
+        async with lock:
+            await self._allocate(pod, bind, namespace, name)
+
+    async def _allocate(self, pod: Pod, bind: Bind, namespace: str, name: str) -> None:
+        """Write into a resource claim which devices it has, and that the pod uses it: the node's drivers go by that."""
+        feed = self._feed
+        claim, task = feed.resource_claim(namespace, name), feed.cluster.tasks.get(bind.task.uid, bind.task)
+        grants = task.granted.get(f"{namespace}/{name}")
+        reach = feed.cluster.tallies.inventory.reach_of(grants or ())
+        for _ in range(ASKS):
+            if claim is None or not grants or not agrees(claim, grants):
+                raise NotFoundError(404, "NotFound", f'no devices are left for resourceclaim "{name}"')
+            if reserved_for(claim, pod):
+                return
+            if len(claim.status.reserved_for) >= MOST_CONSUMERS:
+                raise NotFoundError(404, "NotFound", f'resourceclaim "{name}" is used by {MOST_CONSUMERS} pods already')
+            try:
+                if (guarded := finalizer_patch(claim)) is not None:
+                    claim = await self._client.patch(ResourceClaim, name, guarded, namespace)
+                patch = status_patch(claim, pod, grants, reach, feed)
+                await self._client.patch(ResourceClaim, name, patch, namespace, subresource="status")
+                return
+            except ConflictError:  # pods of a gang that share it write at the same time
+                claim = await self._client.get(ResourceClaim, name, namespace)
+        raise ConflictError(409, "Conflict", f'resourceclaim "{name}" keeps changing')
+
     def _is_claim_bound(self, namespace: str, name: str) -> bool:
         claim = self._feed.claim(namespace, name)
         if claim is None:
@@ -254,6 +291,11 @@ class Binder:
         assert job is not None
         cluster.take_back(task)
         hold_back(job, delay_s, self._wake)
+
+
+def _needs_more(pod: Pod) -> bool:
+    """Whether something has to be written besides the binding."""
+    return bool(pod.spec.resource_claims) or any(True for _ in claim_names(pod))
 
 
 def _start(work: Coroutine[None, None, None], among: set[asyncio.Task[None]]) -> None:

@@ -18,6 +18,7 @@ import msgspec
 from hekla import __version__
 from hekla.api.core import Namespace, ResourceQuota
 from hekla.api.csi import CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment
+from hekla.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from hekla.api.meta import Document, Resource
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
@@ -40,7 +41,8 @@ MOST_BYTES = 4 << 30
 
 SNAPSHOT_KINDS: tuple[type[Resource], ...] = (
     PriorityClass, Queue, Namespace, ResourceQuota, PodDisruptionBudget, CSIDriver, CSIStorageCapacity, StorageClass,
-    PersistentVolume, PersistentVolumeClaim, CSINode, VolumeAttachment, Node, HyperNode, PodGroup, Pod,
+    PersistentVolume, PersistentVolumeClaim, CSINode, VolumeAttachment, DeviceClass, ResourceSlice, ResourceClaim, Node, HyperNode,
+    PodGroup, Pod,
 )  # fmt: skip
 """Every kind that decides, in the order in which a feed is told: pods last."""
 

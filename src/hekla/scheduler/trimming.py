@@ -16,7 +16,6 @@ from hekla.api.core import Namespace
 from hekla.api.csi import CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSIStorageCapacity, VolumeAttachment
 from hekla.api.meta import Document, ObjectMeta, OwnerReference, Resource
 from hekla.api.nodes import NodeCondition, NodeSpec, NodeStatus
-from hekla.api.pod_scheduling import PodResourceClaim
 from hekla.api.pods import Pod, PodCondition, PodSpec, PodStatus
 from hekla.api.policy import PodDisruptionBudgetStatus
 from hekla.api.scheduling import PriorityClass
@@ -53,8 +52,7 @@ KEPT: Mapping[type, frozenset[str]] = {
         "preemption_policy", "priority", "priority_class_name", "resource_claims", "resources", "scheduler_name",
         "scheduling_gates", "termination_grace_period_seconds", "tolerations", "topology_spread_constraints", "volumes",
     }),
-    PodResourceClaim: frozenset({"name"}),
-    PodStatus: frozenset({"phase", "conditions", "nominated_node_name", "start_time"}),
+    PodStatus: frozenset({"phase", "conditions", "nominated_node_name", "resource_claim_statuses", "start_time"}),
     PodCondition: frozenset({"type", "status", "last_transition_time"}),
     Container: frozenset({"image", "ports", "resources", "restart_policy"}),
     ContainerPort: frozenset({"container_port", "host_ip", "host_port", "protocol"}),

@@ -56,7 +56,7 @@ class World:
         self.evicted: dict[str, str] = {}
         """Why tasks were evicted in the last cycle, by name."""
 
-        self.storage = ScenarioStorage()
+        self.storage = ScenarioStorage(self.cluster)
         self._clock = 0.0
 
     def node(

@@ -71,11 +71,11 @@ from hekla.testing.scenario_storage import ScenarioStorage, pod_volumes
 
 _TASKS = re.compile(r"(\d+)\s*x\s*(\{.*\})", re.DOTALL)
 _KEYS = {
-    "scenario": {"storage", "nodes", "hypernodes", "queues", "jobs", "running", "usage", "answers", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas", "arguments", "budgets", "promised", "run"},
-    "step": {"storage", "nodes", "hypernodes", "queues", "jobs", "running", "usage", "finish", "remove", "expect", "evicted", "why", "phases", "now", "budgets", "promised", "run"},
+    "scenario": {"storage", "nodes", "hypernodes", "queues", "jobs", "running", "usage", "answers", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas", "arguments", "budgets", "promised", "granted", "run"},
+    "step": {"storage", "nodes", "hypernodes", "queues", "jobs", "running", "usage", "finish", "remove", "expect", "evicted", "why", "phases", "now", "budgets", "promised", "granted", "run"},
     "job": {"at", "lineage", "minAvailable", "minTaskMember", "priority", "queue", "tasks", "minResources", "phase", "quotaAsked", "subGroupPolicy", "networkTopology", "patience", "estimate", "annotations"},
 }  # fmt: skip
-_OUTCOMES = ("expect", "evicted", "promised", "why", "phases")
+_OUTCOMES = ("expect", "evicted", "promised", "granted", "why", "phases")
 
 
 class ScenarioError(ValueError):
@@ -204,6 +204,11 @@ def _outcome(world: World, step: Mapping[str, Any], binds: Mapping[str, str]) ->
     waiting = {job.spec.name: why for job in world.cluster.jobs.values() if (why := world.why(job.uid))}
     if waiting or "why" in step:
         outcome["why"] = waiting
+    if "granted" in step:
+        given = ((task.spec.name, grants) for task in world.cluster.placed() for grants in task.granted.values())
+        outcome["granted"] = {}
+        for name, grants in given:
+            outcome["granted"].setdefault(name, []).extend(grant.device.name for grant in grants)
     if "phases" in step:
         outcome["phases"] = {name: str(world.cluster.jobs[name].phase) for name in step["phases"] or {}}
     return outcome
@@ -360,12 +365,17 @@ def _task_now(name: str, role: str, fields: Mapping[str, Any], around: ScenarioS
         "ports": [{"hostPort": port, "containerPort": port} for port in fields.get("ports", [])],
     }  # fmt: skip
     spec.setdefault("containers", [container])
+    entries = [
+        {key: text.replace("{n}", name.rpartition("-")[2]) for key, text in entry.items()}
+        for entry in spec.get("resourceClaims", ())
+    ]
+    spec["resourceClaims"], status = entries, {"resourceClaimStatuses": around.own_claims(name, entries)}
     spec["volumes"] = pod_volumes({"volumes": fields.get("volumes"), **_claim_of(name, fields)})
     metadata = {
         "name": name, "namespace": fields.get("namespace", "default"), "uid": name, "labels": fields.get("labels") or {},
         "annotations": {**({"volcano.sh/task-spec": role} if role else {}), **(fields.get("annotations") or {})},
     }  # fmt: skip
-    known = task_spec(msgspec.convert({"metadata": metadata, "spec": spec}, Pod), around)
+    known = task_spec(msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Pod), around)
     constraints = known.constraints
     if "volumesOn" in fields or "claims" in fields:
         constraints = replace(

@@ -52,7 +52,9 @@ def scheduler_kinds() -> tuple[type[Resource], ...]:
 
 
 def is_optional(kind: type[Resource]) -> bool:
-    """Whether a cluster may lack this kind: it comes with a CustomResourceDefinition, and the rest works without."""
+    """Whether a cluster may lack this kind, and the rest works without: it comes with a CustomResourceDefinition, or with
+    Kubernetes 1.34 (resource.k8s.io/v1).
+    """  # fmt: skip
     group = kind.kind_info.group
     return "." in group and not group.endswith(".k8s.io") and kind.kind_info.resource not in REQUIRED_KINDS
 
@@ -62,6 +64,8 @@ async def run_controllers(office: Office) -> None:
     from hekla.app.controller_metrics import counted
     from hekla.app.flow_prober import FlowProber
     from hekla.kube.runtime import Runtime
+    if group == "resource.k8s.io":
+        return True
     from hekla.workloads.reconcilers import reconcilers
 
     told = office.settings

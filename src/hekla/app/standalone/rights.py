@@ -59,6 +59,8 @@ SCHEDULER_ALSO = {
     "podgroups.scheduling.volcano.sh": ("patch",),
     "podgroups/status.scheduling.volcano.sh": ("patch",),
     "queues.scheduling.volcano.sh": (
+    "resourceclaims.resource.k8s.io": ("patch",),  # the finalizer that keeps one that has devices
+    "resourceclaims/status.resource.k8s.io": ("patch",),  # which devices, and for whom
         "create",
         "get",
         "patch",

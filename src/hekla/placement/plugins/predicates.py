@@ -13,7 +13,7 @@ import numpy as np
 
 from hekla.placement.columns import FloatArray, Nodes
 from hekla.placement.constraint import Constraints
-from hekla.placement.filters import pod_affinity, ports, schedulable, selectors, spread, taints, volumes
+from hekla.placement.filters import devices, pod_affinity, ports, schedulable, selectors, spread, taints, volumes
 from hekla.placement.framework import Refused, plugin
 from hekla.placement.free_volumes import tightness
 from hekla.placement.model import Task
@@ -49,6 +49,9 @@ class Predicates:
 
     volume_binding: bool = True
     """Volumes that only some nodes reach, free volumes for claims, and claims and disks that are not shared."""
+
+    dynamic_resources: bool = True
+    """Devices that resource claims ask for."""
 
     volumebinding_weight: float = 1.0
     """How much it counts that free volumes are used well."""
@@ -91,6 +94,8 @@ class Predicates:
             yield from volumes.refuse_beyond_limits(nodes, tallies, task)
         if self.volume_binding:
             yield from volumes.refuse_live(nodes, tallies, task)
+        if self.dynamic_resources:
+            yield from devices.refuse_live(nodes, tallies, task)
         if self.pod_topology_spread:
             yield from spread.refuse_live(nodes, tallies, task)
         if self.pod_affinity:
@@ -118,6 +123,7 @@ class Predicates:
             "taint_toleration": "TaintTolerationEnable", "pod_affinity": "PodAffinityEnable",
             "pod_topology_spread": "PodTopologySpreadEnable", "node_volume_limits": "NodeVolumeLimitsEnable",
             "volume_zone": "VolumeZoneEnable", "volume_binding": "VolumeBindingEnable",
+            "dynamic_resources": "DynamicResourceAllocationEnable",
         }  # fmt: skip
         switches = {
             field: as_bool(f"predicate.{key}", arguments.get(f"predicate.{key}", True)) for field, key in keys.items()
