@@ -3,18 +3,23 @@
 import asyncio
 import os
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hekla.api.core import Pod
 from hekla.apiserver.calls import Call
 from hekla.apiserver.server import ApiServer
 from hekla.apiserver.status import StatusError
+from hekla.app.node_serving import NodeServing, node_serving
 from hekla.app.own_service import publish_own_service
 from hekla.app.settings import Settings
+from hekla.kube.clock import SystemClock
 from hekla.kube.informer import Informers
 from hekla.kube.runtime import run_reconcilers
 from hekla.lib.quantity import from_bytes
 from hekla.node.agent import NodeAgent
+from hekla.node.callers import Callers
 from hekla.node.endpoint import NodeEndpoint
 from hekla.node.provisioning import local_provisioner, reconcile_ephemeral_claims, reconcile_volume
 from hekla.node.registration import VirtualNode
@@ -55,8 +60,16 @@ def _capacity(settings: Settings) -> dict[str, str]:
 
 
 async def run_nodes(features: "Features", informers: Informers, api: ApiServer) -> None:
-    """Serve the nodes until cancelled; their containers end with us."""
+    """Serve the nodes until cancelled; their containers end with us. Without a gateway here, one elsewhere is served over the network."""
+    async with AsyncExitStack() as stack:
+        serving = None
+        if "agents" in features.settings.without and features.settings.nodes:
+            door = node_serving(host=API_HOST, port=0, address=API_HOST, clock=SystemClock())
+            serving = await stack.enter_async_context(door)
+        await _run_nodes(features, informers, api, serving)
 
+
+async def _run_nodes(features: "Features", informers: Informers, api: ApiServer, serving: NodeServing | None) -> None:
     async def token_for(pod: Pod, audience: str, life_s: int) -> str:
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/serviceaccounts/{pod.spec.service_account_name}/token"
         bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
@@ -65,6 +78,13 @@ async def run_nodes(features: "Features", informers: Informers, api: ApiServer) 
         return str((await informers.client.request("POST", path, request))["status"]["token"])
 
     nodes = list(declared_nodes(features.settings))
+    if serving is not None:
+        nodes = [
+            replace(one, endpoint_port=serving.port, annotations=serving.annotations)
+            if one.runtime != "simulated"
+            else one
+            for one in nodes
+        ]
     if not nodes:
         return
     agent = NodeAgent(
@@ -76,7 +96,8 @@ async def run_nodes(features: "Features", informers: Informers, api: ApiServer) 
         api_address=(API_HOST, features.api_port),
         hidden=(features.directory.root,),
     )
-    endpoint, services = NodeEndpoint(agent), ServiceProxy(informers, agent.record)
+    callers = Callers(informers.client, asyncio.get_running_loop().time)
+    endpoint, services = NodeEndpoint(agent, callers=callers), ServiceProxy(informers, agent.record)
     volumes = features.directory.node / "volumes"
     directories = VolumeDirectories(informers, volumes)
     features.node_proxy = NodeDoor(endpoint, services).answer
@@ -84,12 +105,17 @@ async def run_nodes(features: "Features", informers: Informers, api: ApiServer) 
         await publish_own_service(informers.client, API_HOST, features.api_port)
         await agent.start()
         features.sandboxes = agent.sandboxes
+        if serving is not None:
+            serving.handler = endpoint.handle
         await services.start()
         await directories.start()
         storage = [local_provisioner(str(volumes)), reconcile_volume, reconcile_ephemeral_claims]
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.ended(), name="node agent")
             group.create_task(run_reconcilers(informers, storage, component="hekla-node"), name="node storage")
+            if serving is not None:
+                named = [one.name for one in nodes if one.endpoint_port]
+                group.create_task(serving.keep_fresh(informers.client, named), name="node certificate")
             if "agents" not in features.settings.without:
                 group.create_task(agent.sandboxes.prepare(), name="warm sandboxes")
     finally:

@@ -1,7 +1,7 @@
 """What a node answers about its pods: logs, commands, attached streams, forwarded ports, proxied requests.
 
 `answer` is for the API server of the same process, which has authenticated and authorized the caller. `handle` is the
-same over HTTP with the kubelet's paths, for a bearer of the node's token:
+same over HTTP with the kubelet's paths, for a bearer of the node's token, or whom `callers.py` finds to be allowed:
 
     /containerLogs/<namespace>/<pod>/<container>
     /exec/<namespace>/<pod>/<container>?command=...      /attach/<namespace>/<pod>/<container>
@@ -17,6 +17,7 @@ from datetime import datetime
 
 from hekla.api.pods import Pod
 from hekla.node.agent import NodeAgent
+from hekla.node.callers import Callers
 from hekla.node.pod_proxy import proxy_to
 from hekla.node.port_forward import forward_over_channels, forward_over_spdy
 from hekla.node.runtimes import ContainerKey, ExecError, ExecSession, LogOptions
@@ -58,9 +59,9 @@ class RefusalError(Exception):
 class NodeEndpoint:
     """The door to the pods of one agent."""
 
-    def __init__(self, agent: NodeAgent, *, token: str = "") -> None:
-        """Without a token `handle` refuses everybody."""
-        self._agent, self._token = agent, token
+    def __init__(self, agent: NodeAgent, *, token: str = "", callers: Callers | None = None) -> None:
+        """Without a token and callers `handle` refuses everybody."""
+        self._agent, self._token, self._callers = agent, token, callers
         self._sandboxes = SandboxEndpoint(agent.sandboxes)
         self._client = HttpClient()
 
@@ -72,7 +73,7 @@ class NodeEndpoint:
     async def handle(self, request: Request) -> Answer:
         """A wire handler: the kubelet's paths."""
         bearer = request.headers.get(NODE_TOKEN) or request.headers.get("authorization", "").removeprefix("Bearer ")
-        if not self._token or not hmac.compare_digest(bearer.encode(), self._token.encode()):
+        if not await self._may(bearer, request.method):
             return RefusalError(401, "Unauthorized", "Unauthorized").response()
         if request.path == "/healthz":
             return Response(200, b"ok", "text/plain")
@@ -85,6 +86,11 @@ class NodeEndpoint:
         if subresource is None or len(names) < 2:
             return RefusalError(404, "NotFound", f"there is nothing at {request.path}").response()
         return await self.answer(subresource, names[0], names[1], request, container=names[2] if names[2:] else "")
+
+    async def _may(self, bearer: str, method: str) -> bool:
+        if self._token and hmac.compare_digest(bearer.encode(), self._token.encode()):
+            return True
+        return self._callers is not None and await self._callers.may(bearer, method)
 
     async def answer(
         self, subresource: str, namespace: str, name: str, request: Request, *, container: str = "", path: str = ""

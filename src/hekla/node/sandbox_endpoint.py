@@ -11,18 +11,19 @@ from urllib.parse import unquote
 
 import msgspec
 
-from hekla.api.agents.node_contract import CheckpointOrder, Claim, ForkOrder
+from hekla.api.agents.node_contract import TUNNEL, CheckpointOrder, Claim, ForkOrder
 from hekla.node.pod_proxy import HOP_BY_HOP
 from hekla.node.runtimes.sandbox import SandboxError
 from hekla.node.sandbox_desk import SandboxDesk
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import UpgradeRefusedError, WireError
-from hekla.wire.messages import AcceptWebSocket, Answer, Request, Response, WebSocket
+from hekla.wire.messages import AcceptWebSocket, Answer, Duplex, Request, Response, SwitchProtocol, WebSocket
 
 T = TypeVar("T")
 
 NODE_TOKEN = "x-hekla-node-token"
 """The caller's token for the node, where `authorization` is meant for the server inside; it never reaches it."""
+_TUNNEL_BYTES = 64 * 1024
 REASONS = {
     404: "NotFound",
     409: "Conflict",
@@ -62,6 +63,8 @@ class SandboxEndpoint:
         if kind != "sandboxes" or len(parts) < 2:
             raise SandboxError(404, f"there is nothing at {request.path[:200]}")
         namespace, pod, *rest = parts
+        if rest[:1] == ["ports"] and len(rest) == 2 and request.headers.get("upgrade", "").lower() == TUNNEL:
+            return await self._tunnel(namespace, pod, rest[1])
         if rest[:1] == ["ports"] and len(rest) >= 2:
             return await self.pass_on(namespace, pod, rest[1], "/".join(rest[2:]), request)
         action = "/".join(rest)
@@ -95,12 +98,23 @@ class SandboxEndpoint:
             return Response(204, b"")
         raise SandboxError(404, f"there is nothing for {method} at a checkpoint")
 
-    async def pass_on(self, namespace: str, pod: str, port: str, path: str, request: Request) -> Answer:
-        """A request to a server inside, and its answer as it comes."""
-        if not port.isdigit() or not 0 <= int(port) < 65536:
+    async def _tunnel(self, namespace: str, pod: str, port: str) -> SwitchProtocol:
+        """The connection becomes one to a server inside; whoever listens there sees the caller's bytes and nothing of ours."""
+        self._check_way(namespace, pod, port)
+        inside = await self._desk.dial(namespace, pod, int(port))
+        opened = asyncio.open_unix_connection if inside.family == socket.AF_UNIX else asyncio.open_connection
+        reader, writer = await opened(sock=inside)
+        return SwitchProtocol(TUNNEL, lambda outer: _join(outer, reader, writer))
+
+    def _check_way(self, namespace: str, pod: str, port: str) -> None:
+        if not (port.isascii() and port.isdigit()) or int(port) > 65535:
             raise SandboxError(422, f'"{port[:20]}" is no port')
         if self._desk.state(namespace, pod).is_frozen:  # or there is none: that is a refusal too
             raise SandboxError(409, f'sandbox "{pod}" is frozen; thaw it first')
+
+    async def pass_on(self, namespace: str, pod: str, port: str, path: str, request: Request) -> Answer:
+        """A request to a server inside, and its answer as it comes."""
+        self._check_way(namespace, pod, port)
         query = f"?{request.raw_query}" if request.raw_query else ""
         # the origin names the sandbox, so that connections are kept apart; `_dial` reads it back
         url = f"http://{port}.{pod}.{namespace}.sandbox/{path}{query}"
@@ -152,6 +166,30 @@ class SandboxEndpoint:
             return await self._desk.dial(namespace, pod, int(number))
         except SandboxError as refusal:
             raise ConnectionRefusedError(str(refusal)) from refusal
+
+
+async def _join(outer: Duplex, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Bytes both ways until either side ends: TLS has no half-closed connections, so neither have we."""
+
+    async def inwards() -> None:
+        while data := await outer.receive():
+            writer.write(data)
+            await writer.drain()
+
+    async def outwards() -> None:
+        while data := await reader.read(_TUNNEL_BYTES):
+            await outer.send(data)
+
+    ways = [asyncio.ensure_future(inwards()), asyncio.ensure_future(outwards())]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        writer.close()
+        with contextlib.suppress(WireError, OSError):
+            await outer.close()
 
 
 async def _relay(outer: WebSocket, inner: WebSocket) -> None:

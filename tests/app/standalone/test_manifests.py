@@ -8,7 +8,14 @@ from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.app.standalone.components import controller_kinds, is_optional, scheduler_kinds
 from hekla.app.standalone.manifests import ROUTER_DATA, Installation, InstallError, crds, files, rendered
 from hekla.app.standalone.rights import rights_of
-from hekla.app.standalone.settings import COMPONENTS, ROUTER, StandaloneSettings, StandaloneSettingsError, host_and_port
+from hekla.app.standalone.settings import (
+    AGENTS,
+    COMPONENTS,
+    ROUTER,
+    StandaloneSettings,
+    StandaloneSettingsError,
+    host_and_port,
+)
 from hekla.serving.router.configuration import read_configuration
 from hekla.workloads.reconcilers import RECONCILERS
 
@@ -88,7 +95,7 @@ def test_namespace_image_and_replicas_are_everywhere_where_they_belong():
     assert "hekla-system" not in rendered(Installation(namespace="batch", without=frozenset({"crds"})))
     for deployment in of_kind(found, "Deployment"):
         assert deployment["metadata"]["namespace"] == "batch"
-        assert deployment["spec"]["replicas"] == 3
+        assert deployment["spec"]["replicas"] == (1 if deployment["metadata"]["name"] == "hekla-agents" else 3)
         assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/h:1"
     for binding in (*of_kind(found, "ClusterRoleBinding"), *of_kind(found, "RoleBinding")):
         assert [subject["namespace"] for subject in binding["subjects"]] == ["batch"]
@@ -97,7 +104,7 @@ def test_namespace_image_and_replicas_are_everywhere_where_they_belong():
 def test_what_is_left_out_leaves_nothing_behind():
     found = list(yaml.safe_load_all(rendered(Installation(without=frozenset({"webhooks", "crds"})))))
     assert not [one for one in found if "webhooks" in one["metadata"]["name"] or one["kind"].endswith("Definition")]
-    assert len(of_kind(found, "Deployment")) == len((*COMPONENTS, ROUTER)) - 1
+    assert len(of_kind(found, "Deployment")) == len((*COMPONENTS, ROUTER, AGENTS)) - 1
 
 
 def test_webhooks_are_registered_as_the_peers_charts_do_unless_more_is_asked_for():

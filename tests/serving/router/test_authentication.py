@@ -7,10 +7,10 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from hekla.edge import key_fetching
 from hekla.edge.bearer import Expected, KeySet
-from hekla.serving.router import key_fetching
+from hekla.edge.key_fetching import KeyFetcher
 from hekla.serving.router.authentication import ApiKeyError, Authentication, read_api_keys
-from hekla.serving.router.key_fetching import KeyFetcher
 from hekla.serving.router.question import Question
 from hekla.wire.errors import ConnectFailedError
 from hekla.wire.messages import Response

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from hekla.api.meta import Resource
 from hekla.app.standalone.office import Office
-from hekla.app.standalone.settings import CONTROLLERS, CONTROLLERS_LEASE, SCHEDULER, SERVING, SERVING_LEASE, WEBHOOKS
+from hekla.app.standalone.settings import (
+    AGENTS,
+    CONTROLLERS,
+    CONTROLLERS_LEASE,
+    SCHEDULER,
+    SERVING,
+    SERVING_LEASE,
+    WEBHOOKS,
+)
 from hekla.kube.informer import Informers
 from hekla.kube.reconcile import Reconciler
 
@@ -56,6 +64,8 @@ def is_optional(kind: type[Resource]) -> bool:
     Kubernetes 1.34 (resource.k8s.io/v1).
     """  # fmt: skip
     group = kind.kind_info.group
+    if group == "resource.k8s.io":
+        return True
     return "." in group and not group.endswith(".k8s.io") and kind.kind_info.resource not in REQUIRED_KINDS
 
 
@@ -64,8 +74,6 @@ async def run_controllers(office: Office) -> None:
     from hekla.app.controller_metrics import counted
     from hekla.app.flow_prober import FlowProber
     from hekla.kube.runtime import Runtime
-    if group == "resource.k8s.io":
-        return True
     from hekla.workloads.reconcilers import reconcilers
 
     told = office.settings
@@ -143,10 +151,18 @@ async def run_webhooks(office: Office) -> None:
     await serve_webhooks(office)
 
 
+async def run_agents(office: Office) -> None:
+    """The reconcilers of sandboxes, and their gateway."""
+    from hekla.app.standalone import agents
+
+    await agents.run_agents(office)
+
+
 RUNNING: Mapping[str, Callable[[Office], Awaitable[None]]] = {
     CONTROLLERS: run_controllers,
     SCHEDULER: run_scheduler,
     WEBHOOKS: run_webhooks,
     SERVING: run_serving,
+    AGENTS: run_agents,
 }
 """What each component's name stands for."""

@@ -12,12 +12,14 @@ from hekla import __version__
 from hekla.api.crd import CUSTOM_KINDS, crd_document
 from hekla.api.meta import KINDS, Document
 from hekla.apiserver.webhook_rule import WebhookRule
+from hekla.app.standalone import agents_manifests
 from hekla.app.standalone.answering import PORT_NAME as ANSWERS_PORT_NAME
 from hekla.app.standalone.answering_manifests import answers
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, SECRET, SERVICE
 from hekla.app.standalone.reviews import path_of, rules_by_path
 from hekla.app.standalone.rights import rights_of
 from hekla.app.standalone.settings import (
+    AGENTS,
     COMPONENTS,
     CONTROLLERS,
     DEFAULT_NAMESPACE,
@@ -39,7 +41,7 @@ TIMEOUT_S = 10
 LEFT_OUT_BY_DEFAULT = frozenset({"/pods/mutate", "/pods/validate", "/podgroups/mutate"})
 """Asked for every pod or group of a cluster, so off unless wanted, as in Volcano's chart."""
 
-PARTS = (*COMPONENTS, ROUTER, "crds")
+PARTS = (*COMPONENTS, ROUTER, AGENTS, "crds")
 """What `--without` can leave out."""
 
 FAILURE_POLICIES = ("Fail", "Ignore")
@@ -63,7 +65,7 @@ class Installation:
     """Replicas of each component; one leads, the others take over."""
 
     without: frozenset[str] = frozenset()
-    """What to leave out: controllers, scheduler, webhooks, serving, router, crds; repeatable."""
+    """What to leave out: controllers, scheduler, webhooks, serving, router, agents, crds; repeatable."""
 
     failure_policy: str = "Fail"
     """What an API server does when no webhook answers: Fail or Ignore."""
@@ -85,7 +87,7 @@ class Installation:
     @property
     def components(self) -> tuple[str, ...]:
         """The components that are not left out."""
-        return tuple(name for name in (*COMPONENTS, ROUTER) if name not in self.without)
+        return tuple(name for name in (*COMPONENTS, ROUTER, AGENTS) if name not in self.without)
 
 
 def rendered(installation: Installation) -> str:
@@ -157,11 +159,14 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
         metadata = {**metadata, "name": resource_groups.CONFIG_MAP}
         data = {resource_groups.KEY: resource_groups.DEFAULT_TEXT}
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    if name == AGENTS:
+        yield agents_manifests.claim(_metadata(installation, name))
     yield _service(installation, name)
     if name == SCHEDULER:
         yield from answers(installation.namespace, _labels(SCHEDULER), ANSWERS_PORT)
     yield _deployment(installation, name)
-    yield _budget(installation, name)
+    if name != AGENTS:  # alone with its file of sessions, it would keep its node from ever being drained
+        yield _budget(installation, name)
     if name == WEBHOOKS:
         yield from _registrations(installation)
 
@@ -187,6 +192,8 @@ def _service(installation: Installation, name: str) -> Document:
     ports = [{"name": "metrics", "port": _metrics_port(name), "targetPort": "metrics"}]
     if name == ROUTER:
         ports.insert(0, {"name": "http", "port": 80, "targetPort": "http"})
+    if name == AGENTS:
+        ports.insert(0, {"name": "gateway", "port": 80, "targetPort": "gateway"})
     if name == WEBHOOKS:
         ports.insert(0, {"name": "webhooks", "port": 443, "targetPort": "webhooks"})
     metadata = {**_metadata(installation, name), "name": SERVICE if name == WEBHOOKS else f"hekla-{name}"}
@@ -206,6 +213,7 @@ def _deployment(installation: Installation, name: str) -> Document:
         # the new replica waits for the lease beside the old one: nobody is without a scheduler meanwhile
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "template": template,
+        **(agents_manifests.rollout() if name == AGENTS else {}),
     }
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": _metadata(installation, name), "spec": spec}
 
@@ -233,6 +241,8 @@ def _pod_spec(installation: Installation, name: str) -> Document:
 
 
 def _configuration_volume(name: str) -> list[Document]:
+    if name == AGENTS:
+        return agents_manifests.volumes(f"hekla-{name}")
     return [{"name": "configuration", "configMap": {"name": f"hekla-{name}"}}] if name == ROUTER else []
 
 
@@ -243,11 +253,15 @@ def _metrics_port(name: str) -> int:
 def _container(installation: Installation, name: str) -> Document:
     arguments = ["run", name, f"--namespace={installation.namespace}", f"--metrics-address=0.0.0.0:{METRICS_PORT}"]
     ports = [{"name": "metrics", "containerPort": _metrics_port(name)}]
-    mounts = [{"name": "scratch", "mountPath": "/tmp"}]
+    mounts: list[Document] = [{"name": "scratch", "mountPath": "/tmp"}]
     if name == ROUTER:
         arguments = ["run", name, f"--port={ROUTER_PORT}", f"--metrics-port={ROUTER_METRICS_PORT}"]
         ports.append({"name": "http", "containerPort": ROUTER_PORT})
         mounts.append({"name": "configuration", "mountPath": "/etc/config"})
+    if name == AGENTS:
+        arguments += agents_manifests.arguments()
+        ports.append({"name": "gateway", "containerPort": agents_manifests.PORT})
+        mounts += agents_manifests.mounts()
     if name == SCHEDULER:
         arguments.append(f"--answers-address=0.0.0.0:{ANSWERS_PORT}")
         ports.append({"name": ANSWERS_PORT_NAME, "containerPort": ANSWERS_PORT})
@@ -297,6 +311,7 @@ def _resources(name: str) -> Document:
         WEBHOOKS: ("100m", "128Mi", "1Gi"),
         SERVING: ("100m", "192Mi", "2Gi"),
         ROUTER: ("1", "256Mi", "2Gi"),
+        AGENTS: ("500m", "256Mi", "2Gi"),
     }
     cpu, memory, most = asked[name]
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": most}}

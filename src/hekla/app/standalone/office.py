@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from hekla.api.meta import Resource
+from hekla.app.standalone.agents_settings import AgentsSettings
 from hekla.app.standalone.health import Health
 from hekla.app.standalone.settings import StandaloneSettings
 from hekla.kube.api_client import USER_AGENT, ApiClient
@@ -57,6 +58,8 @@ class Office:
     settings: StandaloneSettings
     connection: Connection
     health: Health
+    agents: AgentsSettings | None = None
+    """Of a gateway of sandboxes, where this process is one."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Clock = field(default_factory=SystemClock)
     identity: str = field(default_factory=lambda: f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}")

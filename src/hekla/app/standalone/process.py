@@ -13,6 +13,7 @@ import structlog
 import uvloop
 
 from hekla.app.logging import configure_logging
+from hekla.app.standalone.agents_settings import AgentsSettings
 from hekla.app.standalone.components import RUNNING
 from hekla.app.standalone.health import Health
 from hekla.app.standalone.office import Office
@@ -29,11 +30,13 @@ class StandaloneError(Exception):
     """The process could not start, or a part of it died; the sentence is for the operator."""
 
 
-def run_standalone(settings: StandaloneSettings, ready: Callable[[str], None]) -> None:
+def run_standalone(
+    settings: StandaloneSettings, ready: Callable[[str], None], *, agents: AgentsSettings | None = None
+) -> None:
     """Run until SIGINT or SIGTERM; `ready` is told where health is answered."""
     configure_logging(settings.log_level)
     connection = connection_of(settings.kubeconfig)
-    uvloop.run(_serve(settings, connection, ready))
+    uvloop.run(_serve(settings, connection, ready, agents))
 
 
 def connection_of(kubeconfig: str) -> Connection:
@@ -45,9 +48,11 @@ def connection_of(kubeconfig: str) -> Connection:
     return load_kubeconfig().connection()
 
 
-async def _serve(settings: StandaloneSettings, connection: Connection, ready: Callable[[str], None]) -> None:
+async def _serve(
+    settings: StandaloneSettings, connection: Connection, ready: Callable[[str], None], agents: AgentsSettings | None
+) -> None:
     health, server = Health(), Server()
-    office = Office(settings, connection, health)
+    office = Office(settings, connection, health, agents)
     _listen_for_signals(office.stopping)
     host, port = host_and_port("--metrics-address", settings.metrics_address)
     try:

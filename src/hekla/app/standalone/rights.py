@@ -23,6 +23,8 @@ from hekla.app.standalone.answering import SERVICE as ANSWERS
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, CONFIGURATIONS, SECRET
 from hekla.app.standalone.components import scheduler_kinds
 from hekla.app.standalone.settings import (
+    AGENTS,
+    AGENTS_LEASE,
     CONTROLLERS,
     CONTROLLERS_LEASE,
     ROUTER,
@@ -33,6 +35,7 @@ from hekla.app.standalone.settings import (
 )
 from hekla.app.standalone.webhooks import READ_KINDS
 from hekla.kube.reconcile import Reconciler
+from hekla.sandbox.reconcilers import RECONCILERS as SANDBOX_RECONCILERS
 from hekla.scheduler.memory import NAME as MEMORY
 from hekla.scheduler.reload import CONFIG_MAP
 from hekla.serving.reconcilers import RECONCILERS as SERVING_RECONCILERS
@@ -42,7 +45,7 @@ from hekla.workloads.ours import DEFAULT_SCHEDULER
 from hekla.workloads.reconcilers import RECONCILERS
 
 FOLLOW = ("list", "watch")
-OWN_GROUPS = ".volcano.sh"
+OWN_GROUPS = (".volcano.sh", "agents.x-k8s.io")
 """Only objects of these groups are written by a reconciler for being what they are; a ReplicaSet is only looked at."""
 
 CONTROLLERS_ALSO = {
@@ -56,11 +59,11 @@ SCHEDULER_ALSO = {
     "pods/status": ("patch",),  # why it waits; nominated nodes; DisruptionTarget before an eviction
     "persistentvolumeclaims": ("patch",),  # the node that was chosen for a claim that waits for its consumer
     "persistentvolumes": ("patch",),  # whose a free volume is, where its class has no provisioner
+    "resourceclaims.resource.k8s.io": ("patch",),  # the finalizer that keeps one that has devices
+    "resourceclaims/status.resource.k8s.io": ("patch",),  # which devices, and for whom
     "podgroups.scheduling.volcano.sh": ("patch",),
     "podgroups/status.scheduling.volcano.sh": ("patch",),
     "queues.scheduling.volcano.sh": (
-    "resourceclaims.resource.k8s.io": ("patch",),  # the finalizer that keeps one that has devices
-    "resourceclaims/status.resource.k8s.io": ("patch",),  # which devices, and for whom
         "create",
         "get",
         "patch",
@@ -82,6 +85,13 @@ ROUTER_ALSO = {
     "modelservings.workload.serving.volcano.sh": ("patch",),  # a request waits for the first replica
     "gatewayclasses.gateway.networking.k8s.io": ("create",),  # its own class, and the Gateway that it begins with
     "gateways.gateway.networking.k8s.io": ("create",),
+}
+AGENTS_ALSO = {
+    # the gateway: makes and adopts sandboxes, and deletes the pods of those that end
+    "sandboxes.agents.x-k8s.io": ("create", "delete", "get", "patch"),
+    "pods": ("delete",),
+    "nodes": FOLLOW,  # where node agents listen, and whom to believe there
+    "nodes/proxy": ("create", "delete", "get"),  # claims, freezes and reaches the sandboxes of a node
 }
 EVENTS = {"events": ("create", "get", "patch")}
 
@@ -125,7 +135,7 @@ def rights_of(component: str) -> Rights:
     """The rights of a component."""
     return {
         CONTROLLERS: controllers_rights, SCHEDULER: scheduler_rights, WEBHOOKS: webhooks_rights, SERVING: serving_rights,
-        ROUTER: router_rights,
+        ROUTER: router_rights, AGENTS: agents_rights,
     }[component]()  # fmt: skip
 
 
@@ -151,6 +161,13 @@ def router_rights() -> Rights:
         verbs.allow(kind, *FOLLOW)
     verbs.allow_named(ROUTER_ALSO)
     return Rights(everywhere=verbs.rules(), at_home=[])
+
+
+def agents_rights() -> Rights:
+    """What the reconcilers of sandboxes declare, and what the gateway does through objects and nodes."""
+    verbs = _declared(SANDBOX_RECONCILERS)
+    verbs.allow_named(AGENTS_ALSO)
+    return Rights(everywhere=verbs.rules(), at_home=[*lease_rules(AGENTS_LEASE)])
 
 
 def _declared(reconcilers: Iterable[Reconciler]) -> _Verbs:

@@ -15,6 +15,10 @@ CONTROLLERS_LEASE = "vc-controller-manager"
 other. The scheduler's lease is called like the scheduler, as Volcano's is (docs/adr/0016)."""
 
 
+AGENTS = "agents"
+"""Runs by itself, too (`agents_settings.py`): reconcilers behind a lease, and a gateway in every replica."""
+AGENTS_LEASE = "agent-sandbox-controller"
+
 ROUTER = "router"
 """Runs by itself, too, with settings of its own (`serving/router/settings.py`); no lease: every replica routes."""
 SERVING_LEASE = "kthena.controller-manager"

@@ -1,5 +1,5 @@
 """Run Hekla's features as a process of their own against any Kubernetes: controllers, scheduler, webhooks, serving, all of
-these, or a router.
+these, a router, or agents (the reconcilers of sandboxes and their gateway).
 
 In a pod the service account's credentials are used, elsewhere a kubeconfig. Replicas wait for a Lease and take over
 when the one that leads is gone. A kind that is not installed, a right that is missing or an API server that is away is
@@ -16,6 +16,8 @@ Examples:
 
   hekla run router --processes 4
 
+  hekla run agents --agents-address 0.0.0.0:8090 --agents-keys keys.txt --node-token /run/hekla/token
+
   hekla run controllers --namespace hekla-system --metrics-address 0.0.0.0:8080
 """
 
@@ -25,18 +27,24 @@ from typing import Annotated, Any
 import typer
 
 from hekla.app.settings import docstrings_of
-from hekla.app.standalone.settings import COMPONENTS, StandaloneSettings, StandaloneSettingsError
+from hekla.app.standalone.agents_settings import AgentsSettings
+from hekla.app.standalone.settings import AGENTS, COMPONENTS, StandaloneSettings, StandaloneSettingsError
 from hekla.serving.router.settings import RouterSettings
 
 HELP = docstrings_of(StandaloneSettings)
 OF_ROUTERS = docstrings_of(RouterSettings)
+OF_AGENTS = docstrings_of(AgentsSettings)
 ROUTER = "router"
-WORDS = (*COMPONENTS, "all", ROUTER)
-PANEL = "Options of a router"
+WORDS = (*COMPONENTS, "all", ROUTER, AGENTS)
+PANEL, AGENTS_PANEL = "Options of a router", "Options of agents"
 
 
 def _of_router(flag: str, field: str) -> Any:
     return typer.Option(flag, help=OF_ROUTERS[field], rich_help_panel=PANEL, show_default=False)
+
+
+def _of_agents(flag: str, field: str) -> Any:
+    return typer.Option(flag, help=OF_AGENTS[field], rich_help_panel=AGENTS_PANEL, show_default=False)
 
 
 def run(
@@ -82,6 +90,16 @@ def run(
     share_port: Annotated[bool | None, _of_router("--share-port", "shares_port")] = None,
     replicas: Annotated[str | None, _of_router("--replicas-directory", "replicas_directory")] = None,
     processes: Annotated[int | None, _of_router("--processes", "processes")] = None,
+    agents_address: Annotated[str | None, _of_agents("--agents-address", "address")] = None,
+    agents_domain: Annotated[str | None, _of_agents("--agents-domain", "domain")] = None,
+    agents_directory: Annotated[Path | None, _of_agents("--agents-directory", "directory")] = None,
+    agents_keys: Annotated[str | None, _of_agents("--agents-keys", "keys")] = None,
+    node_token: Annotated[str | None, _of_agents("--node-token", "node_token")] = None,
+    jwt_issuer_url: Annotated[str | None, _of_agents("--jwt-issuer-url", "jwt_issuer_url")] = None,
+    jwt_keys_url: Annotated[str | None, _of_agents("--jwt-keys-url", "jwt_keys_url")] = None,
+    jwt_audience: Annotated[str | None, _of_agents("--jwt-audience", "jwt_audience")] = None,
+    jwt_role_claim: Annotated[str | None, _of_agents("--jwt-role-claim", "jwt_role_claim")] = None,
+    jwt_required_role: Annotated[str | None, _of_agents("--jwt-required-role", "jwt_required_role")] = None,
 ) -> None:
     """Run components."""
     from hekla.cli.commands.up import checked_configuration
@@ -99,6 +117,14 @@ def run(
         route({name: value for name, value in flags.items() if value is not None}, kubeconfig, log_level)
         return
     try:
+        agents_flags = {
+            "address": agents_address, "domain": agents_domain, "directory": agents_directory, "keys": agents_keys,
+            "node_token": node_token, "tls_cert": tls_cert, "tls_key": tls_key, "jwt_issuer_url": jwt_issuer_url,
+            "jwt_keys_url": jwt_keys_url, "jwt_audience": jwt_audience, "jwt_role_claim": jwt_role_claim,
+            "jwt_required_role": jwt_required_role,
+        }  # fmt: skip
+        told: dict[str, Any] = {name: value for name, value in agents_flags.items() if value is not None}
+        agents = AgentsSettings(**told) if what == AGENTS else None
         settings = StandaloneSettings(
             components=COMPONENTS if what == "all" else (what,),
             kubeconfig=kubeconfig,
@@ -115,7 +141,7 @@ def run(
         )
     except StandaloneSettingsError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
-    serve(settings)
+    serve(settings, agents)
 
 
 def route(flags: dict[str, Any], kubeconfig: str, log_level: str) -> None:
@@ -144,7 +170,7 @@ def _listens(url: str) -> None:
     typer.echo(f"hekla router: listens at {url}")
 
 
-def serve(settings: StandaloneSettings) -> None:
+def serve(settings: StandaloneSettings, agents: AgentsSettings | None = None) -> None:
     """Run until a signal comes; the first one ends in good order, a second at once."""
     from hekla.app.standalone.process import StandaloneError, run_standalone
     from hekla.cli.main import EXIT_USAGE, CommandError
@@ -154,7 +180,7 @@ def serve(settings: StandaloneSettings) -> None:
         typer.echo(f"hekla {', '.join(settings.components)}: health and metrics at {address}")
 
     try:
-        run_standalone(settings, ready)
+        run_standalone(settings, ready, agents=agents)
     except KubeconfigError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     except StandaloneError as error:

@@ -11,10 +11,10 @@ from typing import Final
 import structlog
 
 from hekla.edge.bearer import Expected
+from hekla.edge.key_fetching import KeyFetcher
 from hekla.edge.shared_buckets import SharedBuckets
 from hekla.serving.router.authentication import Authentication
 from hekla.serving.router.fair_queue import Fairness, FairOrder
-from hekla.serving.router.key_fetching import KeyFetcher
 from hekla.serving.router.limits import Limit, Limits, limits_of
 from hekla.serving.router.plan import Guard, Refusal, Usage, Waiting
 from hekla.serving.router.question import Question

@@ -1,6 +1,6 @@
 """Fetches an issuer's public keys, every ten minutes and whenever a token names a key that is not among them.
 
-The shell of `authentication.py`. Keys that were fetched stay good while the issuer cannot be reached: a router must not turn everybody
+The shell of `bearer.py`. Keys that were fetched stay good while the issuer cannot be reached: a door must not turn everybody
 away because another service is down. Tokens expire all the same.
 """
 
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class KeyFetcher:
-    """The `authentication.Keys` of one issuer; `run` must run beside it."""
+    """The keys of one issuer; `run` must run beside it."""
 
     def __init__(self, uri: str, client: HttpClient, now: Callable[[], float]) -> None:
         self._uri = uri

@@ -1,0 +1,109 @@
+"""Opens the endpoint of a node agent to the network: TLS with a certificate of its own, callers as the API server knows them.
+
+A gateway in another process finds it by the Node object: its address, the port of its `kubeletEndpoint`, and the annotation
+`hekla.dev/node-authority`, which says whose signature the certificate bears. The authority lives in memory alone and is made
+anew in every life of the agent, so there is nothing to steal from a disk.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from ssl import SSLContext
+from typing import Final
+
+import structlog
+from cryptography import x509
+
+from hekla.api.agents.node_contract import NODE_AUTHORITY
+from hekla.api.meta import Document
+from hekla.api.nodes import Node
+from hekla.app.standalone.certificates import Certificates, renewed
+from hekla.kube.client import Client, PatchType
+from hekla.kube.clock import Clock
+from hekla.kube.errors import KubeError
+from hekla.wire.messages import Answer, Request, Response
+from hekla.wire.server import Server
+from hekla.wire.tls import server_context
+
+log = structlog.get_logger(__name__)
+
+LOOK_EVERY_S: Final = 3600.0
+"""How often the certificate's age is looked at."""
+STOP_GRACE_S: Final = 2.0
+
+
+@dataclass
+class NodeServing:
+    """An endpoint that listens, though nobody may stand behind it yet."""
+
+    address: str
+    """As other machines reach it."""
+    clock: Clock
+    port: int = 0
+    handler: Callable[[Request], Awaitable[Answer]] | None = None
+    """The agent's, as soon as it runs."""
+    certificates: Certificates = field(init=False)
+    context: SSLContext = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.certificates = self._renewed(None)
+        with _shown(self.certificates) as file:
+            self.context = server_context(file, file, None)
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """What the Node object says of it."""
+        return {NODE_AUTHORITY: self.certificates.authorities.decode()}
+
+    async def answer(self, request: Request) -> Answer:
+        """What the agent says, once there is one."""
+        if self.handler is None:
+            return Response(503, b'{"kind":"Status","status":"Failure","code":503,"message":"the node agent starts"}')
+        return await self.handler(request)
+
+    async def keep_fresh(self, client: Client, nodes: list[str]) -> None:
+        """Renew the certificate when a third of its life is left; connections that stand are not touched."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            fresh = self._renewed(self.certificates)
+            if fresh == self.certificates:
+                continue
+            self.certificates = fresh
+            patch: Document = {"metadata": {"annotations": self.annotations}}
+            with contextlib.suppress(KubeError):  # gateways that believe the old authority still do so for a while
+                for name in nodes:
+                    await client.patch(Node, name, patch, patch_type=PatchType.MERGE)
+            with _shown(fresh) as file:
+                self.context.load_cert_chain(file, file)
+
+    def _renewed(self, known: Certificates | None) -> Certificates:
+        names: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address(self.address))]
+        return renewed(known, names, self.clock.now())
+
+
+@asynccontextmanager
+async def node_serving(*, host: str, port: int, address: str, clock: Clock) -> AsyncIterator[NodeServing]:
+    """Listen for the length of a block."""
+    serving, server = NodeServing(address, clock), Server()
+    await server.start(serving.answer, host=host, port=port, ssl_context=serving.context)
+    serving.port = server.port
+    log.info("node endpoint listens", address=f"https://{address}:{server.port}")
+    try:
+        yield serving
+    finally:
+        await server.stop(STOP_GRACE_S)
+
+
+@contextlib.contextmanager
+def _shown(certificates: Certificates) -> Iterator[Path]:
+    """OpenSSL takes files only: a private one, for a moment."""
+    with tempfile.TemporaryDirectory(prefix="hekla-tls-") as directory:
+        file = Path(directory) / "server.pem"
+        file.touch(mode=0o600)
+        file.write_bytes(certificates.certificate + certificates.key)
+        yield file
