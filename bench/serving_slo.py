@@ -47,12 +47,14 @@ SCENARIOS = {
 """By the role that is short."""
 
 
-def policy(*, is_fixed: bool = False) -> AutoscalingPolicy:
-    """Latency says that more are needed, load how many fewer would do."""
+def policy(*, is_fixed: bool = False, by_latency_alone: bool = False) -> AutoscalingPolicy:
+    """Latency says that more are needed, load how many fewer would do; without load one fewer is tried at a time."""
     metrics = {
         PREFILL: {"ttft_seconds": str(FIRST_TOKEN_SLO_S), "prompt_tokens_rate": "2600"},
         DECODE: {"itl_seconds": str(BETWEEN_SLO_S), "requests": "25"},
     }
+    if by_latency_alone:
+        metrics = {role: dict(list(told.items())[:1]) for role, told in metrics.items()}
     least = {PREFILL: 2, DECODE: 1}
     roles = {
         role: {

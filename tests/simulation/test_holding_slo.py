@@ -47,6 +47,16 @@ def test_both_slos_are_held_and_no_engine_is_kept_when_the_load_is_gone():
     assert (found.windows[-1].prefill, found.windows[-1].decode) <= (2, 2)
 
 
+@pytest.mark.slow
+def test_by_latency_alone_prefill_comes_to_rest_under_a_constant_load():
+    """It swung between two and ten: a third of the target with three engines says nothing of two."""
+    found = held(Scenario((8.0, 8.0), 1000, 20, 1500.0), policy(by_latency_alone=True))
+    assert any("2 are too few, 3 held it" in reason for reason in found.reasons)
+    settled = [one for one in found.windows if one.at_s > 1210]
+    assert {one.prefill for one in settled} == {3}
+    assert max(one.first_token_p90_s for one in settled if one.at_s > 1300) <= FIRST_TOKEN_SLO_S
+
+
 def test_without_an_autoscaler_the_same_load_breaks_it_for_good():
     found = held(Scenario((1.0, 10.0), 1000, 50, 300.0), policy(is_fixed=True))
     assert found.windows[-1].first_token_p90_s > FIRST_TOKEN_SLO_S

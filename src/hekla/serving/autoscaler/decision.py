@@ -17,6 +17,7 @@ from hekla.api.kthena.autoscaling import RatioConstraint, ScalingStatus
 from hekla.api.meta import Document
 from hekla.kube.timestamps import rfc3339
 from hekla.lib import quantity
+from hekla.serving.autoscaler.algorithms.learning import Learned, advised, after
 from hekla.serving.autoscaler.algorithms.mix import Kind, spread
 from hekla.serving.autoscaler.algorithms.pace import History, Pace, Step, corrected
 from hekla.serving.autoscaler.algorithms.ratio import Bounds, Proportion, in_proportion
@@ -122,9 +123,11 @@ def _paced(
     if told is None:
         why = "it has no replicas, and nobody asks for it" if seen.current == 0 else "no metric could be read"
         return Outcome(unit, seen.current, seen.current, seen.current, "Stable", why, seen.current == 0), history
+    told = advised(told, seen.current, history.learned, now.timestamp())
     step = _step(told, seen.current, pace_of(policy), history, now, unit.least, unit.most)
     replicas, reason = _held_for_room(step, told, seen)
-    return Outcome(unit, seen.current, replicas, replicas, step.mode, reason), step.history
+    history = _with_lesson(step.history, told, seen, replicas, now)
+    return Outcome(unit, seen.current, replicas, replicas, step.mode, reason), history
 
 
 def _step(
@@ -133,6 +136,13 @@ def _step(
     return corrected(
         told.replicas, current, pace=pace, history=history, now_s=now.timestamp(), least=least, most=most
     )  # fmt: skip
+
+
+def _with_lesson(history: History, told: Recommendation, seen: Measured, replicas: int, now: datetime) -> History:
+    learned = after(
+        history.learned, told, seen.current, replicas, now.timestamp(), is_starting=seen.unready > 0
+    )  # fmt: skip
+    return replace(history, learned=learned)
 
 
 def _awake(told: Recommendation | None, seen: Measured, most: int, now: datetime) -> Recommendation | None:
@@ -172,6 +182,7 @@ def _mixed(
     told = recommend(load, units[0].targets, least=least, most=most, tolerance=_tolerance(policy))
     together_seen = Measured(
         current=current,
+        unready=sum(one.unready for one in seen),
         wanted_at=max((one.wanted_at for one in seen if one.wanted_at is not None), default=None),
         waits_for=next((one.waits_for for one in seen if one.waits_for), "")
         if all(one.waits_for for one in seen)
@@ -184,15 +195,17 @@ def _mixed(
             for unit, s in zip(units, seen, strict=True)
         ]
         return Decision(outcomes=stay, histories=histories)
+    told = advised(told, current, history.learned, now.timestamp())
     step = _step(told, current, pace_of(policy), history, now, least, most)
     replicas, reason = _held_for_room(step, told, together_seen)
+    history = _with_lesson(step.history, told, together_seen, replicas, now)
     kinds = [Kind(least=unit.least, most=unit.most, cost=unit.cost) for unit in units]
     shares = spread(replicas, kinds, expansion_percent=expansion_percent)
     outcomes = [
         Outcome(unit, one.current, share, share, step.mode, f"{reason}; its part of {replicas} in all")
         for unit, one, share in zip(units, seen, shares, strict=True)
     ]
-    return Decision(outcomes=outcomes, histories={"": step.history})
+    return Decision(outcomes=outcomes, histories={"": history})
 
 
 def _proportioned(
@@ -345,11 +358,12 @@ def read_histories(policy: AutoscalingPolicy) -> Mapping[str, History]:
 
 
 def _read(one: Mapping[str, object]) -> History:
-    recommended, done, panics = one["r"], one["c"], one["p"]
+    recommended, done, panics, learned = one["r"], one["c"], one["p"], one.get("l", {})
     assert isinstance(recommended, list)
     assert isinstance(done, list)
     return History(
-        recommended=line_of(recommended), corrected=line_of(done), panics_until_s=float(str(panics))
+        recommended=line_of(recommended), corrected=line_of(done), panics_until_s=float(str(panics)),
+        learned=msgspec.convert(learned, Learned),
     )  # fmt: skip
 
 
@@ -357,6 +371,7 @@ def write_histories(histories: Mapping[str, History]) -> str:
     """The windows in few words."""
     written = {
         key: {"r": one.recommended.changes, "c": one.corrected.changes, "p": one.panics_until_s}
+        | ({"l": one.learned} if one.learned != Learned() else {})
         for key, one in histories.items()
     }
     return msgspec.json.encode(written, order="deterministic").decode()

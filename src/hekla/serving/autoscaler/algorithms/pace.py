@@ -7,6 +7,7 @@ down        no less than the largest recommendation of the window, and `instance
 
 from dataclasses import dataclass, field, replace
 
+from hekla.serving.autoscaler.algorithms.learning import Learned
 from hekla.serving.autoscaler.algorithms.windows import Line
 
 LONGEST_S = 1800.0
@@ -51,6 +52,7 @@ class History:
     recommended: Line = field(default_factory=Line)
     corrected: Line = field(default_factory=Line)
     panics_until_s: float = 0.0
+    learned: Learned = field(default_factory=Learned)
 
 
 @dataclass(frozen=True)

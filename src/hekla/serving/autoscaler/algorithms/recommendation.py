@@ -10,12 +10,16 @@ five replicas as they are, and at any other load the tolerance never applies. He
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 MOST = 1_000_000_000
 Metrics = Mapping[str, float]
 RATIO_SUFFIXES = ("_utilization", "_usage", "_ratio", "_percent", "_saturation", "_perc", "_seconds")
 """How metrics end that are no amounts: they are averaged, never added. Kthena's, and engines' names for the same."""
+
+TIME_SUFFIXES = ("_seconds", "_milliseconds", "_ms")
+"""How metrics end that are times: `learning.py` has what they say of fewer replicas."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,12 @@ class Recommendation:
 
     replicas: int
     reason: str
+    ratio: float | None = None
+    """The worst of the times that were measured, in parts of its target; None if none is a time."""
+    is_time: bool = False
+    """Whether a time asked for it."""
+    only_times: bool = False
+    """Whether nothing else was measured."""
 
 
 def recommend(load: Load, targets: Metrics, *, least: int, most: int, tolerance: float) -> Recommendation | None:
@@ -50,7 +60,13 @@ def recommend(load: Load, targets: Metrics, *, least: int, most: int, tolerance:
     if not asked:
         return None
     wanted = max(asked, key=lambda one: one.replicas)
-    return Recommendation(min(max(wanted.replicas, least), most), wanted.reason)
+    ratios = [one.ratio for one in asked if one.ratio is not None]
+    return replace(
+        wanted,
+        replicas=min(max(wanted.replicas, least), most),
+        ratio=max(ratios, default=None),
+        only_times=len(ratios) == len(asked),
+    )
 
 
 def _for_metric(load: Load, name: str, target: float, tolerance: float) -> Recommendation | None:
@@ -62,6 +78,7 @@ def _for_metric(load: Load, name: str, target: float, tolerance: float) -> Recom
     return Recommendation(
         _of_each(load, values, target, tolerance),
         f"{name} is {_shown(sum(values) / len(values))} a replica, target {target:g}",
+        **_of_time(name, sum(values) / len(values), target),
     )
 
 
@@ -70,7 +87,8 @@ def _of_whole(load: Load, name: str, target: float, tolerance: float) -> Recomme
     wanted = _over(value, target) * (load.current if is_ratio(name) else 1)
     is_close = load.current > 0 and abs(wanted / load.current - 1) <= tolerance
     replicas = load.current if is_close else _ceil(wanted)
-    return Recommendation(replicas, f"{name} is {_shown(value)} in all, target {target:g} a replica")
+    reason = f"{name} is {_shown(value)} in all, target {target:g} a replica"
+    return Recommendation(replicas, reason, **_of_time(name, value, target))
 
 
 def _of_each(load: Load, values: Sequence[float], target: float, tolerance: float) -> int:
@@ -89,6 +107,15 @@ def _of_each(load: Load, values: Sequence[float], target: float, tolerance: floa
     wanted = _ceil(estimated * count)
     is_contrary = wanted > current if estimated < 1 else wanted < current
     return current if is_contrary else wanted
+
+
+class _OfTime(TypedDict, total=False):
+    ratio: float
+    is_time: bool
+
+
+def _of_time(name: str, value: float, target: float) -> _OfTime:
+    return {"ratio": _over(value, target), "is_time": True} if name.lower().endswith(TIME_SUFFIXES) else {}
 
 
 def is_ratio(name: str) -> bool:
