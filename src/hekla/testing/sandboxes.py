@@ -148,12 +148,15 @@ def guard() -> Guard:
 
 @asynccontextmanager
 async def gateway(
-    sandboxes: PaperSandboxes, store: SessionStore | None = None, settings: GatewaySettings | None = None
+    sandboxes: PaperSandboxes,
+    store: SessionStore | None = None,
+    settings: GatewaySettings | None = None,
+    who: Guard | None = None,
 ) -> AsyncIterator[Gateway]:
     """A gateway on a port of its own."""
     made = Gateway(
         settings or GatewaySettings(drain_s=0.0),
-        store=store or MemoryStore(), stock=sandboxes, link=sandboxes, guard=guard(), mint=Mint(PRIVATE_KEY),
+        store=store or MemoryStore(), stock=sandboxes, link=sandboxes, guard=who or guard(), mint=Mint(PRIVATE_KEY),
     )  # fmt: skip
     await made.start()
     try:

@@ -15,6 +15,10 @@ from hekla.sandbox.sessions.limits import RefusedError
 MOST_REMEMBERED: Final = 10_000
 SHORTEST_KEY: Final = 16
 ADMIN: Final = "admin"
+BELIEVED_S: Final = 60.0
+"""How long a verified token is believed without looking at its issuer's keys again: so much later one of a key that was withdrawn is refused."""
+LONGEST_LIFE_S: Final = 7 * 24 * 3600.0
+"""A token that is good for longer is nobody's session: it is refused, as one without an expiry is."""
 
 
 class KeyFileError(Exception):
@@ -104,7 +108,8 @@ class Guard:
         self._keys = dict(keys)
         self._wall, self._expected, self._issuer = wall, expected, issuer
         self._role_claim, self._required_role = role_claim, required_role
-        self._believed: OrderedDict[bytes, Claims] = OrderedDict()
+        self._believed: OrderedDict[bytes, tuple[float, Claims]] = OrderedDict()
+        """Claims by the digest of their token, and until when."""
 
     @property
     def needs_token(self) -> bool:
@@ -131,8 +136,8 @@ class Guard:
 
     async def _claims(self, token: str) -> Claims:
         digest, now = digest_of(token), self._wall()
-        known = self._believed.get(digest)
-        if known is not None and known.expires_at > now:
+        until, known = self._believed.get(digest, (0.0, None))
+        if known is not None and until > now:
             return known
         assert self._expected is not None
         assert self._issuer is not None
@@ -142,7 +147,9 @@ class Guard:
             claims = await self._with_fresh_keys(token, now)
         except BearerError:
             raise RefusedError(401, "UNAUTHORIZED", "invalid or expired token") from None
-        self._believed[digest] = claims
+        if claims.expires_at > now + LONGEST_LIFE_S:
+            raise RefusedError(401, "UNAUTHORIZED", "invalid or expired token")
+        self._believed[digest] = min(claims.expires_at, now + BELIEVED_S), claims
         while len(self._believed) > MOST_REMEMBERED:
             self._believed.popitem(last=False)
         return claims
