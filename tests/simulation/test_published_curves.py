@@ -2,6 +2,8 @@
 
 import csv
 import gzip
+import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -12,7 +14,7 @@ from hekla.placement.kernels import twin
 from hekla.placement.model import TaskSpec
 from hekla.placement.plugins.fgd import Fgd
 from hekla.placement.registry import build_plugin
-from hekla.simulation.inflation import inflate
+from hekla.simulation.inflation import fill, inflate
 from hekla.simulation.openb import MODEL_LABEL, mix_of, read_nodes, read_pods
 
 OPENB = Path(__file__).parents[2] / "bench" / "data" / "openb"
@@ -21,8 +23,10 @@ MIXES = (
     "default", "gpushare100", "gpushare40", "gpushare60", "gpushare80", "multigpu20", "multigpu50", "cpu050", "cpu250",
     "gpuspec10", "gpuspec33",
 )  # fmt: skip
-OFF_BY = {"cpu250": (1.5, 2.4), "gpuspec10": (1.2, 1.6)}
-"""Mixes that miss half a point, for a reason that is not found (docs/explanation/traces.md): they may not get worse."""
+SEEDS = {"gpuspec10": 6}
+"""Where pods ask for models, what happens to be drawn moves the middle of a curve by half a point; elsewhere 3 are enough."""
+
+A_THIRD_OF_A_POINT = 0.3
 
 
 def rows_of(name):
@@ -47,8 +51,11 @@ def compiled():
 def curves(mix, seeds, until):
     nodes, pods = list(read_nodes(rows_of("nodes"))), list(read_pods(rows_of(f"pods_{mix}")))
     kinds = mix_of(pods)
-    tiers = [[build_plugin("predicates"), Fgd(workload=kinds, model_label=MODEL_LABEL)]]
-    return [inflate(nodes, pods, tiers, kinds, seed=seed, until=until) for seed in range(seeds)]
+    return [inflate(nodes, pods, tiers_of(kinds), kinds, seed=seed, until=until) for seed in range(seeds)]
+
+
+def tiers_of(kinds):
+    return [[build_plugin("predicates"), Fgd(workload=kinds, model_label=MODEL_LABEL)]]
 
 
 def farthest(mix, seeds, to):
@@ -70,9 +77,22 @@ def test_the_beginning_of_a_curve_is_as_published(compiled):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_mean_curves_stay_within_half_a_point_of_the_published_ones(mix, compiled):
-    allocated, lost = farthest(mix, seeds=3, to=100)
-    assert allocated <= OFF_BY.get(mix, (HALF_A_POINT, HALF_A_POINT))[0]
-    assert lost <= OFF_BY.get(mix, (HALF_A_POINT, HALF_A_POINT))[1]
+    allocated, lost = farthest(mix, seeds=SEEDS.get(mix, 3), to=100)
+    assert allocated <= HALF_A_POINT
+    assert lost <= HALF_A_POINT
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mix", ["cpu250", "gpuspec10"])
+def test_the_authors_own_arrivals_and_order_of_nodes_give_the_curve_of_that_very_run(mix, compiled):
+    run = json.loads(gzip.decompress((OPENB / "authors_runs.json.gz").read_bytes()))[mix]
+    nodes, pods = list(read_nodes(rows_of("nodes"))), list(read_pods(rows_of(f"pods_{mix}")))
+    by_name = [replace(nodes[index], name=f"{place:04d}") for place, index in enumerate(run["nodes"])]
+    kinds = mix_of(pods)
+    ours = fill(by_name, (pods[index] for index in run["pods"]), tiers_of(kinds), kinds).allocated
+    apart = [abs(mine - theirs) for mine, theirs in zip(ours, run["allocated"], strict=False)]
+    assert max(apart[1:]) <= A_THIRD_OF_A_POINT
 
 
 def test_of_kinds_that_are_equally_many_the_larger_are_kept():

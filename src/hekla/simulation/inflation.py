@@ -3,6 +3,9 @@
 The experiment of the FGD paper: the trace's pods in random order, then pods drawn from it again, each of which is
 placed at once or never. What is allocated, and lost to fragmentation, is told for each percent of the cluster's GPUs
 that has been asked for.
+
+Nodes that are equals are taken in an order that is drawn per run, as the authors' simulator does by putting a random number
+in front of their names. In the order of the trace, where like nodes stand together, FGD allocates up to 1.7 points less.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,15 +39,23 @@ def inflate(
     nodes: Sequence[NodeSpec], pods: Sequence[TaskSpec], tiers: Tiers, mix: tuple[Kind, ...], *,
     seed: int, until: float = 1.3,
 ) -> Curve:  # fmt: skip
-    """Let pods arrive until `until` times the cluster's GPUs are asked for; the same seed brings the same pods."""
-    cluster = Cluster()
+    """Let pods arrive until `until` times the cluster's GPUs are asked for; the same seed brings the same pods and ties."""
+    total = sum(spec.allocatable.get(GPU_MILLI, 0) for spec in nodes)
+    return fill(nodes, arrivals(pods, total, seed=seed, until=until), tiers, mix, ties=seed + 1)
+
+
+def fill(
+    nodes: Sequence[NodeSpec], arriving: Iterator[TaskSpec], tiers: Tiers, mix: tuple[Kind, ...], *, ties: int = 0
+) -> Curve:
+    """Let these pods arrive. Of nodes that are equals the first by name is taken, or as `ties` draws if it is not 0."""
+    cluster = Cluster(seed=ties)
     cluster.put_queue(Queue(name=DEFAULT_QUEUE))
     for spec in nodes:
         cluster.put_node(spec)
     policy, judge = Policy(cluster, tiers), Fgd(workload=mix, model_label=MODEL_LABEL)
     total = cluster.nodes.total(GPU_MILLI)
     allocated, lost, number = [0.0], [judge.lost(cluster.nodes)], 0
-    for percent in _by_percent(arrivals(pods, total, seed=seed, until=until), total):
+    for percent in _by_percent(arriving, total):
         _place(policy, percent, number)
         number += len(percent)
         allocated.append(100.0 * cluster.nodes.total_used(GPU_MILLI) / total)

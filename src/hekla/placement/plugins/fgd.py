@@ -1,7 +1,7 @@
 """Place pods where they fragment GPUs least, as seen by the pods that usually come (fragmentation gradient descent).
 
     growth(node) = fragmentation with the pod - fragmentation without it     (`kernels/fragmentation.py`)
-    score(node)  = (ceil(buckets / (1 + e ** (growth in thousandths of a GPU / 1000))) - 1) / buckets
+    score(node)  = floor(buckets / (1 + e ** (growth in thousandths of a GPU / 1000))) / buckets
 
 After Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent",
 USENIX ATC 2023. The rounding is part of it: nodes within a bucket are equals, and the first by name wins, which is what
@@ -106,9 +106,7 @@ class Fgd:
         """The less a node's GPUs would be fragmented, the better."""
         growth, _ = self._gradients(nodes, shape, rows)
         gpus = growth / float(_PARTS_OF_MIX)
-        # Not floor: a node that stays as it is belongs to those that get a little worse. In the paper's floats it mostly
-        # falls there too; the other way costs 0.1 to 0.2 points of allocation on three of its mixes.
-        steps = np.ceil(self.buckets / (1.0 + np.exp(np.clip(gpus / _WIDTH, -50, 50)))) - 1
+        steps = np.floor(self.buckets / (1.0 + np.exp(np.clip(gpus / _WIDTH, -50, 50))))
         return (steps / self.buckets).astype(np.float32)
 
     def choose_device(self, nodes: Nodes, shape: Shape, row: int) -> int:
