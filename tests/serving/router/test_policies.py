@@ -181,6 +181,31 @@ def test_soonest_leaves_a_cache_that_is_in_demand_all_the_time():
     assert one.choose(seen, pool.members).name == "e0", "the same demand everywhere is no reason"
 
 
+claims = st.fixed_dictionaries(
+    {
+        "running": st.none() | st.integers(0, 10**6),
+        "waiting": st.none() | st.integers(0, 10**6),
+        "kv_usage": st.none() | st.floats(0, 1),
+        "ttft_s": st.none() | st.floats(0, 1e6),
+        "tpot_s": st.none() | st.floats(0, 1e6),
+    }
+)
+
+
+@given(claimed=st.lists(claims, min_size=3, max_size=3), queued=st.lists(st.integers(0, 9000), min_size=3, max_size=3))
+def test_what_an_engine_claims_of_itself_moves_nothing_in_the_default_policy(claimed, queued):
+    """An engine that lies in its metrics draws no requests, and is spared none: what was sent is counted here."""
+    pool = pool_of(3)
+    for one, tokens in zip(pool.members, queued, strict=True):
+        one.prefill_tokens = tokens
+    honest = Soonest().choose(look(pool), pool.members)
+    for one, lies in zip(pool.members, claimed, strict=True):
+        for name, value in lies.items():
+            assert hasattr(one, name)
+            setattr(one, name, value)
+    assert Soonest().choose(look(pool), pool.members) is honest
+
+
 def test_soonest_sends_to_the_one_that_rested_among_equals():
     pool = pool_of(2)
     seen = look(pool)
