@@ -300,7 +300,7 @@ def summary(outcome: Outcome, first_s: float, last_s: float) -> dict[str, Any]:
 
 
 def vars_of(spread: Any) -> dict[str, float]:
-    return {name: getattr(spread, name) for name in ("count", "mean", "p50", "p95", "p99", "most")}
+    return {name: getattr(spread, name) for name in ("count", "mean", "p50", "p90", "p95", "p99", "most")}
 
 
 def philly(report: Report, stretch: Stretch, names: Sequence[str] = ()) -> dict[str, dict[str, Any]]:

@@ -282,6 +282,12 @@ class Session:
         queue = self.cluster.queues[job.spec.queue]
         return next((r for p in self._allocatable if (r := p.why_not_allocatable(self, queue, task))), None)
 
+    @property
+    def judges_entry_alike(self) -> bool:
+        """Whether jobs of one queue and priority that ask for the same minimum hear the same of whether they may enter."""
+        voters = self.policy.asked(Enqueueable)
+        return not self._keeps_room and all(getattr(plugin, "judges_entry_alike", False) for plugin in voters)
+
     def opinion_on_entry(self, job: Job) -> Opinion:
         """Whether a job is let in: want of room does not keep out one for which others would make room once it is in, or for
         which room is kept from now on.

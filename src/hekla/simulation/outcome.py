@@ -54,6 +54,7 @@ class Spread:
     count: int
     mean: float
     p50: float
+    p90: float
     p95: float
     p99: float
     most: float
@@ -244,6 +245,6 @@ def jain(values: Sequence[float]) -> float:
 def spread(values: Sequence[float]) -> Spread:
     """Mean and percentiles; all zero for no values."""
     if not values:
-        return Spread(0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    p50, p95, p99 = np.percentile(values, [50, 95, 99]).tolist()
-    return Spread(len(values), float(np.mean(values)), p50, p95, p99, float(max(values)))
+        return Spread(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    p50, p90, p95, p99 = np.percentile(values, [50, 90, 95, 99]).tolist()
+    return Spread(len(values), float(np.mean(values)), p50, p90, p95, p99, float(max(values)))

@@ -6,6 +6,7 @@ its tasks have a node; if one loses its node, the job starts again from its last
 event, so that months take minutes; the same trace, rules and seed give the same outcome.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -24,6 +25,10 @@ from hekla.placement.statement import Bind, Evict
 from hekla.scheduler.configuration import Configuration
 from hekla.simulation.outcome import Fate, Outcome, Recorder
 from hekla.simulation.trace import GPU, TraceJob
+
+MOST_IN_LINE = 64
+"""So many jobs of a strict line wait before the scheduler's eyes. Those behind them cannot start before one of these does, so
+that they are shown when one has: the same comes of it, and a cycle does not look at ten thousand."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +118,9 @@ class Simulation:
         self._number = self._faults_alone = 0
         self._recorder = Recorder(queues, self.cluster.nodes.total(self.rules.resource), self.rules.sample_s)
         self._jobs = jobs
+        self._behind: deque[_Life] = deque()
+        self._in_line = 0
+        self._is_single_file = self.rules.is_strict and len({job.priority for job in jobs}) <= 1
         self.cycles = 0
 
     def run(self) -> Outcome:
@@ -148,7 +156,8 @@ class Simulation:
         fate = Fate(trace.name, trace.queue, trace.asks(self.rules.resource), trace.run_s, now)
         life = self._lives[trace.name] = _Life(trace, fate)
         self._recorder.arrived(fate)
-        self._submit(life)
+        self._behind.append(life)
+        self._show()
         return True
 
     def _end(self, now: float, about: tuple[_Life, int]) -> bool:
@@ -191,9 +200,18 @@ class Simulation:
 
     # Jobs
 
+    def _show(self) -> bool:
+        """Submit who has come, in a strict line no more than may be of any use; whether anybody was."""
+        is_news = False
+        while self._behind and not (self._is_single_file and self._in_line >= MOST_IN_LINE):
+            self._submit(self._behind.popleft())
+            is_news = True
+        return is_news
+
     def _submit(self, life: _Life) -> None:
         trace, tasks = life.trace, life.trace.tasks
         minimum = {name: amount * tasks for name, amount in trace.request.items()}
+        self._in_line += 1
         life.generation += 1
         uid = f"{trace.name}.{life.generation}"
         life.job = job = self.cluster.put_job(
@@ -234,7 +252,13 @@ class Simulation:
     # Cycles
 
     def _cycle(self, now: float) -> float:
-        """One cycle; when the next is due though nothing happens."""
+        """A cycle, and more as long as others come into sight; when the next is due though nothing happens."""
+        again = self._one_cycle(now)
+        while self._show():
+            again = self._one_cycle(now)
+        return again
+
+    def _one_cycle(self, now: float) -> float:
         self.cycles += 1
         session = Session(self._policy, now=now)
         for action in self._actions:
@@ -255,6 +279,7 @@ class Simulation:
         if life.running < life.trace.tasks:
             return
         task.job.phase = JobPhase.RUNNING
+        self._in_line -= 1
         life.since_s = now
         life.generation += 1
         self._recorder.started(life.fate, now)

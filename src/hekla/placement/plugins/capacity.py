@@ -33,6 +33,9 @@ class Capacity:
     knows_shares = True
     """Asked by `rights.py`: what it says of reclaiming holds in every tier."""
 
+    judges_entry_alike = True
+    """Asked by `enqueue`: jobs of one queue that ask for the same minimum hear the same."""
+
     minds_room = True
     """Asked by `enqueue`: what a queue holds already is no reason to keep a job out for which its own lower priorities
     would go, or for which others would give back what the queue deserves."""

@@ -24,6 +24,9 @@ DEFAULT_FACTOR = 1.2
 class Overcommit:
     """Bounds how much waits inside."""
 
+    judges_entry_alike = True
+    """Asked by `enqueue`: jobs of one queue that ask for the same minimum hear the same."""
+
     minds_room = True
     """Asked by `enqueue`: it rejects for want of room, which others may have to give up."""
 
