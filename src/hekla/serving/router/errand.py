@@ -33,8 +33,10 @@ class Errand(Relay):
     attempts = 0
     trace: Trace | None = None
 
-    def __init__(self, house: House, client: ClientConnection, head: RequestHead, path: str) -> None:
+    def __init__(self, house: House, client: ClientConnection, head: RequestHead, path: str, started_at: float) -> None:
         self.transport = client.transport
+        self.started_at = started_at
+        self._client = client
         self._house = house
         self.head = head
         self.path = path

@@ -11,14 +11,12 @@ from functools import partial
 import structlog
 
 from hekla.serving.router.errand import Errand
-from hekla.serving.router.house import House
 from hekla.serving.router.plan import Attempt, Destination, Fault, Plan, Refusal, Usage, Waiting
 from hekla.serving.router.proxy.answers import answer_bytes, refusal_bytes
-from hekla.serving.router.proxy.clients import ClientConnection
 from hekla.serving.router.proxy.engines import EngineConnection
 from hekla.serving.router.proxy.usage import TAIL_BYTES, usage_of
 from hekla.serving.router.question import Question
-from hekla.wire.raw_heads import AnswerHead, RequestHead
+from hekla.wire.raw_heads import AnswerHead
 
 log = structlog.get_logger(__name__)
 
@@ -54,11 +52,6 @@ class Exchange(Errand):
     usage_told: Usage | None = None
     planned_at = first_byte_at = ended_at = 0.0
 
-    def __init__(self, house: House, client: ClientConnection, head: RequestHead, path: str, started_at: float) -> None:
-        super().__init__(house, client, head, path)
-        self._client = client
-        self.started_at = started_at
-
     # ---- in
 
     def begin(self, question: Question) -> None:
@@ -76,10 +69,9 @@ class Exchange(Errand):
         """Ask the guards, the desk and the plan, one after the other; the common case waits for nobody."""
         house, question = self._house, self._question
         assert question is not None
-        guards = house.guards
         try:
-            while self._admitted < len(guards):
-                verdict = guards[self._admitted].admit(question, now)
+            for guard in house.guards[self._admitted :]:
+                verdict = guard.admit(question, now)
                 if verdict is not None:
                     self._take_verdict(verdict, self._resume_admission)
                     return
@@ -307,12 +299,14 @@ class Exchange(Errand):
                 plan.ended(usage, now)
             except Exception as error:  # noqa: BLE001 - as in `_admit`
                 self._complain(error)
-        while self._admitted and question is not None:
-            self._admitted -= 1
-            try:
-                house.guards[self._admitted].ended(question, self.usage_told, now)
-            except Exception as error:  # noqa: BLE001 - as in `_admit`
-                self._complain(error)
+        admitted, self._admitted = self._admitted, 0
+        if admitted and question is not None:
+            told = self.usage_told
+            for guard in house.guards[admitted - 1 :: -1]:
+                try:
+                    guard.ended(question, told, now)
+                except Exception as error:  # noqa: BLE001 - as in `_admit`
+                    self._complain(error)
         self._plan = self._question = self._attempt = None
         self._body = b""
         house.under_way.discard(self)

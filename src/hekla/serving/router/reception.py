@@ -53,7 +53,7 @@ class Reception:
         if isinstance(question, Refusal):  # what is wrong with a stranger's request is not told to him
             exchange.turn_away(self._house.stranger(RequestHeaders(head.lines)) or question)
             return None
-        if b"?" in head.target:
+        if head.target.find(b"?") >= 0:  # `in` makes and drops an error where it is asked for bytes
             question.query = head.target.decode("ascii").partition("?")[2]
         exchange.begin(question)
         return exchange

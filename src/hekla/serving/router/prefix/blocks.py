@@ -33,6 +33,8 @@ class Blocks:
     def first(self, count: int) -> list[int]:
         """The hashes of at least the first `count` blocks (fewer where the prompt ends); not to be changed."""
         hashes = self._hashes
+        if len(hashes) == self.count:
+            return hashes
         if count > self.count:
             count = self.count
         if len(hashes) < count:

@@ -6,11 +6,13 @@ an endpoint holds is closed under truncation: who holds block i holds all before
 """
 
 from collections import OrderedDict
+from itertools import repeat
 
 from hekla.serving.router.prefix.blocks import Blocks
 
 MOST_REMEMBERED = 65_536
 """Blocks per endpoint, whatever its engine says of its cache: eight million tokens, 15 MB of memory."""
+_NOBODY = repeat(0)
 STRIDE = 8
 """Blocks looked at before the first jump; an ordinary chat ends within."""
 
@@ -47,11 +49,14 @@ class PrefixIndex:
         return found
 
     def _match_few(self, hashes: list[int], among: int) -> list[tuple[int, int]]:
-        """The same, block by block."""
+        """The same, block by block; first the last one, as of a short question behind a long beginning that all were sent."""
+        holders = self.holders.get
+        if among and hashes and holders(hashes[-1], 0) & among == among:
+            return [(among, len(hashes))]
         found: list[tuple[int, int]] = []
-        depth, holders = 0, self.holders.get
-        for one in hashes:
-            left = holders(one, 0) & among
+        depth = 0
+        for held in map(holders, hashes, _NOBODY):
+            left = held & among
             if left != among:
                 if depth:
                     found.append((among ^ left, depth))
@@ -88,11 +93,16 @@ class PrefixIndex:
         hashes = blocks.first(capacity)
         if len(hashes) > capacity:
             hashes = hashes[:capacity]
-        for one in reversed(hashes):  # the beginning last: what is most recent is forgotten last
+        ends_first = reversed(hashes)  # the beginning last: what is most recent is forgotten last
+        for one in ends_first:
             if one in recent:
                 touch(one)
-            else:
-                holders[one] = holders.get(one, 0) | bit
+                recent[one] = now
+                break
+            holders[one] = holders.get(one, 0) | bit
+            recent[one] = now
+        for one in ends_first:  # who holds a block holds all before it
+            touch(one)
             recent[one] = now
         if len(recent) > capacity:
             self._forget_some(slot, recent, capacity, now)

@@ -33,7 +33,7 @@ class Receiver(Protocol):
         """Instead of the others: a whole answer with a length in one piece; the connection is free already."""
 
     def steady(self) -> Callable[[bytes], bool] | None:
-        """Takes whole chunks from here on without anybody looking at their framing; False: not this one. None: not now."""
+        """Takes chunks from here on by their opening alone; it looks at how one ends. False: not this one. None: not now."""
 
     def piece(self, data: bytes, payload: list[bytes] | None, is_last: bool) -> None:
         """A part of the body as it came, and its payload if wanted; `is_last` comes with the end of a body that has one."""
@@ -119,7 +119,7 @@ class EngineConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand on what came; the common case is one whole piece of a known body."""
         steady = self._steady
-        if steady is not None and data.startswith(OPENINGS[len(data)]) and data[-2:] == b"\r\n" and steady(data):
+        if steady is not None and data.startswith(OPENINGS[len(data)]) and steady(data):
             return
         receiver = self._receiver
         if receiver is None:

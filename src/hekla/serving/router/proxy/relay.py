@@ -22,6 +22,8 @@ _SMALL = 1024
 """Pieces under this are one."""
 
 
+_USAGE = b'"usage"'
+"""Looked for with `rfind`: `in` takes bytes for a number first, and makes and drops an error each time (0.1 us of 0.2)."""
 _EVENT_ENDS = (b"\n\n", b"\n\n\r\n", b"\r\n\r\n")
 
 
@@ -123,7 +125,7 @@ class Relay:
 
     def _pass_chunk(self, data: bytes) -> bool:
         """A chunk that is whole events, as nearly all are; not the usage, which may have to be left out and is remembered."""
-        if data[-4:] != b"\n\n\r\n" or b'"usage"' in data:
+        if data[-4:] != b"\n\n\r\n" or data.rfind(_USAGE) >= 0:
             return False
         self.transport.write(data)
         self.events += data.count(b"\n\n")
@@ -133,7 +135,7 @@ class Relay:
 
     def _tail_may_matter(self) -> bool:
         """Whether the usage was begun: what comes behind it stays on the long way, which remembers."""
-        return b'"usage"' in self._last_piece
+        return self._last_piece.rfind(_USAGE) >= 0
 
     def _remember(self, seen: bytes) -> None:
         if self._tail is None:
@@ -154,7 +156,7 @@ class Relay:
                 and self._is_aligned
                 and remover.is_clear
                 and data.endswith(b"\n\n\r\n")
-                and b'"usage"' not in data
+                and data.rfind(_USAGE) < 0
             ):
                 return data, data  # whole chunks with whole events: as they came
         seen = b"".join(payload)

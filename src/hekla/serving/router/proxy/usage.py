@@ -100,7 +100,7 @@ class UsageRemover:
         whole = data[:end]
         return (
             whole
-            if b'"usage"' not in whole
+            if whole.rfind(b'"usage"') < 0
             else b"".join(event for event in _EVENT.findall(whole) if not tells_usage_only(event))
         )
 
