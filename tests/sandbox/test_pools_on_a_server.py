@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -19,8 +19,12 @@ from hekla.kube.informer import Informers
 from hekla.kube.runtime import Runtime
 from hekla.sandbox.pools.sizer import PoolSizer
 from hekla.sandbox.reconcilers import RECONCILERS
+from hekla.sandbox.sessions.kube_stock import KubeStock
+from hekla.sandbox.sessions.records import Kind
+from hekla.sandbox.sessions.stock import Blueprint, Order
 from hekla.testing import virtual_time
 from hekla.testing.server import api_server
+from hekla.wire.messages import Handler, Request
 
 
 @dataclass
@@ -28,6 +32,7 @@ class Cluster:
     """An API server, the reconcilers over it, and a node that the test plays."""
 
     client: ApiClient
+    handle: Handler
 
     async def play_node(self) -> None:
         """Every pod runs, and what leaves is gone."""
@@ -89,11 +94,62 @@ async def cluster(replicas: int, annotations: dict[str, str] | None = None) -> A
             sizer = PoolSizer(informers, clock=LoopClock())
             tasks = [asyncio.create_task(runtime.run()), asyncio.create_task(sizer.run())]
             try:
-                yield Cluster(client)
+                yield Cluster(client, server.handle)
             finally:
                 runtime.stop()
                 tasks[1].cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class LateNews(InProcessTransport):
+    """Watches tell nothing until they are let."""
+
+    def __init__(self, handle: Handler) -> None:
+        super().__init__(handle)
+        self.may_tell = asyncio.Event()
+        self.may_tell.set()
+
+    async def stream(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """As it comes, once it may."""
+        async for piece in super().stream(request):
+            await self.may_tell.wait()
+            yield piece
+
+
+def test_an_order_whose_cache_shows_what_another_has_adopted_makes_its_own() -> None:
+    """It tried that one for ever; as a refusal had not to be waited for, nothing else of the platform had a turn, news of the cache neither."""
+
+    async def scenario() -> None:
+        async with cluster(1) as on:
+
+            async def is_full() -> bool:
+                return (await on.pool()).status.ready_replicas == 1
+
+            await on.eventually(is_full)
+            late = LateNews(on.handle)
+            async with Informers(ApiClient(late), dice=random.Random(3)) as informers:
+                stock = KubeStock(informers)
+                await stock.start()
+                late.may_tell.clear()
+                blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+                first = await stock.take(Order(session="a", blueprint=blueprint, owner="somebody"))
+                taking = asyncio.create_task(stock.take(Order(session="b", blueprint=blueprint, owner="somebody")))
+
+                async def makes_its_own() -> bool:
+                    made = (await on.client.list(Sandbox, "default", label_selector=f"{names.SESSION_ID}=b")).items
+                    return bool(made)
+
+                await on.eventually(makes_its_own)
+                late.may_tell.set()
+
+                async def has_it() -> bool:
+                    return taking.done()
+
+                await on.eventually(has_it)
+                assert (first.is_warm, taking.result().is_warm) == (True, False)
+                assert first.uid != taking.result().uid
+
+    virtual_time.run(scenario())
 
 
 def test_forty_claims_on_a_pool_of_thirty_get_forty_sandboxes() -> None:

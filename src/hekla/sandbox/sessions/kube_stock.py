@@ -25,8 +25,8 @@ from hekla.kube.informer import Informers
 from hekla.lib import quantity
 from hekla.lib.go_duration import DurationError, parse_duration, write_duration
 from hekla.sandbox.blueprint import sandbox_document
-from hekla.sandbox.observing import is_true
 from hekla.sandbox.owning import controller_of, owner_reference
+from hekla.sandbox.sessions.candidates import Candidates, is_free
 from hekla.sandbox.sessions.network import egress_of
 from hekla.sandbox.sessions.records import EntryPoint, Kind
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order, StockError
@@ -37,7 +37,6 @@ TRIES: Final = 5
 """Conflicts on one candidate before another is looked at."""
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _DAEMON_PORT: Final = 8080
-_POOL: Final = "SandboxWarmPool"
 
 
 class KubeStock:
@@ -48,8 +47,7 @@ class KubeStock:
         self._sandboxes, self._pods = informers.of(Sandbox), informers.of(Pod)
         self._interpreters, self._runtimes = informers.of(CodeInterpreter), informers.of(AgentRuntime)
         self._templates = informers.of(SandboxTemplate)
-        self._taking: set[str] = set()
-        """Uids of candidates that somebody in this process has an eye on."""
+        self._candidates = Candidates()
         self._waiting: dict[tuple[str, str], list[Callable[[Pod], None]]] = {}
 
     async def start(self) -> None:
@@ -57,6 +55,7 @@ class KubeStock:
         for informer in (self._sandboxes, self._pods, self._interpreters, self._runtimes, self._templates):
             await informer.synced()
         self._pods.add_handler(self._pod_changed)
+        self._sandboxes.add_handler(self._candidates.changed)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and self._waiting:
@@ -76,6 +75,11 @@ class KubeStock:
         template = self._templates.cache.get(namespace, name)
         return _of_template(template) if template is not None else None
 
+    def egress(self, kind: str, namespace: str, name: str) -> str:
+        """What its Sandboxes are told."""
+        blueprint = Blueprint(kind=kind, namespace=namespace, name=name)
+        return self._from_object(Order(session="", blueprint=blueprint), {"name": name, "labels": {}, "annotations": {}})[1]
+
     def blueprints(self) -> list[Blueprint]:
         """All interpreters and agents, and templates that are nobody's."""
         found = [_of_interpreter(one) for one in self._interpreters.cache]
@@ -86,7 +90,7 @@ class KubeStock:
     def sandbox(self, namespace: str, name: str) -> Held | None:
         """A Sandbox by its name, whoever's it is but a pool's, if it has a pod that is ready."""
         found = self._sandboxes.cache.get(namespace, name)
-        if found is None or found.metadata.deletion_timestamp is not None or _is_free(found):
+        if found is None or found.metadata.deletion_timestamp is not None or is_free(found):
             return None
         held = _held(found)
         pod = self._pods.cache.get(namespace, held.pod)
@@ -110,33 +114,27 @@ class KubeStock:
             raise StockError(status, error.reason or "refused", error.message) from error
 
     async def _take(self, order: Order) -> Held:
-        for one in self._sandboxes.cache:
-            if one.metadata.labels.get(names.SESSION_ID) == order.session and one.metadata.deletion_timestamp is None:
-                return await self._ready(_held(one))
-        if not order.restore_from and not order.network and order.blueprint.kind != Kind.RUNTIME:
-            while (candidate := self._candidate(order)) is not None:
-                self._taking.add(candidate.metadata.uid)
-                try:
-                    if (adopted := await self._adopt(candidate, order)) is not None:
-                        return adopted
-                finally:
-                    self._taking.discard(candidate.metadata.uid)
-        return await self._ready(await self._make(order))
-
-    def _candidate(self, order: Order) -> Sandbox | None:
-        """A ready one of the pools of its template, the oldest first."""
+        if (its := self._candidates.of_session(order.session)) is not None:
+            return await self._ready(_held(its))
         blueprint = order.blueprint
-        found = [
-            one
-            for one in self._sandboxes.cache.list(blueprint.namespace)
-            if one.metadata.uid not in self._taking
-            and one.metadata.annotations.get(names.TEMPLATE_REF) == blueprint.name
-            and _is_free(one)
-        ]
-        return min(found, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name), default=None)
+        if not order.restore_from and not order.network and blueprint.kind != Kind.RUNTIME:
+            while (candidate := self._candidates.take(blueprint.namespace, blueprint.name)) is not None:
+                if (adopted := await self._adopt(candidate, order)) is not None:
+                    return adopted
+        return await self._ready(await self._make(order))
 
     async def _adopt(self, candidate: Sandbox, order: Order) -> Held | None:
         """Make it the session's; None: somebody else was faster."""
+        try:
+            adopted = await self._patched(candidate, order)
+        except BaseException:  # not the candidate's fault: whoever comes next may have it
+            self._candidates.let_go(candidate, is_as_it_was=True)
+            raise
+        if adopted is None:
+            self._candidates.let_go(candidate)
+        return adopted
+
+    async def _patched(self, candidate: Sandbox, order: Order) -> Held | None:
         meta = candidate.metadata
         for _ in range(TRIES):
             patch = _adoption(candidate, order)
@@ -150,7 +148,7 @@ class KubeStock:
                     candidate = await self._client.get(Sandbox, meta.name, meta.namespace)
                 except NotFoundError:
                     return None
-                if not _is_free(candidate) or candidate.metadata.uid != meta.uid:
+                if not is_free(candidate) or candidate.metadata.uid != meta.uid:
                     return None
             except NotFoundError:
                 return None
@@ -284,17 +282,6 @@ def _held(sandbox: Sandbox, *, is_warm: bool = False) -> Held:
         namespace=meta.namespace, name=meta.name, uid=meta.uid, pod=meta.annotations.get(names.POD_NAME) or meta.name,
         session=meta.labels.get(names.SESSION_ID, ""), is_warm=is_warm,
     )  # fmt: skip
-
-
-def _is_free(sandbox: Sandbox) -> bool:
-    owner = controller_of(sandbox)
-    return (
-        sandbox.metadata.deletion_timestamp is None
-        and names.SESSION_ID not in sandbox.metadata.labels
-        and owner is not None
-        and owner.kind == _POOL
-        and is_true(sandbox.status.conditions, "Ready")
-    )
 
 
 def _is_ready(pod: Pod) -> bool:
