@@ -15,4 +15,8 @@ apt-get install -y -q --no-install-recommends iproute2 procps wrk openssl curl
 apt-get install -y -q --no-install-recommends openmpi-bin openssh-server openssh-client
 # redis-server: state that routers share; haproxy: a yardstick of bench/
 apt-get install -y -q --no-install-recommends redis-server haproxy || echo "no redis-server: suites with shared state will be skipped"
+# crun, runc, runsc: the runtimes oci and gvisor; qemu-system-x86: microvm, whose guest image is made of Debian packages
+apt-get install -y -q --no-install-recommends crun runc qemu-system-x86 || echo "no crun, runc or QEMU: suites of sandboxes in containers and machines will be skipped"
+apt-get install -y -q --no-install-recommends runsc || echo "no runsc: its suite will be skipped"
+python3 "$(dirname "$0")/../images/microvm/build.py" || echo "no guest image: the suite of virtual machines will be skipped"
 command -v kubectl >/dev/null || apt-get install -y -q --no-install-recommends kubernetes-client || echo "no kubectl: its suite will be skipped"

@@ -45,6 +45,7 @@ from hekla.node.pod_status import since_of, status_of
 from hekla.node.references import CONFIG_MAP, SECRET, references_of
 from hekla.node.registration import Registrar, Standing, VirtualNode, node_document, status_document
 from hekla.node.runtimes import ContainerKey, NodeError, Runtime
+from hekla.node.runtimes.microvm.runtime import MicrovmSandboxes
 from hekla.node.runtimes.oci.engines import RUNSC
 from hekla.node.runtimes.oci.runtime import OciSandboxes
 from hekla.node.runtimes.process import ProcessRuntime
@@ -97,6 +98,7 @@ class NodeAgent:
             ZygoteSandboxes(data_dir / "sandboxes", checkpoints=checkpoints),
             OciSandboxes(data_dir / "oci", checkpoints=checkpoints),
             OciSandboxes(data_dir / "gvisor", checkpoints=checkpoints, name="gvisor", engines=(RUNSC,)),
+            MicrovmSandboxes(data_dir / "microvm", checkpoints=checkpoints),
         )  # fmt: skip
         self.runtimes: Mapping[str, Runtime] = {each.name: each for each in own}
         self.sandbox_runtimes: Mapping[str, SandboxRuntime] = {

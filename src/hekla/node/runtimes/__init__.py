@@ -24,6 +24,9 @@ class Feature(StrEnum):
     MOUNTS = "mounts"
     """Volumes appear at their mount paths."""
 
+    HOST_FILES = "host-files"
+    """Without an image of its own a container has the host's programs, Python with its packages among them."""
+
     DAEMON = "daemon"
     """A daemon inside serves sessions; a container needs no command."""
 

@@ -86,7 +86,7 @@ class ProcessRuntime:
     @property
     def features(self) -> frozenset[Feature]:
         """Everything; mounts only where the rung has them."""
-        always = {Feature.EXEC, Feature.LOGS, Feature.STDIN, Feature.TTY, Feature.PROCESSES}
+        always = {Feature.EXEC, Feature.LOGS, Feature.STDIN, Feature.TTY, Feature.PROCESSES, Feature.HOST_FILES}
         return frozenset(always | ({Feature.MOUNTS} if self.isolation.rung.has_mounts else set()))
 
     async def open(self, on_exit: OnExit) -> None:

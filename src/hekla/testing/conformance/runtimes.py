@@ -293,7 +293,7 @@ class RuntimeContract:
             end, log = await bench.run(ContainerSpec(key=key, argv=argv))
             assert (end.code, log) == (0, "3\n")
 
-        self.live(tmp_path, story, [Feature.PROCESSES])
+        self.live(tmp_path, story, [Feature.PROCESSES, Feature.HOST_FILES])
 
     def test_a_termination_message_is_told(self, tmp_path: Path) -> None:
         async def story(bench: Bench) -> None:

@@ -61,6 +61,9 @@ class Sandboxes:
 class SandboxContract:
     """The promises. Each test runs its own event loop."""
 
+    has_hosts_clock = True
+    """What is spent inside is what the host counts; a machine's kernel counts the time that its host gave to others, too."""
+
     def open_runtime(self, directory: Path) -> SandboxRuntime:
         """A new runtime that keeps its state in `directory`."""
         raise NotImplementedError
@@ -274,10 +277,11 @@ class SandboxContract:
             before = await made.runtime.usage(key)
             spent = await made.sh(
                 key,
-                'python3 -c "import time\nwhile time.process_time() < 0.3: pass\nprint(time.process_time())"; head -c 3M /dev/zero > /tmp/f',
+                'python3 -c "import time\nwhile time.process_time() < 0.3: pass\nprint(time.process_time())"; head -c 3145728 /dev/zero > /tmp/f',
             )
             after = await made.runtime.usage(key)
-            assert (after.cpu_us - before.cpu_us) / 1e6 >= float(spent) * 0.9
+            counted = (after.cpu_us - before.cpu_us) / 1e6
+            assert counted >= float(spent) * 0.9 if self.has_hosts_clock else counted > 0
             assert after.memory_byte_s > before.memory_byte_s
             assert after.wall_s > before.wall_s
 

@@ -56,6 +56,7 @@ def told_of(spec: Spec, engine: Engine) -> dict[str, Any]:
     return {name: spec[name] for name in names} | {
         "rlimits": {name: value for name, value in spec["rlimits"].items() if name not in unknown},
         "has_own": engine.hands_descriptors,
+        "has_image": bool(spec["rootfs"]),
         "landlock": spec["landlock"] and not engine.is_own_kernel,
     }
 

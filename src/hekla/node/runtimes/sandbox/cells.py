@@ -51,11 +51,15 @@ class Cell:
     started_at: float = field(default_factory=time.time)
     status: int = 0
     is_frozen: bool = False
+    storage_bytes: int = -1
+    """What its files take, where only the sandbox itself can tell; -1: the host sees it."""
 
     def hear(self, message: Message) -> None:
         """An event from inside."""
         if message["event"] == "ready":
             _settle(self.ready)
+        elif message["event"] == "storage":
+            self.storage_bytes = int(message["bytes"])
         else:
             self.on_event(message)
 

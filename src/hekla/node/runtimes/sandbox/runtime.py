@@ -106,7 +106,17 @@ class DaemonSandboxes:
     @property
     def features(self) -> frozenset[Feature]:
         """What its containers can."""
-        return frozenset((Feature.EXEC, Feature.LOGS, Feature.TTY, Feature.PROCESSES, Feature.MOUNTS, Feature.DAEMON))
+        return frozenset(
+            (
+                Feature.EXEC,
+                Feature.LOGS,
+                Feature.TTY,
+                Feature.PROCESSES,
+                Feature.MOUNTS,
+                Feature.DAEMON,
+                Feature.HOST_FILES,
+            )
+        )
 
     @property
     def sandbox_features(self) -> frozenset[SandboxFeature]:
@@ -319,9 +329,10 @@ class DaemonSandboxes:
 
     async def pack(self, key: ContainerKey, kind: CheckpointKind, output: int) -> Sequence[str]:
         """Files by the sandbox itself; variables by its interpreters."""
-        if kind is CheckpointKind.MEMORY:
-            raise SandboxError(412, "this runtime cannot write memory down; a microvm can")
         box = self._box(key)
+        if kind is CheckpointKind.MEMORY:
+            await self._pack_memory(box.cell, box.spec, output)
+            return ()
         left_out: list[str] = []
         with bundle.writing(output) as parts:
             if kind is CheckpointKind.INTERPRETER:
@@ -335,7 +346,16 @@ class DaemonSandboxes:
         """Before anybody's first command."""
         await self._unpack(self._box(key), kind, source)
 
+    async def _pack_memory(self, cell: Cell, spec: ContainerSpec, output: int) -> None:
+        raise SandboxError(412, "this runtime cannot write memory down; a microvm can")
+
+    async def _unpack_memory(self, cell: Cell, source: int) -> None:
+        raise SandboxError(412, "this runtime cannot read memory back; a microvm can")
+
     async def _unpack(self, box: _Box, kind: CheckpointKind, source: int) -> None:
+        if kind is CheckpointKind.MEMORY:
+            await self._unpack_memory(box.cell, source)
+            return
         with bundle.reading(source) as parts:
             await self._ask(box, "unpack", {}, (parts.files,))
             if kind is CheckpointKind.INTERPRETER and parts.has_variables:
@@ -408,6 +428,7 @@ class DaemonSandboxes:
             return
         if message["id"] == MAIN:
             box.told = message
+            box.meter.read()  # while its group is there, and tells whether memory ran out
             self._later(self._end(box))
             return
         session = self._sessions_of(box).pop(message["id"], None)

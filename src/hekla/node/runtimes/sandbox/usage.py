@@ -15,7 +15,10 @@ from hekla.node.egress.broker import Traffic
 from hekla.node.runtimes.sandbox.cells import Cell, running_pids
 from hekla.node.runtimes.sandbox.groups import Counters, SandboxGroups
 
-EVERY_S = 2.0
+EVERY_S, QUIET_EVERY_S = 2.0, 8.0
+"""How often one is looked at: while something happens in it, and while nothing does."""
+QUIET_US = 5_000
+"""Of processor time between two looks, by which nothing happens: the daemon's own housekeeping is less."""
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -30,17 +33,16 @@ class Meter:
         self._frozen_since: float | None = None
         self._frozen_s = 0.0
         self._memory_byte_s = 0.0
-        self._memory = 0
         self._highest: dict[int, int] = {}
         """Processor time of processes by id, where there is no group: the dead keep theirs."""
         self._from = self._count()
+        self._memory = self._from.memory_bytes
         self._last = Counters(0, 0, 0, 0)
         self.traffic = Traffic()
         """The broker's, once there is one: there is no other network."""
         self.was_oom_killed = False
-        self._alarm: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._look_again()
+        self._alarm = asyncio.get_running_loop().call_later(EVERY_S, self._look_again)
 
     def froze(self) -> None:
         """It stands still from now on."""
@@ -67,8 +69,7 @@ class Meter:
 
     def close(self) -> None:
         """It has ended."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._alarm.cancel()
         self.was_oom_killed = self.was_oom_killed or self._groups.was_oom_killed(self._cell.name)
         self._is_closed = True
 
@@ -77,8 +78,11 @@ class Meter:
         return "memory" in self._groups.parents
 
     def _look_again(self) -> None:
+        before, memory = self._last.cpu_us, self._memory
         self._look()
-        self._alarm = asyncio.get_running_loop().call_later(EVERY_S, self._look_again)
+        # where nobody counts, what comes and goes between two looks is missed: look often
+        is_quiet = self._is_counted and self._last.cpu_us - before < QUIET_US and self._memory == memory
+        self._alarm = asyncio.get_running_loop().call_later(QUIET_EVERY_S if is_quiet else EVERY_S, self._look_again)
 
     def _look(self) -> None:
         found, now = self._count(), self._clock()
@@ -109,6 +113,8 @@ class Meter:
         return Counters(sum(self._highest.values()), memory, read, written)
 
     def _storage(self) -> int:
+        if self._cell.storage_bytes >= 0:
+            return self._cell.storage_bytes
         with contextlib.suppress(OSError):
             found = os.statvfs(f"/proc/{self._cell.pid}/root")
             return (found.f_blocks - found.f_bfree) * found.f_frsize

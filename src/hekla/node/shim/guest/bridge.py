@@ -27,14 +27,18 @@ LONGEST_MESSAGE = 1024 * 1024
 MOST_DESCRIPTORS = 16
 MOST_WAITING = 64
 """Connections that wait for the node to take them up; more are refused."""
+MEASURED_EVERY_S = 2.0
 _RNDADDENTROPY, _RNDRESEEDCRNG = 0x4008_5203, 0x5207
 
 
 class Bridge:
     """One link, one daemon."""
 
-    def __init__(self, link: tuple[int, int], control: socket.socket, door: str) -> None:
-        """`control` leads to the daemon, `door` is the path of the socket that it listens on."""
+    def __init__(self, link: tuple[int, int], control: socket.socket, door: str, measured: int = -1) -> None:
+        """`control` leads to the daemon, `door` is the path of the socket that it listens on; the node is told what the file system of
+        `measured` holds.
+        """
+        self._measured, self._used = measured, -1
         self._control, self._door = control, door
         self._over = asyncio.Event()
         self._numbers = iter(range(1, 1 << 31, 2))
@@ -47,8 +51,18 @@ class Bridge:
     async def run(self) -> None:
         """Until the node or the daemon goes away."""
         asyncio.get_running_loop().add_reader(self._control.fileno(), self._hear)
+        if self._measured >= 0:
+            self._measure()
         await self._over.wait()
         self._mux.close()
+
+    def _measure(self) -> None:
+        found = os.fstatvfs(self._measured)
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        if used != self._used:
+            self._used = used
+            self._mux.tell({"event": "storage", "bytes": used})
+        asyncio.get_running_loop().call_later(MEASURED_EVERY_S, self._measure)
 
     def _order(self, message: dict[str, Any]) -> None:
         """From the node, for the daemon or for us."""
@@ -162,6 +176,7 @@ class Bridge:
         if message.get("time_ns") and abs(message["time_ns"] - time.time_ns()) > 1_000_000:
             with contextlib.suppress(OSError):  # a container has its host's clock
                 time.clock_settime_ns(time.CLOCK_REALTIME, message["time_ns"])
+        self._used = -1  # told again: a copy's node does not know it
         self._mux.go_on()
         self._mux.tell({"event": "awake"})
 
@@ -177,7 +192,12 @@ def reseed(seed: bytes) -> None:
         fcntl.ioctl(device, _RNDRESEEDCRNG)
 
 
-def serve(link: tuple[int, int], directory: str, become_daemon: Callable[[socket.socket, socket.socket], None]) -> int:
+def serve(
+    link: tuple[int, int],
+    directory: str,
+    become_daemon: Callable[[socket.socket, socket.socket], None],
+    measured: int = -1,
+) -> int:
     """Fork the daemon and stand before it; `directory` is root's alone. Returns once one of both has ended."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, its):
@@ -199,12 +219,12 @@ def serve(link: tuple[int, int], directory: str, become_daemon: Callable[[socket
             os._exit(1)
     its.close()
     listener.close()
-    asyncio.run(_live(link, ours, door))
+    asyncio.run(_live(link, ours, door, measured))
     return 0
 
 
-async def _live(link: tuple[int, int], control: socket.socket, door: str) -> None:
-    await Bridge(link, control, door).run()
+async def _live(link: tuple[int, int], control: socket.socket, door: str, measured: int) -> None:
+    await Bridge(link, control, door, measured).run()
 
 
 def _listens(descriptor: int) -> bool:

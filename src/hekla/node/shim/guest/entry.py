@@ -36,6 +36,8 @@ def main() -> int:
     os.close(nothing)
     own = OWN if spec["has_own"] else os.open("/", os.O_RDONLY | os.O_DIRECTORY)
     os.set_inheritable(own, False)
+    # an image's upper layer lies below no directory that commands see, so it has no name to be allowed by
+    spec["also_writable"] = [f"/proc/self/fd/{own}"] if spec["has_own"] and spec["has_image"] else []
     return live(spec, link, own)
 
 

@@ -236,7 +236,8 @@ def lock(spec: Spec) -> None:
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     if spec["landlock"]:
         writable = [f"/{name}" for name in os.listdir("/") if name not in UNWRITABLE]
-        landlock.restrict({"writable": [*writable, "/dev/shm", "/dev/pts"], "readable": [], "hidden": []})
+        writable += ["/dev/shm", "/dev/pts", *spec.get("also_writable", ())]
+        landlock.restrict({"writable": writable, "readable": [], "hidden": []})
     seccomp.refuse_dangerous_calls(is_sandbox=True)
 
 
