@@ -19,6 +19,8 @@ V1_HIERARCHIES = ("memory", "cpu", "cpuacct", "pids", "freezer", "blkio")
 V2_CONTROLLERS = ("memory", "cpu", "pids", "io")
 FREEZE_PATIENCE_S = 1.0
 SWEEP_PATIENCE_S = 5.0
+LONGEST = 65536
+"""Of what is read of a group; the longest is its statistics of memory, 2 KiB."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,12 @@ class SandboxGroups:
         """Make a sandbox's groups."""
         made = list(dict.fromkeys(parent / name for parent in self.parents.values()))
         for group in made:
-            group.mkdir(parents=True, exist_ok=True)
+            try:
+                os.mkdir(group)
+            except FileExistsError:
+                continue
+            except FileNotFoundError:  # somebody tidied up
+                group.mkdir(parents=True, exist_ok=True)
         return made
 
     def limit(self, name: str, limits: Limits, processes: int) -> None:
@@ -88,9 +95,9 @@ class SandboxGroups:
         deadline = time.monotonic() + FREEZE_PATIENCE_S
         while time.monotonic() < deadline:
             if self.is_v2:
-                if f"frozen {word}" in (group / "cgroup.events").read_text():
+                if f"frozen {word}".encode() in _read(group / "cgroup.events"):
                     return True
-            elif (group / file).read_text().strip() == word:
+            elif _read(group / file).strip() == word.encode():
                 return True
             time.sleep(0)  # gone in 0.2 ms
         return False
@@ -103,10 +110,10 @@ class SandboxGroups:
         try:
             if self.is_v2:
                 cpu_us = _field(memory / "cpu.stat", "usage_usec")
-                used = int((memory / "memory.current").read_text()) - _field(memory / "memory.stat", "inactive_file")
+                used = int(_read(memory / "memory.current")) - _field(memory / "memory.stat", "inactive_file")
             else:
-                cpu_us = int((self.parents["cpuacct"] / name / "cpuacct.usage").read_text()) // 1000
-                used = int((memory / "memory.usage_in_bytes").read_text()) - _field(
+                cpu_us = int(_read(self.parents["cpuacct"] / name / "cpuacct.usage")) // 1000
+                used = int(_read(memory / "memory.usage_in_bytes")) - _field(
                     memory / "memory.stat", "total_inactive_file"
                 )
             read, written = self._io(name)
@@ -212,29 +219,41 @@ def _find_v1(name: str) -> SandboxGroups:
 
 
 def _write(path: Path, text: str) -> None:
-    with open(path, "w", encoding="ascii") as file:
-        file.write(text)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> bytes:
+    """All of a small file. Hundreds of sandboxes are looked at every few seconds: 8 us each where pathlib takes 40."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, LONGEST)
+    finally:
+        os.close(descriptor)
 
 
 def _field(path: Path, name: str) -> int:
-    for line in path.read_text().splitlines():
-        if line.startswith(f"{name} "):
-            return int(line.split()[1])
-    return 0
+    found = b"\n" + _read(path)
+    _, name_there, rest = found.partition(b"\n%b " % name.encode())
+    return int(rest.partition(b"\n")[0]) if name_there else 0
 
 
 def _sum_v1(path: Path, kind: str) -> int:
+    wanted = kind.encode()
     with contextlib.suppress(OSError):
-        rows = [line.split() for line in path.read_text().splitlines()]
-        return sum(int(row[2]) for row in rows if len(row) == 3 and row[1] == kind)
+        rows = [line.split() for line in _read(path).splitlines()]
+        return sum(int(row[2]) for row in rows if len(row) == 3 and row[1] == wanted)
     return 0
 
 
 def _sum_v2(path: Path) -> tuple[int, int]:
     read = written = 0
     with contextlib.suppress(OSError):
-        for word in path.read_text().split():
-            key, _, value = word.partition("=")
-            read += int(value) if key == "rbytes" else 0
-            written += int(value) if key == "wbytes" else 0
+        for word in _read(path).split():
+            key, _, value = word.partition(b"=")
+            read += int(value) if key == b"rbytes" else 0
+            written += int(value) if key == b"wbytes" else 0
     return read, written

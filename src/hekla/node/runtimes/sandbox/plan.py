@@ -53,7 +53,7 @@ class Host:
 def spec_of(host: Host, *, slot: int, hostname: str, container: ContainerSpec | None, groups: Sequence[Path]) -> Spec:
     """All that a sandbox's first process is told; `container` is None for one that waits for any."""
     rootfs = container.rootfs if container else None
-    mounts = [] if rootfs else host_mounts()
+    mounts = [] if rootfs else list(host_mounts())
     mounts += [each for each in container.mounts if not each.target.startswith(SERVICE_ACCOUNT)] if container else []
     user_id = USER_ID if host.is_root else 0
     return {
@@ -98,7 +98,8 @@ def host_links() -> Sequence[tuple[str, str]]:
     return tuple((name, os.readlink(f"/{name}")) for name in PROGRAMS if os.path.islink(f"/{name}"))
 
 
-def host_mounts() -> list[Mount]:
+@cache  # looked for once: 30 paths a sandbox were 0.4 ms of the node's one thread
+def host_mounts() -> Sequence[Mount]:
     """Programs and libraries of the host, and where our Python and its packages lie."""
     places = [
         Path("/usr"),
@@ -106,7 +107,7 @@ def host_mounts() -> list[Mount]:
         *python_places(),
     ]
     places += [Path("/etc") / name for name in CONFIGURATION]
-    return [Mount(source=path, target=str(path), is_read_only=True) for path in places if path.exists()]
+    return tuple(Mount(source=path, target=str(path), is_read_only=True) for path in places if path.exists())
 
 
 @cache
