@@ -429,7 +429,6 @@ class DaemonSandboxes:
         if message["id"] == MAIN:
             box.told = message
             box.meter.read()  # while its group is there, and tells whether memory ran out
-            box.meter.read()  # while its group is there, and tells whether memory ran out
             self._later(self._end(box))
             return
         session = self._sessions_of(box).pop(message["id"], None)

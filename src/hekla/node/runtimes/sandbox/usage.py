@@ -113,6 +113,8 @@ class Meter:
         return Counters(sum(self._highest.values()), memory, read, written)
 
     def _storage(self) -> int:
+        if self._cell.storage_bytes >= 0:
+            return self._cell.storage_bytes
         with contextlib.suppress(OSError):
             found = os.statvfs(f"/proc/{self._cell.pid}/root")
             return (found.f_blocks - found.f_bfree) * found.f_frsize
