@@ -135,6 +135,7 @@ class Crew:
             "processes": 1,
             "shares_port": True,
             "family": self._family,
+            "siblings": told.processes,
             "metrics_host": "127.0.0.1",
             "metrics_port": 0 if told.metrics_port >= 0 else -1,
             "debug_port": told.debug_port if number == 0 else -1,

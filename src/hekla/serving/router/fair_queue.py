@@ -12,7 +12,7 @@ from typing import Final
 
 from hekla.serving.router.plan import Usage
 from hekla.serving.router.question import Question
-from hekla.serving.router.queues import Place
+from hekla.serving.router.queues import LONGEST_NAME, MOST_TOLD, Deed, Place
 from hekla.serving.router.variables import Reader
 
 MOST_USERS: Final = 10_000
@@ -83,6 +83,8 @@ class FairOrder:
         self.timeout_s = settings.timeout_s
         self._uses: OrderedDict[tuple[str, str], Use] = OrderedDict()
         self._next_at: dict[str, float] = {}
+        self._untold: dict[tuple[str, str], float] = {}
+        self._sharers = 1
 
     def turn(self, places: Iterable[Place], now: float) -> Place:
         """Of every user's first request, the one whose user used least; of equals, the one that came first."""
@@ -119,7 +121,9 @@ class FairOrder:
             now,
         )
         if settings.max_qps:
-            self._next_at[question.model] = max(now, self._next_at.get(question.model, now)) + 1 / settings.max_qps
+            self._next_at[question.model] = (
+                max(now, self._next_at.get(question.model, now)) + self._sharers / settings.max_qps
+            )
 
     def ended(self, question: Question, usage: Usage | None, now: float) -> None:
         """Count the answer, and put the prompt's estimate right."""
@@ -130,8 +134,24 @@ class FairOrder:
         tokens = settings.input_weight * more + settings.output_weight * usage.output_tokens
         self._count(question, settings.token_weight * tokens, now)
 
+    def tell(self) -> list[Deed]:
+        """What users used here since the last time; who is told of once is told of from then on."""
+        told = list(self._untold)[:MOST_TOLD]
+        return [(*key, self._untold.pop(key)) for key in told]
+
+    def take_told(self, deeds: Iterable[Deed], sharers: int, now: float) -> None:
+        """What users used in other processes of this router; a pace that an operator set is divided among them."""
+        self._sharers = max(1, sharers)
+        for model, user, amount in deeds:
+            self._add((model, user), amount, now)
+
     def _count(self, question: Question, amount: float, now: float) -> None:
         key = (question.model, question.user)
+        if len(self._untold) < MOST_USERS and len(question.user) <= LONGEST_NAME:
+            self._untold[key] = self._untold.get(key, 0.0) + amount
+        self._add(key, amount, now)
+
+    def _add(self, key: tuple[str, str], amount: float, now: float) -> None:
         use = self._uses.get(key)
         if use is None:
             use = self._uses[key] = Use()

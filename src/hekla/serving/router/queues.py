@@ -1,12 +1,16 @@
 """Requests that wait for their turn before the desk is asked: one line per model, and an order that says whose turn it is.
 
+Processes that are one router (`sharing.py`) have their lines in common: what users used and which sessions ended are known to all within
+a tick, and so are the places of the engines: one starts while all together have room, and where others wait no process holds more than
+its part of it.
+
 `fair_queue.py` and `session_boost.py` are the orders. A guard (`plan.Guard`) whose places are `plan.Waiting`s; whoever runs it calls
 `tick` now and then, for deadlines and for orders that go by the clock.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from hekla.serving.router.plan import Refusal, Usage, Waiting
 from hekla.serving.router.question import Question
@@ -16,6 +20,12 @@ MOST_WAITING: Final = 10_000
 
 NOT_ROUTED: Final = Refusal(404, "route_not_found", "route not found", param="model")
 FULL: Final = Refusal(429, "rate_limit", "too many requests are waiting", 1.0)
+MOST_TOLD: Final = 128
+"""Deeds, and lines, in one message to the other processes; further deeds go with the next."""
+LONGEST_NAME: Final = 200
+"""Of a user or session of which others are told."""
+Deed = tuple[str, str, float]
+"""Model, user or session, and how much."""
 TOO_LATE: Final = Refusal(504, "rate_limit", "Request processing timed out in queue")
 
 
@@ -77,6 +87,23 @@ class Order(Protocol):
     def ended(self, question: Question, usage: Usage | None, now: float) -> None:
         """A request that was let in is over."""
 
+    def tell(self) -> Sequence[Deed]:
+        """What the orders of the other processes should know, once."""
+
+    def take_told(self, deeds: Iterable[Deed], sharers: int, now: float) -> None:
+        """What other processes told; so many processes share what an operator set."""
+
+
+class Elsewhere(NamedTuple):
+    """The lines of one model in the other processes."""
+
+    in_flight: int = 0
+    waiting: int = 0
+    """Processes in which somebody waits."""
+
+
+NOWHERE: Final = Elsewhere()
+
 
 @dataclass(eq=False, slots=True)
 class Line:
@@ -111,6 +138,7 @@ class Lines:
         self.order = order
         self._room = room
         self._lines: dict[str, Line] = {}
+        self._elsewhere: Mapping[str, Elsewhere] = {}
 
     def lines(self) -> Iterable[Line]:
         """For the metrics."""
@@ -148,6 +176,16 @@ class Lines:
                     del self._lines[line.model]
             self._advance(line, now)
 
+    def tell(self) -> tuple[dict[str, tuple[int, int]], Sequence[Deed]]:
+        """By model how many are under way and how many wait, and what the others' orders should know."""
+        busy = [one for one in self._lines.values() if one.in_flight or one.places]
+        return {one.model: (one.in_flight, len(one.places)) for one in busy[:MOST_TOLD]}, self.order.tell()
+
+    def take_told(self, elsewhere: Mapping[str, Elsewhere], deeds: Iterable[Deed], sharers: int, now: float) -> None:
+        """The other processes' lines as they are now, and what they told of users and sessions."""
+        self._elsewhere = elsewhere
+        self.order.take_told(deeds, sharers, now)
+
     def _refuse(self, place: Place, refusal: Refusal) -> None:
         resume = place.resume
         place.line.leave(place)
@@ -165,9 +203,15 @@ class Lines:
             place.go(None)
 
     def _may_start(self, line: Line, question: Question, now: float) -> bool:
-        if not self.order.may_start(line.model, line.in_flight, now):
-            return False
-        return self._room.may_start(line.model, line.in_flight + self.order.kept_from(question, now), now)
+        others = self._elsewhere.get(line.model, NOWHERE)
+        kept = self.order.kept_from(question, now)
+        # of all there is, and where others wait of this process' part: whoever holds more lets the next place go
+        for in_flight in {line.in_flight + others.in_flight, line.in_flight * (1 + others.waiting)}:
+            if not self.order.may_start(line.model, in_flight, now):
+                return False
+            if not self._room.may_start(line.model, in_flight + kept, now):
+                return False
+        return True
 
     def _start(self, line: Line, question: Question, now: float) -> None:
         line.in_flight += 1

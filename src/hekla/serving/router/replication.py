@@ -17,7 +17,7 @@ from hekla.serving.router.pool import Pool
 from hekla.serving.router.prefix.index import PrefixIndex
 from hekla.serving.router.replicas import Bus, DatagramBus, Replicas
 from hekla.serving.router.settings import RouterSettings
-from hekla.serving.router.sharing import Budgets, Ledger
+from hekla.serving.router.sharing import Budgets, Ledger, Turns
 from hekla.serving.router.world import World
 
 
@@ -32,8 +32,8 @@ class Replication:
         self._world: World | None = None
         self._ledger: Ledger | None = None
 
-    def share(self, world: World, budgets: Budgets | None = None) -> None:
-        """Tell of this world's engines, and of budgets to processes of the same family, from now on."""
+    def share(self, world: World, budgets: Budgets | None = None, turns: Turns | None = None) -> None:
+        """Tell of this world's engines, and of budgets and lines to processes of the same family, from now on."""
         self._world = world
         if self._bus is not None:
             self._ledger = Ledger(
@@ -43,6 +43,7 @@ class Replication:
                 sessions_of=self._sessions_of,
                 family=self._family,
                 budgets=budgets,
+                turns=turns,
             )
 
     def joined(self, pool: Pool) -> Pool:

@@ -13,6 +13,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ from hekla.serving.router.proxy.listener import Listener
 from hekla.serving.router.reception import Reception
 from hekla.serving.router.replication import Replication
 from hekla.serving.router.scraping import SCRAPE_LIMITS, Scraper
-from hekla.serving.router.settings import RouterSettings
+from hekla.serving.router.settings import RouterSettings, part_of_bounds
 from hekla.serving.router.telemetry import Tracing
 from hekla.serving.router.tokenizing import Tokenizing
 from hekla.serving.router.upkeep import Upkeep
@@ -70,7 +71,8 @@ class Router:
 
     def __init__(self, settings: RouterSettings, informers: Informers) -> None:
         """Raises ConfigurationError, ApiKeyError or OSError for what it was told and cannot use."""
-        self.settings = settings
+        bounds = part_of_bounds(settings.bounds, settings.siblings)
+        self.settings = settings = replace(settings, bounds=bounds)
         loop = asyncio.get_running_loop()
         self._now = loop.time
         dice = random.Random(secrets.randbits(64)).random
@@ -88,7 +90,7 @@ class Router:
         self.doors = Doors(
             self._door_settings(), self.world, now=self._now, wall=time.time, connect=self._connect_buckets
         )
-        self.replication.share(self.world, self.doors.limits)
+        self.replication.share(self.world, self.doors.limits, self.doors.lines)
         self.pools = Pools(settings.bounds, settings.engine_ca_file)
         self.house = House(self.director, self.pools, settings.bounds, guards=self.doors.guards, clock=self._now)
         self.house.doorkeeper = self.doors.authentication

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hekla.serving.router.plan import Usage
 from hekla.serving.router.question import Question
-from hekla.serving.router.queues import Place
+from hekla.serving.router.queues import LONGEST_NAME, MOST_TOLD, Deed, Place
 from hekla.serving.router.variables import Reader
 
 
@@ -52,6 +52,7 @@ class BoostOrder:
         self.timeout_s = settings.timeout_s
         self._ended: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._graces: dict[str, deque[tuple[float, str]]] = {}
+        self._untold: list[Deed] = []
 
     def turn(self, places: Iterable[Place], now: float) -> Place:
         """The follow-up of the session that ended most recently, else who came first."""
@@ -81,13 +82,27 @@ class BoostOrder:
         session = self._session(question)
         if not session:
             return
-        key = (question.model, session)
+        if len(session) <= LONGEST_NAME and len(self._untold) < self._settings.max_sessions:
+            self._untold.append((question.model, session, 0.0))
+        self._remember((question.model, session), now)
+
+    def tell(self) -> list[Deed]:
+        """Sessions of which a request ended here since the last time."""
+        told, self._untold = self._untold[:MOST_TOLD], self._untold[MOST_TOLD:]
+        return told
+
+    def take_told(self, deeds: Iterable[Deed], sharers: int, now: float) -> None:
+        """Sessions of which a request ended in another process of this router: their follow-ups go first here, too."""
+        for model, session, _ in deeds:
+            self._remember((model, session), now)
+
+    def _remember(self, key: tuple[str, str], now: float) -> None:
         self._ended[key] = now
         self._ended.move_to_end(key)
         if len(self._ended) > self._settings.max_sessions:
             self._ended.popitem(last=False)
         if self._settings.grace_s:  # bounded by the requests that end within a grace
-            self._graces.setdefault(question.model, deque()).append((now + self._settings.grace_s, session))
+            self._graces.setdefault(key[0], deque()).append((now + self._settings.grace_s, key[1]))
 
     def _session(self, question: Question) -> str:
         return question.headers.get(self._settings.header, "")

@@ -1,7 +1,7 @@
 """What a router can be told, by flags and, as Kthena's deployments do, by the environment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hekla.serving.router.fair_queue import Fairness, read_fairness
 from hekla.serving.router.proxy.bounds import Bounds
@@ -73,6 +73,9 @@ class RouterSettings:
     family: str = ""
     """Of the processes of one router the name that they have in common; given by the one that starts them."""
 
+    siblings: int = 1
+    """How many processes of one router there are, this one included; given likewise."""
+
     scrape_interval_s: float = 1.0
     drain_timeout_s: float = 300.0
     access_log_enabled: bool = True
@@ -89,6 +92,17 @@ class RouterSettings:
     fairness: Fairness | None = None
     session_boost: SessionBoost | None = None
     bounds: Bounds = field(default_factory=Bounds)
+
+
+def part_of_bounds(bounds: Bounds, siblings: int) -> Bounds:
+    """What one of so many processes may take, so that all together take what one would; a whole body always fits."""
+    if siblings <= 1:
+        return bounds
+    return replace(
+        bounds,
+        connections=max(1, bounds.connections // siblings),
+        bodies_bytes=max(bounds.body_bytes, bounds.bodies_bytes // siblings),
+    )
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, object]:

@@ -2,10 +2,10 @@
 
 Loads are told as they are, so that a lost message is made good by the next; prompts are told once, and one that is lost is only a
 guess less. Who is not heard of for three seconds counts for nothing. Processes that are one router (`hekla run router --processes`)
-also tell what they took from budgets, which are theirs together. Pure: `replicas.py` carries the messages.
+also tell what they took from budgets, which are theirs together, and how their lines stand (`queues.py`). Pure: `replicas.py` carries the messages.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -17,6 +17,7 @@ from hekla.serving.router.limits import Spent
 from hekla.serving.router.policies.session_affinity import Sessions
 from hekla.serving.router.prefix.blocks import Blocks
 from hekla.serving.router.prefix.index import PrefixIndex
+from hekla.serving.router.queues import NOWHERE, Deed, Elsewhere
 
 EVERY_S: Final = 0.05
 """How often a router tells what changed: the staleness of what the others know."""
@@ -54,6 +55,10 @@ class Report(Struct, frozen=True, array_like=True):
     """Whose budgets are spent: processes of one family are one router. Empty: nobody's but the router's own."""
     spent: dict[str, Spent] = {}
     """What was taken from budgets since the last message."""
+    lines: dict[str, tuple[int, int]] | None = None
+    """Of a family: by model how many that had to wait for their turn are under way, and how many wait. None: as told before."""
+    deeds: list[Deed] = []
+    """Of a family: what its lines count by user or session, since the last message."""
 
 
 class Budgets(Protocol):
@@ -64,6 +69,16 @@ class Budgets(Protocol):
 
     def take_told(self, told: Mapping[str, Spent], now: float) -> None:
         """What was taken elsewhere."""
+
+
+class Turns(Protocol):
+    """The lines that a family has in common: `queues.Lines`."""
+
+    def tell(self) -> tuple[dict[str, tuple[int, int]], Sequence[Deed]]:
+        """How the lines stand here, and what is counted by user or session."""
+
+    def take_told(self, elsewhere: Mapping[str, Elsewhere], deeds: Iterable[Deed], sharers: int, now: float) -> None:
+        """How they stand elsewhere, and what was counted there."""
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -84,11 +99,13 @@ class KnownBlocks(Blocks):
 class Peer:
     """Another router."""
 
-    __slots__ = ("heard_at", "loads")
+    __slots__ = ("heard_at", "is_family", "lines", "loads")
 
     def __init__(self) -> None:
         self.heard_at = 0.0
+        self.is_family = False
         self.loads: dict[str, Load] = {}
+        self.lines: dict[str, tuple[int, int]] = {}
 
 
 class Ledger:
@@ -103,6 +120,7 @@ class Ledger:
         sessions_of: Callable[[Endpoint], Iterable[Sessions]] = lambda _: (),
         family: str = "",
         budgets: Budgets | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """`indexes_of` and `sessions_of` find the memories of prompts and sessions that an endpoint is in: one for each of its pools."""
         self.router = router
@@ -113,6 +131,8 @@ class Ledger:
         self._sessions_of = sessions_of
         self._family = family
         self._budgets = budgets if family else None
+        self._turns = turns if family else None
+        self._told_lines: dict[str, tuple[int, int]] = {}
         self._sessions: list[tuple[str, str]] = []
         self._peers: dict[str, Peer] = {}
         self._told: dict[str, Load] = {}
@@ -147,7 +167,9 @@ class Ledger:
             if (load := (one.in_flight, one.prefill_tokens)) != self._told.get(key, (0, 0)) or (is_whole and any(load))
         }
         spent = dict(self._budgets.tell()) if self._budgets is not None and self._peers else {}
-        if not is_whole and not loads and not self._prompts and not self._sessions and not spent:
+        lines, deeds = self._turns.tell() if self._turns is not None and self._peers else ({}, ())
+        has_news = bool(loads or self._prompts or self._sessions or spent or deeds or lines != self._told_lines)
+        if not is_whole and not has_news:
             return None
         if is_whole:
             self._whole_at = now
@@ -156,7 +178,10 @@ class Ledger:
             self._told.update(loads)
         prompts, self._prompts, self._prompt_bytes = self._prompts, [], 0
         sessions, self._sessions = self._sessions, []
-        return _ENCODER.encode(Report(self.router, is_whole, loads, prompts, sessions, self._family, spent))
+        told = lines if is_whole or lines != self._told_lines else None
+        self._told_lines = lines
+        report = Report(self.router, is_whole, loads, prompts, sessions, self._family, spent, told, list(deeds))
+        return _ENCODER.encode(report)
 
     def take(self, message: bytes, now: float) -> None:
         """Note what another router told; its own words come back to it and are passed over."""
@@ -186,11 +211,28 @@ class Ledger:
                     one.take_told(session, endpoint, now)
         if self._budgets is not None and report.family == self._family and report.spent:
             self._budgets.take_told(report.spent, now)
+        if self._turns is not None and report.family == self._family:
+            peer.is_family = True
+            peer.lines = peer.lines if report.lines is None else report.lines
+            self._tell_turns(report.deeds, now)
+
+    def _tell_turns(self, deeds: Iterable[Deed], now: float) -> None:
+        """Lines as they stand in all other processes of the family."""
+        assert self._turns is not None, "who calls has looked"
+        family = [one for one in self._peers.values() if one.is_family]
+        elsewhere: dict[str, Elsewhere] = {}
+        for peer in family:
+            for model, (in_flight, waiting) in peer.lines.items():
+                before = elsewhere.get(model, NOWHERE)
+                elsewhere[model] = Elsewhere(before.in_flight + max(0, in_flight), before.waiting + (waiting > 0))
+        self._turns.take_told(elsewhere, deeds, len(family) + 1, now)
 
     def expire(self, now: float) -> None:
         """Count for nothing who is silent; and count for everything an endpoint that has just come."""
         for name in [name for name, one in self._peers.items() if now - one.heard_at > SILENT_S]:
             del self._peers[name]
+        if self._turns is not None:
+            self._tell_turns((), now)
         for key in self._fleet.by_name:
             self._sum_up(key)
 
