@@ -18,6 +18,8 @@ class Image:
     def __init__(self, found: Path, state: Path) -> None:
         """`found` has `vmlinuz` and `initrd`."""
         self.kernel, self._base, self._state = found / "vmlinuz", found / "initrd", state
+        self.plain_kernel = found / "vmlinux"
+        """The same, not compressed: Firecracker and Cloud Hypervisor boot no other. There only if somebody put it there."""
         self._made: Path | None = None
 
     def initrd(self) -> Path:

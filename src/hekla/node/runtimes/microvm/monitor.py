@@ -8,6 +8,8 @@ from typing import Protocol
 from hekla.node.runtimes import NodeError
 
 COMMAND_LINE = "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t"
+LAUNCHER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from hekla.node.shim.microvm import main; main()"
+"""Python's argument that becomes a monitor; the source's directory and the spec follow."""
 MIB = 1 << 20
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import hekla
 from hekla.node.runtimes.microvm.image import Image
-from hekla.node.runtimes.microvm.monitor import COMMAND_LINE, MIB, Machine, MachineError, Plan, Snapshot
+from hekla.node.runtimes.microvm.monitor import COMMAND_LINE, LAUNCHER, MIB, Machine, MachineError, Plan, Snapshot
 from hekla.node.runtimes.microvm.qmp import Qmp
 from hekla.node.shim.guest.machine import PORT
 
@@ -32,7 +32,6 @@ SLOW_CLOCKS = " tsc_early_khz=1000000 no_timer_check lpj=1000000 mitigations=off
 """An emulated processor has no clock that a kernel could calibrate its own by, and none of the leaks that mitigations are for."""
 SHARED = ({"capability": "x-ignore-shared", "state": True}, {"capability": "events", "state": True})
 WHOLE = ({"capability": "x-ignore-shared", "state": False}, {"capability": "events", "state": True})
-_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from hekla.node.shim.microvm import main; main()"
 _SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 
@@ -212,7 +211,7 @@ class Qemu:
         try:
             with said.open("wb") as words:
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-I", "-S", "-c", _BOOT, str(Path(hekla.__file__).parent.parent), json.dumps(spec),
+                    sys.executable, "-I", "-S", "-c", LAUNCHER, str(Path(hekla.__file__).parent.parent), json.dumps(spec),
                     stdin=asyncio.subprocess.DEVNULL, stdout=words, stderr=words, pass_fds=given, start_new_session=True,
                     env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
                 )  # fmt: skip

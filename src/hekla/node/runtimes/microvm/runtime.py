@@ -6,14 +6,18 @@ boundary there, so the strength that the node declares is the one below.
 
 import os
 import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hekla.api.agents.names import ISOLATION_STRENGTHS
 from hekla.node.runtimes import ContainerSpec, Feature
+from hekla.node.runtimes.microvm.cloud_hypervisor import CloudHypervisor
+from hekla.node.runtimes.microvm.firecracker import Firecracker
 from hekla.node.runtimes.microvm.image import INSTALLED, Image, find_image
 from hekla.node.runtimes.microvm.keeper import Machines
 from hekla.node.runtimes.microvm.probe import has_kvm
 from hekla.node.runtimes.microvm.qemu import Qemu
+from hekla.node.runtimes.microvm.restful import Dialect, Restful
 from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature
 from hekla.node.runtimes.sandbox.cells import Cell, CellKeeper
 from hekla.node.runtimes.sandbox.channel import SandboxGoneError
@@ -23,6 +27,8 @@ from hekla.node.runtimes.sandbox.runtime import DaemonSandboxes
 
 PROGRAM = "qemu-system-x86_64"
 WARM = 2
+DIALECTS: Mapping[str, Callable[[], Dialect]] = {"firecracker": Firecracker, "cloud-hypervisor": CloudHypervisor}
+"""Programs that do where there is no QEMU."""
 
 
 class MicrovmSandboxes(DaemonSandboxes):
@@ -62,6 +68,8 @@ class MicrovmSandboxes(DaemonSandboxes):
 
     async def _find_cells(self) -> tuple[CellKeeper | None, str]:
         program = shutil.which(PROGRAM)
+        if program is None and (other := next(filter(shutil.which, DIALECTS), "")):
+            return await self._find_restful(other)
         if program is None:
             return None, f"{PROGRAM} is not installed on this node (Debian: apt-get install qemu-system-x86)"
         found = find_image((self._state / "image", INSTALLED))
@@ -78,6 +86,18 @@ class MicrovmSandboxes(DaemonSandboxes):
         self._image = Image(found, self._state)
         qemu = Qemu(program, self._image, self._state, accelerator=self._accelerator, goldens=self._goldens)
         self._machines = Machines(self._state, qemu, self.groups, warm=self._warm, has_own_users=os.geteuid() == 0)
+        return self._machines, ""
+
+    async def _find_restful(self, name: str) -> tuple[CellKeeper | None, str]:
+        """Without QEMU: they need KVM, and a kernel that is not compressed."""
+        found = find_image((self._state / "image", INSTALLED))
+        if found is None or not (found / "vmlinux").is_file():
+            return None, f"{name} boots a kernel that is not compressed; put one as vmlinux into {found or INSTALLED}"
+        if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+            return None, f"{name} needs /dev/kvm, which this user cannot open"
+        self._image = Image(found, self._state)
+        hypervisor = Restful(DIALECTS[name](), (str(shutil.which(name)),), self._image, self._state)
+        self._machines = Machines(self._state, hypervisor, self.groups, warm=self._warm, has_own_users=False)
         return self._machines, ""
 
     async def prepare(self) -> None:

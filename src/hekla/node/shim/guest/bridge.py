@@ -34,9 +34,16 @@ _RNDADDENTROPY, _RNDRESEEDCRNG = 0x4008_5203, 0x5207
 class Bridge:
     """One link, one daemon."""
 
-    def __init__(self, link: tuple[int, int], control: socket.socket, door: str, measured: int = -1) -> None:
+    def __init__(
+        self,
+        link: tuple[int, int],
+        control: socket.socket,
+        door: str,
+        measured: int = -1,
+        again: socket.socket | None = None,
+    ) -> None:
         """`control` leads to the daemon, `door` is the path of the socket that it listens on; the node is told what the file system of
-        `measured` holds.
+        `measured` holds. Where a link does not outlive a copy, the copy's comes to the listener `again`.
         """
         self._measured, self._used = measured, -1
         self._control, self._door = control, door
@@ -46,7 +53,11 @@ class Bridge:
         self._starting: dict[int, str] = {}
         self._listeners: dict[int, socket.socket] = {}
         control.setblocking(False)
-        self._mux = Mux(*link, on_message=self._order, on_open=self._open, on_lost=self._over.set)
+        self._again = again
+        self._mux = Mux(*link, on_message=self._order, on_open=self._open, on_lost=self._lost)
+        if again is not None:
+            again.setblocking(False)
+            asyncio.get_running_loop().add_reader(again.fileno(), self._linked_again)
 
     async def run(self) -> None:
         """Until the node or the daemon goes away."""
@@ -55,6 +66,22 @@ class Bridge:
             self._measure()
         await self._over.wait()
         self._mux.close()
+
+    def _lost(self) -> None:
+        """The link has ended: so does the sandbox, unless another is to come."""
+        if self._again is None:
+            self._over.set()
+
+    def _linked_again(self) -> None:
+        assert self._again is not None, "it has called"
+        try:
+            made, _ = self._again.accept()
+        except OSError:
+            return
+        self._mux.close()
+        self._forget()
+        link = made.detach()
+        self._mux = Mux(link, os.dup(link), on_message=self._order, on_open=self._open, on_lost=self._lost)
 
     def _measure(self) -> None:
         found = os.fstatvfs(self._measured)
@@ -166,12 +193,7 @@ class Bridge:
         """Go on after standing still; in a copy nothing that the first one held leads anywhere any more, and its dice are made anew."""
         if message.get("is_copy"):
             self._mux.forget_all()
-            for listener in self._listeners.values():
-                asyncio.get_running_loop().remove_reader(listener.fileno())
-                listener.close()
-            self._listeners.clear()
-            self._streams_of.clear()
-            self._starting.clear()
+            self._forget()
         reseed(bytes.fromhex(message.get("seed", "")))
         if message.get("time_ns") and abs(message["time_ns"] - time.time_ns()) > 1_000_000:
             with contextlib.suppress(OSError):  # a container has its host's clock
@@ -179,6 +201,15 @@ class Bridge:
         self._used = -1  # told again: a copy's node does not know it
         self._mux.go_on()
         self._mux.tell({"event": "awake"})
+
+    def _forget(self) -> None:
+        """Nothing that the first one held leads anywhere any more."""
+        for listener in self._listeners.values():
+            asyncio.get_running_loop().remove_reader(listener.fileno())
+            listener.close()
+        self._listeners.clear()
+        self._streams_of.clear()
+        self._starting.clear()
 
 
 def reseed(seed: bytes) -> None:
@@ -197,6 +228,7 @@ def serve(
     directory: str,
     become_daemon: Callable[[socket.socket, socket.socket], None],
     measured: int = -1,
+    again: socket.socket | None = None,
 ) -> int:
     """Fork the daemon and stand before it; `directory` is root's alone. Returns once one of both has ended."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -219,12 +251,14 @@ def serve(
             os._exit(1)
     its.close()
     listener.close()
-    asyncio.run(_live(link, ours, door, measured))
+    asyncio.run(_live(link, ours, door, measured, again))
     return 0
 
 
-async def _live(link: tuple[int, int], control: socket.socket, door: str, measured: int) -> None:
-    await Bridge(link, control, door, measured).run()
+async def _live(
+    link: tuple[int, int], control: socket.socket, door: str, measured: int, again: socket.socket | None
+) -> None:
+    await Bridge(link, control, door, measured, again).run()
 
 
 def _listens(descriptor: int) -> bool:

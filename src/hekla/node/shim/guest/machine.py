@@ -35,14 +35,14 @@ def main() -> int:
     own = lay_root(spec)
     inside.loopback_up()
     spec["landlock"] = False  # what it would guard is this machine's own
-    link = _open_link()
+    link, again = _open_link()
     daemon = importlib.import_module("hekla.sandbox.daemon.parked")
 
     def become_daemon(control: socket.socket, listener: socket.socket) -> None:
         inside.lock(spec)  # the bridge keeps what sets the clock and the dice
         inside.park(spec, daemon, (control, listener), own)
 
-    return serve(link, "/run/hekla", become_daemon, own)
+    return serve(link, "/run/hekla", become_daemon, own, again)
 
 
 def lay_root(spec: dict[str, Any]) -> int:
@@ -91,20 +91,19 @@ def _lock_devices() -> None:
             os.symlink(target, f"/{name}")
 
 
-def _open_link() -> tuple[int, int]:
-    """The port by its name, opened once, so that nobody else can; else a connection over vsock."""
+def _open_link() -> tuple[tuple[int, int], socket.socket | None]:
+    """The port by its name, opened once, so that nobody else can; else a connection over vsock, and where the next one comes."""
     port = _port()
     if port:
         link = os.open(port, os.O_RDWR)
         os.unlink(port)
-        return link, link
+        return (link, link), None
     listener = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
     listener.bind((socket.VMADDR_CID_ANY, VSOCK_PORT))
     listener.listen(1)
     made, _ = listener.accept()
-    listener.close()
     link = made.detach()
-    return link, link
+    return (link, link), listener
 
 
 def _port() -> str:
