@@ -129,16 +129,25 @@ class Lookahead:
 
     def _joined(self, line: "_Gathered", run: Sequence[Job]) -> int:
         """How many of the jobs whose turns come next can be placed with those before."""
-        items, tasks_of = line.items, self._tasks_of
+        items, is_plain = line.items, self._plain.get
+        tasks: Sequence[Task] | None
         for used, job in enumerate(run):
-            tasks = tasks_of(job)
-            if tasks is None:
-                return used
-            items.append((job, tasks))
-            if len(tasks) > 1 or not tasks[0].shape.uses:  # else no bound but that of jobs, which `lacking` heeds
+            task = job.sole if job.ticket else None
+            if task is not None and is_plain(shape := task.shape) and not task.carriers and not task.spec.is_gated:
+                items.append((job, (task,)))  # a lone job: of what `_whole` asks, only this is left
+                if shape.uses:  # no bound but that of jobs, which `lacking` heeds
+                    continue
+                line.fill((task,))
+            else:
+                tasks = self._whole(job)
+                if tasks is None:
+                    return used
+                items.append((job, tasks))
+                if len(tasks) == 1 and tasks[0].shape.uses:
+                    continue
                 line.fill(tasks)
-                if line.is_full:
-                    return used + 1
+            if line.is_full:
+                return used + 1
         return len(run)
 
     def _tasks_of(self, job: Job) -> Sequence[Task] | None:

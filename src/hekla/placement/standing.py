@@ -76,14 +76,18 @@ class Standing:
         nodes, tickets, outside, strict = cluster.nodes, self._tickets, JobPhase.PENDING, session.strict_queues
         queues = {name for name, queue in cluster.queues.items() if queue.is_open}
         orders, fields_of, loose, is_by_name = self._orders, self._fields, cluster.lines.loose, not nodes.seed
-        for uid, job in list(loose.items()):
+        stay: dict[str, Job] = {}
+        for uid, job in loose.items():
             spec = job.spec
             queue = spec.queue
             if queue not in queues or job.holds or job.phase is outside:
-                continue
-            if job.sole is None or job.statuses[0] != 1 or queue in strict or not _is_lone(job, spec):
+                stay[uid] = job
+            elif job.sole is None or job.statuses[0] != 1 or queue in strict or not _is_lone(job, spec):
+                stay[uid] = job
                 rest.append(job)
-            elif job.failed_at < 0 or session.is_worth_a_try(job):
+            elif job.failed_at >= 0 and not session.is_worth_a_try(job):
+                stay[uid] = job
+            else:
                 order = orders.get(fields_of(spec))
                 if order is None:
                     order = self._order(session, job)
@@ -93,7 +97,8 @@ class Standing:
                     fresh[queue].append(place)
                 else:
                     fresh[queue] = [place]
-                del loose[uid]
+        if fresh:
+            cluster.lines.loose = stay
         for queue, places in fresh.items():
             self.taken_in += len(places)
             self._lines.setdefault(queue, Line([], is_kept=True)).feed(places)
