@@ -8,7 +8,8 @@ import pytest
 from hekla.api.kthena import AutoscalingPolicy, ModelBooster, ModelRoute, ModelServer, ModelServing, labels
 from hekla.api.meta import Document
 from hekla.serving.model_booster import reconcile_model_booster
-from hekla.serving.model_booster_pods import flags
+from hekla.serving.model_booster_pods import Images, flags, images_of
+from hekla.serving.reconcilers import reconcilers
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, converge
 from hekla.testing.serving_world import NAMESPACE, NOW
 from hekla.testing.world import FakeWorld
@@ -225,6 +226,19 @@ def bump(world: FakeWorld, patch: Document) -> None:
     generation = world.document(ModelBooster, NAMESPACE, "qwen")["metadata"]["generation"] + 1
     world.change(ModelBooster, NAMESPACE, "qwen", {"metadata": {"generation": generation}, **patch})
     converge(reconcile_model_booster, world, NAMESPACE, "qwen", now=NOW)
+
+
+def test_images_of_the_environment_run_around_the_engine() -> None:
+    """Kthena reads them from a ConfigMap with these keys, which a Deployment hands on by envFrom."""
+    images = images_of({"model_serving_downloader_image": "mirror/downloader:1", "model_serving_runtime_image": " "})
+    assert images == Images(downloader="mirror/downloader:1")
+    world = FakeWorld(booster())
+    [one] = world.list(ModelBooster)
+    chosen = next(it for it in reconcilers(images) if it.kind is ModelBooster)
+    world.execute(chosen.decide(one, world, NOW))
+    spec = entry(world)
+    assert [it["image"] for it in spec["initContainers"]] == ["mirror/downloader:1"]
+    assert container(spec, "runtime")["image"] == "kthena/runtime:latest"
 
 
 def test_a_change_reaches_the_children() -> None:

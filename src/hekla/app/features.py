@@ -6,6 +6,7 @@ Each is imported when it starts, so that the API server answers first.
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -99,10 +100,12 @@ async def _run_workloads(features: Features, informers: Informers, api: ApiServe
 async def _run_serving(features: Features, informers: Informers, api: ApiServer) -> None:
     from hekla.kube.runtime import run_reconcilers
     from hekla.serving.autoscaler.scaler import Autoscaler
-    from hekla.serving.reconcilers import RECONCILERS
+    from hekla.serving.model_booster_pods import images_of
+    from hekla.serving.reconcilers import reconcilers
 
+    chosen = reconcilers(images_of(os.environ))
     async with asyncio.TaskGroup() as group:
-        group.create_task(run_reconcilers(informers, RECONCILERS, component="kthena-controller-manager"))
+        group.create_task(run_reconcilers(informers, chosen, component="kthena-controller-manager"))
         group.create_task(Autoscaler(informers).run(), name="autoscaler")
 
 

@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import msgspec
@@ -17,7 +18,7 @@ from hekla.api.kthena import AutoscalingPolicy, ModelBooster, ModelRoute, ModelS
 from hekla.api.meta import Document, Resource
 from hekla.api.volcano.topology import StrictCondition
 from hekla.kube.commands import Command, Create, Delete, Patch, SetStatus, target_of
-from hekla.kube.reconcile import World, reconciler
+from hekla.kube.reconcile import Reconciler, World, reconciler
 from hekla.kube.timestamps import rfc3339
 from hekla.serving.engine_arguments import ArgumentError
 from hekla.serving.model_booster_children import children
@@ -29,10 +30,23 @@ OWNED: tuple[type[Resource], ...] = (ModelServing, ModelServer, ModelRoute, Auto
 @reconciler(ModelBooster, owns=OWNED)
 def reconcile_model_booster(booster: ModelBooster, world: World, now: datetime) -> Iterator[Command]:
     """Bring one ModelBooster a step closer."""
+    yield from _bring_closer(booster, world, now, Images())
+
+
+def with_images(images: Images) -> Reconciler:
+    """The same with other images around the engine."""
+
+    def decide(booster: ModelBooster, world: World, now: datetime) -> Iterator[Command]:
+        return _bring_closer(booster, world, now, images)
+
+    return replace(reconcile_model_booster, decide=decide)
+
+
+def _bring_closer(booster: ModelBooster, world: World, now: datetime, images: Images) -> Iterator[Command]:
     if booster.metadata.deletion_timestamp is not None:
         return
     try:
-        wanted = children(booster, Images())
+        wanted = children(booster, images)
     except ArgumentError as error:
         yield from _set_status(booster, world, now, str(error))
         return

@@ -11,7 +11,7 @@ without quotes.
 
 import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from hekla.lib import quantity
 from hekla.serving.engine_arguments import ArgumentError, engine_port
 
 DOWNLOADER_IMAGE, RUNTIME_IMAGE = "kthena/downloader:latest", "kthena/runtime:latest"
+DOWNLOADER_KEY, RUNTIME_KEY = "model_serving_downloader_image", "model_serving_runtime_image"
 DOWNLOADER_ENVIRONMENT = ("ENDPOINT", "HF_ENDPOINT", "MS_TOKEN", "MS_REVISION")
 RUNTIME_PORT = 8100
 RAY = "examples/online_serving/multi-node-serving.sh"
@@ -61,6 +62,15 @@ class Images:
 
     downloader: str = DOWNLOADER_IMAGE
     runtime: str = RUNTIME_IMAGE
+
+
+def images_of(environment: Mapping[str, str]) -> Images:
+    """As the environment says, by the keys of the ConfigMap that Kthena's controllers read; empty and absent: the usual ones."""
+    usual = Images()
+    return Images(
+        downloader=environment.get(DOWNLOADER_KEY, "").strip() or usual.downloader,
+        runtime=environment.get(RUNTIME_KEY, "").strip() or usual.runtime,
+    )
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from hekla.serving.gateway_status import (
     reconcile_inference_pool,
 )
 from hekla.serving.leader_worker_set import reconcile_leader_worker_set
-from hekla.serving.model_booster import reconcile_model_booster
+from hekla.serving.model_booster import with_images
+from hekla.serving.model_booster_pods import Images
 from hekla.serving.model_serving import reconcile_model_serving
 from hekla.serving.route_status import reconcile_model_route_status, reconcile_model_server_status
 
-RECONCILERS: tuple[Reconciler, ...] = (
+_OTHERS: tuple[Reconciler, ...] = (
     reconcile_model_serving,
-    reconcile_model_booster,
     reconcile_leader_worker_set,
     reconcile_binding,
     reconcile_model_route_status,
@@ -25,3 +25,12 @@ RECONCILERS: tuple[Reconciler, ...] = (
     reconcile_http_route,
     reconcile_inference_pool,
 )
+
+
+def reconcilers(images: Images) -> tuple[Reconciler, ...]:
+    """All of them; `images` run around the engines of ModelBoosters."""
+    return (with_images(images), *_OTHERS)
+
+
+RECONCILERS: tuple[Reconciler, ...] = reconcilers(Images())
+"""With the usual images. They declare every kind that the others need."""

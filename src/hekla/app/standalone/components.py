@@ -1,6 +1,7 @@
 """The components by name: which kinds each follows, which of them a cluster may lack, and how it works."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -60,11 +61,11 @@ def scheduler_kinds() -> tuple[type[Resource], ...]:
 
 
 def is_optional(kind: type[Resource]) -> bool:
-    """Whether a cluster may lack this kind, and the rest works without: it comes with a CustomResourceDefinition, or with
-    Kubernetes 1.34 (resource.k8s.io/v1).
+    """Whether a cluster may lack this kind, and the rest works without: it comes with a CustomResourceDefinition (the Gateway
+    API's are named like Kubernetes' own), or with Kubernetes 1.34 (resource.k8s.io/v1).
     """  # fmt: skip
     group = kind.kind_info.group
-    if group == "resource.k8s.io":
+    if group in ("resource.k8s.io", "gateway.networking.k8s.io", "inference.networking.k8s.io"):
         return True
     return "." in group and not group.endswith(".k8s.io") and kind.kind_info.resource not in REQUIRED_KINDS
 
@@ -94,12 +95,15 @@ async def run_serving(office: Office) -> None:
     """The reconcilers of serving, and the autoscaler."""
     from hekla.kube.runtime import Runtime
     from hekla.serving.autoscaler.scaler import Autoscaler
-    from hekla.serving.reconcilers import RECONCILERS
+    from hekla.serving.model_booster_pods import images_of
+    from hekla.serving.reconcilers import reconcilers
+
+    chosen = reconcilers(images_of(os.environ))
 
     async def work(informers: Informers) -> None:
         scaler = asyncio.create_task(Autoscaler(informers).run(), name="autoscaler")
         try:
-            await _until_stopped(office, Runtime(informers, RECONCILERS, component=SERVING_COMPONENT))
+            await _until_stopped(office, Runtime(informers, chosen, component=SERVING_COMPONENT))
         finally:
             scaler.cancel()
             await asyncio.gather(scaler, return_exceptions=True)
