@@ -21,6 +21,7 @@ from hekla.api.selectors import LabelSelector
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from hekla.api.volcano import scheduling
 from hekla.api.volcano.scheduling import PodGroup
+from hekla.api.volcano.shard import NodeShard
 from hekla.api.volcano.topology import HyperNode
 from hekla.dialects.device_objects import DeviceObjects
 from hekla.dialects.eviction_terms import budget_of, course
@@ -28,6 +29,7 @@ from hekla.dialects.kubernetes import group_name, node_spec, task_spec, task_sta
 from hekla.dialects.node_terms import selects
 from hekla.dialects.pod_devices import claim_ids
 from hekla.dialects.pod_volumes import claim_names
+from hekla.dialects.shards import HEEDLESS, NodeShards, Sharding
 from hekla.dialects.storage import Storage
 from hekla.dialects.topology import domain_spec
 from hekla.dialects.traits import node_usage
@@ -55,10 +57,11 @@ class ClusterFeed(Storage, DeviceObjects):
 
     def __init__(
         self, cluster: Cluster, *, scheduler_names: Iterable[str], default_queue: str = DEFAULT_QUEUE,
-        waits_for_groups: bool = False,
+        waits_for_groups: bool = False, sharding: Sharding = HEEDLESS,
     ) -> None:  # fmt: skip
         super().__init__()
         self.cluster = cluster
+        self.shards = NodeShards(sharding)
         self.default_queue = default_queue
         self._waits_for_groups = waits_for_groups
         self.pods: dict[str, Pod] = {}
@@ -94,7 +97,7 @@ class ClusterFeed(Storage, DeviceObjects):
             PersistentVolumeClaim: self.on_claim, CSINode: self.on_csi_node, VolumeAttachment: self.on_attachment,
             DeviceClass: self.on_device_class, ResourceSlice: self.on_resource_slice,
             ResourceClaim: self.on_resource_claim,
-            Node: self.on_node, HyperNode: self.on_hyper_node,
+            NodeShard: self.on_node_shard, Node: self.on_node, HyperNode: self.on_hyper_node,
             PodGroup: self.on_pod_group, Pod: self.on_pod,
         }  # fmt: skip
 
@@ -102,13 +105,20 @@ class ClusterFeed(Storage, DeviceObjects):
         """A node came, changed or went."""
         if new is not None:
             self._nodes[new.metadata.name] = new
-            self.cluster.put_node(node_spec(new, self.volume_limits(new.metadata.name)))
+            name = new.metadata.name
+            self.cluster.put_node(node_spec(new, self.volume_limits(name), self.shards.side_of(name)))
             usage = node_usage(new)
             if usage is not None:
                 self.cluster.put_usage(new.metadata.name, usage)
         elif old is not None:
             self._nodes.pop(old.metadata.name, None)
             self.cluster.remove_node(old.metadata.name)
+
+    def on_node_shard(self, old: NodeShard | None, new: NodeShard | None) -> None:
+        """A scheduler should have other nodes, or has: some may be ours now, or no longer."""
+        for name in self.shards.put(old, new):
+            if (node := self._nodes.get(name)) is not None:
+                self.on_node(node, node)
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod came, changed or went."""

@@ -19,6 +19,7 @@ from hekla.lib.quantity import QuantityError
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import Effect, Taint
 from hekla.placement.model import TaskSpec, TaskStatus
+from hekla.placement.shard import ShardSide
 
 GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 
@@ -30,8 +31,10 @@ _STATUS = {
 }
 
 
-def node_spec(node: Node, volume_limits: Mapping[str, int] | None = None) -> NodeSpec:
-    """A node's facts, and what its drivers of storage can attach. A node without a Ready condition counts as ready: nobody has said otherwise."""
+def node_spec(
+    node: Node, volume_limits: Mapping[str, int] | None = None, shard: ShardSide = ShardSide.OURS
+) -> NodeSpec:
+    """A node's facts, what its drivers of storage can attach, and its side of a sharded cluster. A node without a Ready condition counts as ready: nobody has said otherwise."""
     ready = next((c.status for c in node.status.conditions if c.type == "Ready"), "True")
     return NodeSpec(
         name=node.metadata.name,
@@ -42,6 +45,7 @@ def node_spec(node: Node, volume_limits: Mapping[str, int] | None = None) -> Nod
         is_ready=ready == "True" and not node.metadata.deletion_timestamp,
         images={name: image.size_bytes for image in node.status.images for name in image.names},
         volume_limits=volume_limits or {},
+        shard=shard,
     )
 
 

@@ -29,6 +29,7 @@ from hekla.placement.constraint import Taint
 from hekla.placement.devices.shares import GPU_MILLI, DeviceShares
 from hekla.placement.kernels import active
 from hekla.placement.queue_use import QueueUse
+from hekla.placement.shard import ShardSide
 from hekla.placement.usage import Usages
 
 IntArray = NDArray[np.int64]
@@ -67,6 +68,9 @@ class NodeSpec:
     volume_limits: Mapping[str, int] = field(default_factory=dict)
     """By driver, how many volumes can be attached; a driver that is not named attaches as many as one likes."""
 
+    shard: ShardSide = ShardSide.OURS
+    """Where it stands, if schedulers share the cluster."""
+
 
 class Nodes:
     """The nodes of a cluster. Arrays are annotated with their axes; rows above `height` are not in use."""
@@ -87,6 +91,8 @@ class Nodes:
         self.is_live: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node] exists
         self.is_ready: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node]
         self.is_schedulable: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node]
+        self.is_shut: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node] in another scheduler's hands
+        self.is_beside: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node] used when none of ours will do
         self.devices = DeviceShares()
         """What is left of each GPU, where GPUs are shared."""
 
@@ -168,6 +174,7 @@ class Nodes:
         self.specs[row] = None
         self._totals = None
         self.is_live[row] = self.is_ready[row] = self.is_schedulable[row] = False
+        self.is_shut[row] = self.is_beside[row] = False
         assert not self.used[:, row].any(), f"node {name} leaves with resources in use"
         self._set_allocatable(row, {})
         for column in self._labels.values():
@@ -379,6 +386,7 @@ class Nodes:
         self.is_live, self.is_ready, self.is_schedulable = (
             _longer(a, rows, fill=0) for a in (self.is_live, self.is_ready, self.is_schedulable)
         )
+        self.is_shut, self.is_beside = (_longer(a, rows, fill=0) for a in (self.is_shut, self.is_beside))
         for column in self._labels.values():
             column.ids = _longer(column.ids, rows, fill=-1)
         self._taints = {taint: _longer(a, rows, fill=0) for taint, a in self._taints.items()}
@@ -406,6 +414,8 @@ class Nodes:
         self.is_live[row] = True
         self.is_ready[row] = spec.is_ready
         self.is_schedulable[row] = spec.is_schedulable
+        self.is_shut[row] = spec.shard is ShardSide.SHUT
+        self.is_beside[row] = spec.shard is ShardSide.BESIDE
         for key, column in self._labels.items():
             column.set(row, spec.name if key == HOST else spec.labels.get(key))
         for taint in spec.taints:
@@ -480,7 +490,7 @@ _parts = re.compile(r"(\d+)").split
 def facts_of(spec: NodeSpec) -> tuple[object, ...]:
     """What masks are computed from. Images are left out: nodes report them all the time, and they are a hint only."""
     there = frozenset(name for name, amount in spec.allocatable.items() if amount > 0)
-    return spec.labels, spec.taints, spec.is_schedulable, spec.is_ready, there, spec.volume_limits
+    return spec.labels, spec.taints, spec.is_schedulable, spec.is_ready, there, spec.volume_limits, spec.shard
 
 
 def _enlarged(array: NDArray[T], resources: int, rows: int) -> NDArray[T]:

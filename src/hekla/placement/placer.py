@@ -39,6 +39,9 @@ class Index:
 
     program: Program
     quantised: IdArray  # [node]
+ABOVE_ALL = np.float32(8)
+"""What the nodes of our shard are liked more than others: more than all scores add up to."""
+
     keys: IntArray  # [block]
     rank: IdArray
     epoch: int = 0
@@ -383,3 +386,5 @@ def _arguments(program: Program, shape: Shape) -> tuple[object, ...]:
         profile.ok, profile.base, shape.resources, shape.amounts, profile.scored, profile.weight,
         program.adding, program.balance,
     )  # fmt: skip
+        if nodes.is_beside.any():
+            base += np.where(nodes.is_beside, np.float32(0), ABOVE_ALL)  # scores are 0 to 1

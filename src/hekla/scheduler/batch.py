@@ -18,8 +18,10 @@ from hekla.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from hekla.api.meta import Resource
 from hekla.api.storage import PersistentVolumeClaim
 from hekla.api.volcano.scheduling import Queue
+from hekla.api.volcano.shard import NodeShard
 from hekla.api.volcano.topology import HyperNode
 from hekla.dialects.feed import ClusterFeed
+from hekla.dialects.shards import ShardingMode
 from hekla.kube.clock import Clock, SystemClock, rfc3339
 from hekla.kube.collecting import freeze, without_collecting
 from hekla.kube.commands import Event, Target, target_of
@@ -61,7 +63,7 @@ from hekla.scheduler.writer import StatusWriter
 log = structlog.get_logger()
 
 DEVICE_KINDS: tuple[type[Resource], ...] = (DeviceClass, ResourceSlice, ResourceClaim)
-APART: tuple[type[Resource], ...] = (HyperNode, *DEVICE_KINDS)
+APART: tuple[type[Resource], ...] = (HyperNode, NodeShard, *DEVICE_KINDS)
 """Kinds that a server may lack without keeping everybody waiting."""
 
 COMPONENT = "volcano"
@@ -88,7 +90,7 @@ class BatchScheduler:
         self._has_new_network = False
         self.feed = ClusterFeed(
             self.cluster, scheduler_names=self.settings.scheduler_names, default_queue=self.settings.default_queue,
-            waits_for_groups=self.settings.waits_for_groups,
+            waits_for_groups=self.settings.waits_for_groups, sharding=self.settings.sharding,
         )  # fmt: skip
         self._informers = informers
         self._client = informers.client
@@ -150,6 +152,8 @@ class BatchScheduler:
             tasks.create_task(self._memory.run(), name="scheduler memory")
             tasks.create_task(self._follow_network(), name="scheduler network")
             tasks.create_task(self._follow_devices(), name="scheduler devices")
+            if self.settings.sharding.mode is not ShardingMode.NONE:
+                tasks.create_task(self._follow_shards(), name="scheduler shards")
             tasks.create_task(self._tell_outlooks(), name="scheduler outlooks")
             tasks.create_task(self._live.run(self._informers, self.settings.namespace), name="scheduler configuration")
             try:
@@ -277,6 +281,32 @@ class BatchScheduler:
             informer = self._informers.of(kind)
             await informer.synced()
             informer.add_handler(self._waking(self.feed.followed[kind]))
+
+    async def _follow_shards(self) -> None:
+        """Follow NodeShards, and tell which nodes we have in use when nothing decided by those before is under way."""
+        informer, shards, changed = self._informers.of(NodeShard), self.feed.shards, asyncio.Event()
+        await informer.synced()
+
+        def handler(old: NodeShard | None, new: NodeShard | None) -> None:
+            self.feed.on_node_shard(old, new)
+            changed.set()
+
+        informer.add_handler(self._waking(handler))
+        changed.set()
+        while True:
+            await changed.wait()
+            changed.clear()
+            while not self._binder.is_idle:
+                await asyncio.sleep(self.settings.slice_s)
+            patch = shards.status_patch(rfc3339(self._clock.now()))
+            if patch is None:
+                continue
+            try:
+                await self._client.patch(NodeShard, self.settings.sharding.name, patch, subresource="status")
+            except (ApiError, TransportError) as error:
+                log.warning("shard not told", shard=self.settings.sharding.name, error=str(error))
+                await asyncio.sleep(RETELL_S)
+                changed.set()
 
     def _waking(self, handle: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         def handler(old: Any, new: Any) -> None:

@@ -73,7 +73,7 @@ def fed(cluster: Cluster, snapshot: Snapshot, objects: Iterable[Resource]) -> Cl
     """
     feed = ClusterFeed(
         cluster, scheduler_names=snapshot.scheduler_names, default_queue=snapshot.default_queue,
-        waits_for_groups=snapshot.waits_for_groups,
+        waits_for_groups=snapshot.waits_for_groups, sharding=snapshot.sharding,
     )  # fmt: skip
     cluster.nodes.wall_s = snapshot.wall_s
     cluster.ledger.tell_time(snapshot.wall_s)

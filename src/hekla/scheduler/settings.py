@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from hekla.dialects.shards import HEEDLESS, Sharding
 from hekla.scheduler.configuration import DEFAULT_TEXT
 
 
@@ -50,6 +51,9 @@ class SchedulerSettings:
 
     evictions_at_once: int = 32
     """Evictions and nominations under way together."""
+
+    sharding: Sharding = HEEDLESS
+    """Whether NodeShards are heeded, and which is ours."""
 
     seed: int = 0
     """0 breaks ties by node name; other numbers shuffle the nodes, each in its own way."""

@@ -26,7 +26,9 @@ from hekla.api.policy import PodDisruptionBudget
 from hekla.api.scheduling import PriorityClass
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from hekla.api.volcano.scheduling import PodGroup, Queue
+from hekla.api.volcano.shard import NodeShard
 from hekla.api.volcano.topology import HyperNode
+from hekla.dialects.shards import HEEDLESS, Sharding, ShardingMode
 from hekla.dialects.volcano import DEFAULT_QUEUE
 from hekla.scheduler.configuration import without_secrets
 from hekla.scheduler.decisions import Decisions
@@ -41,7 +43,7 @@ MOST_BYTES = 4 << 30
 
 SNAPSHOT_KINDS: tuple[type[Resource], ...] = (
     PriorityClass, Queue, Namespace, ResourceQuota, PodDisruptionBudget, CSIDriver, CSIStorageCapacity, StorageClass,
-    PersistentVolume, PersistentVolumeClaim, CSINode, VolumeAttachment, DeviceClass, ResourceSlice, ResourceClaim, Node, HyperNode,
+    PersistentVolume, PersistentVolumeClaim, CSINode, VolumeAttachment, DeviceClass, ResourceSlice, ResourceClaim, NodeShard, Node, HyperNode,
     PodGroup, Pod,
 )  # fmt: skip
 """Every kind that decides, in the order in which a feed is told: pods last."""
@@ -67,6 +69,7 @@ class Snapshot:
     scheduler_names: tuple[str, ...] = ("volcano",)
     default_queue: str = DEFAULT_QUEUE
     waits_for_groups: bool = False
+    sharding: Sharding = HEEDLESS
     seed: int = 0
     now: float = 0.0
     """The scheduler's own time, which begins when it starts."""
@@ -94,7 +97,7 @@ def snapshot_of(scheduler: "BatchScheduler", objects: Iterable[Resource], state:
     return Snapshot(
         objects=tuple(objects), configuration=without_secrets(scheduler.configuration.text), source=scheduler.configuration_source,
         scheduler_names=settings.scheduler_names, default_queue=settings.default_queue,
-        waits_for_groups=settings.waits_for_groups, seed=settings.seed,
+        waits_for_groups=settings.waits_for_groups, sharding=settings.sharding, seed=settings.seed,
         state=state, made_by=__version__,
     )  # fmt: skip
 
@@ -145,12 +148,19 @@ def typed(document: Document) -> Resource:
         raise SnapshotError(f'{name[1]} "{where}" in it cannot be read: {error}') from None
 
 
+def _sharding(sharding: Sharding) -> Document:
+    if sharding.mode is ShardingMode.NONE:
+        return {}
+    return {"shardingMode": str(sharding.mode), "shardingName": sharding.name}
+
+
 def _head(snapshot: Snapshot, count: int) -> Document:
     return {
         "format": FORMAT, "version": VERSION, "objects": count, "madeBy": snapshot.made_by,
         "anonymous": snapshot.is_anonymous, "now": snapshot.now, "wallSeconds": snapshot.wall_s, "seed": snapshot.seed,
         "schedulerNames": list(snapshot.scheduler_names), "defaultQueue": snapshot.default_queue,
         **({"waitsForGroups": True} if snapshot.waits_for_groups else {}),
+        **_sharding(snapshot.sharding),
         "source": snapshot.source, "configuration": snapshot.configuration, "state": dict(snapshot.state),
         "decisions": None if snapshot.decisions is None else msgspec.to_builtins(snapshot.decisions),
     }  # fmt: skip
@@ -171,6 +181,9 @@ def _from_head(head: Document) -> Snapshot:
             objects=(), configuration=head["configuration"], source=head["source"],
             scheduler_names=tuple(head["schedulerNames"]), default_queue=head["defaultQueue"], seed=head["seed"],
             waits_for_groups=bool(head.get("waitsForGroups")),
+            sharding=Sharding(
+                mode=ShardingMode(head.get("shardingMode", "none")), name=head.get("shardingName", HEEDLESS.name)
+            ),
             now=head["now"], wall_s=head["wallSeconds"], state=head["state"], made_by=head["madeBy"],
             is_anonymous=head["anonymous"],
             decisions=None if decisions is None else msgspec.convert(decisions, Decisions),

@@ -29,7 +29,9 @@ from hekla.api.csi import CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachme
 from hekla.api.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from hekla.api.meta import Resource
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from hekla.api.volcano.shard import NodeShard
 from hekla.dialects.device_objects import DeviceObjects
+from hekla.dialects.shards import NodeShards, Sharding
 from hekla.dialects.storage import Storage
 from hekla.dialects.surroundings import EmptySurroundings
 from hekla.placement.cluster import Cluster
@@ -45,6 +47,7 @@ _KINDS: Mapping[str, type[Resource]] = {
         PersistentVolumeClaim,
         CSINode,
         VolumeAttachment,
+        NodeShard,
         DeviceClass,
         ResourceSlice,
         ResourceClaim,
@@ -60,6 +63,7 @@ class ScenarioStorage(Storage, DeviceObjects, EmptySurroundings):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
         self._cluster = cluster
+        self.shards = NodeShards(Sharding())
         self._templates: dict[str, ResourceClaimTemplate] = {}
         self._known: dict[tuple[str, str], Any] = {}
         self.told_attachments: set[str] = set()
@@ -76,6 +80,7 @@ class ScenarioStorage(Storage, DeviceObjects, EmptySurroundings):
             "PersistentVolumeClaim": self.put_claim,
             "CSINode": self.put_node,
             "VolumeAttachment": self._put_attachment,
+            "NodeShard": self.shards.put,
             "DeviceClass": self.put_device_class,
             "ResourceSlice": lambda old, new: self.put_slice(self._cluster, old, new),
             "ResourceClaim": lambda old, new: self.put_resource_claim(self._cluster, old, new),
@@ -86,6 +91,10 @@ class ScenarioStorage(Storage, DeviceObjects, EmptySurroundings):
                 new = _object(_KINDS[kind], name, fields) if fields is not None else None
                 put[kind](self._known.get((kind, name)), new)
                 self._known[kind, name] = new
+
+    def of_node(self, name: str) -> dict[str, Any]:
+        """What objects around a node say of it."""
+        return {"volume_limits": self.volume_limits(name), "shard": self.shards.side_of(name)}
 
     def _put_template(self, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
         if new is not None:
@@ -131,6 +140,8 @@ def _object(kind: type[Resource], name: str, fields: Mapping[str, Any]) -> Resou
         body = {"spec": {"spec": _claim_spec(body)}}
     elif kind is ResourceClaim:
         body = {"spec": _claim_spec(body), "status": _claim_status(body)}
+    elif kind is NodeShard:
+        body = {"spec": {"nodesDesired": body.get("desired", [])}, "status": {"nodesInUse": body.get("inUse", [])}}
     elif kind is DeviceClass:
         body = {"spec": {"selectors": _selectors(body)}}
     metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}

@@ -45,6 +45,7 @@ from hekla.api.pods import Pod
 from hekla.api.volcano.batch import NetworkTopology
 from hekla.api.volcano.topology import HyperNode
 from hekla.dialects.kubernetes import node_spec, task_spec
+from hekla.dialects.shards import NodeShards, Sharding, ShardingMode
 from hekla.dialects.topology import closeness, domain_spec
 from hekla.dialects.traits import PREEMPTABLE_KEY, group_traits
 from hekla.dialects.volcano import quota_amounts
@@ -71,7 +72,7 @@ from hekla.testing.scenario_storage import ScenarioStorage, pod_volumes
 
 _TASKS = re.compile(r"(\d+)\s*x\s*(\{.*\})", re.DOTALL)
 _KEYS = {
-    "scenario": {"storage", "nodes", "hypernodes", "queues", "jobs", "running", "usage", "answers", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas", "arguments", "budgets", "promised", "granted", "run"},
+    "scenario": {"storage", "sharding", "nodes", "hypernodes", "queues", "jobs", "running", "usage", "answers", "plugins", "actions", "expect", "evicted", "why", "phases", "steps", "seed", "about", "now", "resourceQuotas", "arguments", "budgets", "promised", "granted", "run"},
     "step": {"storage", "nodes", "hypernodes", "queues", "jobs", "running", "usage", "finish", "remove", "expect", "evicted", "why", "phases", "now", "budgets", "promised", "granted", "run"},
     "job": {"at", "lineage", "minAvailable", "minTaskMember", "priority", "queue", "tasks", "minResources", "phase", "quotaAsked", "subGroupPolicy", "networkTopology", "patience", "estimate", "annotations"},
 }  # fmt: skip
@@ -86,6 +87,7 @@ def run_scenario(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run a scenario; per cycle what was bound, why others wait, and phases: the same form as what is expected."""
     _refuse_unknown("scenario", document)
     world = World(plugins=_plugins(document), seed=document.get("seed", 0), arguments=document.get("arguments"))
+    world.storage.shards = NodeShards(Sharding(mode=ShardingMode(document.get("sharding", "none"))))
     _answer(world, document.get("answers") or {})
     outcomes = []
     for step in _steps(document):
@@ -168,7 +170,7 @@ def _apply(world: World, step: Mapping[str, Any]) -> None:
         world.cluster.put_namespace_quota("default", NamespaceQuota(name=name, **quota))
     _apply_storage(world, step.get("storage") or {})
     for name, fields in (step.get("nodes") or {}).items():
-        world.cluster.put_node(replace(_node(name, fields or {}), volume_limits=world.storage.volume_limits(name)))
+        world.cluster.put_node(replace(_node(name, fields or {}), **world.storage.of_node(name)))
     for name, fields in (step.get("usage") or {}).items():
         measured = NodeUsage(cpu=fields["cpu"], memory=fields["memory"], at_s=_seconds(fields.get("at", 0.0)))
         world.cluster.put_usage(name, measured)
@@ -182,7 +184,7 @@ def _apply_storage(world: World, told: Mapping[str, Mapping[str, Any]]) -> None:
     """What the story says of storage, and what follows from it for nodes and for pods that wait."""
     world.storage.put_all(told)
     for spec in [spec for spec in world.cluster.nodes.specs if spec is not None]:
-        world.cluster.put_node(replace(spec, volume_limits=world.storage.volume_limits(spec.name)))
+        world.cluster.put_node(replace(spec, **world.storage.of_node(spec.name)))
     for name in world.storage.told_attachments:
         said = world.storage.attached(name)
         if said is None:

@@ -123,10 +123,12 @@ async def _until_stopped(office: Office, runtime: "Runtime") -> None:
 async def run_scheduler(office: Office) -> None:
     """The batch scheduler, and its answers to questions."""
     from hekla.app.standalone.answering import Answering
+    from hekla.dialects.shards import Sharding, ShardingMode
     from hekla.scheduler.batch import BatchScheduler
     from hekla.scheduler.settings import SchedulerSettings
 
     told = office.settings
+    sharding = Sharding(mode=ShardingMode(told.sharding_mode), name=told.sharding_name)
     settings = SchedulerSettings(
         scheduler_names=told.scheduler_names,
         default_queue=told.default_queue,
@@ -134,6 +136,7 @@ async def run_scheduler(office: Office) -> None:
         namespace=told.namespace,
         memory_namespace=told.namespace,
         waits_for_groups=told.every_pod_has_a_group,
+        sharding=sharding,
     )
 
     async def work(informers: Informers) -> None:

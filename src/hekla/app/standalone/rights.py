@@ -59,6 +59,7 @@ SCHEDULER_ALSO = {
     "pods/status": ("patch",),  # why it waits; nominated nodes; DisruptionTarget before an eviction
     "persistentvolumeclaims": ("patch",),  # the node that was chosen for a claim that waits for its consumer
     "persistentvolumes": ("patch",),  # whose a free volume is, where its class has no provisioner
+    "nodeshards/status.shard.volcano.sh": ("patch",),  # which nodes it has in use
     "resourceclaims.resource.k8s.io": ("patch",),  # the finalizer that keeps one that has devices
     "resourceclaims/status.resource.k8s.io": ("patch",),  # which devices, and for whom
     "podgroups.scheduling.volcano.sh": ("patch",),

@@ -69,6 +69,13 @@ class StandaloneSettings:
     controllers and schedulers may be the other half). Without it only gangs get one, and of a gang that no webhook marked
     as its pods were made, pods may start before the rest."""
 
+    sharding_mode: str = "none"
+    """Where several schedulers share a cluster by NodeShards: `hard` uses the nodes of this scheduler's shard alone, `soft`
+    the others when none of these will do, `none` heeds no shards."""
+
+    sharding_name: str = "volcano"
+    """The NodeShard of this scheduler."""
+
     log_level: str = "info"
     """What is logged: debug, info, warning or error."""
 
@@ -82,6 +89,9 @@ class StandaloneSettings:
             host_and_port(flag, text)
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise StandaloneSettingsError(f'--log-level is "{self.log_level}"; use debug, info, warning or error')
+        if self.sharding_mode not in ("none", "soft", "hard"):
+            sentence = f'--scheduler-sharding-mode is "{self.sharding_mode}"; use none, soft or hard'
+            raise StandaloneSettingsError(sentence)
         if not self.namespace or not all(self.scheduler_names) or not self.scheduler_names:
             raise StandaloneSettingsError("--namespace and --scheduler-name must not be empty")
         if self.default_queue in ("", "root"):

@@ -73,6 +73,12 @@ def run(
     every_pod_has_a_group: Annotated[
         bool, typer.Option("--groups-for-every-pod/--groups-for-gangs-only", help=HELP["every_pod_has_a_group"])
     ] = StandaloneSettings.every_pod_has_a_group,
+    sharding_mode: Annotated[
+        str, typer.Option("--scheduler-sharding-mode", help=HELP["sharding_mode"])
+    ] = StandaloneSettings.sharding_mode,
+    sharding_name: Annotated[
+        str, typer.Option("--scheduler-sharding-name", help=HELP["sharding_name"])
+    ] = StandaloneSettings.sharding_name,
     log_level: Annotated[str, typer.Option("--log-level", help=HELP["log_level"])] = StandaloneSettings.log_level,
     port: Annotated[int | None, _of_router("--port", "port")] = None,
     tls_cert: Annotated[str | None, _of_router("--tls-cert", "tls_cert")] = None,
@@ -137,6 +143,8 @@ def run(
             scheduler_names=tuple(scheduler_name or StandaloneSettings.scheduler_names),
             default_queue=default_queue,
             every_pod_has_a_group=every_pod_has_a_group,
+            sharding_mode=sharding_mode,
+            sharding_name=sharding_name,
             log_level=log_level,
         )
     except StandaloneSettingsError as error:
