@@ -8,7 +8,7 @@ from typing import TypeVar
 from hekla.api.agents.node_contract import Checkpoint, CheckpointOrder, Child, Claim, Claimed, Forked, Usage
 from hekla.node.runtimes.sandbox import SandboxError
 from hekla.node.sandbox_desk import SandboxDesk
-from hekla.sandbox.link import LinkError, SandboxGoneError, UnsupportedError, Way
+from hekla.sandbox.link import LinkError, NotYetError, SandboxGoneError, UnsupportedError, Way
 
 Told = TypeVar("Told")
 
@@ -22,7 +22,7 @@ class NodeLink:
     def _desk(self) -> SandboxDesk:
         desk = self._find()
         if desk is None:
-            raise LinkError("no node agent runs here; it was left out, or is not up yet")
+            raise NotYetError("no node agent runs here; it was left out, or is not up yet")
         return desk
 
     async def claim(self, namespace: str, pod: str, claim: Claim) -> Claimed:
@@ -84,5 +84,5 @@ async def _told(asked: Awaitable[Told]) -> Told:
 
 
 def _worded(error: SandboxError) -> LinkError:
-    kind = {404: SandboxGoneError, 412: UnsupportedError}.get(error.code, LinkError)
+    kind = {404: SandboxGoneError, 412: UnsupportedError, 503: NotYetError}.get(error.code, LinkError)
     return kind(str(error))

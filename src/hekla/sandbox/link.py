@@ -20,7 +20,11 @@ DAEMON = 0
 
 
 class LinkError(Exception):
-    """The node did not do what was asked. LinkError > SandboxGoneError, UnsupportedError. The sentence says which sandbox, and why."""
+    """The node did not do what was asked. LinkError > NotYetError, SandboxGoneError, UnsupportedError. The sentence says which sandbox, and why."""
+
+
+class NotYetError(LinkError):
+    """The node, or the sandbox on it, is still starting: asked again a little later, it may be there."""
 
 
 class SandboxGoneError(LinkError):

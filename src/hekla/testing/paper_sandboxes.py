@@ -6,7 +6,7 @@
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hekla.api.agents.node_contract import (
@@ -52,6 +52,7 @@ class PaperSandboxes:
         """Called before and after each step, for tests that break things there."""
         self.takes_s = 0.0
         """How long it takes to start one."""
+        self._on_restart: Callable[[str, str], None] = lambda session, container: None
 
     # The stock.
 
@@ -80,7 +81,14 @@ class PaperSandboxes:
     def _new(self, order: Order) -> PaperSandbox:
         uid = secrets.token_hex(8)
         name = f"{order.blueprint.name}-{uid[:8]}"
-        held = Held(namespace=order.blueprint.namespace, name=name, uid=uid, pod=name, session=order.session)
+        held = Held(
+            namespace=order.blueprint.namespace,
+            name=name,
+            uid=uid,
+            pod=name,
+            session=order.session,
+            container=f"{uid}/0",
+        )
         made = self.sandboxes[name] = PaperSandbox(held)
         if order.restore_from:
             made.files = dict(self.checkpoints[order.restore_from])
@@ -110,6 +118,18 @@ class PaperSandboxes:
         """End all that is left."""
         for sandbox in tuple(self.sandboxes.values()):
             await self.end(sandbox)
+    def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
+        """Told by `start_anew`."""
+        self._on_restart = listener
+
+    def start_anew(self, pod: str) -> None:
+        """Its container ended, and another one runs: empty, and nobody's."""
+        sandbox = self.sandboxes[pod]
+        uid, _, count = sandbox.held.container.partition("/")
+        held = replace(sandbox.held, container=f"{uid}/{int(count) + 1}")
+        self.sandboxes[pod] = PaperSandbox(held)
+        self._on_restart(held.session, held.container)
+
         self.sandboxes.clear()
 
     # The link.

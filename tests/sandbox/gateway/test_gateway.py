@@ -9,6 +9,7 @@ import pytest
 
 from hekla.sandbox.gateway.bounds import Bounds
 from hekla.sandbox.gateway.running import GatewaySettings
+from hekla.sandbox.link import NotYetError, Way
 from hekla.sandbox.sessions.records import EntryPoint, Kind
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.testing.paper_sandboxes import BASE, PaperSandboxes
@@ -481,3 +482,46 @@ def test_wrong_input_is_refused_with_a_sentence(path, body, status):
         assert client.sandboxes.sandboxes == {}
 
     run(scenario, sandboxes=PaperSandboxes())
+
+
+class StartingNode(ChildSandboxes):
+    """Its node is away for so many looks, and then there again."""
+
+    looks = 0
+    away_for = 3.0
+
+    def way(self, namespace, pod, port):
+        there = super().way(namespace, pod, port)
+
+        async def connect(make):
+            self.looks += 1
+            if self.looks <= self.away_for:
+                raise NotYetError("the node is starting")
+            await there.connect(make)
+
+        return Way(connect)
+
+
+def test_who_asks_while_a_node_starts_again_is_held_and_answered():
+    async def scenario(client):
+        session = await client.session()
+        status, told, _ = await client.ask("GET", f"/hekla/v1/sessions/{session}/daemon/health")
+        assert status == 204, told
+        assert client.sandboxes.looks == StartingNode.away_for + 1
+
+    with scratch() as root:
+        run(scenario, sandboxes=StartingNode(root, (BASE,)))
+
+
+def test_a_node_that_does_not_come_back_is_told_as_such_and_never_as_a_lost_session():
+    async def scenario(client):
+        session = await client.session()
+        status, told, _ = await client.ask("GET", f"/hekla/v1/sessions/{session}/daemon/health")
+        assert (status, "the node is starting" in json.dumps(told)) == (503, True), told
+        assert client.sandboxes.looks > 1
+        assert (await client.ask("GET", f"/hekla/v1/sessions/{session}"))[0] == 200, "the session is there all the same"
+
+    with scratch() as root:
+        sandboxes = StartingNode(root, (BASE,))
+        sandboxes.away_for = float("inf")
+        run(scenario, sandboxes=sandboxes, settings=GatewaySettings(drain_s=0.0, bounds=Bounds(node_patience_s=0.1)))

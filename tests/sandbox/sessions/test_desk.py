@@ -10,7 +10,7 @@ from hekla.kube.clock import LoopClock
 from hekla.sandbox.link import UnsupportedError
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
-from hekla.sandbox.sessions.records import OnTimeout
+from hekla.sandbox.sessions.records import Kind, OnTimeout
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.sandbox.sessions.store import MemoryStore
 from hekla.testing import virtual_time
@@ -385,5 +385,50 @@ def test_a_session_that_was_paused_because_its_time_was_over_lives_its_time_agai
             assert (await one.find(session.id)).state is State.RUNNING
             await asyncio.sleep(1.0 + LATE_S)
             assert (await one.find(session.id)).state is State.PAUSED
+
+    virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize("sleep", ["", "freeze", "pause"])
+def test_a_session_whose_container_was_started_anew_is_gone_and_not_empty(sleep):
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        async with desk(sandboxes) as one:
+            lost, kept = await one.create(wish()), await one.create(wish())
+            if sleep:
+                await getattr(one, sleep)(lost.id)
+            ended = asyncio.create_task(gone(one, lost.id))
+            await asyncio.sleep(0)
+            sandboxes.start_anew(lost.pod)
+            await ended
+            assert [box.held.session for box in sandboxes.sandboxes.values()] == [kept.id], "its sandbox was given back"
+            assert (await one.find(kept.id)).state is State.RUNNING
+
+    virtual_time.run(scenario())
+
+
+def test_an_agent_whose_own_server_was_started_anew_keeps_its_session():
+    async def scenario():
+        agent = Blueprint(kind=Kind.RUNTIME, namespace="default", name="agent")
+        sandboxes = PaperSandboxes([agent])
+        async with desk(sandboxes) as one:
+            session = await one.create(wish(kind=Kind.RUNTIME, name="agent"))
+            sandboxes.start_anew(session.pod)
+            assert await one.sweep(is_start=True) == 0
+            assert (await one.find(session.id)).state is State.RUNNING
+
+    virtual_time.run(scenario())
+
+
+def test_a_container_that_was_started_anew_while_no_gateway_looked_is_found_by_the_next():
+    async def scenario():
+        sandboxes, store = PaperSandboxes([BASE]), MemoryStore()
+        async with desk(sandboxes, store=store) as one:
+            session = await one.create(wish())
+        sandboxes.start_anew(session.pod)
+        async with desk(sandboxes, store=store) as another:
+            with pytest.raises(RefusedError, match="not found"):
+                await another.find(session.id)
+        assert not sandboxes.sandboxes
 
     virtual_time.run(scenario())

@@ -46,6 +46,9 @@ class Bounds:
     connect_timeout_s: float = 10.0
     """To a connection with a server inside; beyond it 504."""
 
+    node_patience_s: float = 20.0
+    """How long a request waits for a node that is starting again; beyond it 503."""
+
     inside_idle_s: float = 20.0
     """How long a connection to a sandbox's daemon is kept."""
 

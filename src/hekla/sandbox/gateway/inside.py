@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from hekla.sandbox.gateway.bounds import Bounds
-from hekla.sandbox.link import LinkError, Way
+from hekla.sandbox.link import LinkError, NotYetError, SandboxGoneError, Way
 from hekla.wire.chunks import BrokenChunksError, Chunks
 from hekla.wire.raw_heads import AnswerHead, RefusedHeadError, read_answer
 
@@ -16,6 +16,8 @@ Key = tuple[str, str, int]
 """Namespace, pod and port."""
 _MOST_HEADS = 64
 _LONGEST_HEAD = 2048
+LOOK_AGAIN_S = 0.05
+"""Between two looks at a node that is starting."""
 
 
 class Receiver(Protocol):
@@ -286,16 +288,30 @@ class InsidePool:
             return made[-1]
 
         try:
-            async with asyncio.timeout(self.bounds.connect_timeout_s):
-                await self.way.connect(make)
+            await self._connect_in_time(make)
         except TimeoutError:
             done(None, 504, f"no connection within {self.bounds.connect_timeout_s:g} s")
         except LinkError as error:
-            done(None, 404, str(error))
+            status = 404 if isinstance(error, SandboxGoneError) else 503 if isinstance(error, NotYetError) else 502
+            done(None, status, str(error))
         except OSError as error:
             done(None, 502, error.strerror or str(error))
         else:
             done(made[-1], 0, "")
+
+    async def _connect_in_time(self, make: Callable[[], Inside]) -> None:
+        """A node that is starting again is waited for: who asks meanwhile is held, and told 503 if it takes too long."""
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + self.bounds.node_patience_s
+        while True:
+            try:
+                async with asyncio.timeout(self.bounds.connect_timeout_s):
+                    await self.way.connect(make)
+                return
+            except NotYetError:
+                if loop.time() >= patience:
+                    raise
+            await asyncio.sleep(LOOK_AGAIN_S)
 
 
 class InsidePools:

@@ -66,6 +66,7 @@ class Desk:
         await register.read_all(self.now_s)
         self._making.recall()
         await self.sweep(is_start=not self.is_shared)
+        self.stock.tell_restarts(self._upkeep.restarted)
         for entry in register:
             self._room.look_again(entry)
         self._room.spawn(self._upkeep.run(), "session upkeep")

@@ -49,6 +49,7 @@ class KubeStock:
         self._templates = informers.of(SandboxTemplate)
         self._candidates = Candidates()
         self._waiting: dict[tuple[str, str], list[Callable[[Pod], None]]] = {}
+        self._on_restart: Callable[[str, str], None] = lambda session, container: None
 
     async def start(self) -> None:
         """Wait for the caches, and follow pods."""
@@ -57,10 +58,20 @@ class KubeStock:
         self._pods.add_handler(self._pod_changed)
         self._sandboxes.add_handler(self._candidates.changed)
 
+    def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
+        """By what nodes say of their containers."""
+        self._on_restart = listener
+
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        if new is not None and self._waiting:
+        if new is None:
+            return
+        if self._waiting:
             for told in tuple(self._waiting.get((new.metadata.namespace, new.metadata.name), ())):
                 told(new)
+        if old is not None and (session := new.metadata.labels.get(names.SESSION_ID)):
+            before, now = _container_of(old), _container_of(new)
+            if before and now and before != now:
+                self._on_restart(session, now)
 
     # What there is
 
@@ -78,7 +89,9 @@ class KubeStock:
     def egress(self, kind: str, namespace: str, name: str) -> str:
         """What its Sandboxes are told."""
         blueprint = Blueprint(kind=kind, namespace=namespace, name=name)
-        return self._from_object(Order(session="", blueprint=blueprint), {"name": name, "labels": {}, "annotations": {}})[1]
+        return self._from_object(
+            Order(session="", blueprint=blueprint), {"name": name, "labels": {}, "annotations": {}}
+        )[1]
 
     def blueprints(self) -> list[Blueprint]:
         """All interpreters and agents, and templates that are nobody's."""
@@ -142,7 +155,7 @@ class KubeStock:
                 adopted = await self._client.patch(
                     Sandbox, meta.name, patch, meta.namespace, patch_type=PatchType.MERGE
                 )
-                return _held(adopted, is_warm=True)
+                return self._with_container(_held(adopted, is_warm=True))
             except ConflictError:
                 try:
                     candidate = await self._client.get(Sandbox, meta.name, meta.namespace)
@@ -205,8 +218,7 @@ class KubeStock:
 
     async def _ready(self, held: Held) -> Held:
         """Wait until its pod is ready."""
-        await self._pod_that(held, _is_ready)
-        return held
+        return replace(held, container=_container_of(await self._pod_that(held, _is_ready)))
 
     async def _pod_that(self, held: Held, holds: Callable[[Pod], bool]) -> Pod:
         key = held.namespace, held.pod
@@ -273,7 +285,11 @@ class KubeStock:
             page = await self._client.list(Sandbox, label_selector=names.SESSION_ID)
         except (ApiError, TransportError) as error:
             raise StockError(503, "api_server", f"sandboxes cannot be listed: {error}") from error
-        return [_held(one) for one in page.items if one.metadata.deletion_timestamp is None]
+        return [self._with_container(_held(one)) for one in page.items if one.metadata.deletion_timestamp is None]
+
+    def _with_container(self, held: Held) -> Held:
+        pod = self._pods.cache.get(held.namespace, held.pod)
+        return held if pod is None else replace(held, container=_container_of(pod))
 
 
 def _held(sandbox: Sandbox, *, is_warm: bool = False) -> Held:
@@ -282,6 +298,12 @@ def _held(sandbox: Sandbox, *, is_warm: bool = False) -> Held:
         namespace=meta.namespace, name=meta.name, uid=meta.uid, pod=meta.annotations.get(names.POD_NAME) or meta.name,
         session=meta.labels.get(names.SESSION_ID, ""), is_warm=is_warm,
     )  # fmt: skip
+
+
+def _container_of(pod: Pod) -> str:
+    """Id of the container that runs, or ran last, in a sandbox's pod; empty: none was started yet."""
+    statuses = pod.status.container_statuses
+    return statuses[0].container_id if statuses else ""
 
 
 def _is_ready(pod: Pod) -> bool:

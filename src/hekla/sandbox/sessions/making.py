@@ -100,5 +100,5 @@ class Making:
 
     async def write_running(self, entry: Entry, held: Held, *events: Event) -> None:
         """The row of a session whose sandbox is its own."""
-        where = {"sandbox": held.name, "sandbox_uid": held.uid, "pod": held.pod}
+        where = {"sandbox": held.name, "sandbox_uid": held.uid, "pod": held.pod, "container": held.container}
         await self._room.register.write(entry, self._room.now_s, *events, **where)

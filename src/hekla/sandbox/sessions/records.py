@@ -73,6 +73,8 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Name of its Sandbox; its namespace is the session's."""
     sandbox_uid: str = ""
     pod: str = ""
+    container: str = ""
+    """Id of the container that the session's state is in; one that is started anew knows nothing of it."""
     entry_points: tuple[EntryPoint, ...] = ()
     access_token: str = field(default="")
     """What requests to its daemon must carry, in E2B's dialect."""

@@ -4,6 +4,7 @@ Every step of `desk.py` may be its last. Whatever is found then ends in a sessio
 
     row, no sandbox     a resume that failed is paused again; with a checkpoint it is paused; everything else has ended
     sandbox, no row     nobody can ever ask for it: given back
+    another container   what the session held died with the one before: it has ended
     row on its way      its caller got no answer: it ends, unless it can be asked for again (an idempotency key, a resume)
     row that expires    what was begun is finished
     stray checkpoint    one that was begun, or that a resume has used up: dropped
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hekla.sandbox.sessions.lifecycle import SERVING, State
-from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.records import Kind, Session
 from hekla.sandbox.sessions.stock import Held
 
 
@@ -40,6 +41,19 @@ class Finding:
     session: str
     held: Held | None
     why: str
+
+
+STARTED_ANEW = "its sandbox was started anew, and what the session held went with the old one"
+
+
+def is_another(row: Session, container: str, *, if_unknown: bool = False) -> bool:
+    """Whether a container is not the one that holds the session's state; `if_unknown` where the row does not say which does.
+
+    An agent's own server is no state of ours: it may start anew.
+    """
+    if row.kind == Kind.RUNTIME or not row.sandbox or not container:
+        return False
+    return container != row.container if row.container else if_unknown
 
 
 def findings(rows: Iterable[Session], held: Iterable[Held], *, is_start: bool) -> Iterator[Finding]:
@@ -83,6 +97,9 @@ def _of_row(row: Session, its: Held | None, *, is_start: bool) -> Iterator[Findi
             yield Finding(Remedy.FREEZE, row.id, its, "it may not stand still yet")
     elif its is None:
         yield Finding(Remedy.END, row.id, None, "its sandbox is gone")
+        return
+    elif is_another(row, its.container):
+        yield Finding(Remedy.END, row.id, its, STARTED_ANEW)
         return
     if is_start and (row.pending_checkpoint or (row.checkpoint and state in SERVING)):
         yield Finding(Remedy.CLEAN, row.id, its, "it names a checkpoint that it does not need")

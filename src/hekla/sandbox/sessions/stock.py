@@ -3,6 +3,7 @@
 A sandbox carries its session's id as a label from the moment it is taken, so that after a crash each finds the other.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -64,6 +65,8 @@ class Held:
     """Of the pod itself, where a fork has to name it."""
     is_warm: bool = False
     """Whether it had waited for its session."""
+    container: str = ""
+    """Id of the container that runs in it, as far as is known."""
 
 
 class Stock(Protocol):
@@ -86,3 +89,6 @@ class Stock(Protocol):
 
     async def held(self) -> list[Held]:
         """All that are somebody's, whoever took them."""
+
+    def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
+        """Who is told the session and the new container when the container of somebody's sandbox was started anew."""

@@ -14,11 +14,11 @@ import structlog
 from hekla.sandbox.link import LinkError
 from hekla.sandbox.sessions.deadlines import Due, next_due
 from hekla.sandbox.sessions.ending import Ending
-from hekla.sandbox.sessions.lifecycle import Event, State, takes
+from hekla.sandbox.sessions.lifecycle import SERVING, Event, State, takes
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.making import Making
 from hekla.sandbox.sessions.records import Session
-from hekla.sandbox.sessions.recovery import Finding, Remedy, findings
+from hekla.sandbox.sessions.recovery import STARTED_ANEW, Finding, Remedy, findings, is_another
 from hekla.sandbox.sessions.register import Entry
 from hekla.sandbox.sessions.sleeping import Sleeping
 from hekla.sandbox.sessions.stock import Held, StockError
@@ -31,6 +31,8 @@ log = structlog.get_logger(__name__)
 USES_EVERY_S: Final = 5.0
 """How often it is written down when sessions were used."""
 SWEEP_EVERY_S: Final = 60.0
+HOLDING: Final = SERVING | {State.PAUSED}
+"""States in which a sandbox may hold what cannot be had again."""
 
 
 class Upkeep:
@@ -100,6 +102,18 @@ class Upkeep:
     async def _never_freeze(self, entry: Entry) -> None:
         async with entry.acting:
             await self._room.changed(entry, freeze_s=0.0)
+
+    # Sandboxes that start anew under their sessions
+
+    def restarted(self, session: str, container: str) -> None:
+        """Somebody's container was started anew: memory ran out, or its node did. It is better gone than empty."""
+        entry = self._room.register.known(session)
+        if entry is not None and entry.row.state in HOLDING and is_another(entry.row, container, if_unknown=True):
+            self._room.spawn(self._lose(entry), f"lost {session}")
+
+    async def _lose(self, entry: Entry) -> None:
+        log.info("session ends", session=entry.row.id, owner=entry.row.owner, why=STARTED_ANEW)
+        await self._mend(Finding(Remedy.END, entry.row.id, None, STARTED_ANEW))
 
     # After a crash
 
