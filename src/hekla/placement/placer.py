@@ -30,6 +30,9 @@ from hekla.placement.topology.venue import Venue, slots
 MOST_PROFILES, MOST_INDEXES = 512, 128
 """How many are kept; the one unused for longest makes room."""
 
+ABOVE_ALL = np.float32(8)
+"""What the nodes of our shard are liked more than others: more than all scores add up to."""
+
 MOST_ROW_SCORES_BYTES = 64 << 20
 
 
@@ -39,9 +42,6 @@ class Index:
 
     program: Program
     quantised: IdArray  # [node]
-ABOVE_ALL = np.float32(8)
-"""What the nodes of our shard are liked more than others: more than all scores add up to."""
-
     keys: IntArray  # [block]
     rank: IdArray
     epoch: int = 0
@@ -361,6 +361,8 @@ class Placer:
         # In order of name: floats are added in this order, and indices depend on which resource was heard of first.
         weights = {nodes.resource(name): weight for name, weight in sorted(score.fullness.items()) if weight}
         base = np.full(nodes.rows, score.constant, np.float32)
+        if nodes.is_beside.any():
+            base += np.where(nodes.is_beside, np.float32(0), ABOVE_ALL)  # scores are 0 to 1
         return Profile(
             version=nodes.version,  # read after the plug-ins ran: a new resource in a weight enlarges the columns
             ok=ok if len(ok) == nodes.rows else self._allowed(nodes, shape),
@@ -386,5 +388,3 @@ def _arguments(program: Program, shape: Shape) -> tuple[object, ...]:
         profile.ok, profile.base, shape.resources, shape.amounts, profile.scored, profile.weight,
         program.adding, program.balance,
     )  # fmt: skip
-        if nodes.is_beside.any():
-            base += np.where(nodes.is_beside, np.float32(0), ABOVE_ALL)  # scores are 0 to 1
