@@ -38,6 +38,7 @@ def main() -> int:
     os.set_inheritable(own, False)
     # an image's upper layer lies below no directory that commands see, so it has no name to be allowed by
     spec["also_writable"] = [f"/proc/self/fd/{own}"] if spec["has_own"] and spec["has_image"] else []
+    spec["is_layered"] = bool(spec["also_writable"])
     return live(spec, link, own)
 
 

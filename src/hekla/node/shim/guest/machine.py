@@ -34,6 +34,7 @@ def main() -> int:
         spec = json.load(file)
     own = lay_root(spec)
     inside.loopback_up()
+    spec["is_layered"] = True
     spec["landlock"] = False  # what it would guard is this machine's own
     link, again = _open_link()
     daemon = importlib.import_module("hekla.sandbox.daemon.parked")

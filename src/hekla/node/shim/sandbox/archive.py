@@ -6,6 +6,7 @@ Times, modes and owners (as the sandbox numbers them) come along.
 
 import contextlib
 import os
+import shutil
 import stat
 import tarfile
 from typing import Any
@@ -45,8 +46,8 @@ def pack(directory: int, output: int) -> dict[str, Any]:
     return {"files": count, "left_out": left_out}
 
 
-def unpack(directory: int, source: int) -> dict[str, Any]:
-    """Lay an archive over an open directory."""
+def unpack(directory: int, source: int, *, is_layer: bool = True) -> dict[str, Any]:
+    """Lay an archive over an open directory. One that is not a layer itself shows what lies below it, so marks of deletion delete."""
     owners: list[tuple[str, tarfile.TarInfo]] = []
     count = 0
     with os.fdopen(os.dup(source), "rb") as file, tarfile.open(fileobj=file, mode="r|") as tar:
@@ -55,11 +56,25 @@ def unpack(directory: int, source: int) -> dict[str, Any]:
             path = _path(directory, member.name)
             if count > MOST_ENTRIES or ".." in member.name.split("/") or member.name.startswith("/"):
                 raise OSError(f"the archive has an entry that no sandbox wrote: {member.name[:200]}")
+            if not is_layer and _delete_as_marked(member, path):
+                continue
             _lay(tar, directory, member, path)
             owners.append((path, member))
     for path, member in reversed(owners):  # a directory after all that is in it, for its time
         _own(path, member)
     return {"files": count}
+
+
+def _delete_as_marked(member: tarfile.TarInfo, path: str) -> bool:
+    """What the mark of an upper layer means where there is no layer to put it in; True: that was all of the entry."""
+    is_gone = member.ischr() and not member.devmajor and not member.devminor
+    is_new = bool(member.pax_headers.get(_OPAQUE))
+    member.pax_headers = {}
+    if (is_gone or is_new) and os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif is_gone:
+        _clear(path)
+    return is_gone
 
 
 def _add(

@@ -265,11 +265,15 @@ def park(spec: Spec, daemon: Any, sockets: tuple[socket.socket, socket.socket], 
         default_user=spec["default_user"],
         preload=[name for name in spec["preload"] if name in sys.modules],
     )
-    daemon.park(*sockets, options, spec["env"], _operations(own))
+    daemon.park(
+        *sockets, options, spec["env"], _operations(own, is_layer=spec.get("is_layered", bool(spec.get("rootfs"))))
+    )
 
 
-def _operations(own: int) -> dict[str, Callable[..., Any]]:
+def _operations(own: int, *, is_layer: bool) -> dict[str, Callable[..., Any]]:
     """What the node asks of a sandbox beside the daemon's own business: its files, packed and unpacked by itself."""
+    # a layer is written through what is laid over it: what overlay has looked up in there it does not look up again
+    whole = os.open("/", os.O_RDONLY | os.O_DIRECTORY) if is_layer else own
 
     async def pack(order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         if _is_little(own):
@@ -278,8 +282,8 @@ def _operations(own: int) -> dict[str, Callable[..., Any]]:
 
     async def unpack(order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         if os.fstat(descriptors[0]).st_size <= LITTLE_BYTES:
-            return archive.unpack(own, descriptors[0])
-        return await _in_child(lambda: archive.unpack(own, descriptors[0]))
+            return archive.unpack(whole, descriptors[0], is_layer=whole == own)
+        return await _in_child(lambda: archive.unpack(whole, descriptors[0], is_layer=whole == own))
 
     return {"pack": pack, "unpack": unpack}
 
