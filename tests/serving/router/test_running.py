@@ -15,6 +15,7 @@ from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
+from hekla.serving.router.plugin_times import name_of
 from hekla.serving.router.running import Router
 from hekla.serving.router.settings import RouterSettings
 from hekla.testing.server import api_server
@@ -247,11 +248,11 @@ def test_a_configuration_is_taken_while_it_runs_and_a_wrong_one_changes_nothing(
             file = tmp_path / "routerConfiguration.yaml"
             file.write_text("scheduler: {policy: round-robin}\n")
             it.router.look_at_configuration()
-            assert {type(pool.policy).__name__ for pool in it.router.world.pools()} == {"RoundRobin"}
+            assert {name_of(pool.policy) for pool in it.router.world.pools()} == {"roundrobin"}
             file.write_text("scheduler: {policy: nonsense}\n")
             it.router.look_at_configuration()
             assert it.router.configured.refusal
-            assert {type(pool.policy).__name__ for pool in it.router.world.pools()} == {"RoundRobin"}
+            assert {name_of(pool.policy) for pool in it.router.world.pools()} == {"roundrobin"}
             assert (await it.ask(kit.chat())).status == 200
 
     kit.run(story())

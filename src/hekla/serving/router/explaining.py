@@ -9,6 +9,7 @@ from typing import Any
 
 from hekla.serving.router.choosing import Look, Weighed
 from hekla.serving.router.endpoints import Endpoint
+from hekla.serving.router.plugin_times import name_of
 from hekla.serving.router.pool import Pool
 from hekla.serving.router.question import Question
 
@@ -39,7 +40,7 @@ def told_of(
     """An explanation, from its parts; `out` says why endpoints were not weighed."""
     return {
         "pool": pool.name,
-        "policy": type(pool.policy).__name__.lower(),
+        "policy": name_of(pool.policy),
         "model": look.question.model,
         "tokens": look.tokens,
         "prefill_rate": round(look.rate, 1),

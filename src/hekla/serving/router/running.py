@@ -41,6 +41,8 @@ from hekla.serving.router.holding import Holding
 from hekla.serving.router.house import House
 from hekla.serving.router.metrics import Labels, Metrics
 from hekla.serving.router.plan import Desk, Refusal
+from hekla.serving.router.plugin_times import PluginTimes, timed
+from hekla.serving.router.pool import Pool
 from hekla.serving.router.prefix.tally import lines_of
 from hekla.serving.router.proxy.engines import Pools
 from hekla.serving.router.proxy.listener import Listener
@@ -78,10 +80,13 @@ class Router:
         dice = random.Random(secrets.randbits(64)).random
         self.configured = Configured(_text_of(settings.configuration_file))
         self.fleet = Fleet()
+        self.plugin_times = PluginTimes(time.perf_counter)
         self.replication = Replication(settings, self._now)
         self.world = World(
             self.fleet,
-            lambda name: self.replication.joined(self.configured.current.recipe.pool(name, self.fleet, dice)),
+            lambda name: self.replication.joined(
+                self._timed(self.configured.current.recipe.pool(name, self.fleet, dice))
+            ),
         )
         self.director = Director(self.world, dice)
         self.discovery = Discovery(
@@ -100,7 +105,10 @@ class Router:
             )
         self.metrics = Metrics(
             gauges=[self._engine_gauges, self._queue_gauges, self.replication.gauges, self._token_gauges],
-            more=[lambda: lines_of((pool.matches for pool in self.world.pools()), MATCH_RATIO)],
+            more=[
+                lambda: lines_of((pool.matches for pool in self.world.pools()), MATCH_RATIO),
+                self.plugin_times.lines,
+            ],
         )
         self._access_log = (
             AccessLog(settings.access_log_format, settings.access_log_output) if settings.access_log_enabled else None
@@ -142,6 +150,10 @@ class Router:
         self._metrics_server, self._debug_server = Server(), Server()
         self._stopping = asyncio.Event()
         self._is_listening = False
+
+    def _timed(self, pool: Pool) -> Pool:
+        pool.policy = timed(pool.policy, self.plugin_times)
+        return pool
 
     @property
     def trouble(self) -> str:
@@ -268,6 +280,7 @@ class Router:
         if self.configured.offer(_text_of(self.settings.configuration_file)):
             for pool in self.world.pools():
                 self.configured.current.recipe.apply(pool)
+                self._timed(pool)
             self.doors.limits.set_tenants(self.configured.current.tenants)
             log.info("configuration taken", policy=self.configured.current.recipe.name)
         elif self.configured.refusal and self.configured.refusal != refusal:
