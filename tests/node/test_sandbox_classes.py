@@ -127,7 +127,8 @@ def test_a_machine_sleeps_in_a_checkpoint_and_goes_on_in_another_pod(live):
             while (await cluster.client.get(Pod, "box", "default")).status.phase != "Running":
                 await asyncio.sleep(0.1)
         await door.claim("box", "s-1")
-        await door.run("box", "(while :; do date +%s%N > /tmp/n; sleep 0.2; done) >/dev/null 2>&1 & sleep 0.1")
+        counting = "(i=0; while :; do i=$((i+1)); echo $i > /tmp/n; sleep 0.2; done) >/dev/null 2>&1 &"
+        await door.run("box", f"{counting} until [ -s /tmp/n ]; do sleep 0.1; done")
         order = {"checkpoint": "c1", "kind": "memory"}
         told = await door.ask("POST", "/sandboxes/default/box/checkpoint", order)
         assert msgspec.json.decode(told, type=Checkpoint).size_bytes > 1 << 20

@@ -58,6 +58,8 @@ def lay_root(spec: dict[str, Any]) -> int:
     linux.mount("overlay", NEW, "overlay", linux.MS_NOSUID | linux.MS_NODEV, layers)
     own = os.open(f"{OVER}/upper", os.O_RDONLY | os.O_DIRECTORY)
     inside.make_places(NEW, spec)
+    for name, mode in inside.DIRECTORIES:  # the image's own too: its archive was made by whoever built it
+        os.chmod(f"{NEW}/{name}", mode)
     linux.mount("/dev", f"{NEW}/dev", flags=linux.MS_BIND | linux.MS_REC)
     for place in ("/dev/pts", "/dev/shm"):
         os.makedirs(place, exist_ok=True)
