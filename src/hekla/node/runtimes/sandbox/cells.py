@@ -32,6 +32,9 @@ START_TIMEOUT_S = 30.0
 DEATH_TIMEOUT_S = 10.0
 REFILL_AT_ONCE = 2
 """Warm sandboxes that are being made at a time: they must not slow down those that are wanted now."""
+REFILL_AFTER_S, REFILL_WITHIN_S = 0.05, 0.5
+"""They are made once none was taken for so long, or that long after one was: whoever took one is about to run something in it, and
+making another takes 15 ms of a processor."""
 BACKLOG = 256
 
 
@@ -107,6 +110,8 @@ class Cells:
         self._numbers = itertools.count(1)
         self._zygote_ready: asyncio.Future[None] | None = None
         self._refilling: set[asyncio.Task[None]] = set()
+        self._refill_at: asyncio.TimerHandle | None = None
+        self._wanting_since = 0.0
         self._is_closing = False
         self._sockets = os.open(_made(state / "sockets"), os.O_RDONLY | os.O_DIRECTORY)
 
@@ -117,8 +122,8 @@ class Cells:
 
     @property
     def is_refilling(self) -> bool:
-        """Whether warm ones are being made."""
-        return bool(self._refilling)
+        """Whether warm ones are being made, or are about to be."""
+        return bool(self._refilling) or self._refill_at is not None
 
     async def take(self, container: ContainerSpec) -> Cell:
         """A sandbox for a container: a warm one if there is one that fits, else another. Raises StartError."""
@@ -127,11 +132,11 @@ class Cells:
             while self._warm:
                 cell = self._warm.popleft()
                 if not cell.gone.done():
-                    self._refill()
+                    self._refill_soon()
                     self._limit(cell, container.limits)
                     return cell
         cell = await self.make(container)
-        self._refill()
+        self._refill_soon()
         return cell
 
     async def prepare(self) -> None:
@@ -222,6 +227,9 @@ class Cells:
     async def close(self) -> None:
         """The zygote kills everything and ends."""
         self._is_closing = True
+        if self._refill_at is not None:
+            self._refill_at.cancel()
+            self._refill_at = None
         for task in self._refilling:
             task.cancel()
         await asyncio.gather(*self._refilling, return_exceptions=True)
@@ -262,8 +270,21 @@ class Cells:
         except TimeoutError:
             raise StartError(f"the zygote was not ready within {START_TIMEOUT_S:g} s; its log is zygote.log") from None
 
+    def _refill_soon(self) -> None:
+        """Refill when nobody wants any for a moment."""
+        loop = asyncio.get_running_loop()
+        if self._refill_at is None:
+            self._wanting_since = loop.time()
+        else:
+            self._refill_at.cancel()
+        when = min(loop.time() + REFILL_AFTER_S, self._wanting_since + REFILL_WITHIN_S)
+        self._refill_at = loop.call_at(when, self._refill)
+
     def _refill(self) -> None:
         """Keep some warm, once the first was wanted."""
+        if self._refill_at is not None:
+            self._refill_at.cancel()
+            self._refill_at = None
         while (
             not self._is_closing
             and len(self._warm) + len(self._refilling) < self._warm_wanted
