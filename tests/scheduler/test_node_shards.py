@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import msgspec
-from tests.scheduler.schedulerkit import CRDS, add_node, served, until
 
 from hekla.api.crd import crd_document
 from hekla.api.pods import Pod
@@ -17,6 +16,7 @@ from hekla.placement.shard import ShardSide
 from hekla.scheduler.batch import BatchScheduler
 from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
 from hekla.testing.server import api_server, in_process_client
+from scheduler.schedulerkit import CRDS, add_node, served, until
 
 
 def shard(name: str, desired: list[str], in_use: list[str] | None = None) -> NodeShard:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.scheduler.schedulerkit import until, world
-
 from hekla.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from hekla.api.pods import Pod
 from hekla.kube.api_client import ApiClient
+from hekla.scheduler.replay import Replay
+from hekla.scheduler.snapshot import packed, unpacked
+from scheduler.schedulerkit import until, world
 
 DRIVER = "gpu.example.com"
 
@@ -94,6 +95,28 @@ def test_pods_that_share_a_claim_are_all_written_into_it() -> None:
         assert sorted(one.name for one in claim.status.reserved_for) == ["p0", "p1", "p2", "p3"]
 
     run(story)
+
+
+def test_what_was_decided_over_claims_is_decided_again_from_a_snapshot() -> None:
+    async def told() -> None:
+        async with world(nodes=2) as (client, scheduler):
+            await client.create(DeviceClass, {"metadata": {"name": "gpu"}, "spec": class_spec()})
+            await offer(client, "n1", "gpu-0")
+            await ask(client, "mine")
+            await start(client, "first", "mine")
+            await until(lambda: node_of(client, "first"))
+            await ask(client, "second")
+            await start(client, "second", "second")
+
+            async def is_read() -> bool:
+                return scheduler.feed.resource_claim("default", "second") is not None and len(scheduler.feed.pods) == 2
+
+            await until(is_read)
+            taken = scheduler.recorded_cycle()
+            assert taken.decisions is not None
+            assert Replay(unpacked(packed(taken))).cycle().encoded() == taken.decisions.encoded()
+
+    asyncio.run(told())
 
 
 def test_a_device_that_is_given_back_goes_to_who_waits_for_it() -> None:

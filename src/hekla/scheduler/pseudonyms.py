@@ -55,12 +55,12 @@ _FIELDS: Mapping[str, str] = {
     "image": "image", "tierName": "domain", "highestTierName": "domain", "topologyKey": "key", "uid": "uid",
     "schedulerName": "scheduler", "hostIP": "address", "provisioner": "provisioner", "driver": "provisioner",
     "attacher": "provisioner", "persistentVolumeName": "volume", "pdName": "disk", "volumeID": "disk", "iqn": "disk",
-    "pool": "disk",
+    "pool": "disk", "resourceClaimName": "device-claim", "deviceClassName": "devices",
 }  # fmt: skip
 """By field, the sort of the name in it."""
 
 _LISTS: Mapping[str, str] = {
-    "monitors": "disk", "matchLabelKeys": "key", "mismatchLabelKeys": "key", "namespaces": "namespace", "names": "image",
+    "nodesDesired": "node", "nodesInUse": "node", "nodesToAdd": "node", "nodesToRemove": "node", "monitors": "disk", "matchLabelKeys": "key", "mismatchLabelKeys": "key", "namespaces": "namespace", "names": "image",
     "requiredDuringSchedulingIgnoredDuringExecution": "value", "preferredDuringSchedulingIgnoredDuringExecution": "value",
 }  # fmt: skip
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
@@ -69,7 +69,11 @@ _KIND_SORTS: Mapping[str, str] = {
     "PodGroup": "group", "PriorityClass": "class", "PersistentVolume": "volume", "PersistentVolumeClaim": "claim",
     "StorageClass": "storage", "ResourceQuota": "limit", "PodDisruptionBudget": "limit", "CSIDriver": "provisioner",
     "CSINode": "node", "CSIStorageCapacity": "limit", "VolumeAttachment": "limit",
+    "DeviceClass": "devices", "ResourceSlice": "limit", "ResourceClaim": "device-claim", "NodeShard": "shard",
 }  # fmt: skip
+_OF_DEVICES = frozenset({"DeviceClass", "ResourceSlice", "ResourceClaim"})
+"""Kinds with selectors in CEL, which name drivers and attributes: these stay as they are."""
+
 _PLAIN = re.compile(
     r"true|false|[-+]?[0-9][-+0-9.,:/TZ%]*(ns|us|ms|s|m|h|d|[KMGT]i?)?([0-9]+(ms|s|m|h))*|\*?", re.IGNORECASE
 )
@@ -106,7 +110,9 @@ class _Names:
         self._key = key
         self._found: dict[str, set[str]] = {}
         self._made: dict[tuple[str, str], str] = {}
-        self._kept = {*re.findall(r"[\w./-]+", snapshot.configuration), *snapshot.scheduler_names, ""}
+        self._kept = {
+            *re.findall(r"[\w./-]+", snapshot.configuration), *snapshot.scheduler_names, snapshot.sharding.name, "",
+        }  # fmt: skip
 
     def collect(self, sort: str, name: str) -> str:
         """Take note of a name."""
@@ -168,7 +174,12 @@ def _number(sort: str, name: str) -> str:
 
 def _walk(document: Document, rename: Rename) -> Document:
     """An object with every name in it renamed."""
-    sort = _KIND_SORTS[document["kind"]]
+    sort, everything = _KIND_SORTS[document["kind"]], rename
+    if document["kind"] in _OF_DEVICES:
+
+        def rename(sort: str, name: str) -> str:
+            return name if sort == "provisioner" else everything(sort, name)
+
     meta = dict(document["metadata"])
     meta["name"] = rename(sort, meta["name"])
     if "annotations" in meta:
@@ -187,7 +198,7 @@ def _part(field: str, value: Any, rename: Rename) -> Any:
         return [_entry(field, one, rename) for one in value]
     if not isinstance(value, dict):
         return value
-    if field in _MAPS:
+    if field in _MAPS and "nodeSelectorTerms" not in value:
         return {rename("key", key): _label(key, text, rename) for key, text in value.items()}
     if field == "minTaskMember":
         return {rename("role", role): number for role, number in value.items()}

@@ -14,6 +14,7 @@ from msgspec import NODEFAULT, Struct
 from hekla.api.containers import Container, ContainerPort
 from hekla.api.core import Namespace
 from hekla.api.csi import CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSIStorageCapacity, VolumeAttachment
+from hekla.api.devices import DeviceAllocationResult, DeviceClassSpec, ResourceClaimStatus
 from hekla.api.meta import Document, ObjectMeta, OwnerReference, Resource
 from hekla.api.nodes import NodeCondition, NodeSpec, NodeStatus
 from hekla.api.pods import Pod, PodCondition, PodSpec, PodStatus
@@ -91,6 +92,9 @@ KEPT: Mapping[type, frozenset[str]] = {
         "api_version", "kind", "metadata", "capacity", "maximum_volume_size", "node_topology", "storage_class_name",
     }),
     VolumeAttachment: frozenset({"api_version", "kind", "metadata", "spec"}),
+    DeviceClassSpec: frozenset({"selectors"}),
+    ResourceClaimStatus: frozenset({"allocation"}),
+    DeviceAllocationResult: frozenset({"results"}),
     PersistentVolumeStatus: frozenset({"phase"}),
     PersistentVolumeClaimStatus: frozenset({"phase"}),
     ObjectReference: frozenset({"namespace", "name"}),
