@@ -44,7 +44,7 @@ from hekla.app.settings import Settings
 from hekla.kube.api_client import ApiClient
 from hekla.kube.client import PatchType
 from hekla.kube.credentials import ClientCertificate
-from hekla.kube.errors import AlreadyExistsError, NotFoundError
+from hekla.kube.errors import AlreadyExistsError, ApiError, NotFoundError
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
 from hekla.kube.kubeconfig import write_kubeconfig
@@ -150,14 +150,17 @@ async def create_first_objects(client: ApiClient) -> None:
     async def create(path: str, document: Document) -> None:
         name = document["metadata"]["name"]
         try:
-            if path.endswith("customresourcedefinitions"):
-                # to check one that is there already takes ten times as long as to look: a third of a later start
-                with contextlib.suppress(NotFoundError):
-                    await client.request("GET", f"{path}/{name}")
-                    return
+            # looked for first: to check what is there already takes long, and asks webhooks that may not run before us
+            with contextlib.suppress(NotFoundError):
+                await client.request("GET", f"{path}/{name}")
+                return
             await client.request("POST", path, document)
         except AlreadyExistsError:
             log.debug("exists already", path=path, name=name)
+        except ApiError as error:
+            if error.code < 500:
+                raise
+            log.warning("not made; start again once its webhook answers", path=path, name=name, error=error.message)
 
     for wave in first_objects():
         await asyncio.gather(*(create(path, document) for path, document in wave))
