@@ -38,7 +38,7 @@ ROUND = 256
 PARTS = (
     ("decide: blocks and their table", ("prefix/",)),
     ("decide: choose an engine", ("policies/", "choosing.py")),
-    ("decide: look, count and learn", ("pool.py", "endpoints.py", "pace.py")),
+    ("decide: look, count and learn", ("pool.py", "endpoints.py", "pace.py", "reckoning.py")),
     ("route and plan", ("director.py", "local_plan.py", "backends.py", "world.py", "routes.py")),
     ("budgets", ("limits.py", "doors.py", "edge/")),
     ("take the request: head, body, question", ("clients.py", "reception.py", "reading.py", "request_headers.py", "raw_heads.py", "house.py")),

@@ -2,6 +2,7 @@
 
 from hekla.serving.router.local_plan import MOST_ATTEMPTS, LocalPlan
 from hekla.serving.router.plan import Attempt, Destination, Fault, Refusal, Usage
+from hekla.serving.router.reckoning import TICKS_PER_S
 from serving.router.poolkit import counts, pool_of, question
 
 TO = Destination("m")
@@ -115,9 +116,10 @@ def test_the_prefill_of_an_answer_that_comes_as_a_whole_is_reckoned():
     one.next(0.0)
     other.next(0.0)
     assert (engine.prefill_tokens, engine.unanswered) == (2048, 2)
-    pool.look(question("x"), 1024 / pool.pace.prefill_rate)
+    soon = 1 / TICKS_PER_S
+    pool.look(question("x"), 1024 / pool.pace.prefill_rate + soon)
     assert (engine.prefill_tokens, engine.unanswered) == (1024, 1)
-    pool.look(question("x"), 2048 / pool.pace.prefill_rate)
+    pool.look(question("x"), 2048 / pool.pace.prefill_rate + soon)
     assert (engine.prefill_tokens, engine.in_flight, engine.unanswered) == (0, 2, 0)
     for plan_ in (one, other):
         plan_.first_byte(9.0)

@@ -4,8 +4,6 @@ Pure: time and dice come in. `local_plan.py` takes one request through it; `endp
 """
 
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
-from itertools import count
 from math import exp, inf
 
 import msgspec
@@ -22,6 +20,7 @@ from hekla.serving.router.prefix.index import PrefixIndex
 from hekla.serving.router.prefix.tally import MatchTally
 from hekla.serving.router.prefix.token_blocks import Tokens
 from hekla.serving.router.question import Question
+from hekla.serving.router.reckoning import Wheel
 
 HALF_LIFE_S = 300.0
 """How fast what was assigned is forgotten."""
@@ -78,9 +77,8 @@ class Pool:
         self._began = 0.0
         """When its first request came."""
         self._token_load = 0.0
-        self._unseen: list[tuple[float, int, Charge]] = []
+        self._unseen: Wheel[Charge] = Wheel()
         """By when their prefill is reckoned to be over: requests whose answers come as a whole."""
-        self._order = count()
 
     def join(self, endpoint: Endpoint) -> Endpoint:
         """An engine is ready, or its pod changed; counts and metrics are kept, a cache that began anew is not."""
@@ -123,9 +121,9 @@ class Pool:
         """What policies look at for this request."""
         if now - self._settled >= SETTLE_EVERY_S:
             self._settle(now)
-        unseen = self._unseen
-        while unseen and unseen[0][0] <= now:
-            heappop(unseen)[2].prefilled()
+        if now >= self._unseen.next_s:
+            for charge in self._unseen.over(now):
+                charge.prefilled()
         matched: Sequence[int] = self._nothing
         blocks = None
         if self.policy.wants_prefix:
@@ -193,7 +191,7 @@ class Pool:
         is_seen = is_leg or question.is_stream
         charge = Charge(self, endpoint, uncached, context, answer, ahead, now, now, is_seen)
         if not is_seen:
-            heappush(self._unseen, (now + ahead / self.pace.prefill_rate, next(self._order), charge))
+            self._unseen.add(charge, now + ahead / self.pace.prefill_rate)
         return charge
 
     def learn(self, charge: "Charge", prompt_bytes: int, usage: Usage, now: float) -> None:
