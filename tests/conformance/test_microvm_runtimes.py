@@ -1,6 +1,7 @@
 """The runtime `microvm` keeps the contract of sandboxes in machines that QEMU emulates; skipped where there is no QEMU or no guest image."""
 
 import asyncio
+import os
 import time
 from pathlib import Path
 
@@ -17,8 +18,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _goldens(tmp_path_factory):
-    """One machine boots for all tests of a worker, as one does for all lives of a node."""
-    Shared.goldens = tmp_path_factory.getbasetemp() / "golden machines"
+    """One machine boots for all tests, as one does for all lives of a node."""
+    base = tmp_path_factory.getbasetemp()
+    Shared.goldens = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "golden machines"
 
 
 class Shared:

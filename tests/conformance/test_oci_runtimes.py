@@ -1,6 +1,8 @@
 """The runtime `oci` keeps both contracts with every engine that is installed here; where none is, the node refuses with a sentence."""
 
 import asyncio
+import json
+import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +12,9 @@ import pytest
 from hekla.api.agents.node_contract import CheckpointKind
 from hekla.node.runtimes import Runtime, StartError
 from hekla.node.runtimes.microvm.image import INSTALLED
-from hekla.node.runtimes.oci.engines import CRUN, RUNC, Engine
+from hekla.node.runtimes.oci.engines import CRUN, RUNC, RUNSC, Engine
 from hekla.node.runtimes.oci.runtime import OciSandboxes
-from hekla.node.runtimes.sandbox import SandboxRuntime
+from hekla.node.runtimes.sandbox import SandboxError, SandboxRuntime
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
 from hekla.testing.conformance.runtimes import Bench, RuntimeContract
 from hekla.testing.conformance.sandboxes import SandboxContract, Sandboxes
@@ -144,5 +146,29 @@ def test_a_node_without_an_engine_refuses_with_a_sentence(tmp_path):
         with pytest.raises(StartError, match="no-such-engine is not installed"):
             await Sandboxes(runtime).start("a")
         await runtime.close()
+
+    asyncio.run(story())
+
+
+def test_over_gvisor_a_sandbox_has_another_kernel_and_serves_all_the_same(tmp_path):
+    async def story():
+        runtime = OciSandboxes(tmp_path / "state of a node", name="gvisor", engines=(RUNSC,))
+        await runtime.open(lambda key, end: None)
+        try:
+            if runtime.refusal:
+                pytest.skip(runtime.refusal)
+            assert runtime.isolation == "user-kernel"
+            made = Sandboxes(runtime)
+            key = await made.claimed()
+            assert (await made.sh(key, "uname -r")).strip() != os.uname().release
+            status, body = await made.ask(key, "/api/execute", {"command": ["sh", "-c", "id -un; cat"], "stdin": ""})
+            assert (status, json.loads(body)["stdout"]) == (200, "user\n")
+            with open(tmp_path / "packed", "w+b") as packed, pytest.raises(SandboxError, match="cannot tell its files"):
+                await runtime.pack(key, CheckpointKind.FILESYSTEM, packed.fileno())
+            await runtime.freeze(key)
+            await runtime.thaw(key)
+            assert await made.sh(key, "echo on") == "on\n"
+        finally:
+            await runtime.close()
 
     asyncio.run(story())

@@ -30,7 +30,9 @@ class Door:
 
     async def ask(self, method, path, body=None, *, status=200):
         kept = (("x-hekla-node-token", TOKEN), ("content-type", "application/json"))
-        answer = await self._client.request(method, self._url + path, kept, json.dumps(body or {}).encode())
+        answer = await self._client.request(
+            method, self._url + path, kept, json.dumps(body or {}).encode(), timeout_s=BOOT_PATIENCE_S
+        )
         assert answer.status == status, answer.body
         return answer.body
 
@@ -44,6 +46,12 @@ class Door:
         body = json.loads(await self.ask("POST", f"/sandboxes/default/{pod}/ports/0/api/execute", asked))
         assert body["exit_code"] == 0, body
         return body["stdout"]
+
+
+async def at_last_running(cluster, name):
+    async with asyncio.timeout(BOOT_PATIENCE_S):
+        while (await cluster.client.get(Pod, name, "default")).status.phase != "Running":
+            await asyncio.sleep(0.1)
 
 
 def living(live, runtime_class, story):
@@ -123,9 +131,7 @@ def test_a_machine_sleeps_in_a_checkpoint_and_goes_on_in_another_pod(live):
     async def story(cluster, door):
         machine = {"runtimeClassName": "microvm", "containers": [CONTAINER]}
         await cluster.apply("box", machine)
-        async with asyncio.timeout(BOOT_PATIENCE_S):
-            while (await cluster.client.get(Pod, "box", "default")).status.phase != "Running":
-                await asyncio.sleep(0.1)
+        await at_last_running(cluster, "box")
         await door.claim("box", "s-1")
         counting = "(i=0; while :; do i=$((i+1)); echo $i > /tmp/n; sleep 0.2; done) >/dev/null 2>&1 &"
         await door.run("box", f"{counting} until [ -s /tmp/n ]; do sleep 0.1; done")
@@ -133,9 +139,9 @@ def test_a_machine_sleeps_in_a_checkpoint_and_goes_on_in_another_pod(live):
         told = await door.ask("POST", "/sandboxes/default/box/checkpoint", order)
         assert msgspec.json.decode(told, type=Checkpoint).size_bytes > 1 << 20
         await cluster.apply("again", machine, annotations={RESTORE_FROM: "c1"})
-        await cluster.running("again")
+        await at_last_running(cluster, "again")
         await door.claim("again", "s-2")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(BOOT_PATIENCE_S):
             first = await door.run("again", "cat /tmp/n")
             while await door.run("again", "cat /tmp/n") == first:
                 pass

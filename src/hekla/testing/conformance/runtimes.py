@@ -24,7 +24,7 @@ from hekla.node.runtimes import (
     StartError,
 )
 
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 """How long a promise may take on a loaded machine before it counts as broken."""
 
 

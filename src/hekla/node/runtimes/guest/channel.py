@@ -35,8 +35,17 @@ MOST_WAITING = 64
 class GuestChannel:
     """Asks the daemon at the other end of a link."""
 
-    def __init__(self, reading: int, writing: int, sockets: Path, on_event: Callable[[Message], None]) -> None:
-        """`sockets` is a directory of ours, for listeners that stand for those inside."""
+    def __init__(
+        self,
+        reading: int,
+        writing: int,
+        sockets: Path,
+        on_event: Callable[[Message], None],
+        *,
+        patience_s: float = ORDER_TIMEOUT_S,
+    ) -> None:
+        """`sockets` is a directory of ours, for listeners that stand for those inside; an order is given at least `patience_s`."""
+        self._patience_s = patience_s
         self._sockets, self._on_event = sockets, on_event
         self._orders = itertools.count(1)
         self._numbers = itertools.count(2, 2)
@@ -54,6 +63,7 @@ class GuestChannel:
         """One order and its answer, with the descriptors that came; raises OrderRefusedError or SandboxGoneError."""
         if not self._mux.is_open:
             raise SandboxGoneError("the sandbox has ended")
+        timeout_s = max(timeout_s, self._patience_s)
         number = next(self._orders)
         order = {"op": op, "n": number, **(message or {})}
         if _length(order) > LONGEST_MESSAGE:
@@ -118,10 +128,10 @@ class GuestChannel:
 
     async def _await(self, expected: "asyncio.Future[None]", what: str) -> None:
         try:
-            async with asyncio.timeout(ORDER_TIMEOUT_S):
+            async with asyncio.timeout(self._patience_s):
                 await asyncio.wait((expected, self._lost), return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            raise SandboxGoneError(f"the sandbox did not answer {what} within {ORDER_TIMEOUT_S:g} s") from None
+            raise SandboxGoneError(f"the sandbox did not answer {what} within {self._patience_s:g} s") from None
         if not expected.done():
             raise SandboxGoneError("the sandbox has ended")
 

@@ -35,7 +35,8 @@ MONITOR_BYTES = 128 * MIB
 MONITOR_PROCESSES = 64
 BOOT_TIMEOUT_S = 120.0
 """An emulated machine takes some ten seconds on a loaded host; one under KVM less than one."""
-DEATH_TIMEOUT_S = 10.0
+ORDER_TIMEOUT_S = 120.0
+"""The same, for what a sandbox of processes does in a millisecond."""
 HEAD_BYTES = 4096
 """A checkpoint of memory begins with what is known of it, in so many bytes."""
 FORMAT = "hekla-microvm-1"
@@ -209,7 +210,7 @@ class Machines:
         ready = asyncio.Event()
         channel = GuestChannel(
             machine.link, os.dup(machine.link), self._state / "sockets",
-            lambda told: ready.set() if told["event"] == "ready" else None,
+            lambda told: ready.set() if told["event"] == "ready" else None, patience_s=ORDER_TIMEOUT_S,
         )  # fmt: skip
         try:
             ended = asyncio.ensure_future(machine.wait())
@@ -269,7 +270,9 @@ class Machines:
             raise SandboxError(503, f"the copied machine does not wake: {problem}") from None
 
     def _channel(self, machine: Machine, cell: Cell) -> GuestChannel:
-        return GuestChannel(machine.link, os.dup(machine.link), self._state / "sockets", lambda told: cell.hear(told))
+        return GuestChannel(
+            machine.link, os.dup(machine.link), self._state / "sockets", lambda told: cell.hear(told), patience_s=ORDER_TIMEOUT_S
+        )  # fmt: skip
 
     def _plan(self, name: str, slot: int, memory_mib: int, limits: Limits | None = None) -> Plan:
         groups = self._groups.create(name)

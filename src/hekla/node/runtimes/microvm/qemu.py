@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -27,7 +28,6 @@ LINK, MONITOR, KERNEL, INITRD, MEMORY = 3, 4, 5, 6, 7
 """Descriptors that the monitor is born with."""
 PIECE = 1 << 24
 WORDS = 16 * 1024
-DEATH_TIMEOUT_S = 10.0
 SLOW_CLOCKS = " tsc_early_khz=1000000 no_timer_check lpj=1000000 mitigations=off"
 """An emulated processor has no clock that a kernel could calibrate its own by, and none of the leaks that mitigations are for."""
 SHARED = ({"capability": "x-ignore-shared", "state": True}, {"capability": "events", "state": True})
@@ -49,13 +49,16 @@ class QemuSnapshot:
         os.close(self.devices)
 
     def save(self, directory: Path) -> None:
-        """For the next life of this node; `devices` is there last, so that what is there is whole."""
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """For the next life of this node: both files at once, or those of whoever was faster."""
+        part = directory.with_name(f".{directory.name}.{os.getpid()}")
+        part.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, source in (("memory", self.memory), ("devices", self.devices)):
-            part = directory / f".{name}.{os.getpid()}"
-            with part.open("wb") as file:
+            with (part / name).open("wb") as file:
                 _copy(source, file.fileno())
-            os.replace(part, directory / name)
+        try:
+            os.rename(part, directory)
+        except OSError:
+            shutil.rmtree(part)
 
     @classmethod
     def load(cls, directory: Path, memory_mib: int) -> "QemuSnapshot | None":

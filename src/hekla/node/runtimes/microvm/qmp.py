@@ -11,7 +11,7 @@ from typing import Any
 from hekla.node.runtimes.microvm.monitor import MachineError
 
 LONGEST = 1 << 22
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Qmp:

@@ -20,7 +20,7 @@ class Engine:
     global_options: tuple[str, ...] = ()
     run_options: tuple[str, ...] = ()
     hands_descriptors: bool = True
-    """Whether a container can be given an open directory; without one its files cannot be packed over an image."""
+    """Whether a container can be given an open directory; without one it cannot tell which files are its own, and packs none."""
 
     is_own_kernel: bool = False
     """Its processes are not the host's: they have no seccomp or Landlock of the host's, and the host cannot look at them."""
