@@ -61,15 +61,16 @@ def job_spec(group: PodGroup, around: Surroundings) -> JobSpec:
 
 def lone_pod(pod: Pod, *, queue: str = DEFAULT_QUEUE) -> JobSpec:
     """A pod without a PodGroup is a gang of one, in already."""
+    meta, annotations = pod.metadata, pod.metadata.annotations
     return JobSpec(
         uid=lone_uid(pod),
-        name=pod.metadata.name,
-        namespace=pod.metadata.namespace,
+        name=meta.name,
+        namespace=meta.namespace,
         queue=queue,
         priority=pod.spec.priority or 0,
-        created=seconds(pod.metadata.creation_timestamp),
-        estimate_s=_seconds_above_0(pod.metadata.annotations.get(RUNNING_ESTIMATE, "")),
-        traits=group_traits(pod.metadata.annotations),
+        created=seconds(meta.creation_timestamp),
+        estimate_s=_seconds_above_0(annotations.get(RUNNING_ESTIMATE, "")) if annotations else None,
+        traits=group_traits(annotations),
         phase=JobPhase.INQUEUE,
         lineage=_controller(pod),
         has_group=False,

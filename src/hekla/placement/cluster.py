@@ -409,8 +409,9 @@ class Cluster:
         job = self.jobs.get(spec.uid)
         if job is None:
             job = self.jobs[spec.uid] = Job(spec, self.lines)
-            if not self.precedence.knows(job.party):
-                self.precedence.world_changed()
+            precedence = self.precedence
+            if precedence.is_in_use and not precedence.knows(job.party):
+                precedence.world_changed()
         elif job.spec != spec:
             self._forget_queue_use(job.spec.queue, spec.queue)
             job.respec(spec)
@@ -566,9 +567,7 @@ class Cluster:
         job.post(task)
         return task
 
-    def take_in(
-        self, spec: TaskSpec, job: Job, status: TaskStatus | None = None, shape: Shape | None = None
-    ) -> Task:
+    def take_in(self, spec: TaskSpec, job: Job, status: TaskStatus | None = None, shape: Shape | None = None) -> Task:
         """A new task in the status that its pod says, or another; its row, and the job's accounts, are the caller's.
 
         A `shape` is what `shape_of` says of it, from a caller who knows it already.

@@ -54,6 +54,7 @@ ALLOCATED_STATUSES = (TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND
 READY_STATUSES = (*ALLOCATED_STATUSES, TaskStatus.SUCCEEDED)
 VALID_STATUSES = (*READY_STATUSES, TaskStatus.PIPELINED, TaskStatus.PENDING)
 _READY = frozenset(READY_STATUSES)
+_STATUSES = len(TaskStatus)
 _PENDING, _BINDING = int(TaskStatus.PENDING), int(TaskStatus.BINDING)
 """As plain numbers, which are quicker to count by where every pod passes."""
 
@@ -344,7 +345,7 @@ class Job:
         self.in_order: list[Task] | None = None
         """Tasks that wait, the next one last, where somebody keeps the order (`filling.py`); None when one has come."""
 
-        self.statuses = [0] * len(TaskStatus)
+        self.statuses = [0] * _STATUSES
         """How many tasks are in each status."""
 
         self.roles: dict[str, list[int]] = {}
@@ -567,7 +568,7 @@ class Job:
                     own = roles[known] = list(same)
                     for task in self.tasks.values():
                         task.role_counts = own
-            counts = roles[role] = [0] * len(TaskStatus) if roles else self.statuses
+            counts = roles[role] = [0] * _STATUSES if roles else self.statuses
         return counts
 
     def _post_all(self, sign: int) -> None:

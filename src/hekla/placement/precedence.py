@@ -37,6 +37,11 @@ class Precedence:
         """How many pairs are known."""
         return sum(len(ones) for ones in self._after.values())
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether anybody made way for anybody; else nothing can be forgotten, whatever changes."""
+        return bool(self._after)
+
     def knows(self, party: Party) -> bool:
         """Whether a party has made way, or others for it."""
         return party in self._after or party in self._before
