@@ -84,6 +84,8 @@ class Facts:
 
     refused: dict[str, Bools]
     parts: dict[str, Floats]
+    mild: Ints
+    """How many taints would rather be left alone by the pod."""
 
 
 @dataclass
@@ -141,7 +143,9 @@ class PlainNodes:
         may = fits.copy()
         for rows in refused.values():
             may &= ~rows
-        parts = {**facts.parts, **self._fullness(pod), **self._company(pod), **(extra or {})}
+        parts = {**facts.parts, **self._fullness(pod), **self._company(pod, may), **(extra or {})}
+        if facts.mild.any():
+            parts["tainttoleration"] = 1 - facts.mild / max(facts.mild[may].max(initial=0), 1)
         return Pass(may, parts, refused, fits)
 
     # What amounts decide
@@ -182,11 +186,9 @@ class PlainNodes:
                 for spec in specs
             ]
         )
-        if soft.max(initial=0):
-            parts["tainttoleration"] = 1 - soft / soft.max()
         if wishes.images:
             parts["imagelocality"] = self._images(wishes.images)
-        return Facts({"cordon": ~self._open, "taints": np.array(hard), "selector": ~np.array(selected)}, parts)
+        return Facts({"cordon": ~self._open, "taints": np.array(hard), "selector": ~np.array(selected)}, parts, soft)
 
     def _images(self, images: Sequence[str]) -> Floats:
         """kube-scheduler's ImageLocality: sizes by how many nodes have them, from 23 MB up to 1,000 MB per container."""
@@ -232,8 +234,11 @@ class PlainNodes:
         least = counts.by_domain[domains].min(initial=1 << 40) if len(domains) >= spread.min_domains else 0
         return (counts.domain < 0) | (counts.here + int(counts.selects(pod)) - least > spread.max_skew)
 
-    def _company(self, pod: TaskSpec) -> dict[str, Floats]:
-        """kube-scheduler's InterPodAffinity, which counts both ways, and the emptier domains of soft spreads."""
+    def _company(self, pod: TaskSpec, may: Bools) -> dict[str, Floats]:
+        """kube-scheduler's InterPodAffinity, which counts both ways, and its PodTopologySpread over soft constraints.
+
+        Both are scaled over the nodes that the pod can go to.
+        """
         wishes, parts = pod.constraints, {}
         liked, is_asked = np.zeros(len(self.specs)), bool(wishes.preferred_pods)
         for wish in wishes.preferred_pods:
@@ -246,15 +251,19 @@ class PlainNodes:
                 is_asked |= bool(there.any())
                 liked += weight * there
         if is_asked:
-            span = liked.max() - liked.min()
-            parts["podaffinity"] = (liked - liked.min()) / span if span else np.zeros(len(self.specs))
+            least, most = (liked[may].min(), liked[may].max()) if may.any() else (0, 0)
+            parts["podaffinity"] = (liked - least) / (most - least) if most > least else np.zeros(len(self.specs))
         soft = [spread for spread in wishes.spreads if not spread.is_hard]
         if soft:
-            crowd = np.zeros(len(self.specs))
+            crowd, heeded = np.zeros(len(self.specs)), may.copy()
+            for spread in soft:
+                heeded &= self._count(spread.topology_key, spread.selector).domain >= 0
             for spread in soft:
                 counts = self._count(spread.topology_key, spread.selector)
-                crowd += np.where(counts.domain >= 0, counts.here / max(counts.by_domain.max(initial=0), 1), 1)
-            parts["podtopologyspread"] = 1 - crowd / len(soft)
+                domains = len(set(counts.domain[heeded].tolist()))
+                crowd += counts.here * np.log(domains + 2) + spread.max_skew - 1
+            least, most = (crowd[heeded].min(), crowd[heeded].max()) if heeded.any() else (0, 0)
+            parts["podtopologyspread"] = np.where(heeded, (most + least - crowd) / most if most else 1.0, 0.0)
         return parts
 
     def _repelling(self, pod: TaskSpec) -> list[Counts]:

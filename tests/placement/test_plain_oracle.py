@@ -10,6 +10,7 @@ from bench.placement.measure import USUAL, decide, decisions, warmed
 from bench.placement.oracle import Inputs, Judge, verdict_on
 from bench.placement.storm import unsound
 
+from hekla.placement.constraint import Effect, Taint
 from hekla.placement.model import TaskStatus
 from hekla.testing.cluster import World
 
@@ -84,3 +85,17 @@ def test_every_plug_in_and_every_term_matters_in_some_world() -> None:
     }  # fmt: skip
     assert {name for name in needed if not decided[name]} == set()
     assert {name for name, (differ, _) in plug_ins(100).items() if not differ} == set()
+
+
+def test_taints_that_nodes_have_more_or_fewer_of_are_weighed_as_the_oracle_does() -> None:
+    made = warmed(NODES)
+    names = ("noisy", "old", "slow")
+    for number in range(NODES):
+        spec = made.cluster.nodes.specs[made.cluster.nodes.row_of[f"n{number}"]]
+        mild = tuple(Taint(name, "", Effect.PREFER_NO_SCHEDULE) for name in names[: (number + 2) % 4])
+        hard = tuple(taint for taint in spec.taints if taint.effect is not Effect.PREFER_NO_SCHEDULE)
+        made.cluster.put_node(replace(spec, taints=hard + mild, is_schedulable=number % 4 != 1))
+    worlds.lone(made, 300)
+    verdict = verdict_on(made)
+    assert verdict.compared
+    assert not verdict.differing

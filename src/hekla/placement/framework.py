@@ -7,7 +7,7 @@ Directions are fixed: scores in 0..1, higher wins; sort keys, smaller first; mas
 stand beside a refusal.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
@@ -289,6 +289,21 @@ class LiveScorer(Protocol):
 
     def score_live(self, nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
         """What it adds, times its weight: a plug-in's `weight` bounds what `score` and `score_live` add up to.  # [node]"""
+
+
+Among = Callable[[], BoolArray]
+"""The nodes that a task can go to as things are: all wishes met, and with room.  # [node]"""
+
+
+@runtime_checkable
+class ComparingScorer(Protocol):
+    """How much nodes are liked beside the others that a task could go to: one that fills up changes what is said of the rest."""
+
+    def compares(self, nodes: Nodes, shape: Shape) -> bool:
+        """Whether it speaks of pods of this shape wherever others run; then they are placed one by one."""
+
+    def score_among(self, nodes: Nodes, tallies: Tallies, task: Task, among: Among) -> FloatArray | None:
+        """What it adds to its `score`, times its weight. Of nodes that are not among them any number will do.  # [node]"""
 
 
 @runtime_checkable

@@ -18,7 +18,16 @@ from hekla.placement.constraint import Refusal
 from hekla.placement.devices.shares import WHOLE
 from hekla.placement.evenly import Groups, keep_even, place_evenly
 from hekla.placement.filters.spread import TOO_FULL
-from hekla.placement.framework import DeviceChoice, Filter, LiveFilter, LiveScorer, NearScorer, RowScorer, Scorer
+from hekla.placement.framework import (
+    ComparingScorer,
+    DeviceChoice,
+    Filter,
+    LiveFilter,
+    LiveScorer,
+    NearScorer,
+    RowScorer,
+    Scorer,
+)
 from hekla.placement.kernels import BLOCK, active
 from hekla.placement.model import Task
 from hekla.placement.nearness import NearRuns
@@ -68,10 +77,11 @@ class Placer:
         self._live_filters = [p for p in plugins if isinstance(p, LiveFilter)]
         self._scorers = [p for p in plugins if isinstance(p, Scorer)]
         self._live_scorers = [p for p in plugins if isinstance(p, LiveScorer)]
+        self._comparing = [p for p in plugins if isinstance(p, ComparingScorer)]
         self._row_scorers = [p for p in plugins if isinstance(p, RowScorer)]
         self._near_scorers = [p for p in plugins if isinstance(p, NearScorer)]
         self._device_choice = next((p for p in plugins if isinstance(p, DeviceChoice)), None)
-        live = (*self._live_filters, *self._live_scorers)
+        live = (*self._live_filters, *self._live_scorers, *self._comparing)
         self._keeps_apart = all(getattr(p, "follows_tallies", False) for p in live) and any(
             getattr(p, "keeps_apart", False) for p in self._live_filters
         )
@@ -101,7 +111,7 @@ class Placer:
         shape = task.shape
         if self._row_scorers or shape.gpu_milli:
             return True
-        return bool(task.carriers) or not shape.constraints.is_local
+        return bool(task.carriers) or not shape.constraints.is_local or self._profile(shape).compares
 
     def place_apart(self, tasks: Sequence[Task]) -> Sequence[int] | None:
         """Take nodes for equal tasks that repel one another, or keep domains even, in one pass; None if they are not such."""
@@ -113,14 +123,19 @@ class Placer:
         if not keep_apart(nodes, self.cluster.tallies, tasks):
             return None
         program, out = self._live_program(tasks[0]), self._out()
+        if self._compared(program, tasks[0]) is not program:
+            return None
         active().score(*nodes.amounts(), *_arguments(program, shape), nodes.height, out)
         rows = best_rows(out[: nodes.height], nodes.rank(), len(tasks))
         nodes.take_many(np.array(rows, np.int64), shape.resources, shape.amounts)
         return rows
 
-    def _place_evenly(self, tasks: Sequence[Task]) -> Sequence[int]:
+    def _place_evenly(self, tasks: Sequence[Task]) -> Sequence[int] | None:
         first, nodes = tasks[0], self.cluster.nodes
-        index, changed = self._blank(self._live_program(first, but=TOO_FULL)), np.zeros(1, np.int32)
+        program = self._live_program(first, but=TOO_FULL)
+        if self._compared(program, first) is not program:
+            return None
+        index, changed = self._blank(program), np.zeros(1, np.int32)
         self._build(index, first.shape)
         given = (
             *nodes.amounts(), *_arguments(index.program, first.shape), nodes.height,
@@ -183,9 +198,7 @@ class Placer:
     def scores(self, task: Task, venue: Venue | None = None) -> IdArray:
         """The rounded score of every node, -1 where not feasible; for explanations and tests.  # [node]"""
         nodes = self.cluster.nodes
-        program = self._live_program(task)
-        if venue is not None or self.heeds_domains:
-            program = self._near.near(program, task.shape, venue)
+        program = self._whole_program(task, venue)
         out = np.full(nodes.rows, -1, np.int32)
         active().score(*nodes.amounts(), *_arguments(program, task.shape), nodes.height, out)
         return out
@@ -201,9 +214,7 @@ class Placer:
 
     def _place_live(self, task: Task, venue: Venue | None) -> int:
         nodes = self.cluster.nodes
-        program = self._live_program(task)
-        if venue is not None or self.heeds_domains:
-            program = self._near.near(program, task.shape, venue)
+        program = self._whole_program(task, venue)
         row = active().place_one(
             *nodes.amounts(), *_arguments(program, task.shape), nodes.height, self._out(), nodes.rank()
         )
@@ -296,6 +307,33 @@ class Placer:
         balance = np.array([profile.balance, shape.adding(CPU), shape.adding(MEMORY)], np.float32)
         return Program(profile, adding, balance)
 
+    def _whole_program(self, task: Task, venue: Venue | None) -> Program:
+        """All that there is to say of nodes for one task."""
+        program = self._live_program(task)
+        if venue is not None or self.heeds_domains:
+            program = self._near.near(program, task.shape, venue)
+        return self._compared(program, task)
+
+    def _compared(self, program: Program, task: Task) -> Program:
+        """A program that also heeds how nodes compare with the others that the task can go to; itself if nobody compares them."""
+        nodes, profile, found = self.cluster.nodes, program.profile, list[BoolArray]()
+
+        def among() -> BoolArray:
+            """Nodes of our shard while there are any: the others are out of the question till then."""
+            if not found:  # looked up for whoever asks first
+                out = np.full(nodes.rows, -1, np.int32)
+                active().score(*nodes.amounts(), *_arguments(program, task.shape), nodes.height, out)
+                ours = (out >= 0) & ~nodes.is_beside
+                found.append(ours if ours.any() else out >= 0)
+            return found[0]
+
+        liked = [one.score_among(nodes, self.cluster.tallies, task, among) for one in self._comparing]
+        told = [values for values in liked if values is not None]
+        if not told:
+            return program
+        base = profile.base + sum(told[1:], told[0]) / np.float32(profile.total_weight)
+        return Program(replace(profile, base=base), program.adding, program.balance)
+
     def _live_program(self, task: Task, *, but: Refusal | None = None) -> Program:
         """A program that also heeds the pods that run where, one refusal left out."""
         program = self._program(task.shape)
@@ -372,6 +410,7 @@ class Placer:
             scored_list=list(weights),
             balance=score.balance,
             total_weight=total_weight,
+            compares=any(one.compares(nodes, shape) for one in self._comparing),
         )
 
     def _allowed(self, nodes: Nodes, shape: Shape) -> BoolArray:

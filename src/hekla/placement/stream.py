@@ -34,6 +34,8 @@ class Profile:
     scored_list: list[int]
     balance: float
     total_weight: float
+    compares: bool
+    """Whether a node that fills up changes how others are liked."""
 
 
 @dataclass(slots=True)

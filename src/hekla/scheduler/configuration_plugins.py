@@ -58,7 +58,7 @@ NO_EFFECT = {
 _POINTS = {
     "JobOrder": ("job_key",), "TaskOrder": ("task_key",), "QueueOrder": ("queue_key",), "JobReady": ("is_ready",),
     "JobPipelined": ("is_pipelined",), "JobStarving": ("is_starving",),
-    "Predicate": ("refuse", "refuse_live"), "NodeOrder": ("score", "score_live", "score_near", "score_rows"),
+    "Predicate": ("refuse", "refuse_live"), "NodeOrder": ("score", "score_live", "score_among", "score_near", "score_rows"),
     "Overused": ("is_overused",), "HyperNodeOrder": ("score_domains",),
     "Allocatable": ("allowance",), "JobEnqueued": ("may_enqueue",), "Preemptable": ("preemptable",),
     "Reclaimable": ("reclaimable",), "Preemptive": ("why_not_preemptive",), "Victim": ("victims",),

@@ -6,7 +6,7 @@ import numpy as np
 
 from hekla.placement.columns import BoolArray, FloatArray, IdArray, Nodes
 from hekla.placement.constraint import PodTerm, Refusal
-from hekla.placement.framework import Refused
+from hekla.placement.framework import Among, Refused
 from hekla.placement.model import Task
 from hekla.placement.tallies import Selected, Tallies
 
@@ -28,8 +28,8 @@ def refuse_live(nodes: Nodes, tallies: Tallies, task: Task) -> Iterator[Refused]
         yield Refused(UNWANTED, _any_occupied(nodes, tallies, repelling))
 
 
-def score_live(nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
-    """Preferred terms, the pod's own and those of pods that run there, stretched to 0..1.  # [node]
+def score_among(nodes: Nodes, tallies: Tallies, task: Task, among: Among) -> FloatArray | None:
+    """Preferred terms, the pod's own and those of pods that run there, stretched to 0..1 over the nodes it can go to.  # [node]
 
     A term of the pod's own counts once for every pod in the node's domain that meets it; one of a pod that runs there, and
     that the pod meets, counts in that pod's domain. Who must be near such pods likes to see one come, too.
@@ -42,7 +42,7 @@ def score_live(nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
     for tally, weight in wanted:
         domains, counts = tallies.counts(tally)
         liked += (counts * weight).astype(np.float32)[domains]
-    return _stretched(liked, nodes.is_live)
+    return _stretched(liked, among())
 
 
 def _near(nodes: Nodes, tallies: Tallies, task: Task) -> BoolArray:
@@ -79,11 +79,11 @@ def _selected(tallies: Tallies, term: PodTerm) -> int:
     return tally
 
 
-def _stretched(values: FloatArray, live: BoolArray) -> FloatArray:
-    """Values stretched so that the least among live nodes is 0 and the greatest 1; all 0 if they are equal."""
-    if not live.any():
+def _stretched(values: FloatArray, among: BoolArray) -> FloatArray:
+    """Values stretched so that the least among some nodes is 0 and the greatest 1; all 0 if they are equal."""
+    if not among.any():
         return values
-    low, high = values[live].min(), values[live].max()
+    low, high = values[among].min(), values[among].max()
     if high <= low:
         return np.zeros_like(values)
     stretched: FloatArray = np.clip((values - low) / (high - low), 0, 1).astype(np.float32)

@@ -7,7 +7,7 @@ import numpy as np
 from hekla.placement.columns import BoolArray, FloatArray, IdArray, IntArray, Nodes
 from hekla.placement.constraint import Refusal, Spread
 from hekla.placement.filters import selectors, taints
-from hekla.placement.framework import Refused
+from hekla.placement.framework import Among, Refused
 from hekla.placement.model import Task
 from hekla.placement.tallies import Selected, Tallies
 
@@ -59,17 +59,27 @@ def evenness(nodes: Nodes, tallies: Tallies, spread: Spread, task: Task) -> Even
     return Evenness(domains, counts.copy(), _present(nodes, spread, task, domains), spread, joins=joins)
 
 
-def score_live(nodes: Nodes, tallies: Tallies, task: Task) -> FloatArray | None:
-    """1 in the emptiest domain, falling to 0 in the fullest, over the soft constraints.  # [node]"""
+def score_among(nodes: Nodes, tallies: Tallies, task: Task, among: Among) -> FloatArray | None:
+    """kube-scheduler's: 1 in the emptiest domain that the pod can go to, less where more of the counted pods are.  # [node]
+
+        crowd(node) = sum over soft constraints of count * log(domains + 2) + max skew - 1
+        score(node) = (most + least - crowd) / most, and 0 for a node that lacks a key
+
+    Most, least and the number of domains are those of the nodes that the pod can go to. The logarithm makes up for keys
+    with few domains: they hold more of the pods each.
+    """
     soft = [spread for spread in task.shape.constraints.spreads if not spread.is_hard]
     if not soft:
         return None
-    crowd = np.zeros(nodes.rows, np.float32)
-    for spread in soft:
-        domains, counts = _counts(tallies, spread)
-        fullest = max(int(counts.max(initial=0)), 1)
-        crowd += np.where(domains >= 0, counts[domains] / fullest, 1).astype(np.float32)
-    return 1 - crowd / np.float32(len(soft))
+    counted = [(spread, *_counts(tallies, spread)) for spread in soft]
+    has_keys = np.logical_and.reduce([domains >= 0 for _, domains, _ in counted])
+    rows = np.flatnonzero(among() & has_keys)
+    crowd = np.zeros(nodes.rows, np.float64)
+    for spread, domains, counts in counted:
+        crowd += counts[domains] * np.log(len(np.unique(domains[rows])) + 2) + (spread.max_skew - 1)
+    least, most = (crowd[rows].min(), crowd[rows].max()) if len(rows) else (0.0, 0.0)
+    told = (most + least - crowd) / most if most > 0 else np.ones(nodes.rows)
+    return np.where(has_keys, np.clip(told, 0, 1), 0).astype(np.float32)
 
 
 def _counts(tallies: Tallies, spread: Spread) -> tuple[IdArray, IntArray]:

@@ -20,12 +20,33 @@ def refuse(nodes: Nodes, constraints: Constraints) -> Iterator[Refused]:
 
 def score(nodes: Nodes, constraints: Constraints) -> FloatArray | None:
     """1 where no taint would rather be left alone, falling to 0 where most would; None if there is no such taint."""
+    disliked = _disliked(nodes, constraints)
+    most = disliked.max(initial=0)
+    return 1 - disliked / most if most > 0 else None
+
+
+def compares(nodes: Nodes, constraints: Constraints) -> bool:
+    """Whether it matters which of the nodes most would rather be left alone: not while they are disliked alike, or not at all."""
+    if sum(taint.effect is Effect.PREFER_NO_SCHEDULE for taint in nodes.taints()) < 2:
+        return False
+    disliked = _disliked(nodes, constraints)
+    return len(np.unique(disliked[nodes.is_live & (disliked > 0)])) > 1
+
+
+def score_among(nodes: Nodes, constraints: Constraints, among: BoolArray) -> FloatArray:
+    """As `score`, but 0 is what most of the nodes that the pod can go to would rather be left alone.  # [node]"""
+    disliked = _disliked(nodes, constraints)
+    most = disliked[among].max(initial=0)
+    return np.clip(1 - disliked / most, 0, 1).astype(np.float32) if most > 0 else np.ones_like(disliked)
+
+
+def _disliked(nodes: Nodes, constraints: Constraints) -> FloatArray:
+    """How many taints of a node would rather be left alone by such a pod.  # [node]"""
     disliked = np.zeros(nodes.rows, np.float32)
     for taint, carriers in nodes.taints().items():
         if taint.effect is Effect.PREFER_NO_SCHEDULE and not any(t.tolerates(taint) for t in constraints.tolerations):
             disliked += carriers
-    most = disliked.max(initial=0)
-    return 1 - disliked / most if most > 0 else None
+    return disliked
 
 
 def _name(entry: tuple[Taint, BoolArray]) -> tuple[str, str, str]:
