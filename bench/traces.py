@@ -2,7 +2,7 @@
 
 openb: pods that share GPUs arrive until 130 % of the cluster's GPUs are asked for, by `fgd` and by policies of the paper,
 against the curves that its authors published (means of ten seeds). Philly: one stretch of the trace, the same jobs under
-five configurations. Both run in virtual time; what is measured is what was decided, and the CPU that it took.
+seven configurations. Both run in virtual time; what is measured is what was decided, and the CPU that it took.
 
     python -m bench.traces                         all of it, and the plots into docs/explanation/pictures
     python -m bench.traces --whole philly          the whole trace of 109 days, one configuration after the other
@@ -14,7 +14,7 @@ import gzip
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +236,13 @@ tiers:
 """
 
 
+UNBOUND = HEKLA.replace("  - name: proportion\n", "")
+RESERVING = HEKLA.replace(
+    "  - name: fair-share\n",
+    "  - name: reservation\n    arguments: {defaultEstimate: 4h, after: 1h}\n  - name: fair-share\n",
+)
+
+
 @dataclass(frozen=True)
 class Setting:
     """A configuration, and how jobs stand in line for it."""
@@ -252,6 +259,8 @@ SETTINGS = (
     Setting("Volcano's default", DEFAULT_TEXT),
     Setting("capacity, reclaim", CAPACITY),
     Setting("Hekla", HEKLA),
+    Setting("Hekla, no bounds", UNBOUND),
+    Setting("Hekla, reservations", RESERVING),
 )
 
 
@@ -321,6 +330,9 @@ def _tell(report: Report, name: str, figures: Mapping[str, Any], told: Mapping[s
     report.add(
         one + "mean wait", figures["waits"]["all"]["mean"] / 3600, "h", baseline=base["waits"]["all"]["mean"] / 3600
     )
+    for part in ("p50", "p90", "p99"):
+        told_h, first_h = figures["waits"]["all"][part] / 3600, base["waits"]["all"][part] / 3600
+        report.add(f"{one}wait, {part}", told_h, "h", baseline=first_h or None)
     for size in ("8", "9-16", "17+"):
         wait, first = figures["waits"][size]["p95"] / 3600, base["waits"][size]["p95"] / 3600
         report.add(one + f"wait of {size} GPUs, p95", wait, "h", baseline=first or None)
@@ -334,7 +346,7 @@ BUSY = Stretch(first_day=35, days=14)
 
 
 def run(report: Report) -> None:
-    """B12, B13: openb against the published curves; five configurations over two weeks of Philly."""
+    """B12, B13: openb against the published curves; seven configurations over two weeks of Philly."""
     assert kernels.use_compiled(), "numba is needed for this bench"
     openb(report)
     philly(report, Stretch(first_day=35, days=2) if report.is_quick else BUSY)
@@ -363,6 +375,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.traces", description=__doc__)
     parser.add_argument("parts", nargs="*", default=["openb", "philly"])
     parser.add_argument("--whole", action="store_true", help="all 109 days of Philly")
+    parser.add_argument("--window", type=float, default=60.0, help="seconds between cycles of Philly, at least")
     parser.add_argument("--only", action="append", default=[], help="one configuration by name; may be repeated")
     parser.add_argument("--mix", action="append", default=[], help="one mix of openb; may be repeated")
     parser.add_argument("--json", type=Path, help="write what was measured to this file")
@@ -371,7 +384,8 @@ def main() -> int:
     print("\n".join(machine_lines(report.directory)))
     assert kernels.use_compiled(), "numba is needed for this bench"
     comparisons = openb(report, options.mix or MIXES) if "openb" in options.parts else []
-    told = philly(report, Stretch() if options.whole else BUSY, options.only) if "philly" in options.parts else {}
+    stretch = replace(Stretch() if options.whole else BUSY, window_s=options.window)
+    told = philly(report, stretch, options.only) if "philly" in options.parts else {}
     for name, picture in draw(comparisons, told):
         PICTURES.mkdir(parents=True, exist_ok=True)
         (PICTURES / name).write_text(picture)
