@@ -100,31 +100,41 @@ def fresh(dice: random.Random, tokens: int) -> list[int]:
 
 
 async def fit(client: Client, rounds: int) -> Fit:
-    """Medians of repeated runs; straight lines through them."""
+    """The least of runs taken in turn, as a neighbour's burst only adds; lines through them whose parts are not negative."""
     dice = random.Random(7)
     await client.ask(fresh(dice, 64), 8)  # what is done once is done
-    alone = [
-        statistics.median([(await client.ask(fresh(dice, n), 1)).first_token_s for _ in range(rounds)]) for n in LONE
-    ]
-    pairs = [n * n / 2 for n in LONE]
-    columns = np.array([np.ones(len(LONE)), LONE, pairs]).T
-    around_and_fixed, prefill, attention = (
-        max(0.0, float(x)) for x in np.linalg.lstsq(columns, np.array(alone), rcond=None)[0]
-    )
-    if attention == 0.0:
-        slope, around_and_fixed = (float(x) for x in np.polyfit(LONE, alone, 1))
-        prefill = max(0.0, slope)
-    widths = []
-    for count in SIDE_BY_SIDE:
-        told = [await asyncio.gather(*(client.ask(fresh(dice, 64), 64) for _ in range(count))) for _ in range(rounds)]
-        widths.append(statistics.median(one.between_s for group in told for one in group))
-    decode, fixed = (max(0.0, float(x)) for x in np.polyfit(SIDE_BY_SIDE, widths, 1))
-    far = statistics.median([(await client.ask(fresh(dice, 1800), 64)).between_s for _ in range(rounds)])
+    alone, widths = [float("inf")] * len(LONE), [float("inf")] * len(SIDE_BY_SIDE)
+    far = float("inf")
+    for _ in range(rounds):
+        for number, length in enumerate(LONE):
+            alone[number] = min(alone[number], (await client.ask(fresh(dice, length), 1)).first_token_s)
+        for number, count in enumerate(SIDE_BY_SIDE):
+            told = await asyncio.gather(*(client.ask(fresh(dice, 64), 64) for _ in range(count)))
+            widths[number] = min(widths[number], statistics.median(one.between_s for one in told))
+        far = min(far, (await client.ask(fresh(dice, 1800), 64)).between_s)
+    around_and_fixed, prefill, attention = fitted_to(alone, [1.0] * len(LONE), LONE, [n * n / 2 for n in LONE])
+    fixed, decode = fitted_to(widths, [1.0] * len(SIDE_BY_SIDE), SIDE_BY_SIDE)
     context = max(0.0, (far - widths[0]) / 1800)
     step = StepTime(
         fixed_s=fixed, prefill_s=prefill, decode_s=decode, context_s=context, attention_s=attention, overlap=0.0
     )
     return Fit(step, max(0.0, around_and_fixed - fixed))
+
+
+def fitted_to(values: Sequence[float], *columns: Sequence[float]) -> list[float]:
+    """The factors of the columns, none negative, that come closest in parts of each value.
+
+    Where one is negative, which noise does, the third is left out first, as the least that is known of, then the lesser one.
+    """
+    kept = list(range(len(columns)))
+    weight = 1 / np.array(values)
+    while True:
+        matrix = np.array([columns[at] for at in kept]).T * weight[:, None]
+        found = np.linalg.lstsq(matrix, np.ones(len(values)), rcond=None)[0]
+        if min(found) >= 0 or len(kept) == 1:
+            factors = dict(zip(kept, found, strict=True))
+            return [max(0.0, float(factors.get(at, 0.0))) for at in range(len(columns))]
+        del kept[2 if len(kept) == 3 else int(np.argmin(found))]
 
 
 @dataclass(frozen=True)
