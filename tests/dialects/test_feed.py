@@ -313,3 +313,13 @@ def test_room_that_a_driver_tells_is_news_for_those_who_wait_for_it() -> None:
     assert feed.cluster.tasks["a"].spec.constraints.storage_terms == ()
     feed.on_storage_capacity(told, None)
     assert feed.cluster.tasks["a"].spec.constraints.storage_terms == ((),)
+
+
+def test_of_those_who_come_at_once_only_who_waits_or_is_in_a_group_is_looked_at() -> None:
+    feed = new_feed()
+    feed.on_node(None, node("n1"))
+    feed.on_pod_group(None, group("g"))
+    feed.dirty.clear()
+    feed.on_pods([pod("runs", on="n1", phase="Running"), pod("waits"), pod("member", group="g", on="n1")])
+    assert feed.dirty == {"pod:waits", "uid-g"}
+    assert set(feed.cluster.tasks) == {"runs", "waits", "member"}

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from hekla.api.pods import Pod
 from hekla.dialects.kubernetes import task_spec
@@ -62,3 +63,13 @@ def test_a_pod_of_a_known_template_is_read_as_if_it_were_alone(documents: list[d
         raw = msgspec.json.encode(document)
         shared, alone = decode_pod(raw), msgspec.json.decode(raw, type=Pod)
         assert task_spec(shared, around) == task_spec(alone, around)
+
+
+def test_pods_that_share_containers_alone_are_of_different_templates() -> None:
+    one = decode_pod(b'{"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}')
+    other = structs.replace(one, spec=structs.replace(one.spec, priority=7, node_selector={"pool": "gpu"}))
+    around = EmptySurroundings()
+    first, second, again = (task_spec(pod, around) for pod in (one, other, one))
+    assert (first.priority, second.priority) == (0, 7)
+    assert first.constraints != second.constraints
+    assert first == again
