@@ -9,13 +9,14 @@ from hekla.serving.gateway_status import (
     reconcile_inference_pool,
 )
 from hekla.serving.leader_worker_set import reconcile_leader_worker_set
-from hekla.serving.model_booster import with_images
+from hekla.serving.model_booster import reconcile_model_booster, with_images
 from hekla.serving.model_booster_pods import Images
 from hekla.serving.model_serving import reconcile_model_serving
 from hekla.serving.route_status import reconcile_model_route_status, reconcile_model_server_status
 
-_OTHERS: tuple[Reconciler, ...] = (
+RECONCILERS: tuple[Reconciler, ...] = (
     reconcile_model_serving,
+    reconcile_model_booster,
     reconcile_leader_worker_set,
     reconcile_binding,
     reconcile_model_route_status,
@@ -28,9 +29,5 @@ _OTHERS: tuple[Reconciler, ...] = (
 
 
 def reconcilers(images: Images) -> tuple[Reconciler, ...]:
-    """All of them; `images` run around the engines of ModelBoosters."""
-    return (with_images(images), *_OTHERS)
-
-
-RECONCILERS: tuple[Reconciler, ...] = reconcilers(Images())
-"""With the usual images. They declare every kind that the others need."""
+    """The same with other images around the engines of ModelBoosters."""
+    return tuple(with_images(images) if one is reconcile_model_booster else one for one in RECONCILERS)
