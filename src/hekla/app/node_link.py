@@ -53,6 +53,10 @@ class NodeLink:
         """Let pods that wait for it begin as copies of this one."""
         return await _told(self._desk().fork(namespace, pod, children))
 
+    async def restrict(self, namespace: str, pod: str, allowed: str) -> None:
+        """Other destinations from now on."""
+        await _told(self._desk().restrict(namespace, pod, allowed))
+
     async def usage(self, namespace: str, pod: str) -> Usage:
         """What it has used."""
         return await _told(self._desk().usage(namespace, pod))

@@ -145,6 +145,13 @@ class SandboxDesk:
         log.info("sandbox forked", namespace=namespace, pod=pod, children=len(children), paused_us=paused_us)
         return Forked(children=list(done), paused_us=paused_us, left_out=list(left_out))
 
+    async def restrict(self, namespace: str, pod: str, allowed: str) -> SandboxState:
+        """Other destinations from now on."""
+        runtime, key, tracked = self._find(namespace, pod)
+        await runtime.restrict(key, allowed)
+        log.info("egress changed", namespace=namespace, pod=pod, uid=tracked.uid, allowed=allowed)
+        return self.state(namespace, pod)
+
     async def usage(self, namespace: str, pod: str) -> Usage:
         """What it has used."""
         runtime, key, _ = self._find(namespace, pod)

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from hekla.api.agents.node_contract import TUNNEL, CheckpointOrder, Claim, ForkOrder
+from hekla.api.agents.node_contract import TUNNEL, CheckpointOrder, Claim, EgressOrder, ForkOrder
 from hekla.node.pod_proxy import HOP_BY_HOP
 from hekla.node.runtimes.sandbox import SandboxError
 from hekla.node.sandbox_desk import SandboxDesk
@@ -86,8 +86,11 @@ class SandboxEndpoint:
             return desk.checkpoint(namespace, pod, msgspec.json.decode(body, type=CheckpointOrder))
         if action == "fork":
             return desk.fork(namespace, pod, msgspec.json.decode(body, type=ForkOrder).children)
+        if action == "egress":
+            return desk.restrict(namespace, pod, msgspec.json.decode(body, type=EgressOrder).allow)
         raise SandboxError(
-            404, f'a sandbox has no "{action[:60]}"; it has claim, freeze, thaw, checkpoint, fork, usage and ports'
+            404,
+            f'a sandbox has no "{action[:60]}"; it has claim, freeze, thaw, checkpoint, fork, egress, usage and ports',
         )
 
     def _of_checkpoint(self, method: str, checkpoint: str) -> Response:

@@ -23,6 +23,7 @@ from hekla.api.agents.node_contract import (
     Child,
     Claim,
     Claimed,
+    EgressOrder,
     Forked,
     ForkOrder,
     SandboxState,
@@ -123,6 +124,10 @@ class ClusterLink:
     async def fork(self, namespace: str, pod: str, children: Sequence[Child]) -> Forked:
         """Let pods that wait for it begin as copies of this one."""
         return await self._act(namespace, pod, "fork", ForkOrder(children=list(children)), Forked)
+
+    async def restrict(self, namespace: str, pod: str, allowed: str) -> None:
+        """Other destinations from now on."""
+        await self._act(namespace, pod, "egress", EgressOrder(allow=allowed), SandboxState)
 
     async def usage(self, namespace: str, pod: str) -> Usage:
         """What it has used."""

@@ -67,6 +67,9 @@ class SandboxLink(Protocol):
     async def fork(self, namespace: str, pod: str, children: Sequence[Child]) -> Forked:
         """Let pods that wait for it begin as copies of this one."""
 
+    async def restrict(self, namespace: str, pod: str, allowed: str) -> None:
+        """Let it reach those from now on that a list as in `hekla.dev/egress` names."""
+
     async def usage(self, namespace: str, pod: str) -> Usage:
         """What it has used."""
 

@@ -33,6 +33,8 @@ class PaperSandbox:
     held: Held
     claim: Claim | None = None
     is_frozen: bool = False
+    egress: str = ""
+    """Whom it was told last that it may reach."""
     files: dict[str, Any] = field(default_factory=dict)
     """What is in it, for those who copy it."""
     began_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
@@ -59,6 +61,10 @@ class PaperSandboxes:
     def blueprint(self, kind: str, namespace: str, name: str) -> Blueprint | None:
         """What the named object says."""
         return self._blueprints.get((kind, namespace, name))
+
+    def egress(self, kind: str, namespace: str, name: str) -> str:
+        """Anywhere: sessions narrow it."""
+        return "*"
 
     def blueprints(self) -> list[Blueprint]:
         """All there are."""
@@ -114,10 +120,6 @@ class PaperSandboxes:
         """All that there are."""
         return [one.held for one in self.sandboxes.values()]
 
-    async def close(self) -> None:
-        """End all that is left."""
-        for sandbox in tuple(self.sandboxes.values()):
-            await self.end(sandbox)
     def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
         """Told by `start_anew`."""
         self._on_restart = listener
@@ -130,6 +132,10 @@ class PaperSandboxes:
         self.sandboxes[pod] = PaperSandbox(held)
         self._on_restart(held.session, held.container)
 
+    async def close(self) -> None:
+        """End all that is left."""
+        for sandbox in tuple(self.sandboxes.values()):
+            await self.end(sandbox)
         self.sandboxes.clear()
 
     # The link.
@@ -199,6 +205,12 @@ class PaperSandboxes:
             await self.claim(child.namespace, child.pod, child.claim)
         self.before("forked")
         return Forked(children=[ForkedChild(uid=child.uid) for child in children])
+
+    async def restrict(self, namespace: str, pod: str, allowed: str) -> None:
+        """Keep what it was told."""
+        self.before("restrict")
+        self.found(pod).egress = allowed
+        self.before("restricted")
 
     async def usage(self, namespace: str, pod: str) -> Usage:
         """Little."""

@@ -10,6 +10,7 @@ from hekla.kube.clock import LoopClock
 from hekla.sandbox.link import UnsupportedError
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
+from hekla.sandbox.sessions.network import NOBODY
 from hekla.sandbox.sessions.records import Kind, OnTimeout
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.sandbox.sessions.store import MemoryStore
@@ -430,5 +431,22 @@ def test_a_container_that_was_started_anew_while_no_gateway_looked_is_found_by_t
             with pytest.raises(RefusedError, match="not found"):
                 await another.find(session.id)
         assert not sandboxes.sandboxes
+
+    virtual_time.run(scenario())
+
+
+def test_whom_a_session_may_reach_changes_while_it_runs_and_stays_so_when_it_wakes():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        async with desk(sandboxes) as one:
+            session = await one.create(wish())
+            changed = await one.restrict(session.id, "alice", {"allowOut": ["pypi.org"], "denyOut": ["0.0.0.0/0"]})
+            assert sandboxes.sandboxes[session.pod].egress == "pypi.org"
+            assert (await one.find(session.id)).network == changed.network
+            await one.restrict(session.id, "alice", {"allowInternetAccess": False})
+            assert sandboxes.sandboxes[session.pod].egress == NOBODY, "its way out leads nowhere, and may lead on again"
+            with pytest.raises(RefusedError) as refusal:
+                await one.restrict(session.id, "mallory", {})
+            assert refusal.value.status == 404
 
     virtual_time.run(scenario())

@@ -4,6 +4,7 @@
     POST   /sandboxes/{namespace}/{pod}/freeze, thaw  -> SandboxState
     POST   /sandboxes/{namespace}/{pod}/checkpoint    CheckpointOrder -> Checkpoint
     POST   /sandboxes/{namespace}/{pod}/fork          ForkOrder -> Forked
+    POST   /sandboxes/{namespace}/{pod}/egress        EgressOrder -> SandboxState
     GET    /sandboxes/{namespace}/{pod}[/usage]       -> SandboxState, Usage
     any    /sandboxes/{namespace}/{pod}/ports/{port}/{path}   a server inside; port 0 and DAEMON_PORTS are the daemon
     POST   /sandboxes/{namespace}/{pod}/ports/{port}  with `Upgrade: hekla-tunnel`: 101, then the server's own bytes
@@ -180,6 +181,13 @@ class Forked(Struct, kw_only=True, frozen=True, rename="camel"):
 
     left_out: list[str] = []
     """Interpreter variables that did not come along, as in `Checkpoint`."""
+
+
+class EgressOrder(Struct, kw_only=True, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Whom a sandbox may reach from now on; connections that this does not allow are cut."""
+
+    allow: str
+    """As `hekla.dev/egress`. A sandbox that began without any way out gets none: 412."""
 
 
 class Usage(Struct, kw_only=True, frozen=True, rename="camel"):

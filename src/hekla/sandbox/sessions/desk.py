@@ -18,6 +18,7 @@ from hekla.sandbox.sessions.copying import Copying
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.making import Making
+from hekla.sandbox.sessions.network import egress_of
 from hekla.sandbox.sessions.records import Session, Snapshot
 from hekla.sandbox.sessions.refusals import refused
 from hekla.sandbox.sessions.sleeping import Sleeping
@@ -65,8 +66,8 @@ class Desk:
         register = self._room.register
         await register.read_all(self.now_s)
         self._making.recall()
-        await self.sweep(is_start=not self.is_shared)
         self.stock.tell_restarts(self._upkeep.restarted)
+        await self.sweep(is_start=not self.is_shared)
         for entry in register:
             self._room.look_again(entry)
         self._room.spawn(self._upkeep.run(), "session upkeep")
@@ -168,6 +169,20 @@ class Desk:
         entry = await self._room.found(session, owner)
         async with entry.acting:
             await self._room.changed(entry, **changed)
+        return entry.row
+
+    async def restrict(self, session: str, owner: str | None, network: dict[str, Any]) -> Session:
+        """Whom a session may reach from now on, within what its template allows: written down, then told to its sandbox."""
+        entry = await self._room.found(session, owner)
+        row = entry.row
+        allowed = egress_of(self.stock.egress(row.kind, row.namespace, row.name), network)
+        async with entry.acting:
+            await self._room.changed(entry, network=network)
+            if entry.row.sandbox:
+                try:
+                    await self._room.link.restrict(row.namespace, entry.row.pod, allowed)
+                except LinkError as error:  # it may still reach whom it should not: whoever asked must know
+                    raise refused(error) from error
         return entry.row
 
     async def usage(self, session: str, owner: str | None) -> Usage:

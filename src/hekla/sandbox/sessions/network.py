@@ -9,11 +9,18 @@ from typing import Any
 from hekla.sandbox.sessions.limits import RefusedError
 
 ANYWHERE = "*"
+NOBODY = "nobody.invalid"
+"""A destination that no name can have (RFC 6761): who may reach nobody now, and others later, has a way out that leads nowhere yet."""
 _EVERYTHING = frozenset({"0.0.0.0/0", "::/0", "*"})
 
 
 def egress_of(template: str, network: dict[str, Any]) -> str:
-    """The list for a sandbox; RefusedError for what no list can say."""
+    """The list for a sandbox; RefusedError for what no list can say. Empty only where the template's is."""
+    found = _narrowed(template, network)
+    return found or (NOBODY if template else "")
+
+
+def _narrowed(template: str, network: dict[str, Any]) -> str:
     allowed, denied = _hosts(network, "allowOut"), _hosts(network, "denyOut")
     if network.get("allowInternetAccess") is False:
         return ""

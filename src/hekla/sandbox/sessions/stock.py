@@ -75,6 +75,9 @@ class Stock(Protocol):
     def blueprint(self, kind: str, namespace: str, name: str) -> Blueprint | None:
         """What the named object says; None: there is none."""
 
+    def egress(self, kind: str, namespace: str, name: str) -> str:
+        """Whom the named object lets its sandboxes reach, as `hekla.dev/egress`."""
+
     def blueprints(self) -> list[Blueprint]:
         """All there are."""
 

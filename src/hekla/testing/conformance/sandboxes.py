@@ -313,3 +313,29 @@ class SandboxContract:
                 assert told.split()[0] in ("400", "403"), (address, told)
 
         self.live(tmp_path, story, [SandboxFeature.EGRESS])
+
+    def test_whom_it_may_reach_changes_while_it_runs(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.claimed(annotations={"hekla.dev/egress": "first.invalid"})
+            fetch = "import urllib.request as u, urllib.error as e\ntry: print(u.urlopen('http://second.invalid/').status)\nexcept e.HTTPError as x: print(x.code)"
+            asked = f"python3 -c \"$(cat <<'END'\n{fetch}\nEND\n)\""
+            assert (await made.sh(key, asked)).split() == ["403"]
+            await made.runtime.restrict(key, "second.invalid")
+            assert (await made.sh(key, asked)).split() == ["502"], "allowed now, and there is nobody of that name"
+            await made.runtime.restrict(key, "")
+            assert (await made.sh(key, asked)).split() == ["403"]
+            with pytest.raises(SandboxError, match="port") as refusal:
+                await made.runtime.restrict(key, "second.invalid:none")
+            assert refusal.value.code == 422
+
+        self.live(tmp_path, story, [SandboxFeature.EGRESS])
+
+    def test_a_sandbox_without_a_way_out_gets_none_while_it_runs(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.claimed()
+            await made.runtime.restrict(key, "")
+            with pytest.raises(SandboxError, match="without a way out") as refusal:
+                await made.runtime.restrict(key, "first.invalid")
+            assert refusal.value.code == 412
+
+        self.live(tmp_path, story, [SandboxFeature.EGRESS])

@@ -66,6 +66,9 @@ class SandboxRuntime(Runtime, Protocol):
     async def unpack(self, key: ContainerKey, kind: CheckpointKind, source: int) -> None:
         """Fill a sandbox that was just started with what was packed."""
 
+    async def restrict(self, key: ContainerKey, allowed: str) -> None:
+        """Let it reach those from now on that a list as in `hekla.dev/egress` names; other connections are cut."""
+
     async def usage(self, key: ContainerKey) -> Usage:
         """What it has used since it was started."""
 

@@ -26,6 +26,7 @@ import structlog
 from hekla.api.agents.names import ISOLATION_STRENGTHS, OWNER, RESTORE_FROM
 from hekla.api.agents.node_contract import DAEMON_MODULE, DAEMON_PORTS, CheckpointKind, Claim, Usage
 from hekla.node.egress.broker import PORT, EgressBroker
+from hekla.node.egress.rules import RulesError, rules_of
 from hekla.node.pod_record import Exit
 from hekla.node.runtimes import (
     ContainerKey,
@@ -380,6 +381,18 @@ class DaemonSandboxes:
             except SandboxGoneError as problem:
                 raise SandboxError(503, str(problem)) from None
         return await self._handed_out(box, "dial", port)
+
+    async def restrict(self, key: ContainerKey, allowed: str) -> None:
+        """By its broker, at once; no way out is made for one that began without."""
+        box = self._box(key)
+        try:
+            rules = rules_of(allowed)
+        except RulesError as problem:
+            raise SandboxError(422, str(problem)) from None
+        if box.broker is not None:
+            box.broker.change(rules)
+        elif rules:
+            raise SandboxError(412, "the sandbox began without a way out, and gets none while it runs")
 
     async def listen(self, key: ContainerKey, port: int) -> socket.socket:
         """Made inside, accepted from here."""

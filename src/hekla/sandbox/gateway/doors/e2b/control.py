@@ -285,10 +285,10 @@ class _Calls:
 
     async def _network(self, call: _Call) -> Reply:
         session = await self._desk.find(call.sandbox, call.who.sees)
-        kept = {
+        kept: dict[str, Any] = {
             name: session.network[name] for name in ("allowPublicTraffic", "maskRequestHost") if name in session.network
         }
-        await self._desk.change(session.id, call.who.sees, network={**kept, **call.body})
+        await self._desk.restrict(session.id, call.who.sees, {**kept, **call.body})
         return Reply(204)
 
     async def _metrics(self, call: _Call) -> Reply:
