@@ -71,6 +71,8 @@ def test_a_jobs_life_by_our_commands(hekla: Hekla, name: str) -> None:
     assert "nvidia.com/gpu 4 of 16" in top.out.splitlines()[0]
     assert row_of(top, name)[:8] == ["default", name, queue, "Running", "2", "running", "2", "-"]
     assert "nvidia.com/gpu=4" in top.out
+    # the scheduler's next cycle counts it
+    hekla("wait", f"queue/{queue}", "--for", "jsonpath={.status.running}=1", "--timeout", "90s")
     assert row_of(hekla("queue", "list"), queue)[:7] == [queue, "root", "Open", "3", "0", "0", "1"]
     assert "1 job in it has not ended" in hekla("queue", "delete", queue, code=1).err
 

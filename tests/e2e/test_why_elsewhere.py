@@ -53,7 +53,9 @@ def test_the_scheduler_elsewhere_answers_everybody_what_they_may_hear(
     with cluster.running("scheduler") as scheduler:
         scheduler.wait_for("event=answers", timeout_s=60)
         kubectl("create", "namespace", "theirs")
-        kubectl.within("theirs")("apply", "-f", "-", stdin=gang("first", cpu="100"))
+        kubectl("create", "priorityclass", "high", "--value", "10")
+        # not by age alone: two jobs of one second go by their names
+        kubectl.within("theirs")("apply", "-f", "-", stdin=gang("first", cpu="100", priorityClassName="high"))
         cluster.wait("vcjob/first -n theirs", "jsonpath={.status.state.reason}=NotEnoughResources")
         kubectl("apply", "-f", "-", stdin=gang("ours", cpu="100"))
         cluster.wait("vcjob/ours", "jsonpath={.status.state.reason}=NotEnoughResources")
