@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import threading
 from contextlib import asynccontextmanager
 
+import apsw
 import msgspec
 import pytest
 
@@ -185,3 +187,59 @@ def test_redis_has_agentcubes_layout_and_leaves_agentcubes_own_rows_alone():
             await store.close()
 
     asyncio.run(scenario())
+
+
+class CountingFile(apsw.VFSFile):
+    """A file that counts how often the disk was waited for."""
+
+    syncs = 0
+
+    def __init__(self, name, flags):
+        super().__init__("unix", name, flags)
+
+    def xSync(self, flags):
+        CountingFile.syncs += 1
+        super().xSync(flags)
+
+
+class CountingDisk(apsw.VFS):
+    """The host's files, with their waits counted."""
+
+    def __init__(self):
+        super().__init__("counting", "unix", makedefault=True)
+
+    def xOpen(self, name, flags):
+        return CountingFile(name, flags)
+
+
+def test_a_row_waits_for_no_disk_and_what_outlives_a_power_cut_waits_for_it_elsewhere(tmp_path, monkeypatch):
+    """Each row held up the event loop until the disk had it: of three pragmas in one text only the first was carried out."""
+    elsewhere = []
+    monkeypatch.setattr(
+        "hekla.sandbox.sessions.sqlite_store.os.fdatasync", lambda file: elsewhere.append(threading.current_thread())
+    )
+
+    async def main():
+        disk = CountingDisk()
+        store = SqliteSessions(tmp_path / "agents.db")
+        disk.unregister()
+        await store.create(ROW)  # the first frame of a new log waits for its header
+        before = CountingFile.syncs
+        row = ROW
+        for number in range(20):
+            assert await store.create(msgspec.structs.replace(ROW, id=f"{number:026}"))
+            row = await store.update(row)
+        assert (CountingFile.syncs, elsewhere) == (before, [])
+        paused = await store.update(
+            msgspec.structs.replace(row, state=State.PAUSED, checkpoint="c", sandbox="", sandbox_uid="")
+        )
+        await store.put_snapshot(
+            Snapshot(id="s" * 26, owner="a", namespace="n", session=row.id, kind="k", name="b", checkpoint="c")
+        )
+        assert paused is not None
+        assert len(elsewhere) == 2
+        assert threading.current_thread() not in elsewhere
+        assert CountingFile.syncs == before
+        await store.close()
+
+    asyncio.run(main())

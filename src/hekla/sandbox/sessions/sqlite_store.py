@@ -1,11 +1,13 @@
 """Sessions in a SQLite file: for the one gateway of an embedded platform.
 
 Rows are written on the event loop: 40 us each, where a thread of its own would cost two changes of threads. WAL with
-synchronous=NORMAL survives kill -9 of the process, not a power cut; after that one `recovery.py` finds the sandboxes by
-their labels. The write-ahead log is folded away from another thread, since that waits for the disk.
+synchronous=NORMAL survives kill -9 of the process, not a power cut, which ends every sandbox anyway. What a power cut
+does not end is on disk before it is told: snapshots, and sessions that are paused with their files alone. That wait, and
+the folding of the write-ahead log, are another thread's.
 """
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,14 @@ from typing import Any
 import apsw
 import msgspec
 
+from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.records import Session, Snapshot
 from hekla.sandbox.sessions.store import StoreUnavailableError
 
 FOLD_AFTER = 2000
 """Writes between two foldings of the log: a few megabytes."""
+
+_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", "PRAGMA wal_autocheckpoint=0")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS session (id TEXT PRIMARY KEY, revision INTEGER NOT NULL, touched REAL NOT NULL, row BLOB NOT NULL) WITHOUT ROWID;
@@ -38,7 +43,10 @@ class SqliteSessions:
         try:
             self._file = apsw.Connection(self._path)
             self._file.set_busy_timeout(5000)
-            self._file.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0")
+            for pragma in _PRAGMAS:
+                # One by one and to the end: apsw stops at the first row, and of three in one text the first alone was done,
+                # so that each row of a session held up the event loop until the disk had it
+                self._file.execute(pragma).fetchall()
             self._file.execute(_SCHEMA)
         except apsw.Error as error:
             raise StoreUnavailableError(f"{self._path} cannot be opened: {error}") from error
@@ -65,7 +73,11 @@ class SqliteSessions:
             "UPDATE session SET revision = ?, touched = max(touched, ?), row = ? WHERE id = ? AND revision = ?",
             written.revision, written.touched_s, _encode(written), session.id, session.revision,
         )  # fmt: skip
-        return written if self._file.changes() else None
+        if not self._file.changes():
+            return None
+        if written.state is State.PAUSED and written.checkpoint:
+            await self._on_disk()
+        return written
 
     async def touch(self, used: Mapping[str, float]) -> None:
         """When sessions were used last."""
@@ -85,6 +97,7 @@ class SqliteSessions:
     async def put_snapshot(self, snapshot: Snapshot) -> None:
         """Write a snapshot down."""
         self._do("INSERT OR REPLACE INTO snapshot VALUES (?, ?)", snapshot.id, _encode(snapshot))
+        await self._on_disk()
 
     async def snapshots(self) -> list[Snapshot]:
         """Every snapshot."""
@@ -104,6 +117,13 @@ class SqliteSessions:
         if self._folding is not None:
             await asyncio.wait([self._folding])
         self._file.close()
+
+    async def _on_disk(self) -> None:
+        """Return once what was written survives a power cut."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, _synced, f"{self._path}-wal")
+        except OSError as error:
+            raise StoreUnavailableError(f"{self._path}: {error}") from error
 
     def _do(self, statement: str, *values: Any) -> None:
         try:
@@ -127,10 +147,18 @@ def _read(row: tuple[Any, ...]) -> Session:
     return msgspec.structs.replace(_session(text), revision=revision, touched_s=touched)
 
 
+def _synced(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _fold(path: str) -> None:
     file = apsw.Connection(path)
     try:
         file.set_busy_timeout(5000)
-        file.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        file.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
     finally:
         file.close()
