@@ -26,6 +26,7 @@ from hekla.scheduler.configuration import Configuration
 from hekla.simulation.outcome import Fate, Outcome, Recorder
 from hekla.simulation.trace import GPU, TraceJob
 
+DAY_S = 86_400.0
 MOST_IN_LINE = 64
 """So many jobs of a strict line wait before the scheduler's eyes. Those behind them cannot start before one of these does, so
 that they are shown when one has: the same comes of it, and a cycle does not look at ten thousand."""
@@ -123,16 +124,21 @@ class Simulation:
         self._is_single_file = self.rules.is_strict and len({job.priority for job in jobs}) <= 1
         self.cycles = 0
 
-    def run(self) -> Outcome:
-        """Play the trace to its end, or to `until_s`; jobs that are not done by then stay unfinished."""
+    def run(self, *, on_day: Callable[[int], None] = lambda day: None) -> Outcome:
+        """Play the trace to its end, or to `until_s`; jobs that are not done by then stay unfinished.
+
+        `on_day` is told when a day of the trace begins: weeks of a cluster that is full take minutes.
+        """
         for trace in sorted(self._jobs, key=lambda job: job.submit_s):
             self._at(trace.submit_s, self._arrive, trace)
         if self.rules.faults_every_s < inf:
             for name in self._specs:
                 self._at(self._time_to_fault(), self._break, name)
-        now, cycle_at, cycled_at = 0.0, inf, -inf
+        now, cycle_at, cycled_at, day = 0.0, inf, -inf, -1
         while (now := min(self._events[0][0] if self._events else inf, cycle_at)) < self.rules.until_s:
             self._recorder.pass_to(now)
+            if now // DAY_S > day:
+                on_day(day := int(now // DAY_S))
             if self._happen(now):
                 cycle_at = min(cycle_at, max(now, cycled_at + self.rules.window_s))
             if cycle_at <= now:
