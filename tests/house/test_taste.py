@@ -178,6 +178,7 @@ CALLED_BY_OTHERS = {
     "LADDER": "tests that climb down the rungs",
     "MemoryBuckets": "the fake of budgets that doors share",
     "MemoryBus": "the fake of the bus between replicas of the router",
+    "MemoryRecords": "the fake of what side-cars record in Redis",
     "MemoryStore": "the fake of the store, for tests and for servers whose data may go with the process",
     "Admission": "bench/quota.py, and the dialects that bring trees of lenders (issue 3: one quota engine, dialects to come)",
     "divide_tree": "the dialect of queues whose over-quota is dealt out in rounds, to come",

@@ -1,7 +1,20 @@
 """Whether the Gateway API's objects say what became of them, with the reasons that the API knows."""
 
+import base64
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from hekla.api.core import Namespace
 from hekla.api.foreign import Gateway, GatewayClass, HttpRoute, InferencePool, ReferenceGrant
@@ -14,6 +27,7 @@ from hekla.serving.gateway_status import (
     reconcile_inference_pool,
 )
 from hekla.testing.world import FakeWorld
+from wire.certificates import Authority
 
 NOW, LATER = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)
 POOL = {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "pool"}
@@ -116,9 +130,22 @@ def https(*names: str, namespace: str | None = None, **tls: Any) -> dict[str, An
     return listener("tls", 443, "HTTPS", tls={"certificateRefs": references, **tls})
 
 
-def secret(name: str, namespace: str = "ml") -> dict[str, Any]:
+@cache
+def pair(number: int = 0) -> Mapping[str, str]:
+    """A certificate and its key as a Secret has them; another number is another pair."""
+    with TemporaryDirectory() as folder:
+        files = Authority(Path(folder)).issue(f"pair {number}")
+        return {
+            key: base64.b64encode(file.read_bytes()).decode()
+            for key, file in zip(("tls.crt", "tls.key"), files, strict=True)
+        }
+
+
+def secret(name: str, namespace: str = "ml", kind: str = "kubernetes.io/tls", **data: str | None) -> dict[str, Any]:
     metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+    told = {"tls.crt" if key == "crt" else "tls.key": value for key, value in data.items()}
+    held = {key: value for key, value in {**pair(), **told, "ca.crt": "eA=="}.items() if value is not None}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind, "data": held}
 
 
 def grant(kind: str, to: str, name: str | None = None, *, group: str = "", by: str = "ml") -> dict[str, Any]:
@@ -143,6 +170,39 @@ def test_a_listener_of_https_needs_certificates_that_are_there() -> None:
         assert told["ResolvedRefs"] == ("False", "InvalidCertificateRef")
         assert told["Programmed"] == ("False", "Invalid")
     assert https_said(https("cert", mode="Passthrough"), secret("cert"))["Accepted"] == ("False", "UnsupportedValue")
+
+
+@pytest.mark.parametrize(
+    ("broken", "said_of_it"),
+    [
+        (secret("cert", crt="!"), '"tls.crt" is not base64'),
+        (secret("cert", crt="eA=="), '"tls.crt" is no certificate in PEM'),
+        (secret("cert", key=None), 'has no "tls.key"'),
+        (secret("cert", key="eA=="), '"tls.key" is no private key in PEM'),
+        (secret("cert", key=pair(1)["tls.key"]), "begins with a certificate of another key"),
+        (secret("cert", kind="Opaque"), "is of type Opaque; make it of type kubernetes.io/tls"),
+    ],
+)
+def test_a_certificate_that_cannot_be_shown_is_told_in_the_status(broken: dict[str, Any], said_of_it: str) -> None:
+    whole, half = https("cert"), listener("plain", 80)
+    told = status(Gateway, "gw", gateway("gw", whole, half), broken)
+    seen = {one.type: one for one in told.listeners[0].conditions}
+    assert (seen["ResolvedRefs"].status, seen["ResolvedRefs"].reason) == ("False", "InvalidCertificateRef")
+    assert said_of_it in seen["ResolvedRefs"].message
+    assert (seen["Programmed"].status, seen["Programmed"].reason) == ("False", "Invalid")
+    assert seen["Programmed"].message == seen["ResolvedRefs"].message
+    assert said(told.conditions)["Programmed"] == ("True", "Programmed"), "the other listener is served"
+    assert "tls" in next(one.message for one in told.conditions if one.type == "Accepted")
+    mended = status(Gateway, "gw", gateway("gw", whole), secret("cert"))
+    assert said(mended.listeners[0].conditions)["ResolvedRefs"] == ("True", "ResolvedRefs")
+
+
+def test_a_key_behind_a_password_is_told_so() -> None:
+    key = load_pem_private_key(base64.b64decode(pair()["tls.key"]), None)
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+    one = gateway("gw", https("cert"))
+    told = status(Gateway, "gw", one, secret("cert", key=base64.b64encode(locked).decode()))
+    assert any("is encrypted; store it without a password" in c.message for c in told.listeners[0].conditions)
 
 
 def test_a_certificate_of_another_namespace_needs_its_grant() -> None:

@@ -16,7 +16,7 @@ from hekla.api.meta import Document, Resource
 from hekla.kube.commands import Command, SetStatus, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.serving.conditions import Observation, as_documents, conditions
-from hekla.serving.listener_status import SecretHead, listener_said
+from hekla.serving.listener_status import CertificateSecret, listener_said
 from hekla.serving.router.attachment import (
     CLASS_NAME,
     CONTROLLER_NAME,
@@ -75,9 +75,9 @@ def _gateways_granted(grant: ReferenceGrant, world: World) -> Iterator[tuple[str
 
 @reconciler(
     Gateway,
-    reads=(HttpRoute, ModelRoute, Namespace, SecretHead, ReferenceGrant),
+    reads=(HttpRoute, ModelRoute, Namespace, CertificateSecret, ReferenceGrant),
     wakes={HttpRoute: _gateways, ModelRoute: _gateways},
-    finds={Gateway: _gateways_beside, SecretHead: _gateways_showing, ReferenceGrant: _gateways_granted},
+    finds={Gateway: _gateways_beside, CertificateSecret: _gateways_showing, ReferenceGrant: _gateways_granted},
 )
 def reconcile_gateway(gateway: Gateway, world: World, now: datetime) -> Iterator[Command]:
     """Say which listeners of a Gateway are served, and how many routes each has."""

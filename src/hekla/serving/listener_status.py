@@ -1,19 +1,21 @@
 """What is said of one listener of a Gateway: whether it is accepted, in nobody's way, and has its certificates.
 
-`router/listeners.py` decides; `gateway_status.py` writes it into the Gateway. Of Secrets only the metadata is read here: whether
-what is in one can be shown is seen by the router, which logs it.
+`router/listeners.py` decides, of what is in a Secret `router/certificate_pairs.py`; `gateway_status.py` writes it into the Gateway.
+Of Secrets nothing but the entries of certificates is kept here.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import ClassVar
+
+from msgspec import Struct, field
 
 from hekla.api.core import Secret
 from hekla.api.foreign import Gateway, ReferenceGrant
 from hekla.api.foreign.gateway import Listener
-from hekla.api.meta import Resource
-from hekla.kube.metadata_kinds import metadata_only
+from hekla.api.meta import Kind, Resource
 from hekla.kube.reconcile import World
 from hekla.serving.conditions import Observation
+from hekla.serving.router.certificate_pairs import CERTIFICATE, KEY, pair_complaint
 from hekla.serving.router.listeners import (
     NOTHING_WRONG,
     Clash,
@@ -23,8 +25,32 @@ from hekla.serving.router.listeners import (
     protocol_complaint,
 )
 
-SecretHead: Final[type[Resource]] = metadata_only(Secret.kind_info)
-"""Secrets as they are read here."""
+
+class CertificateEntries(Struct, frozen=True, rename={"certificate": CERTIFICATE, "key": KEY}):
+    """The two entries of a Secret that a listener shows; others are passed over when it is read."""
+
+    certificate: str = ""
+    """In base64."""
+    key: str = ""
+    """In base64."""
+
+
+class CertificateSecret(Resource, kw_only=True, frozen=True, rename="camel"):
+    """Secrets as they are read here."""
+
+    kind_info: ClassVar[Kind] = Secret.kind_info
+
+    data: CertificateEntries = field(default_factory=CertificateEntries)
+    """What it holds."""
+
+    type: str = ""
+    """What it is for."""
+
+    @property
+    def complaint(self) -> str:
+        """Why a listener cannot show it; empty: it can."""
+        data = {CERTIFICATE: self.data.certificate, KEY: self.data.key}
+        return pair_complaint(f"{self.metadata.namespace}/{self.metadata.name}", self.type, data)
 
 
 def listener_said(gateway: Gateway, listener: Listener, clash: Clash | None, world: World) -> list[Observation]:
@@ -48,8 +74,9 @@ def _observed(kind: str, complaint: Complaint, reason: str, said: str) -> Observ
 
 def _certificates(gateway: Gateway, listener: Listener, world: World) -> Complaint:
     wanted = certificates_of(gateway, listener)
-    there = [one.key for one in wanted if world.get(SecretHead, one.namespace, one.name) is not None]
-    return certificate_complaint(gateway, listener, _grants(world, {one.namespace for one in wanted}), there)
+    found = {one.key: world.get(CertificateSecret, one.namespace, one.name) for one in wanted}
+    broken = {key: one.complaint for key, one in found.items() if one is not None}
+    return certificate_complaint(gateway, listener, _grants(world, {one.namespace for one in wanted}), broken, broken)
 
 
 def _grants(world: World, namespaces: Iterable[str]) -> Iterable[ReferenceGrant]:

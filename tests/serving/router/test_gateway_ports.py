@@ -55,7 +55,7 @@ class Door:
 
 
 def ports(made: Any, now: Callable[[], float], log: list[str]) -> GatewayPorts:
-    make: Any = lambda desk: Door(desk, log)  # noqa: E731 - a double of the listener
+    make: Any = lambda desk, certificates: Door(desk, log)  # noqa: E731 - a double of the listener
     return GatewayPorts(made, lambda: 0.0, make, host="127.0.0.1", own_ports=lambda: {8080}, now=now)
 
 

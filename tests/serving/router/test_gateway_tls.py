@@ -14,8 +14,10 @@ from hekla.api.core import Namespace, Secret
 from hekla.api.foreign import FOREIGN_KINDS, Gateway
 from hekla.api.kthena import ModelRoute
 from hekla.kube.api_client import ApiClient
-from hekla.serving.router.certificates import CertificateError, Certificates, context_of
+from hekla.serving.router.certificate_pairs import CertificateError
+from hekla.serving.router.certificates import Certificates, context_of
 from hekla.serving.router.listeners import doors_by_port
+from hekla.serving.router.misdirected import misdirected
 from serving.router import proxykit as kit
 from serving.router.test_gateway import gateway, listener
 from serving.router.test_running import Routed, eventually, routed
@@ -96,7 +98,7 @@ def test_a_listener_without_a_hostname_is_for_all_others(tmp_path: Path) -> None
     [
         ({}, 'Secret "ml/a" has no "tls.crt"; a Secret of type kubernetes.io/tls has it'),
         ({"tls.crt": "!"}, 'Secret "ml/a": "tls.crt" is not base64'),
-        ({"tls.crt": "eA==", "tls.key": "eA=="}, 'Secret "ml/a" holds no certificate and key that fit: '),
+        ({"tls.crt": "eA==", "tls.key": "eA=="}, 'Secret "ml/a": "tls.crt" is no certificate in PEM'),
     ],
 )
 def test_a_secret_that_cannot_be_shown_is_told_and_nobody_is_shown_another(
@@ -115,7 +117,7 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     ca = Authority(tmp_path)
     mixed = {**pair(ca, "one"), "tls.key": pair(ca, "two")["tls.key"]}
     made = taken(gateway("gw", https("tls", None, "a")), secret("a", mixed))
-    assert "KEY_VALUES_MISMATCH" in made.troubles["ml/gw/tls"]
+    assert "holds no certificate and key that fit" in made.troubles["ml/gw/tls"]
 
 
 def test_a_renewed_secret_is_shown_and_one_that_is_gone_is_not(tmp_path: Path) -> None:
@@ -130,6 +132,34 @@ def test_a_renewed_secret_is_shown_and_one_that_is_gone_is_not(tmp_path: Path) -
     assert "UNRECOGNIZED_NAME" in shown(made, None, ca)
 
 
+@pytest.mark.parametrize(
+    ("asked", "host", "is_misdirected"),
+    [
+        ("a.example", "a.example", False),
+        ("a.example", "b.example", True),  # the wildcard's
+        ("b.example", "c.example", False),  # the wildcard's, too
+        ("b.example", "a.example", True),  # more specific than the wildcard
+        ("a.example", "elsewhere.test", True),  # of the listener for all others
+        ("", "elsewhere.test", False),
+        ("", "a.example", True),
+    ],
+)
+def test_a_request_for_another_listeners_host_is_misdirected(
+    tmp_path: Path, asked: str, host: str, is_misdirected: bool
+) -> None:
+    ca = Authority(tmp_path)
+    one = gateway("gw", https("exact", "a.example", "a"), https("wild", "*.example", "a"), https("rest", None, "a"))
+    refusal = misdirected(taken(one, secret("a", pair(ca, "a"))), asked, host)
+    assert (refusal is not None) == is_misdirected
+    assert refusal is None or (refusal.status, f'"{host}"' in refusal.message) == (421, True)
+
+
+def test_a_host_that_no_listener_is_for_is_not_misdirected(tmp_path: Path) -> None:
+    """It is not found, on this connection as on any other."""
+    made = taken(gateway("gw", https("exact", "a.example", "a")), secret("a", pair(Authority(tmp_path), "a")))
+    assert misdirected(made, "a.example", "elsewhere.test") is None
+
+
 async def put_secret(client: ApiClient, data: dict[str, str], *, is_new: bool) -> None:
     document = {"metadata": {"name": "cert", "namespace": "edge"}, "type": "kubernetes.io/tls", "data": data}
     if is_new:
@@ -138,13 +168,14 @@ async def put_secret(client: ApiClient, data: dict[str, str], *, is_new: bool) -
         await client.patch(Secret, "cert", {"data": data}, "edge")
 
 
-async def asked_over_tls(it: Routed, port: int, ca: Authority) -> tuple[str, int]:
-    """The name in the certificate, and the answer's status."""
+async def asked_over_tls(it: Routed, port: int, ca: Authority, *hosts: str) -> tuple[str, list[int]]:
+    """The name in the certificate that a client for `localhost` is shown, and the status of an answer for each host."""
     context = ssl.create_default_context(cafile=str(ca.file))
     streams = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
     client = kit.Client(*streams)
     it.clients.append(client)
-    return _common_name(streams[1].get_extra_info("ssl_object")), (await client.ask(kit.chat())).status
+    asked = [kit.chat().replace(b"Host: router", f"Host: {host}".encode()) for host in hosts or ("localhost",)]
+    return _common_name(streams[1].get_extra_info("ssl_object")), [(await client.ask(one)).status for one in asked]
 
 
 def test_a_router_serves_a_gateway_over_https_and_follows_the_secret(tmp_path: Path) -> None:
@@ -159,18 +190,21 @@ def test_a_router_serves_a_gateway_over_https_and_follows_the_secret(tmp_path: P
         async with routed(tmp_path, kit.whole(), **told) as it:
             await it.client.create(Namespace, {"metadata": {"name": "edge"}})
             await put_secret(it.client, pair(ca, "old"), is_new=True)
-            secure = {**https("tls", None, "cert", port), "allowedRoutes": {"namespaces": {"from": "All"}}}
-            spec = {"gatewayClassName": "kthena-router", "listeners": [secure]}
+            anybodys = {"allowedRoutes": {"namespaces": {"from": "All"}}}
+            listeners = [https("tls", "localhost", "cert", port), https("more", "*.example", "cert", port)]
+            spec = {"gatewayClassName": "kthena-router", "listeners": [one | anybodys for one in listeners]}
             await it.client.create(Gateway, {"metadata": {"name": "gw", "namespace": "edge"}, "spec": spec})
             parents = {"spec": {"parentRefs": [{"name": "gw", "namespace": "edge"}]}}
             await it.client.patch(ModelRoute, "m", parents, "ml")
             ports = it.router.gateway_ports
             await eventually(lambda: port in ports.open and not ports.certificates[port].troubles)
             await eventually(lambda: bool(it.router.world.routes.by_key["ml/m"].source.spec.parent_refs))
-            assert await asked_over_tls(it, port, ca) == ("old", 200)
+            assert await asked_over_tls(it, port, ca) == ("old", [200])
+            hosts = ("localhost", "localhost:443", "a.example", "elsewhere.test", "LOCALHOST")
+            assert await asked_over_tls(it, port, ca, *hosts) == ("old", [200, 200, 421, 404, 200])
             before = ports.certificates[port].context_for("localhost")
             await put_secret(it.client, pair(ca, "new"), is_new=False)
             await eventually(lambda: ports.certificates[port].context_for("localhost") is not before)
-            assert await asked_over_tls(it, port, ca) == ("new", 200)
+            assert await asked_over_tls(it, port, ca) == ("new", [200])
 
     kit.run(story())

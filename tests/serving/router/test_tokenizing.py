@@ -31,10 +31,17 @@ MERGE = "application/merge-patch+json"
 
 
 @asynccontextmanager
-async def routed(tmp_path, engines=2, tokenizer="engine"):
-    """A router over simulated engines that tell what they cache; its `ModelServer` says who tokenizes."""
-    events = KvEvents(
-        enable_kv_cache_events=True, publisher="zmq", endpoint="tcp://127.0.0.1:*", replay_endpoint="tcp://127.0.0.1:*"
+async def routed(tmp_path, engines=2, tokenizer="engine", *, publishes=True):
+    """A router over simulated engines that tell what they cache, if they do; its `ModelServer` says who tokenizes."""
+    events = (
+        KvEvents()
+        if not publishes
+        else KvEvents(
+            enable_kv_cache_events=True,
+            publisher="zmq",
+            endpoint="tcp://127.0.0.1:*",
+            replay_endpoint="tcp://127.0.0.1:*",
+        )
     )
     async with AsyncExitStack() as stack:
         told = EngineSettings(model="m", host="127.0.0.1", port=0, time_scale=0.05, grace_s=0.0, kv_events=events)
@@ -83,6 +90,7 @@ async def _add_pod(client, name, engine):
     ports = {
         key: at.rpartition(":")[2]
         for key, at in ((KV_EVENTS_PORT, engine.kv_events), (KV_REPLAY_PORT, engine.kv_replays))
+        if at
     }
     metadata = {"name": name, "namespace": "ml", "labels": {"app": "m"}, "annotations": ports}
     spec = {"containers": [{"name": "engine", "image": "vllm"}]}

@@ -10,6 +10,7 @@ from hekla.api.core import Pod
 from hekla.api.foreign import InferencePool
 from hekla.api.kthena import ModelServer, labels
 from hekla.api.kthena.server import ConnectionPool, Engine, PdGroup, Retry, SessionSticky
+from hekla.dialects.timestamps import seconds as seconds_of
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.local_plan import MOST_ATTEMPTS
@@ -192,7 +193,9 @@ def _role(pod: Pod, pd: PdGroup) -> str:
 
 def _endpoint(pod: Pod, traits: Traits, port: int, role: str) -> Endpoint:
     meta = pod.metadata
-    restarts = sum(one.restart_count for one in pod.status.container_statuses)
+    containers = pod.status.container_statuses
+    restarts = sum(one.restart_count for one in containers)
+    began = [seconds_of(one.state.running.started_at) for one in containers if one.state and one.state.running]
     return Endpoint(
         name=meta.name if port == traits.ports[0] else f"{meta.name}:{port}",
         host=pod.status.pod_ip,
@@ -204,6 +207,7 @@ def _endpoint(pod: Pod, traits: Traits, port: int, role: str) -> Endpoint:
         domain=meta.labels.get(traits.topology_key, "") if traits.topology_key else "",
         revision=meta.labels.get(labels.REVISION, ""),
         incarnation=f"{meta.uid}/{restarts}",
+        started_s=max(began, default=0.0),
         events_port=_number(meta.annotations.get(KV_EVENTS_PORT, "")) or traits.events_port,
         replay_port=_number(meta.annotations.get(KV_REPLAY_PORT, "")) or traits.replay_port,
     )

@@ -1,32 +1,28 @@
 """The certificates of one port: by the name that a client asks for the listener's, taken anew when a Secret changes.
 
 A name that no listener is for, and one whose Secret cannot be used, is refused while the connection is being made: nobody is
-shown another listener's certificate. `listeners.py` says which Secrets a listener may use.
+shown another listener's certificate. `listeners.py` says which Secrets a listener may use, `certificate_pairs.py` what must be in
+them, and `misdirected.py` what becomes of a request for another listener than the connection's.
 """
 
-import base64
-import binascii
 import ssl
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import structlog
 
 from hekla.api.core import Secret
 from hekla.api.foreign import ReferenceGrant
 from hekla.serving.router.attachment import Door, host_fits, host_rank
+from hekla.serving.router.certificate_pairs import CERTIFICATE, KEY, CertificateError, decoded, pair_complaint
 from hekla.serving.router.listeners import certificate_complaint, certificates_of
 
 log = structlog.get_logger(__name__)
 
-CERTIFICATE, KEY = "tls.crt", "tls.key"
 ALPN: Final = ("http/1.1",)
-
-
-class CertificateError(ValueError):
-    """A Secret that holds no certificate and key that fit each other; the sentence names it."""
 
 
 class Certificates:
@@ -40,6 +36,7 @@ class Certificates:
         """Why a listener shows nothing, by `namespace/gateway/listener`."""
         self._made: dict[tuple[tuple[str, str], ...], ssl.SSLContext | str] = {}
         self._by_host: list[tuple[str, ssl.SSLContext | None]] = []
+        self._asked: WeakKeyDictionary[ssl.SSLObject, str] = WeakKeyDictionary()
 
     def take(self, doors: Iterable[Door], secrets: Mapping[str, Secret], grants: Iterable[ReferenceGrant]) -> None:
         """Show what these listeners ask for; connections that are there keep what they were shown."""
@@ -67,11 +64,21 @@ class Certificates:
         """Of the most specific hostname that fits; None: nobody is called that here."""
         return next((context for pattern, context in self._by_host if host_fits(pattern, host)), None)
 
+    def listener_of(self, host: str) -> str | None:
+        """The hostname of the listener that a host belongs to; None: no listener of this port is for it."""
+        return next((pattern for pattern, _ in self._by_host if host_fits(pattern, host)), None)
+
+    def asked_by(self, connection: ssl.SSLObject) -> str:
+        """The name that a client asked for when it connected; empty: none."""
+        return self._asked.get(connection, "")
+
     def _chosen(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
-        context = self.context_for((name or "").lower())
+        asked = (name or "").lower()
+        context = self.context_for(asked)
         if context is None:
             return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
         connection.context = context
+        self._asked[connection] = asked
         return None
 
 
@@ -90,12 +97,19 @@ def context_of(secrets: Iterable[Secret]) -> ssl.SSLContext:
         path = Path(directory) / "listener.pem"
         path.touch(mode=0o600)
         for secret in secrets:
-            path.write_bytes(_part(secret, CERTIFICATE).rstrip() + b"\n" + _part(secret, KEY))
+            name = f"{secret.metadata.namespace}/{secret.metadata.name}"
+            if said := pair_complaint(name, secret.type, secret.data):
+                raise CertificateError(said)
+            certificate, key = (decoded(name, secret.data, one) for one in (CERTIFICATE, KEY))
+            path.write_bytes(certificate.rstrip() + b"\n" + key)
             try:
                 context.load_cert_chain(path, password=_no_password)
-            except (ssl.SSLError, ValueError) as error:
-                why = getattr(error, "reason", None) or "it is not PEM"
-                raise CertificateError(f"{_named(secret)} holds no certificate and key that fit: {why}") from None
+            except (
+                ssl.SSLError,
+                ValueError,
+            ) as error:  # OpenSSL wants more of it than that it fits, such as a key of enough bits
+                why = getattr(error, "reason", None) or str(error)
+                raise CertificateError(f'Secret "{name}" holds no certificate and key that fit: {why}') from None
     return context
 
 
@@ -106,20 +120,6 @@ def _context_or_why(secrets: list[Secret]) -> ssl.SSLContext | str:
         return str(error)
 
 
-def _part(secret: Secret, name: str) -> bytes:
-    try:
-        found = base64.b64decode(secret.data.get(name, ""), validate=True)
-    except binascii.Error:
-        raise CertificateError(f'{_named(secret)}: "{name}" is not base64') from None
-    if not found.strip():
-        raise CertificateError(f'{_named(secret)} has no "{name}"; a Secret of type kubernetes.io/tls has it')
-    return found
-
-
 def _no_password() -> str:
     """Asked for a key that is encrypted; without an answer OpenSSL would ask the terminal."""
     return ""
-
-
-def _named(secret: Secret) -> str:
-    return f'Secret "{secret.metadata.namespace}/{secret.metadata.name}"'

@@ -21,6 +21,7 @@ from hekla.serving.router.policies.prefix import Prefix
 from hekla.serving.router.policies.prefix_affinity import PrefixAffinity
 from hekla.serving.router.policies.random import Random
 from hekla.serving.router.policies.token_load import TokenLoad
+from hekla.serving.router.prefix.recorded import RecordFormat
 from hekla.serving.router.recipes import DEFAULT, KTHENA_SIGHT, RECIPES, Recipe, Sight, seen_tokens
 
 Arguments = Mapping[str, Any]
@@ -46,6 +47,8 @@ class Configuration:
     recipe: Recipe = DEFAULT
     auth: Auth | None = None
     warnings: tuple[str, ...] = ()
+    records: RecordFormat | None = None
+    """How prompts are cut to be looked up in Redis, where the score `kvcache-aware` is enabled."""
     tenants: Mapping[str, Limit] = field(default_factory=dict)
     """Budgets of users, `*` for everybody else: the section `tenants`, which is ours."""
 
@@ -133,7 +136,10 @@ _ARGUMENTS: Mapping[str, Mapping[str, tuple[Callable[[Any], float | None], str]]
     "token-load": {},
 }
 """By plug-in: what it takes, how it is checked, and what is said when it is not that."""
-_WITHOUT_EFFECT = {"kvcache-aware": "engines' block sizes come with their events, and no port is asked to tokenize"}
+_WITHOUT_EFFECT = {
+    ("kvcache-aware", "vllmTokenizerPort"): "an engine is asked to tokenize at the port that it serves at",
+    ("kvcache-aware", "sglangTokenizerPort"): "an engine is asked to tokenize at the port that it serves at",
+}
 
 _FILTERS: Mapping[str, Callable[[Arguments], Filter]] = {
     "least-request": lambda given: LeastRequest(max_waiting=given.get("maxWaitingRequests", 10)),
@@ -163,18 +169,27 @@ def _sight(given: Arguments) -> Sight:
     )
 
 
+def _record_format(given: Arguments) -> RecordFormat:
+    return RecordFormat(
+        block_tokens=given.get("blockSizeToHash", RecordFormat().block_tokens),
+        most_blocks=given.get("maxBlocksToMatch", RecordFormat().most_blocks),
+    )
+
+
 class _Reader:
     """Goes through one file; every complaint is a YamlError with its line."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
+        self.records: RecordFormat | None = None
 
     def read(self, file: Lines) -> Configuration:
         self._leave_out(file, ("scheduler", "auth", "tenants"), "the file")
         scheduler = _section(file, "scheduler")
         recipe = self._recipe(scheduler) if scheduler is not None else DEFAULT
         auth = _section(file, "auth")
-        return Configuration(recipe, self._auth(auth) if auth else None, tuple(self.warnings), _tenants(file))
+        expected = self._auth(auth) if auth else None
+        return Configuration(recipe, expected, tuple(self.warnings), self.records, _tenants(file))
 
     def _recipe(self, scheduler: Lines) -> Recipe:
         self._leave_out(scheduler, ("pluginConfig", "plugins", "policy"), "scheduler")
@@ -200,6 +215,8 @@ class _Reader:
             )
 
         names = {name for name, _ in scores}
+        if "kvcache-aware" in names:
+            self.records = _record_format(arguments.get("kvcache-aware", {}))
         sight = _sight(arguments.get("prefix-cache", {})) if "prefix-cache" in names else Sight()
         return Recipe(name="configured", make=make, sight=sight)
 
@@ -221,8 +238,10 @@ class _Reader:
             return {}
         known = _ARGUMENTS[name]
         self._leave_out(given, tuple(known), f"the arguments of {name}")
-        if given and name in _WITHOUT_EFFECT:
-            self.warnings.append(f"line {given.line}: the arguments of {name} have no effect: {_WITHOUT_EFFECT[name]}")
+        for key in known:
+            if key in given and (name, key) in _WITHOUT_EFFECT:
+                line = given.line_of(key)
+                self.warnings.append(f"line {line}: {key} of {name} has no effect: {_WITHOUT_EFFECT[name, key]}")
         for key, (check, expected) in known.items():
             if key in given and check(given[key]) is None:
                 raise YamlError(given.line_of(key), f"{key} of {name} is {given[key]!r}; expected {expected}")

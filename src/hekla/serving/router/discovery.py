@@ -12,7 +12,7 @@ from hekla.api.core import Secret
 from hekla.api.foreign import ReferenceGrant
 from hekla.api.meta import Resource
 from hekla.kube.informer import Informer, Informers
-from hekla.serving.router.listeners import TLS_SECRET
+from hekla.serving.router.certificate_pairs import TLS_SECRET
 from hekla.serving.router.world import GATEWAY_KINDS, KINDS, SECRET_SELECTOR, World
 
 log = structlog.get_logger(__name__)

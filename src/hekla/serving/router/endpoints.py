@@ -37,6 +37,8 @@ class Endpoint:
     """Of its serving group's template: pairs stay within one."""
     incarnation: str = ""
     """Changes when the engine began anew, as a pod's uid and its restarts: what it had cached is gone."""
+    started_s: float = 0.0
+    """When the last of its pod's containers began, in seconds since 1970; 0: unknown."""
     events_port: int = 0
     """Where it publishes what it caches; 0: it does not."""
     replay_port: int = 0
@@ -150,6 +152,7 @@ class Fleet:
                 "domain",
                 "revision",
                 "incarnation",
+                "started_s",
                 "events_port",
                 "replay_port",
             ):

@@ -30,7 +30,7 @@ class GatewayPorts:
         self,
         world: World,
         dice: Callable[[], float],
-        make_listener: Callable[[Desk], Listener],
+        make_listener: Callable[[Desk, Certificates | None], Listener],
         *,
         host: str,
         own_ports: Callable[[], Iterable[int]],
@@ -78,8 +78,8 @@ class GatewayPorts:
             one.take(doors.get(port, []), self._world.certificates, self._world.grants.values())
 
     async def _open(self, port: int, is_tls: bool) -> None:
-        listener = self._make_listener(GatewayDesk(self._world, self._dice, port, is_tls=is_tls))
         certificates = Certificates() if is_tls else None
+        listener = self._make_listener(GatewayDesk(self._world, self._dice, port, is_tls=is_tls), certificates)
         try:
             context = certificates.context if certificates is not None else None
             await listener.listen(f"gateway {port}", self._host, port, tls=context)

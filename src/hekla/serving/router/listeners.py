@@ -11,10 +11,9 @@ from hekla.api.foreign import Gateway, ReferenceGrant
 from hekla.api.foreign.gateway import CertificateRef, Listener
 from hekla.api.foreign.references import GROUP
 from hekla.serving.router.attachment import HTTP, HTTPS, Door, doors
+from hekla.serving.router.certificate_pairs import TLS_SECRET
 from hekla.serving.router.grants import Reference, may_refer
 
-TLS_SECRET: Final = "kubernetes.io/tls"
-"""The type of the secrets that certificates are taken from."""
 MOST_CERTIFICATES: Final = 64
 """References of one listener that are looked at, as many as the Gateway API allows."""
 
@@ -57,9 +56,15 @@ def certificates_of(gateway: Gateway, listener: Listener) -> Sequence[Reference]
 
 
 def certificate_complaint(
-    gateway: Gateway, listener: Listener, grants: Iterable[ReferenceGrant], existing: Iterable[str]
+    gateway: Gateway,
+    listener: Listener,
+    grants: Iterable[ReferenceGrant],
+    existing: Iterable[str],
+    broken: Mapping[str, str] | None = None,
 ) -> Complaint:
-    """Whether every certificate of a listener can be had; `existing` are the secrets there are, as `namespace/name`."""
+    """Whether every certificate of a listener can be had; `existing` are the secrets there are, as `namespace/name`, and
+    `broken` says of some of them why they cannot be shown.
+    """
     if listener.protocol != HTTPS:
         return NOTHING_WRONG
     wanted, there, grants = certificates_of(gateway, listener), set(existing), list(grants)
@@ -80,6 +85,8 @@ def certificate_complaint(
             return Complaint("RefNotPermitted", said)
         if one.key not in there:
             return Complaint("InvalidCertificateRef", f'Secret "{one.key}" does not exist')
+        if broken is not None and (why := broken.get(one.key)):
+            return Complaint("InvalidCertificateRef", why)
     return NOTHING_WRONG
 
 

@@ -35,6 +35,8 @@ class Question(Struct, gc=False):
     """Whether the prompt came as token ids; `prompt` is their JSON text then."""
     token_ids: Any = None
     """The prompt's token ids, where a tokenizer was asked; a list or an array of uint32. Engines' KV events are matched by them."""
+    recorded: Any = None
+    """What Kthena's side-cars recorded of who holds the prompt, a `prefix.recorded.Recorded`, where it was looked up."""
     was_tokenized: bool = False
     """Whether it was tried to find its token ids, with whatever outcome."""
     is_form: bool = False

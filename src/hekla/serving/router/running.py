@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from hekla.edge.shared_buckets import AbsentBuckets, SharedBuckets
 from hekla.kube.informer import Informers
 from hekla.serving.router.access_log import AccessLog
 from hekla.serving.router.authentication import ApiKeyError, read_api_keys
-from hekla.serving.router.backends import Backend, bounded_by
+from hekla.serving.router.backends import ENGINE_TOKENIZES, Backend, bounded_by
 from hekla.serving.router.cache_events import CacheEvents
+from hekla.serving.router.certificates import Certificates
 from hekla.serving.router.configuration import Configured
 from hekla.serving.router.director import Director
 from hekla.serving.router.discovery import Discovery
@@ -40,13 +42,16 @@ from hekla.serving.router.gateway_ports import GatewayPorts
 from hekla.serving.router.holding import Holding
 from hekla.serving.router.house import House
 from hekla.serving.router.metrics import Labels, Metrics
+from hekla.serving.router.misdirected import OneListener
 from hekla.serving.router.plan import Desk, Refusal
 from hekla.serving.router.plugin_times import PluginTimes, timed
 from hekla.serving.router.pool import Pool
 from hekla.serving.router.prefix.tally import lines_of
+from hekla.serving.router.proxy.clients import Front
 from hekla.serving.router.proxy.engines import Pools
 from hekla.serving.router.proxy.listener import Listener
 from hekla.serving.router.reception import Reception
+from hekla.serving.router.recorded_caches import RecordedCaches, records_at
 from hekla.serving.router.replication import Replication
 from hekla.serving.router.scraping import SCRAPE_LIMITS, Scraper
 from hekla.serving.router.settings import RouterSettings, part_of_bounds
@@ -108,6 +113,7 @@ class Router:
             more=[
                 lambda: lines_of((pool.matches for pool in self.world.pools()), MATCH_RATIO),
                 self.plugin_times.lines,
+                lambda: self.caches.lines(),  # it is made later
             ],
         )
         self._access_log = (
@@ -137,7 +143,10 @@ class Router:
         )
         self.cache_events = CacheEvents(self.world)
         self.tokenizing = Tokenizing(self._scrape_client, settings.tokenizer)
-        self.world.tokenizer, self.world.on_text = settings.tokenizer, self.tokenizing.of_text
+        connect = partial(records_at, settings.redis, settings.redis_password)
+        self.caches = RecordedCaches(self.tokenizing, connect, now=self._now, wall=time.time)
+        self.world.on_text = self.caches.of_text
+        self._look_up_caches()
         servings = informers.of(ModelServing, namespace=settings.namespace)
         policies = informers.of(AutoscalingPolicy, namespace=settings.namespace)
         self.holding = Holding(lambda: servings.cache, lambda: policies.cache, self._now)
@@ -191,16 +200,19 @@ class Router:
         self.pools.bound(endpoint.host, endpoint.port, own)
         self.holding.joined(backend)
 
-    def _listener(self, house: House) -> Listener:
-        told, front = self.settings, Reception(house, self._answered, self.documents.model)
+    def _listener(self, house: House, certificates: Certificates | None = None) -> Listener:
+        told = self.settings
+        front: Front = Reception(house, self._answered, self.documents.model)
+        if certificates is not None:
+            front = OneListener(front, certificates)
         return Listener(front, told.bounds, self.pools, self._now, shares_ports=told.shares_port)
 
-    def _listener_of(self, desk: Desk) -> Listener:
+    def _listener_of(self, desk: Desk, certificates: Certificates | None) -> Listener:
         """A listener whose requests another desk decides on; they are kept in the same books."""
         house = House(desk, self.pools, self.settings.bounds, guards=self.doors.guards, clock=self._now)
         house.ledger, house.under_way = self.house.ledger, self.house.under_way
         house.doorkeeper, house.takes_any_path = self.house.doorkeeper, True
-        return self._listener(house)
+        return self._listener(house, certificates)
 
     def stop(self) -> None:
         """Drain: no more connections, what is under way is finished."""
@@ -230,6 +242,7 @@ class Router:
         if self._access_log is not None:
             await self._access_log.flushed()
         await self.scraper.close()
+        await self.caches.close()
         await self.tokenizing.close()
         await self._metrics_server.stop(1.0)
         await self._debug_server.stop(1.0)
@@ -238,6 +251,7 @@ class Router:
         yield "scraping", self.scraper.run
         yield "guards", self.doors.run
         yield "kv events", self.cache_events.run
+        yield "cache records", self.caches.run
         yield "replicas", self.replication.run
         if self.house.tracing is not None:
             yield "traces", self.house.tracing.run
@@ -282,9 +296,15 @@ class Router:
                 self.configured.current.recipe.apply(pool)
                 self._timed(pool)
             self.doors.limits.set_tenants(self.configured.current.tenants)
+            self._look_up_caches()
             log.info("configuration taken", policy=self.configured.current.recipe.name)
         elif self.configured.refusal and self.configured.refusal != refusal:
             log.warning("configuration refused", why=self.configured.refusal)
+
+    def _look_up_caches(self) -> None:
+        """In Redis, where the configuration's `kvcache-aware` wants it; who holds text is found by its tokens then."""
+        self.caches.configure(self.configured.current.records)
+        self.world.tokenizer = self.settings.tokenizer or (ENGINE_TOKENIZES if self.caches.is_on else "")
 
     def _door_settings(self) -> DoorSettings:
         told, auth = self.settings, self.configured.current.auth

@@ -75,16 +75,29 @@ def read_tokenizer(path: str) -> LocalTokenizer:
     return ids
 
 
-class _Held(Waiting):
+class NotTokenizedError(Exception):
+    """Nobody could say which tokens a prompt is made of; the sentence says why."""
+
+
+class Held(Waiting):
+    """A request that waits a moment for what is being found out about its prompt."""
+
     __slots__ = ("_resume",)
 
     def __init__(self) -> None:
         self._resume: Callable[[Refusal | None], None] | None = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it still does."""
+        return self._resume is not None
+
     def when_ready(self, resume: Callable[[Refusal | None], None]) -> None:
+        """As `Waiting`."""
         self._resume = resume
 
     def abandon(self) -> None:
+        """As `Waiting`."""
         self._resume = None
 
     def go(self) -> None:
@@ -124,11 +137,34 @@ class Tokenizing:
             if not is_all:
                 self._ask(backend, question, blocks, said, None)
             return None
-        held = _Held()
+        held = Held()
         if not blocks.count or not self._ask(backend, question, blocks, said, held):
             return None
         asyncio.get_running_loop().call_later(self._wait_s, held.go)
         return held
+
+    async def ids_of(self, backend: Backend, question: Question) -> Ids:
+        """The tokens of a prompt, all of them; raises NotTokenizedError where nobody can say."""
+        if question.is_tokens:
+            return _given(question)
+        blocks = Blocks(question.prompt, seed_of(f"{backend.traits.key}\0{question.model}"))
+        size = len(question.prompt)
+        known = self._prompts.find(blocks, size) if blocks.count else None
+        if known is not None and known[1]:
+            self.outcomes["known"] += 1
+            return known[0]
+        body = _tokenizable(question, backend.traits.model or question.model)
+        if body is None or len(question.body) > MOST_BYTES:
+            self.outcomes["unfit"] += 1
+            raise NotTokenizedError("no engine could tokenize a request of this kind or size")
+        try:
+            ids = await self._ids(backend, body, backend.traits.tokenizer or self.default or ENGINE_TOKENIZES)
+        except (WireError, OSError, msgspec.MsgspecError, ImportError) as error:
+            self.outcomes["failed"] += 1
+            raise NotTokenizedError(str(error)) from error
+        self.outcomes["asked"] += 1
+        self._prompts.remember(blocks, size, BLOCK_BYTES, ids)
+        return ids
 
     async def close(self) -> None:
         """Ask no more."""
@@ -143,7 +179,7 @@ class Tokenizing:
         for outcome, count in self.outcomes.items():
             yield "hekla_router_tokenized_total", (("outcome", outcome),), count
 
-    def _ask(self, backend: Backend, question: Question, blocks: Blocks, said: str, held: _Held | None) -> bool:
+    def _ask(self, backend: Backend, question: Question, blocks: Blocks, said: str, held: Held | None) -> bool:
         if len(self._under_way) >= MOST_ASKED or len(question.body) > MOST_BYTES:
             self.outcomes["busy" if len(question.body) <= MOST_BYTES else "unfit"] += 1
             return False
@@ -159,7 +195,7 @@ class Tokenizing:
 
     async def _tokenize(
         self, backend: Backend, question: Question, body: dict[str, Any], blocks: Blocks, size: int, said: str,
-        held: _Held | None,
+        held: Held | None,
     ) -> None:  # fmt: skip
         try:
             ids = await self._ids(backend, body, said)
@@ -168,7 +204,7 @@ class Tokenizing:
             log.debug("prompt not tokenized", server=backend.traits.key, why=str(error))
         else:
             self._prompts.remember(blocks, size, BLOCK_BYTES, ids)
-            is_late = held is not None and held._resume is None
+            is_late = held is not None and not held.is_waiting
             self.outcomes["late" if is_late else "asked"] += 1
             if held is not None and not is_late:
                 question.token_ids = ids
@@ -203,6 +239,14 @@ class Tokenizing:
                 log.warning("tokenizer not read; engines are asked", path=path, why=why)
                 self._local[path] = None
         return self._local[path]
+
+
+def _given(question: Question) -> Ids:
+    """Of a prompt that came as token ids."""
+    try:
+        return np.array(msgspec.json.decode(question.prompt, type=list[int]), dtype=np.uint32)
+    except (msgspec.DecodeError, OverflowError) as error:
+        raise NotTokenizedError(f"the prompt is no list of token ids: {error}") from None
 
 
 def _engines(backend: Backend) -> list[Endpoint]:
