@@ -15,6 +15,8 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from hekla.api.agents import AGENT_KINDS
+from hekla.api.agents.v1alpha1_conversion import OLDER_KINDS
+from hekla.api.agents.v1alpha1_schema import older_version
 from hekla.api.embedded import INT_OR_STRING, embedded_schema
 from hekla.api.fields import Limits, merged
 from hekla.api.kthena import KTHENA_KINDS
@@ -46,8 +48,11 @@ _LIMIT_NAMES = {
 }
 
 
-def crd_document(kind: type[Resource]) -> Document:
-    """The CustomResourceDefinition of a declared kind, as a document."""
+def crd_document(kind: type[Resource], *, with_older: bool = False) -> Document:
+    """The CustomResourceDefinition of a declared kind, as a document.
+
+    `with_older` has older versions in it, too: for a server that converts them, as the embedded one does.
+    """
     info = kind.kind_info
     version: Document = {"name": info.version, "served": True, "storage": True}
     if info.columns:
@@ -61,11 +66,13 @@ def crd_document(kind: type[Resource]) -> Document:
             "statusReplicasPath": ".status.replicas",
             "labelSelectorPath": info.label_selector_path,
         }
+    has_older = with_older and info.resource in OLDER_KINDS
+    versions = [version, *([older_version(info.kind, info.group, version)] if has_older else [])]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": _metadata(info),
-        "spec": {"group": info.group, "names": _names(info), "scope": str(info.scope), "versions": [version]},
+        "spec": {"group": info.group, "names": _names(info), "scope": str(info.scope), "versions": versions},
     }
 
 

@@ -1,8 +1,10 @@
-"""Kinds that are served in two groups and stored once: an event is one object, whichever API it came by."""
+"""Kinds that are served in two forms and stored in one: an event is one object, whichever API it came by; so is a Sandbox."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from hekla.api.agents.v1alpha1_conversion import OLDER_KINDS
+from hekla.api.agents.v1alpha1_schema import VERSION
 from hekla.api.meta import Document
 
 _EVENT_FIELDS = {
@@ -42,3 +44,9 @@ CONVERSIONS = {
     )
 }
 """By the resource that is served."""
+
+OF_CUSTOM_KINDS = {
+    (resource, VERSION): Conversion(resource, to_storage=ways.to_newer, from_storage=ways.to_older)
+    for resource, ways in OLDER_KINDS.items()
+}
+"""By resource and version: what is stored as v1beta1. A definition of these kinds needs no webhook for it."""

@@ -17,6 +17,7 @@ from hekla.apiserver import strategies
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
 from hekla.apiserver.backend import Backend
 from hekla.apiserver.bodies import decode_document, head_of, render_of, tail_of
+from hekla.apiserver.conversions import OF_CUSTOM_KINDS
 from hekla.apiserver.deletes import CRD_FINALIZER
 from hekla.apiserver.fielderrors import invalid, invalid_object
 from hekla.apiserver.handlers_write import DELETED_TOGETHER
@@ -36,7 +37,7 @@ ESTABLISHED = ("Established", "InitialNamesAccepted", "the initial names have be
 
 @dataclass(frozen=True)
 class NoWebhookConversion:
-    """Refuses a definition whose versions would have to be converted by a webhook: this server calls none."""
+    """Refuses a definition whose versions would have to be converted by a webhook: this server calls none, and knows some itself."""
 
     name: str = "NoWebhookConversion"
 
@@ -51,7 +52,8 @@ class NoWebhookConversion:
         """Refuse the webhook."""
         spec = (request.object or {}).get("spec") or {}
         strategy = (spec.get("conversion") or {}).get("strategy", "None")
-        if strategy != "None" and len(spec.get("versions") or []) > 1:
+        versions = [one.get("name") for one in spec.get("versions") or () if not one.get("storage")]
+        if strategy != "None" and any((request.name, version) not in OF_CUSTOM_KINDS for version in versions):
             why = "conversion between versions by webhook is not done here: give all versions one schema and use None"
             raise invalid_object(request.kind, request.name, [invalid("spec.conversion.strategy", strategy, why)])
 
@@ -248,6 +250,7 @@ def _served_version(definition: Document, version: Document, storage: str, is_go
         deprecation=_deprecation(version, f"{kind.api_version} {kind.kind}"),
         columns=tuple(_column(one) for one in version.get("additionalPrinterColumns") or ()),
         list_kind=definition["spec"]["names"].get("listKind") or f"{kind.kind}List",
+        conversion=OF_CUSTOM_KINDS.get((kind.resource, kind.version)) if storage != kind.version else None,
     )
 
 
