@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hekla.api import agents, foreign, kthena, volcano
+from hekla.api.agents.names import IDLE_PRIORITY, IDLE_PRIORITY_CLASS, IDLE_WORDS
 from hekla.api.agents.node_contract import NODE_RUNTIME_LABEL
 from hekla.api.meta import Document, Resource
 from hekla.apiserver.auth.bootstrap import bootstrap_objects
@@ -27,6 +28,8 @@ def _priority_classes() -> Iterator[Creation]:
     for name, value in classes:
         document = {"metadata": {"name": name}, "value": value, "description": "Used for pods that the platform needs."}
         yield "/apis/scheduling.k8s.io/v1/priorityclasses", document
+    idle = {"metadata": {"name": IDLE_PRIORITY_CLASS}, "value": IDLE_PRIORITY, "preemptionPolicy": "Never"}
+    yield "/apis/scheduling.k8s.io/v1/priorityclasses", idle | {"description": IDLE_WORDS}
 
 
 def _runtime_classes() -> Iterator[Creation]:
@@ -54,7 +57,7 @@ def _crds() -> Iterator[Creation]:
     from hekla.api.crd import crd_document
 
     for kind in custom_kinds():
-        yield "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd_document(kind)
+        yield "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd_document(kind, with_older=True)
 
 
 def custom_kinds() -> list[type[Resource]]:

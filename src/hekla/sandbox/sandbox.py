@@ -14,10 +14,12 @@ from hekla.api.core import Service
 from hekla.api.meta import Document, Resource
 from hekla.api.nodes import RuntimeClass
 from hekla.api.pods import Pod
+from hekla.api.scheduling import PriorityClass
 from hekla.api.storage import PersistentVolumeClaim
 from hekla.kube.commands import Command, Create, Delete, Event, Patch, RequeueAfter, SetStatus, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.kube.timestamps import parse_rfc3339
+from hekla.sandbox.late_environment import cannot_have_it
 from hekla.sandbox.observing import find
 from hekla.sandbox.owning import controller_of, is_controlled_by, name_hash, owner_reference
 from hekla.sandbox.sandbox_pod import claim_name, metadata_patch, pod_document, pod_name
@@ -36,7 +38,7 @@ class _Look:
     commands: list[Command] = field(default_factory=list)
 
 
-@reconciler(Sandbox, owns=(Pod, Service, PersistentVolumeClaim), reads=(RuntimeClass,))
+@reconciler(Sandbox, owns=(Pod, Service, PersistentVolumeClaim), reads=(RuntimeClass, PriorityClass))
 def reconcile_sandbox(sandbox: Sandbox, world: World, now: datetime) -> Iterator[Command]:
     """Bring one Sandbox a step closer."""
     if sandbox.metadata.deletion_timestamp is not None:
@@ -129,14 +131,15 @@ def _look_at_pod(sandbox: Sandbox, world: World, look: _Look) -> None:
         _suspend(pod, sandbox, look)
     elif pod is None:
         has_runtime = world.get(RuntimeClass, "", names.RUNTIME_CLASS) is not None
-        document = pod_document(sandbox, has_runtime=has_runtime)
+        has_idle_class = world.get(PriorityClass, "", names.IDLE_PRIORITY_CLASS) is not None
+        document = pod_document(sandbox, has_runtime=has_runtime, has_idle_class=has_idle_class)
         look.commands.append(Create(Pod, document, is_told_of_when_refused=True))
-    elif (
-        pod.metadata.deletion_timestamp is None
-        and _take(pod, sandbox, look)
-        and (patch := metadata_patch(pod, sandbox))
-    ):
-        look.commands.append(Patch(target_of(pod), {"metadata": patch}))
+    elif pod.metadata.deletion_timestamp is None and _take(pod, sandbox, look):
+        if cannot_have_it(sandbox, pod):
+            reason = "it runs a command that began without its claim's environment; it is made anew with it"
+            look.commands.append(Delete(target_of(pod), reason=reason))
+        elif patch := metadata_patch(pod, sandbox):
+            look.commands.append(Patch(target_of(pod), {"metadata": patch}))
     look.found.owns_pod = pod is not None and is_controlled_by(pod, sandbox)
 
 

@@ -1,11 +1,10 @@
 """Reconciles SandboxClaims: each takes one Sandbox out of its pool, and never lets go of the one it chose.
 
-Who chooses what needs no talk: the k-th of the claims that wait for a pool takes the k-th of its Sandboxes. The choice is
-written into the claim first and into the Sandbox then, both guarded by their revisions; a conflict is tried again with the same
-Sandbox. So no Sandbox serves two claims, whichever caches are stale.
+Who chooses what needs no talk (`pool_members.py`). The choice is written into the claim first and into the Sandbox then, both
+guarded by their revisions; a conflict is tried again with the same Sandbox. So no Sandbox serves two claims, whichever caches are stale.
+Variables that a claim brings follow it into a Sandbox that runs already (`late_environment.py`).
 """
 
-from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,18 +14,31 @@ import msgspec
 from hekla.api.agents import Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool, names
 from hekla.api.agents.sandbox import ShutdownPolicy
 from hekla.api.meta import Document
+from hekla.api.nodes import RuntimeClass
 from hekla.kube.commands import Command, Create, Delete, Patch, RequeueAfter, SetStatus, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.kube.timestamps import parse_rfc3339
 from hekla.sandbox.blueprint import sandbox_document
 from hekla.sandbox.claim_request import RefusedError, check_metadata, wanted_blueprint
-from hekla.sandbox.observing import Observation, as_documents, conditions, find, is_true
+from hekla.sandbox.late_environment import with_environment
+from hekla.sandbox.observing import Observation, as_documents, conditions, find
 from hekla.sandbox.owning import controller_of, owner_reference
+from hekla.sandbox.pool_members import (
+    candidates,
+    has_hope,
+    is_expired,
+    is_for,
+    may_take,
+    may_wait_in_line,
+    rank,
+    source_of,
+    template_in,
+)
 from hekla.sandbox.sandbox_status import EXPIRED
 
 CLAIM_EXPIRED = "ClaimExpired"
-GRACE_S, GRACE_STEP_S = 2.0, 0.5
-"""How long a claim waits for a Sandbox of its pool that has no address yet, before one is made for it."""
+GRACE_STEP_S = 0.5
+"""How often a claim looks whether a Sandbox of its pool has an address by now."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +56,18 @@ Decision = Generator[Command, None, _Told]
 
 def _of_pool(pool: SandboxWarmPool, world: World) -> Iterator[tuple[str, str]]:
     for claim in world.list(SandboxClaim, pool.metadata.namespace):
-        if claim.spec.warm_pool_ref.name == pool.metadata.name and not claim.status.sandbox.name:
+        if is_for(claim, pool) and not claim.status.sandbox.name:
             yield claim.metadata.namespace, claim.metadata.name
 
 
 def _of_template(template: SandboxTemplate, world: World) -> Iterator[tuple[str, str]]:
-    for pool in world.list(SandboxWarmPool, template.metadata.namespace):
-        if pool.spec.template_ref.name == template.metadata.name:
+    meta = template.metadata
+    for pool in world.list(SandboxWarmPool, meta.namespace):
+        if pool.spec.template_ref.name == meta.name:
             yield from _of_pool(pool, world)
+    for claim in world.list(SandboxClaim, meta.namespace):
+        if template_in(claim.spec.warm_pool_ref.name) == meta.name and not claim.status.sandbox.name:
+            yield claim.metadata.namespace, claim.metadata.name
 
 
 def _of_candidate(sandbox: Sandbox, world: World) -> Iterator[tuple[str, str]]:
@@ -67,6 +83,7 @@ def _of_candidate(sandbox: Sandbox, world: World) -> Iterator[tuple[str, str]]:
 @reconciler(
     SandboxClaim,
     owns=(Sandbox,),
+    reads=(RuntimeClass,),
     finds={SandboxWarmPool: _of_pool, SandboxTemplate: _of_template, Sandbox: _of_candidate},
 )
 def reconcile_sandbox_claim(claim: SandboxClaim, world: World, now: datetime) -> Iterator[Command]:
@@ -132,7 +149,7 @@ def _sandbox_of(claim: SandboxClaim, world: World, now: datetime) -> Decision:
         return _Told(mine)
     if assigned:
         chosen = world.get(Sandbox, meta.namespace, assigned)
-        if chosen is not None and _may_take(chosen, claim):
+        if chosen is not None and may_take(chosen, claim, world):
             yield _adoption(chosen, claim)
             return _Told(ready=_not_yet(f'Sandbox "{assigned}" is being taken'))
         # somebody else's by now, or gone: only then may another one be chosen
@@ -146,26 +163,24 @@ def _sandbox_of(claim: SandboxClaim, world: World, now: datetime) -> Decision:
 
 
 def _choose(claim: SandboxClaim, world: World, now: datetime) -> Decision:
-    meta, pool_name = claim.metadata, claim.spec.warm_pool_ref.name
+    meta = claim.metadata
     check_metadata(claim)
-    pool = world.get(SandboxWarmPool, meta.namespace, pool_name)
-    if pool is None:
-        raise RefusedError("WarmPoolNotFound", f'SandboxWarmPool "{pool_name}" not found')
-    template_name = pool.spec.template_ref.name
-    template = world.get(SandboxTemplate, meta.namespace, template_name)
+    source = source_of(claim, world)
+    template = world.get(SandboxTemplate, meta.namespace, source.template)
     if template is None:
-        raise RefusedError("TemplateNotFound", f'SandboxTemplate "{template_name}" not found')
+        raise RefusedError("TemplateNotFound", f'SandboxTemplate "{source.template}" not found')
     blueprint = wanted_blueprint(claim, template)
-    if not claim.spec.env and not claim.spec.volume_claim_templates:
-        candidates = _candidates(pool, world)
-        rank = _rank(claim, world)
-        if rank < len(candidates):
-            chosen = candidates[rank]
+    has_runtime = world.get(RuntimeClass, "", names.RUNTIME_CLASS) is not None
+    if may_wait_in_line(claim, template, has_runtime=has_runtime):
+        waiting = candidates(source, world)
+        place = rank(claim, source, template, world, has_runtime=has_runtime) if waiting else 0
+        if place < len(waiting):
+            chosen = waiting[place]
             assignment = {"metadata": {"annotations": {names.ASSIGNED_SANDBOX: chosen.metadata.name}}}
             yield Patch(target_of(claim), assignment, is_guarded=True)
             yield _adoption(chosen, claim)
             return _Told(ready=_not_yet(f'Sandbox "{chosen.metadata.name}" is being taken'))
-        if _has_hope(claim, pool, world, now):
+        if has_hope(claim, source, world, now):
             yield RequeueAfter(GRACE_STEP_S)
             return _Told(ready=_not_yet("A Sandbox of the pool is about to have an address"))
     there = world.get(Sandbox, meta.namespace, meta.name)
@@ -178,87 +193,6 @@ def _choose(claim: SandboxClaim, world: World, now: datetime) -> Decision:
 
 def _not_yet(message: str, reason: str = "SandboxNotReady") -> Observation:
     return Observation("Ready", False, reason, message)
-
-
-def _candidates(pool: SandboxWarmPool, world: World) -> list[Sandbox]:
-    """Sandboxes that can be taken: ready before others, from the node that has most, the oldest first."""
-    waiting = [one for one in _members(pool, world) if one.status.pod_ips]
-    left = Counter(one.status.node_name for one in waiting)
-    waiting.sort(key=_age)
-    order = []
-    for is_ready in (True, False):
-        by_node: dict[str, list[Sandbox]] = {}
-        for one in waiting:
-            if is_true(one.status.conditions, "Ready") is is_ready:
-                by_node.setdefault(one.status.node_name, []).append(one)
-        while by_node:
-            node = max(by_node, key=lambda name: (left[name], name))
-            order.append(by_node[node].pop(0))
-            left[node] -= 1
-            if not by_node[node]:
-                del by_node[node]
-    return order
-
-
-def _members(pool: SandboxWarmPool, world: World) -> list[Sandbox]:
-    taken = {
-        claim.metadata.annotations.get(names.ASSIGNED_SANDBOX)
-        for claim in world.list(SandboxClaim, pool.metadata.namespace)
-    }
-    return [
-        one
-        for one in world.owned(Sandbox, pool.metadata.uid)
-        if one.metadata.deletion_timestamp is None
-        and one.metadata.name not in taken
-        and names.SESSION_ID not in one.metadata.labels
-        and not is_true(one.status.conditions, "Finished")
-        and not _is_expired(one)
-    ]
-
-
-def _is_expired(sandbox: Sandbox) -> bool:
-    ready = find(sandbox.status.conditions, "Ready")
-    return ready is not None and ready.reason == EXPIRED
-
-
-def _age(sandbox: Sandbox) -> tuple[str, str]:
-    return sandbox.metadata.creation_timestamp or "", sandbox.metadata.name
-
-
-def _rank(claim: SandboxClaim, world: World) -> int:
-    """How many claims of the same pool come before this one and have nothing yet."""
-    mine = _place(claim)
-    return sum(
-        _place(one) < mine
-        for one in world.list(SandboxClaim, claim.metadata.namespace)
-        if one.spec.warm_pool_ref.name == claim.spec.warm_pool_ref.name
-        and names.ASSIGNED_SANDBOX not in one.metadata.annotations
-        and not one.status.sandbox.name
-        and not one.spec.env
-        and not one.spec.volume_claim_templates
-        and one.metadata.deletion_timestamp is None
-    )
-
-
-def _place(claim: SandboxClaim) -> tuple[str, str]:
-    return claim.metadata.creation_timestamp or "", claim.metadata.name
-
-
-def _has_hope(claim: SandboxClaim, pool: SandboxWarmPool, world: World, now: datetime) -> bool:
-    made_at = parse_rfc3339(claim.metadata.creation_timestamp)
-    is_young = made_at is not None and (now - made_at).total_seconds() < GRACE_S
-    return is_young and any(not one.status.pod_ips for one in _members(pool, world))
-
-
-def _may_take(sandbox: Sandbox, claim: SandboxClaim) -> bool:
-    owner = controller_of(sandbox)
-    return (
-        sandbox.metadata.deletion_timestamp is None
-        and owner is not None
-        and owner.kind == SandboxWarmPool.kind_info.kind
-        and owner.name == claim.spec.warm_pool_ref.name
-        and names.SESSION_ID not in sandbox.metadata.labels
-    )
 
 
 def _adoption(sandbox: Sandbox, claim: SandboxClaim) -> Patch:
@@ -275,8 +209,13 @@ def _adoption(sandbox: Sandbox, claim: SandboxClaim) -> Patch:
     }
     patch: Document = {"metadata": metadata}
     added = {"labels": wanted.labels, "annotations": wanted.annotations}
+    template: Document = {}
     if told := {key: value for key, value in added.items() if value}:
-        patch["spec"] = {"podTemplate": {"metadata": told}}
+        template["metadata"] = told
+    if claim.spec.env:
+        template["spec"] = {"containers": with_environment(sandbox, claim)}
+    if template:
+        patch["spec"] = {"podTemplate": template}
     return Patch(target_of(sandbox), patch, is_guarded=True)
 
 
@@ -293,7 +232,7 @@ def _cold(claim: SandboxClaim, template: SandboxTemplate, blueprint: Document) -
 
 def _tell(claim: SandboxClaim, told: _Told, now: datetime) -> Iterator[Command]:
     sandbox = told.sandbox
-    ready = told.ready or _ready_of(sandbox)
+    ready = told.ready or _ready_of(sandbox, claim)
     observed = [ready]
     finished = find(sandbox.status.conditions, "Finished") if sandbox is not None else None
     if finished is not None:
@@ -304,15 +243,18 @@ def _tell(claim: SandboxClaim, told: _Told, now: datetime) -> Iterator[Command]:
     yield from _write(claim, conditions(claim.status.conditions, observed, claim.metadata.generation, now), claimed)
 
 
-def _ready_of(sandbox: Sandbox | None) -> Observation:
+def _ready_of(sandbox: Sandbox | None, claim: SandboxClaim) -> Observation:
     if sandbox is None:
         return Observation("Ready", False, "SandboxMissing", "Sandbox does not exist")
-    if _is_expired(sandbox):
+    if is_expired(sandbox):
         message = "Underlying Sandbox resource has expired independently of the Claim."
         return Observation("Ready", False, EXPIRED, message)
     ready = find(sandbox.status.conditions, "Ready")
     if ready is None:
         return Observation("Ready", False, "SandboxNotReady", "Sandbox is not ready")
+    if claim.spec.env and (ready.observed_generation or 0) < sandbox.metadata.generation:
+        # what it says is of before the claim, whose variables it may not have yet
+        return _not_yet("Sandbox is being given the claim's environment")
     return Observation("Ready", ready.status == "True", ready.reason, ready.message)
 
 

@@ -4,9 +4,10 @@
 could set would let its pod be found in another Sandbox's place.
 """
 
-from hekla.api.agents import Sandbox, names
+from hekla.api.agents import Sandbox, SandboxWarmPool, names
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
+from hekla.sandbox import late_environment
 from hekla.sandbox.owning import controller_of, is_reserved, name_hash, owner_reference
 
 PASSED_ON = (
@@ -29,10 +30,15 @@ def claim_name(volume: str, sandbox: Sandbox) -> str:
     return f"{volume}-{sandbox.metadata.name}"
 
 
-def pod_document(sandbox: Sandbox, *, has_runtime: bool) -> Document:
-    """The pod to make. `has_runtime`: there is a runtime class `sandbox`, which pods have that name none, or the one of the strength that they demand."""
+def pod_document(sandbox: Sandbox, *, has_runtime: bool, has_idle_class: bool = False) -> Document:
+    """The pod to make. `has_runtime`: there is a runtime class `sandbox`, which pods have that name none, or the one of the strength that they demand.
+
+    `has_idle_class`: there is a priority class for pods that wait in pools, which are work that gives way to any other.
+    """
     meta = sandbox.metadata
     spec = dict(sandbox.spec.pod_template.spec)
+    if has_idle_class and is_idle(sandbox) and not spec.get("priorityClassName") and spec.get("priority") is None:
+        spec["priorityClassName"] = names.IDLE_PRIORITY_CLASS
     if has_runtime and not spec.get("runtimeClassName"):
         demanded = pod_annotations(sandbox).get(names.MIN_ISOLATION, "")
         spec["runtimeClassName"] = names.RUNTIME_OF_STRENGTH.get(demanded, names.RUNTIME_CLASS)
@@ -49,6 +55,12 @@ def pod_document(sandbox: Sandbox, *, has_runtime: bool) -> Document:
         "ownerReferences": [owner_reference(sandbox)],
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def is_idle(sandbox: Sandbox) -> bool:
+    """Whether a Sandbox waits in a pool."""
+    owner = controller_of(sandbox)
+    return owner is not None and owner.kind == SandboxWarmPool.kind_info.kind
 
 
 def pod_labels(sandbox: Sandbox) -> dict[str, str]:
@@ -81,6 +93,7 @@ def metadata_patch(pod: Pod, sandbox: Sandbox) -> Document:
     if names.WARM_POOL not in sandbox.metadata.labels:
         gone = [*gone, names.SAFE_TO_EVICT]  # whoever was claimed is not to be moved by an autoscaler
         labels |= {names.WARM_POOL: None} if names.WARM_POOL in pod.metadata.labels else {}
+    wanted |= late_environment.note(sandbox, pod) | _protection(sandbox, pod)
     annotations = _changes(pod.metadata.annotations, wanted, gone)
     patch: Document = {}
     if labels:
@@ -88,6 +101,20 @@ def metadata_patch(pod: Pod, sandbox: Sandbox) -> Document:
     if annotations:
         patch["annotations"] = annotations
     return patch
+
+
+def _protection(sandbox: Sandbox, pod: Pod) -> dict[str, str]:
+    """A pod that waited keeps its low priority for life; once it is somebody's, it gives way to nobody for that."""
+    began_idle = pod.spec.priority_class_name == names.IDLE_PRIORITY_CLASS
+    own = sandbox.spec.pod_template
+    if (
+        not began_idle
+        or is_idle(sandbox)
+        or own.spec.get("priorityClassName")
+        or names.PREEMPTABLE in own.metadata.annotations
+    ):
+        return {}
+    return {names.PREEMPTABLE: "false"}
 
 
 def _changes(there: dict[str, str], wanted: dict[str, str], gone: list[str]) -> Document:

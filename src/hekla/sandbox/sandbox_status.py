@@ -7,6 +7,7 @@ from hekla.api.agents import Sandbox, names
 from hekla.api.agents.sandbox import OperatingMode
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
+from hekla.sandbox.late_environment import is_awaited
 from hekla.sandbox.observing import Observation, as_documents, conditions, find
 from hekla.sandbox.owning import name_hash
 
@@ -139,6 +140,8 @@ def _ready(sandbox: Sandbox, found: Found) -> Observation:
     if found.pod is not None and found.pod.status.phase in _ENDED:
         return Observation("Ready", False, *_ENDED[found.pod.status.phase])
     message, is_up = _pod_words(found.pod), found.pod is not None and is_ready(found.pod)
+    if is_up and found.pod is not None and is_awaited(sandbox, found.pod):
+        message, is_up = "Pod is Ready but is yet to be given its claim's environment", False
     if sandbox.spec.service or found.has_service:
         message += "; Service Exists" if found.has_service else "; Service does not exist"
         is_up = is_up and found.has_service

@@ -3,6 +3,7 @@
 One replica, because its sessions are in a file; whoever sets STORE_TYPE to redis or valkey, and mounts one `sandboxes.key` for all, may have more.
 """
 
+from hekla.api.agents.names import IDLE_PRIORITY, IDLE_PRIORITY_CLASS, IDLE_WORDS
 from hekla.api.agents.node_contract import NODE_AUDIENCE
 from hekla.api.meta import Document
 
@@ -14,6 +15,15 @@ def claim(metadata: Document) -> Document:
     """Rows of sessions and the keys of the gateway outlive its pod."""
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def idle_class(labels: Document) -> Document:
+    """The priority of sandboxes that wait in a pool; without it they have that of any pod, and make way for nobody of the same."""
+    told = {"name": IDLE_PRIORITY_CLASS, "labels": labels}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": told, "value": IDLE_PRIORITY,
+        "preemptionPolicy": "Never", "description": IDLE_WORDS,
+    }  # fmt: skip
 
 
 def arguments() -> list[str]:

@@ -161,6 +161,7 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     if name == AGENTS:
         yield agents_manifests.claim(_metadata(installation, name))
+        yield agents_manifests.idle_class(_labels(name))
     yield _service(installation, name)
     if name == SCHEDULER:
         yield from answers(installation.namespace, _labels(SCHEDULER), ANSWERS_PORT)

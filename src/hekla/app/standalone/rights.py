@@ -91,6 +91,7 @@ AGENTS_ALSO = {
     # the gateway: makes and adopts sandboxes, and deletes the pods of those that end
     "sandboxes.agents.x-k8s.io": ("create", "delete", "get", "patch"),
     "pods": ("delete",),
+    "pods/log": ("get",),  # E2B's logs of a sandbox
     "nodes": FOLLOW,  # where node agents listen, and whom to believe there
     "nodes/proxy": ("create", "delete", "get"),  # claims, freezes and reaches the sandboxes of a node
 }
