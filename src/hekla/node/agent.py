@@ -37,6 +37,7 @@ from hekla.kube.informer import Handler, Informer, Informers
 from hekla.node.addresses import LoopbackAddresses
 from hekla.node.admission import refusal_of
 from hekla.node.images import ImageRegistry
+from hekla.node.late_environment import LateEnvironments
 from hekla.node.objects import Objects, TokenSource
 from hekla.node.pod_actions import PodActions
 from hekla.node.pod_lifecycle import Action, Backoff, decide
@@ -114,10 +115,12 @@ class NodeAgent:
         self._objects = Objects(informers, client, self._addresses, token_source=token_source, api_address=api_address)
         self._statuses = StatusWriter(client)
         self._events = EventRecorder(client, self._clock, component="hekla-node")
+        images = images or ImageRegistry.of_directory(data_dir / "images")
         self._actions = PodActions(
-            client=client, clock=self._clock, objects=self._objects, addresses=self._addresses,
-            images=images or ImageRegistry.of_directory(data_dir / "images"), statuses=self._statuses, tell=self._tell,
+            client=client, clock=self._clock, objects=self._objects, addresses=self._addresses, images=images,
+            statuses=self._statuses, tell=self._tell,
         )  # fmt: skip
+        self._late_environments = LateEnvironments(client, self.sandboxes, images, self._now)
         self._pods: dict[str, TrackedPod] = {}
         self._by_node: dict[str, dict[str, TrackedPod]] = {name: {} for name in self._nodes}
         """Pods that may still run on each node; those that are over leave it when the next one comes."""
@@ -202,6 +205,8 @@ class NodeAgent:
         tracked = self._pods.get(new.metadata.uid)
         if tracked is not None:
             tracked.pod = new
+            if tracked.is_sandbox and (work := self._late_environments.look(new)) is not None:
+                self._spawn_for(tracked, work)
             if old is None or _matters(old, new):
                 self._decide(tracked)
         elif new.spec.node_name in self._nodes:

@@ -25,6 +25,7 @@ from hekla.kube.informer import Informers
 from hekla.lib import quantity
 from hekla.lib.go_duration import DurationError, parse_duration, write_duration
 from hekla.sandbox.blueprint import sandbox_document
+from hekla.sandbox.late_environment import is_awaited
 from hekla.sandbox.owning import controller_of, owner_reference
 from hekla.sandbox.sessions.candidates import Candidates, is_free
 from hekla.sandbox.sessions.network import egress_of
@@ -107,7 +108,7 @@ class KubeStock:
             return None
         held = _held(found)
         pod = self._pods.cache.get(namespace, held.pod)
-        return held if pod is not None and _is_ready(pod) else None
+        return held if pod is not None and _is_ready(pod) and not is_awaited(found, pod) else None
 
     def addresses(self, held: Held) -> frozenset[str]:
         """Of a Sandbox's pod."""
