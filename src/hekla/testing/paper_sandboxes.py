@@ -38,6 +38,14 @@ class PaperSandbox:
     files: dict[str, Any] = field(default_factory=dict)
     """What is in it, for those who copy it."""
     began_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    stood_s: float = 0.0
+    """How long it stood still, up to the last thaw."""
+    froze_s: float = 0.0
+    """When it froze last."""
+
+    def frozen_s(self, now: float) -> float:
+        """How long it stood still until now."""
+        return self.stood_s + (now - self.froze_s if self.is_frozen else 0.0)
 
 
 class PaperSandboxes:
@@ -48,6 +56,8 @@ class PaperSandboxes:
         self.sandboxes: dict[str, PaperSandbox] = {}
         """By pod."""
         self.checkpoints: dict[str, dict[str, Any]] = {}
+        self.written: dict[str, str] = {}
+        """What containers wrote, by pod."""
         self.room = 1000
         """How many there may be."""
         self.before: Callable[[str], None] = lambda step: None
@@ -120,6 +130,10 @@ class PaperSandboxes:
         """All that there are."""
         return [one.held for one in self.sandboxes.values()]
 
+    async def logs(self, held: Held, most: int) -> str:
+        """What a test put there."""
+        return self.written.get(held.pod, "")
+
     def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
         """Told by `start_anew`."""
         self._on_restart = listener
@@ -169,13 +183,16 @@ class PaperSandboxes:
     async def freeze(self, namespace: str, pod: str) -> None:
         """It stands still."""
         self.before("freeze")
-        self.found(pod).is_frozen = True
+        sandbox = self.found(pod)
+        if not sandbox.is_frozen:
+            sandbox.is_frozen, sandbox.froze_s = True, asyncio.get_running_loop().time()
         self.before("frozen")
 
     async def thaw(self, namespace: str, pod: str) -> None:
         """It goes on."""
         self.before("thaw")
-        self.found(pod).is_frozen = False
+        sandbox = self.found(pod)
+        sandbox.stood_s, sandbox.is_frozen = sandbox.frozen_s(asyncio.get_running_loop().time()), False
         self.before("thawed")
 
     async def checkpoint(self, namespace: str, pod: str, order: CheckpointOrder) -> Checkpoint:
@@ -213,10 +230,13 @@ class PaperSandboxes:
         self.before("restricted")
 
     async def usage(self, namespace: str, pod: str) -> Usage:
-        """Little."""
-        sandbox = self.found(pod)
-        wall_s = asyncio.get_running_loop().time() - sandbox.began_s
-        return Usage(cpu_us=1000, memory_bytes=1 << 20, storage_bytes=4096, wall_s=wall_s, source="proc")
+        """Half a processor while it is awake, and little else."""
+        sandbox, now = self.found(pod), asyncio.get_running_loop().time()
+        wall_s, frozen_s = now - sandbox.began_s, sandbox.frozen_s(now)
+        return Usage(
+            cpu_us=1000 + int((wall_s - frozen_s) * 500_000), memory_bytes=1 << 20, memory_byte_s=wall_s * (1 << 20),
+            storage_bytes=4096, wall_s=wall_s, frozen_s=frozen_s, source="proc",
+        )  # fmt: skip
 
     def way(self, namespace: str, pod: str, port: int) -> Way:
         """Nobody listens on paper."""

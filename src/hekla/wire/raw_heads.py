@@ -32,6 +32,8 @@ _HOP_BY_HOP = re.compile(
 CREDENTIALS = re.compile(rb"(?im)^(?:authorization|x-api-key):[^\n]*\n")
 _LENGTH = re.compile(rb"(?im)^content-length:[^\n]*\n")
 _NUMBER = re.compile(rb"[0-9]{1,18}")
+_BLANK = b" \t"
+"""What may stand around a value. `bytes.strip()` takes more: `\\x0bchunked` would be `chunked` here and nothing to whoever stands in front."""
 _REQUEST_ID = re.compile(rb"[\w.:/+=@~-]{1,128}")
 
 
@@ -171,7 +173,7 @@ def _take_headers(head: RequestHead, found: list[tuple[bytes, bytes]]) -> None:
             head.request_id = value.rstrip() if _REQUEST_ID.fullmatch(value.rstrip()) else b""
         else:
             head.is_plain = False
-            _take_hop(head, name.lower(), value.strip().lower())
+            _take_hop(head, name.lower(), value.strip(_BLANK).lower())
     if hosts != 1 and (hosts or not head.is_http_1_0):
         raise RefusedHeadError(400, f"a request has one Host header; this one has {hosts}")
     if lengths > 1:
@@ -182,7 +184,7 @@ def _take_headers(head: RequestHead, found: list[tuple[bytes, bytes]]) -> None:
 
 def _take_hop(head: RequestHead, name: bytes, value: bytes) -> None:
     if name == b"connection":
-        options = [option.strip() for option in value.split(b",")]
+        options = [option.strip(_BLANK) for option in value.split(b",")]
         if b"close" in options:
             head.keeps_alive = False
         elif head.is_http_1_0 and b"keep-alive" in options:
@@ -348,7 +350,7 @@ def read_answer(data: bytes, bounds: HeadBounds) -> AnswerHead | None:
     head.keeps_alive = head.is_plain = minor == b"1"
     head.body_length, head.is_chunked, head.is_event_stream, head.is_encoded = -1, False, False, False
     for name, value in _ANSWER_HEADERS.findall(data, match.start(3) - 1, head.end):
-        _take_answer_header(head, name.lower(), value.strip())
+        _take_answer_header(head, name.lower(), value.strip(_BLANK))
     if head.status in (204, 304):
         head.is_chunked, head.body_length, head.is_plain = False, 0, False
     if head.is_chunked or not head.is_plain:

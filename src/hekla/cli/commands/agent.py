@@ -66,6 +66,7 @@ def create(
     freeze_after: Annotated[float, typer.Option("--freeze-after", help="Seconds without a request until it stands still; never if 0.")] = 0.0,
     env: Annotated[list[str], typer.Option("--env", help="NAME=VALUE; may be given again.", show_default=False)] = [],  # noqa: B006 - typer copies it
     metadata: Annotated[list[str], typer.Option("--metadata", help="NAME=VALUE; may be given again.", show_default=False)] = [],  # noqa: B006 - typer copies it
+    budget: Annotated[str, typer.Option("--budget", help="What it may use before it stands still, such as cpu=90s,network=1Gi.", show_default=False)] = "",
     output: Output = "",
     data_dir: DataDir = None,
 ) -> None:  # fmt: skip
@@ -79,7 +80,7 @@ def create(
     """
     body = {
         "name": template, "namespace": namespace, "snapshot": snapshot, "timeout": timeout, "freeze_after": freeze_after,
-        "env": _pairs(env, "--env"), "metadata": _pairs(metadata, "--metadata"),
+        "env": _pairs(env, "--env"), "metadata": _pairs(metadata, "--metadata"), "budget": budget,
     }  # fmt: skip
     _print(_ask(data_dir, lambda gateway: gateway.ask("POST", "sessions", body)), output)
 
@@ -91,6 +92,8 @@ def list_(output: Output = "", data_dir: DataDir = None) -> None:
 
       hekla agent list
 
+      hekla agent list -o wide
+
       hekla agent list -o json
     """
     from hekla.cli.output import print_document
@@ -99,7 +102,9 @@ def list_(output: Output = "", data_dir: DataDir = None) -> None:
         found: list[dict[str, Any]] = []
         after = ""
         while True:
-            page = await gateway.ask("GET", f"sessions?limit=1000&after={after}")
+            page = await gateway.ask(
+                "GET", f"sessions?limit=1000&after={after}{'' if output in ('', 'name') else '&usage=true'}"
+            )
             found += page["sessions"]
             after = page["after"]
             if not after:
@@ -113,14 +118,31 @@ def list_(output: Output = "", data_dir: DataDir = None) -> None:
     elif not sessions:
         typer.echo("no sessions; open one with `hekla agent create`")
     else:
-        _table(sessions)
+        _table(sessions, is_wide=output == "wide")
 
 
-def _table(sessions: list[dict[str, Any]]) -> None:
+_ACCOUNTS = ("CPU", "MEMORY", "STORAGE", "NETWORK", "AWAKE", "FROZEN", "BUDGET", "WHY")
+
+
+def _accounts(one: dict[str, Any]) -> tuple[str, ...]:
+    """What a session has used, may use, and why it stands still."""
+    used, told = one.get("usage"), (one["budget"] or "-", one["why"] or "-")
+    if used is None:
+        return ("?",) * 6 + told
+    network = used["networkSentBytes"] + used["networkReceivedBytes"]
+    return (
+        f"{used['cpuUs'] / 1e6:.1f}s", *(f"{count / 2**20:.1f}Mi" for count in (used["memoryBytes"], used["storageBytes"], network)),
+        f"{used['wallS'] - used['frozenS']:.0f}s", f"{used['frozenS']:.0f}s", *told,
+    )  # fmt: skip
+
+
+def _table(sessions: list[dict[str, Any]], *, is_wide: bool) -> None:
     import time
 
     now = time.time()
-    rows = [("SESSION", "STATE", "TEMPLATE", "OWNER", "AGE", "ENDS IN")]
+    rows: list[tuple[str, ...]] = [
+        ("SESSION", "STATE", "TEMPLATE", "OWNER", "AGE", "ENDS IN", *(_ACCOUNTS if is_wide else ()))
+    ]
     for one in sessions:
         end = one["expires"] or one["ends"]
         left = f"{max(0, int(end - now))}s" if end else "-"
@@ -132,6 +154,7 @@ def _table(sessions: list[dict[str, Any]]) -> None:
                 one["owner"],
                 f"{int(now - one['created'])}s",
                 left,
+                *(_accounts(one) if is_wide else ()),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -303,6 +326,21 @@ def fork(
     raise typer.Exit(int(failed))
 
 
+def budget(
+    session: Session,
+    amounts: Annotated[str, typer.Argument(metavar="[AMOUNTS]", help="Such as cpu=90s,awake=8h,network=1Gi,storage=500Mi,memory=4Gi; none if empty.", show_default=False)] = "",
+    data_dir: DataDir = None,
+) -> None:  # fmt: skip
+    """Say what a session may use before it stands still; raised, one that stood still for want of it goes on.
+
+    Examples:
+
+      hekla agent budget SESSION cpu=2m,network=1Gi
+    """
+    told = _ask(data_dir, lambda gateway: gateway.ask("POST", f"sessions/{session}/budget", {"budget": amounts}))
+    typer.echo(f"session {told['id']} is {told['state']}, its budget {told['budget'] or 'has no bound'}")
+
+
 def delete(
     sessions: Annotated[list[str], typer.Argument(metavar="SESSION...", show_default=False)], data_dir: DataDir = None
 ) -> None:
@@ -348,6 +386,7 @@ COMMANDS = {
     "pause": pause,
     "resume": resume,
     "fork": fork,
+    "budget": budget,
     "delete": delete,
     "mcp": mcp,
 }

@@ -93,6 +93,10 @@ class CodeInterpreter:
                     raise ConnectionError("the client left")
                 if (message := waiting.result()) is None:
                     break
+                if message["type"] in ("stdout", "stderr"):
+                    self._contexts.journal.said(
+                        message["type"], str(message.get("text", "")).encode("utf-8", "replace"), 0
+                    )
                 await answer.piece(_line(_message(message)))
         finally:
             await cell.aclose()

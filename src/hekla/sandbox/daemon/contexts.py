@@ -145,6 +145,7 @@ class Contexts:
 
     def __init__(self, processes: Processes, nursery: Nursery) -> None:
         self._processes = processes
+        self.journal = processes.journal
         self._nursery = nursery
         self._contexts: dict[str, Context] = {}
         self._defaults: dict[str, str] = {}

@@ -105,9 +105,9 @@ class Envd:
         elif path == "/files/compose" and method == "POST":
             self._check(request)
             await self._compose(request, answer)
-        elif method == "GET" and path in ("/envs", "/metrics"):
+        elif method == "GET" and path in ("/envs", "/metrics", "/journal"):
             self._check(request)
-            await answer.json(200, self._processes.environment if path == "/envs" else measured())
+            await answer.json(200, self._told(path))
         elif method == "POST" and path in self._calls:
             self._check(request)
             await answer.json(200, await self._call(request))
@@ -120,6 +120,11 @@ class Envd:
         else:
             return False
         return True
+
+    def _told(self, path: str) -> object:
+        if path == "/journal":
+            return self._processes.journal.lines()
+        return self._processes.environment if path == "/envs" else measured()
 
     # Calls
 

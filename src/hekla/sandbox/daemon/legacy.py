@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from hekla.sandbox.daemon.http import HttpError
-from hekla.sandbox.daemon.picod import LONGEST_OUTPUT, collected
+from hekla.sandbox.daemon.picod import unless_left
 from hekla.sandbox.daemon.processes import CommandError, Processes
 from hekla.sandbox.daemon.tree import Tree, TreeError
 from hekla.sandbox.daemon.uploads import Form
@@ -63,7 +63,7 @@ class Legacy:
             )
         except (ValueError, CommandError) as error:
             return {"stdout": "", "stderr": f"Failed to execute command: {error}", "exit_code": 1, "timed_out": False}
-        output = await collected(command, LONGEST_OUTPUT)
+        output = await unless_left(request, self._processes, command)
         return {
             "stdout": output["stdout"].decode("utf-8", "replace"),
             "stderr": output["stderr"].decode("utf-8", "replace"),

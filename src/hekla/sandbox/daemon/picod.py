@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import datetime
@@ -87,7 +88,7 @@ class Picod:
             if error.code != "not_found":
                 raise
             return _ran(began, b"", str(error).encode(), 1)
-        output = await collected(command, LONGEST_OUTPUT)
+        output = await unless_left(request, self._processes, command)
         if command.timed_out:
             output["stderr"] += f"Command timed out after {timeout_s:g} seconds".encode()
             return _ran(began, output["stdout"], output["stderr"], 124)
@@ -104,8 +105,8 @@ class Picod:
             return await self._upload_form(request)
         asked = await request.json(LARGEST_BODY)
         path, content = asked.get("path"), asked.get("content")
-        if not isinstance(path, str) or not path or not isinstance(content, str) or not content:
-            raise HttpError(400, '"path" and "content" must be texts and not empty', "invalid_argument")
+        if not isinstance(path, str) or not path or not isinstance(content, str):
+            raise HttpError(400, '"path" and "content" must be texts, and "path" not empty', "invalid_argument")
         try:
             data = base64.b64decode(content, validate=True)
         except binascii.Error as error:
@@ -165,6 +166,20 @@ class Picod:
             raise HttpError(401, "Missing Authorization header", "unauthenticated")
         if refusal := self._verifier.refusal(token.strip(), time.time()):
             raise HttpError(401, f"Invalid token: {refusal}", "unauthenticated")
+
+
+async def unless_left(request: Request, processes: Processes, command: Command) -> dict[str, bytes]:
+    """All that a command says; nobody else hears it, so it is ended when who asked for it leaves."""
+    telling = asyncio.ensure_future(collected(command, LONGEST_OUTPUT))
+    waited: list[asyncio.Future[Any]] = [telling, request.gone]
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if telling.done():
+            return telling.result()
+        processes.kill(command)
+        raise ConnectionError("the client left")
+    finally:
+        telling.cancel()
 
 
 async def collected(command: Command, most: int) -> dict[str, bytes]:

@@ -25,6 +25,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 from hekla.sandbox.daemon.becoming import in_program, may_choose
+from hekla.sandbox.daemon.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -89,8 +90,9 @@ class Listener:
 class Command:
     """One command, while it runs and for a while after."""
 
-    def __init__(self, argv: Sequence[str], cwd: str, envs: Mapping[str, str], tag: str) -> None:
+    def __init__(self, argv: Sequence[str], cwd: str, envs: Mapping[str, str], tag: str, journal: Journal) -> None:
         self.argv = list(argv)
+        self._journal = journal
         self.cwd = cwd
         self.envs = dict(envs)
         self.tag = tag
@@ -239,6 +241,8 @@ class Command:
             if not self._outputs and not self.is_running:
                 self._finish()
             return
+        if not self._is_pty:
+            self._journal.said(self._outputs[descriptor], data, self.pid)
         for listener in self.listeners:
             listener.put(self._outputs[descriptor], data)
         if any(one.behind >= MOST_BEHIND for one in self.listeners):
@@ -317,6 +321,7 @@ class Processes:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
         """What every command has, besides its own."""
+        self.journal = Journal()
         self._running: dict[int, Command] = {}
         self._remembered: OrderedDict[int, Command] = OrderedDict()
         self._others: dict[int, Callable[[int], None]] = {}
@@ -348,10 +353,11 @@ class Processes:
         if tag:
             for known in [one for one in self._remembered.values() if one.tag == tag]:
                 del self._remembered[known.pid]
-        command = Command(argv, cwd, envs or {}, tag)
+        command = Command(argv, cwd, envs or {}, tag, self.journal)
         command.start(user=Identity.of(user), has_input=has_input, size=size, base=self.environment)
         self._remembered.pop(command.pid, None)
         self._running[command.pid] = command
+        self.journal.happened(f"{argv[0]} began", pid=str(command.pid))  # arguments may be secrets
         if timeout_s > 0:
             command.limit(timeout_s, self.kill)
         self.reap()  # it may have ended before we knew its name
@@ -415,6 +421,12 @@ class Processes:
                 return
             if (command := self._running.pop(pid, None)) is not None:
                 command.ended(status)
+                self.journal.happened(
+                    f"{command.argv[0]} ended",
+                    pid=str(pid),
+                    exit_code=str(command.exit_code),
+                    timed_out=str(command.timed_out).lower(),
+                )
                 self._remembered[pid] = command
                 if len(self._remembered) > MOST_REMEMBERED:
                     self._remembered.popitem(last=False)

@@ -14,6 +14,8 @@ from hekla.sandbox.sessions.limits import RefusedError
 from hekla.wire.raw_heads import RequestHead
 
 _decode = msgspec.json.Decoder().decode
+NO_DOCUMENT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for bytes that are no document: text that is none and brackets without end are two of them."""
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class Asked:
             return {}
         try:
             told = _decode(self.body)
-        except msgspec.MsgspecError as error:
+        except NO_DOCUMENT as error:
             raise RefusedError(400, "body", f"the body is not JSON: {error}") from None
         if not isinstance(told, dict):
             raise RefusedError(400, "body", "the body must be a JSON object")

@@ -21,12 +21,14 @@ from hekla.sandbox.gateway.inside import InsidePool, InsidePools
 from hekla.sandbox.gateway.metrics import GatewayMetrics
 from hekla.sandbox.gateway.minting import Mint
 from hekla.sandbox.gateway.relay import Errand, Passage
+from hekla.sandbox.gateway.strangers import Strangers
 from hekla.sandbox.gateway.visitors import Taker, Visitor
 from hekla.sandbox.link import SandboxLink
 from hekla.sandbox.sessions.desk import Desk
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.store import StoreUnavailableError
 from hekla.wire.raw_heads import RequestHead
 
 log = structlog.get_logger(__name__)
@@ -62,7 +64,14 @@ class Arrival:
         return asked.encode("latin-1") if asked and "upgrade" in self.headers.get("connection", "").lower() else b""
 
 
-class Door(Protocol):
+class Wording(Protocol):
+    """How the clients of a dialect read refusals."""
+
+    def worded(self, status: int, reason: str, sentence: str) -> tuple[int, bytes]:
+        """A refusal as its clients read it."""
+
+
+class Door(Wording, Protocol):
     """One dialect."""
 
     name: str
@@ -72,9 +81,6 @@ class Door(Protocol):
 
     def receive(self, house: "House", arrival: Arrival) -> Taker:
         """Take it; RefusedError."""
-
-    def worded(self, status: int, reason: str, sentence: str) -> tuple[int, bytes]:
-        """A refusal as its clients read it."""
 
 
 @dataclass
@@ -91,6 +97,7 @@ class House:
     domain: str = ""
     """Of preview hosts: `<port>-<session>.<domain>`."""
     wall: Callable[[], float] = time.time
+    strangers: Strangers = field(default_factory=Strangers)
     under_way: dict[str, set[Passage]] = field(default_factory=dict)
     """Passages by session."""
     count: int = 0
@@ -167,20 +174,29 @@ class House:
         for passage in tuple(self.under_way.get(session, ())):
             if passage.errand is not None:
                 self.pools.forget(passage.errand.session.namespace, passage.errand.session.pod)
-            passage.cut("session_ended", f'The sandbox "{session}" was not found: it has ended')
+            passage.cut(*self._why_cut(session))
         self.mint.forget(session)
+
+    def _why_cut(self, session: str) -> tuple[str, str]:
+        row = self.desk.known(session)
+        if row is not None and row.spent:
+            return "budget_spent", f'session "{session}" stands still: {row.spent}'
+        return "session_ended", f'The sandbox "{session}" was not found: it has ended'
 
     # What doors need.
 
     def passage(self, arrival: Arrival, door: Door, session: str, errand: Callable[[Session], Errand]) -> Passage:
         """Send a request on its way to a session; `errand` says how, or refuses. RefusedError where there is no such session."""
+        if self.strangers:
+            self._refuse_stranger(arrival)
         passage = Passage(self, arrival.visitor, arrival.head, door.worded)
         known = self.desk.known(session)
         if known is not None:
-            passage.begin(errand(known))
+            passage.begin(self._led(arrival, known, errand))
         elif self.desk.is_shared:
-            passage.begin_later(self._found(session, errand))
+            passage.begin_later(self._found(arrival, session, errand))
         else:
+            self.missed(arrival.visitor.peer)
             raise RefusedError(404, "session_not_found", f'session "{session[:64]}" not found')
         return passage
 
@@ -190,8 +206,33 @@ class House:
         passage.begin_later(finding)
         return passage
 
-    async def _found(self, session: str, errand: Callable[[Session], Errand]) -> Errand:
-        return errand(await self.desk.find(session))
+    async def _found(self, arrival: Arrival, session: str, errand: Callable[[Session], Errand]) -> Errand:
+        try:
+            row = await self.desk.find(session)
+        except RefusedError:
+            self.missed(arrival.visitor.peer)
+            raise
+        return self._led(arrival, row, errand)
+
+    def _led(self, arrival: Arrival, session: Session, errand: Callable[[Session], Errand]) -> Errand:
+        """The errand; an id that does not open what was asked, or a wrong token, is a miss, too."""
+        try:
+            return errand(session)
+        except RefusedError as refusal:
+            if refusal.status in (401, 403, 404):
+                self.missed(arrival.visitor.peer)
+            raise
+
+    def missed(self, address: str) -> None:
+        """Somebody asked for what is not there, or is not theirs."""
+        self.strangers.missed(address, asyncio.get_running_loop().time())
+
+    def _refuse_stranger(self, arrival: Arrival) -> None:
+        if not self.strangers.is_over(arrival.visitor.peer, asyncio.get_running_loop().time()):
+            return
+        secret = arrival.headers.get("x-api-key") or arrival.headers.get("authorization", "").partition(" ")[2].strip()
+        if self.guard.by_key(secret) is None:
+            raise too_many_misses()
 
     def document(self, arrival: Arrival, door: Door, answer: Handler) -> Document:
         """Have a request answered by a coroutine; its refusals are worded by the door."""
@@ -200,7 +241,9 @@ class House:
             try:
                 return await answer(asked)
             except RefusedError as refusal:
-                return self.refusal(door, refusal)
+                return self.refused(door, asked.peer, refusal)
+            except StoreUnavailableError as error:
+                return self.refusal(door, RefusedError(503, "store", str(error), retry_after_s=1.0))
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # the border to the doors: reported, and answered 500
@@ -216,18 +259,36 @@ class House:
             arrival.visitor, head, asked, safely, door=door.name, limit=self.bounds.document_bytes, finished=self._answered
         )  # fmt: skip
 
+    def _counted(self, address: str, refusal: RefusedError) -> RefusedError:
+        """A wrong key is a miss; too many of them are told so instead."""
+        if refusal.status != 401:
+            return refusal
+        over = self.strangers.is_over(address, asyncio.get_running_loop().time())
+        self.missed(address)
+        return too_many_misses() if over else refusal
+
     def _answered(self, document: Document, status: int) -> None:
         took_s = asyncio.get_running_loop().time() - document.started_s
         self.metrics.answered(document.door, status, took_s)
         self.log(document.head, status, took_s, door=document.door, owner=document.asked.owner)
 
-    def refusal(self, door: Door, refusal: RefusedError) -> Reply:
+    def refused(self, door: "Wording", address: str, refusal: RefusedError) -> Reply:
+        """A refusal of somebody at an address as an answer, counted if it is a miss."""
+        return self.refusal(door, self._counted(address, refusal))
+
+    def refusal(self, door: "Wording", refusal: RefusedError) -> Reply:
         """A refusal as an answer."""
         status, body = door.worded(refusal.status, refusal.reason, refusal.sentence)
         headers = [("retry-after", f"{max(1, round(refusal.retry_after_s))}")] if refusal.retry_after_s else []
         if status == 401:
             headers.append(("www-authenticate", 'Bearer realm="hekla"'))
         return Reply(status, body, headers)
+
+
+def too_many_misses() -> RefusedError:
+    """Of one address, in a short time."""
+    sentence = "too many requests for sessions that are not there, or with keys that are none; try again later"
+    return RefusedError(429, "too_many_misses", sentence, retry_after_s=1.0)
 
 
 class GatewayFront:
@@ -268,7 +329,7 @@ def _deciding(head: RequestHead) -> dict[str, str]:
     """The headers that decide something; RefusedError where one of them is doubtful."""
     found: dict[str, str] = {}
     for raw_name, raw_value in _DECIDING.findall(b"\n" + head.lines):
-        name, value = raw_name.lower().decode(), raw_value.strip().decode("latin-1")
+        name, value = raw_name.lower().decode(), raw_value.strip(b" \t").decode("latin-1")
         if name in found:
             if name not in _MAY_REPEAT:
                 raise RefusedError(400, "header", f"the header {name} came more than once; send it once")

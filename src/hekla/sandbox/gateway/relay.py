@@ -4,6 +4,7 @@ What was read of the body before the connection stood is held, and the client no
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -12,13 +13,17 @@ from typing import Protocol
 from hekla.sandbox.gateway.answers import JSON, whole
 from hekla.sandbox.gateway.inside import Inside, InsidePool
 from hekla.sandbox.gateway.visitors import Visitor
+from hekla.sandbox.link import DAEMON
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.store import StoreUnavailableError
 from hekla.wire.raw_heads import AnswerHead, RequestHead
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"PUT", b"DELETE", b"OPTIONS"})
 _REPLAYED_BYTES = 64 * 1024
+_COOKIE = re.compile(rb"(?im)^set-cookie:[^\r\n]*")
+_DOMAIN = re.compile(rb"(?i);[ \t]*domain[ \t]*(?:=[^;\r\n]*)?(?=;|$)")
 
 Words = Callable[[int, str, str], tuple[int, bytes]]
 """A failure in the words of the door: status, stable reason and sentence in; status and body out."""
@@ -101,8 +106,8 @@ class Passage:
     async def _find(self, finding: Coroutine[None, None, Errand]) -> None:
         try:
             errand = await finding
-        except RefusedError as refusal:
-            self._refuse(refusal.status, refusal.reason, refusal.sentence)
+        except (RefusedError, StoreUnavailableError) as refusal:
+            self._refuse_as(refusal)
             return
         self._task = None
         if not self._is_over:
@@ -111,8 +116,8 @@ class Passage:
     async def _wake(self, errand: Errand) -> None:
         try:
             errand.session = await self._house.woken(errand.session, from_pause=errand.wakes)
-        except RefusedError as refusal:
-            self._refuse(refusal.status, refusal.reason, refusal.sentence)
+        except (RefusedError, StoreUnavailableError) as refusal:
+            self._refuse_as(refusal)
             return
         self._task = None
         if not self._is_over:
@@ -193,6 +198,8 @@ class Passage:
         self._answered, self.status = True, head.status
         request, lines, errand = self.head, head.lines, self.errand
         assert errand is not None
+        if errand.port != DAEMON:
+            lines = of_this_host_alone(lines)
         if head.is_chunked and not request.is_http_1_0:
             lines += b"transfer-encoding: chunked\r\n"
         elif head.body_length < 0 and not self.is_head:
@@ -209,7 +216,8 @@ class Passage:
         self.status, errand = 101, self.errand
         assert errand is not None
         upgrade = b"connection: Upgrade\r\nupgrade: %b\r\n" % errand.upgrade
-        self.visitor.transport.write(b"%b%b%b%b\r\n" % (head.opening, head.lines, upgrade, errand.lines))
+        lines = of_this_host_alone(head.lines)
+        self.visitor.transport.write(b"%b%b%b%b\r\n" % (head.opening, lines, upgrade, errand.lines))
         self.visitor.tunnel()
 
     def piece(self, data: bytes, payload: list[bytes] | None, is_last: bool) -> None:
@@ -263,6 +271,12 @@ class Passage:
         else:
             self._refuse(502, reason, sentence)
 
+    def _refuse_as(self, refusal: RefusedError | StoreUnavailableError) -> None:
+        if isinstance(refusal, RefusedError):
+            self._refuse(refusal.status, refusal.reason, refusal.sentence)
+        else:
+            self._refuse(503, "store", str(refusal))
+
     def _refuse(self, status: int, reason: str, sentence: str) -> None:
         if self._is_over:
             return
@@ -291,6 +305,11 @@ class Passage:
             task.cancel()
         self._pending = []
         self._house.over(self, status)
+
+
+def of_this_host_alone(lines: bytes) -> bytes:
+    """Cookies of a user's server without `Domain`: beside its host are the previews of other people's sandboxes."""
+    return _COOKIE.sub(lambda cookie: _DOMAIN.sub(b"", cookie[0]), lines)
 
 
 def along(prefix: bytes, lines: bytes, head: bytes) -> bytes:

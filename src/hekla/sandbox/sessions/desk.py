@@ -14,18 +14,20 @@ from typing import Any
 from hekla.api.agents.node_contract import Usage
 from hekla.kube.clock import Clock
 from hekla.sandbox.link import LinkError, SandboxLink
+from hekla.sandbox.sessions.budgets import Budget
 from hekla.sandbox.sessions.copying import Copying
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.making import Making
+from hekla.sandbox.sessions.metering import Metering
 from hekla.sandbox.sessions.network import egress_of
 from hekla.sandbox.sessions.records import Session, Snapshot
 from hekla.sandbox.sessions.refusals import refused
 from hekla.sandbox.sessions.sleeping import Sleeping
-from hekla.sandbox.sessions.stock import Stock
+from hekla.sandbox.sessions.stock import Stock, StockError
 from hekla.sandbox.sessions.store import SessionStore, StoreUnavailableError
 from hekla.sandbox.sessions.upkeep import Upkeep
-from hekla.sandbox.sessions.wishes import Wish
+from hekla.sandbox.sessions.wishes import Wish, held_of
 from hekla.sandbox.sessions.workroom import Workroom
 
 
@@ -47,8 +49,9 @@ class Desk:
             store=store, stock=stock, link=link, clock=clock, limits=self.limits, public_key=public_key
         )
         self._ending = Ending(self._room)
+        self._metering = Metering(self._room)
         self._making = Making(self._room, self._ending)
-        self._sleeping = Sleeping(self._room, self._making, self._ending)
+        self._sleeping = Sleeping(self._room, self._making, self._ending, self._metering)
         self._copying = Copying(self._room, self._making, self._sleeping, self._ending)
         self._upkeep = Upkeep(self._room, self._making, self._sleeping, self._ending)
 
@@ -71,6 +74,7 @@ class Desk:
         for entry in register:
             self._room.look_again(entry)
         self._room.spawn(self._upkeep.run(), "session upkeep")
+        self._room.spawn(self._metering.run(), "session accounts")
 
     async def close(self) -> None:
         """Stop acting; sessions live on."""
@@ -127,6 +131,7 @@ class Desk:
 
     async def create(self, wish: Wish) -> Session:
         """A session that runs; raises RefusedError. A caller who leaves leaves nothing behind."""
+        self._metering.check_object(wish.kind, wish.namespace, wish.name)
         return await self._making.create(wish)
 
     async def end(self, session: str, owner: str | None = None, *, why: str = "asked") -> None:
@@ -186,12 +191,29 @@ class Desk:
         return entry.row
 
     async def usage(self, session: str, owner: str | None) -> Usage:
-        """What a session's sandbox has used."""
+        """What a session has used, in all sandboxes that it ever had."""
         row = await self.find(session, owner)
         try:
-            return await self._room.link.usage(row.namespace, row.pod)
+            return await self._metering.usage(row)
         except LinkError as error:
             raise refused(error) from error
+
+    async def logs(self, session: Session, most: int) -> str:
+        """The last lines that the container of its sandbox wrote, each behind its time."""
+        if not session.sandbox:
+            return ""
+        try:
+            return await self.stock.logs(held_of(session), most)
+        except StockError as error:
+            raise RefusedError(error.status, error.reason, error.sentence) from error
+
+    def budget(self, session: Session) -> Budget:
+        """What it may use: its object's budget and its owner's, the smaller of each."""
+        return self._metering.budget(session)
+
+    async def set_budget(self, session: str, owner: str | None, text: str) -> Session:
+        """What its owner lets it use from now on; one that stood still for want of it goes on."""
+        return await self._metering.set_budget(session, owner, text)
 
     # Sleeping and waking
 

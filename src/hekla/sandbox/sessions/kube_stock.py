@@ -288,6 +288,18 @@ class KubeStock:
             raise StockError(503, "api_server", f"sandboxes cannot be listed: {error}") from error
         return [self._with_container(_held(one)) for one in page.items if one.metadata.deletion_timestamp is None]
 
+    async def logs(self, held: Held, most: int) -> str:
+        """What its pod's container wrote, as the API server has it of the node."""
+        path = f"/api/v1/namespaces/{held.namespace}/pods/{held.pod}/log?timestamps=true&tailLines={most}"
+        try:
+            return await self._client.text(path)
+        except ApiError as error:
+            if error.code in (400, 404):  # it has not begun, or its log is gone
+                return ""
+            raise StockError(502, "api_server", f"the log of sandbox \"{held.name}\" cannot be had: {error}") from error
+        except TransportError as error:
+            raise StockError(503, "api_server", f"the API server does not answer: {error}") from error
+
     def _with_container(self, held: Held) -> Held:
         pod = self._pods.cache.get(held.namespace, held.pod)
         return held if pod is None else replace(held, container=_container_of(pod))
@@ -367,7 +379,7 @@ def _of_interpreter(one: CodeInterpreter) -> Blueprint:
         kind=Kind.INTERPRETER, namespace=meta.namespace, name=meta.name,
         idle_s=_seconds(spec.session_timeout, 900.0), life_s=_seconds(spec.max_session_duration, 8 * 3600.0),
         entry_points=_entry_points(spec.ports) or (EntryPoint("/", _DAEMON_PORT),),
-        is_checked=spec.auth_mode == AuthMode.PICOD, **_sizes(limits),
+        is_checked=spec.auth_mode == AuthMode.PICOD, budget=meta.annotations.get(names.BUDGET, ""), **_sizes(limits),
     )  # fmt: skip
 
 
@@ -376,7 +388,7 @@ def _of_runtime(one: AgentRuntime) -> Blueprint:
     return Blueprint(
         kind=Kind.RUNTIME, namespace=meta.namespace, name=meta.name,
         idle_s=_seconds(spec.session_timeout, 900.0), life_s=_seconds(spec.max_session_duration, 8 * 3600.0),
-        entry_points=_entry_points(spec.target_ports), is_checked=False,
+        entry_points=_entry_points(spec.target_ports), is_checked=False, budget=meta.annotations.get(names.BUDGET, ""),
     )  # fmt: skip
 
 
@@ -385,7 +397,10 @@ def _of_template(one: SandboxTemplate) -> Blueprint:
     containers = one.spec.pod_template.spec.get("containers") or [{}]
     resources = containers[0].get("resources") or {}
     limits = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return Blueprint(kind=Kind.TEMPLATE, namespace=meta.namespace, name=meta.name, is_checked=True, **_sizes(limits))
+    return Blueprint(
+        kind=Kind.TEMPLATE, namespace=meta.namespace, name=meta.name, is_checked=True,
+        budget=meta.annotations.get(names.BUDGET, ""), **_sizes(limits),
+    )  # fmt: skip
 
 
 def _sizes(limits: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from hekla.api.agents.node_contract import Usage
 from hekla.sandbox.sessions.lifecycle import LIVE, State
 
 FOREVER = float("inf")
@@ -99,6 +100,12 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """As E2B's clients write it."""
     mask_host: str = ""
     """The Host that servers inside are told."""
+    budget: dict[str, float] = {}
+    """What its owner lets it use, as `budgets.py` reads it."""
+    spent: str = ""
+    """Why it stands still, where that is for want of budget."""
+    used: Usage = Usage()
+    """In sandboxes that it had before the one that it has."""
     idempotency_key: str = ""
 
     @property

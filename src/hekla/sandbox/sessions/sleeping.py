@@ -12,6 +12,7 @@ from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event, State, takes
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.making import Making
+from hekla.sandbox.sessions.metering import Metering
 from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.refusals import refusal_of, refused
 from hekla.sandbox.sessions.register import BELIEVED_S, Entry
@@ -28,8 +29,8 @@ WOKEN_S: Final = 300.0
 class Sleeping:
     """How sessions sleep and wake."""
 
-    def __init__(self, room: Workroom, making: Making, ending: Ending) -> None:
-        self._room, self._making, self._ending = room, making, ending
+    def __init__(self, room: Workroom, making: Making, ending: Ending, metering: Metering) -> None:
+        self._room, self._making, self._ending, self._metering = room, making, ending, metering
         self._waking: dict[str, asyncio.Task[None]] = {}
 
     async def freeze(self, session: str, owner: str | None = None) -> Session:
@@ -85,6 +86,7 @@ class Sleeping:
             sandbox="",
             sandbox_uid="",
             pod="",
+            used=await self._metering.used_so_far(row),
         )
         try:
             await self._room.stock.drop(held_of(row))
@@ -121,6 +123,7 @@ class Sleeping:
         async with entry.acting:
             row = entry.row
             entry.used_s = self._room.now_s
+            await self._room.check_budget(row)
             if row.state in (State.FROZEN, State.PAUSED) and row.sandbox:
                 await self._thaw(entry)
             elif row.state is State.PAUSED:
@@ -147,7 +150,7 @@ class Sleeping:
             raise refused(error) from error
         except LinkError as error:
             raise refused(error) from error
-        await self._room.changed(entry, Event.THAW, **self._more_time(entry.row))
+        await self._room.changed(entry, Event.THAW, spent="", **self._more_time(entry.row))
 
     def _more_time(self, row: Session) -> dict[str, float]:
         """One that was paused because its time was over would be paused again at once."""
@@ -163,7 +166,7 @@ class Sleeping:
             raise RefusedError(
                 409, "template_not_found", f'{row.kind} "{row.namespace}/{row.name}" is gone; it cannot resume'
             )
-        await self._room.changed(entry, Event.RESUME, **self._more_time(row))
+        await self._room.changed(entry, Event.RESUME, spent="", **self._more_time(row))
         order = order_of(row, blueprint, restore_from=row.checkpoint)
         held: Held | None = None
         try:

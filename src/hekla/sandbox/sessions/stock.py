@@ -32,6 +32,8 @@ class Blueprint:
     cpu_milli: int = 0
     memory_bytes: int = 0
     disk_bytes: int = 0
+    budget: str = ""
+    """As `hekla.dev/budget`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,9 @@ class Stock(Protocol):
 
     async def held(self) -> list[Held]:
         """All that are somebody's, whoever took them."""
+
+    async def logs(self, held: Held, most: int) -> str:
+        """The last lines that its container wrote, each behind its time; empty: none, or there is no container."""
 
     def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
         """Who is told the session and the new container when the container of somebody's sandbox was started anew."""

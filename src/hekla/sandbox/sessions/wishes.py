@@ -30,6 +30,7 @@ class Wish:
     env: dict[str, str] = field(default_factory=dict)
     network: dict[str, Any] = field(default_factory=dict)
     mask_host: str = ""
+    budget: dict[str, float] = field(default_factory=dict)
     is_secured: bool = True
     """Whether the daemon's own doors ask for an access token."""
     is_public: bool = True
@@ -60,7 +61,7 @@ def new_row(wish: Wish, blueprint: Blueprint, now: float) -> Session:
         entry_points=blueprint.entry_points, is_checked=blueprint.is_checked,
         access_token=new_token() if wish.is_secured else "", traffic_token="" if wish.is_public else new_token(),
         snapshot=wish.snapshot.id if wish.snapshot else "", metadata=wish.metadata, env=wish.env,
-        network=wish.network, mask_host=wish.mask_host, idempotency_key=wish.idempotency_key,
+        network=wish.network, mask_host=wish.mask_host, idempotency_key=wish.idempotency_key, budget=wish.budget,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import structlog
@@ -15,11 +15,16 @@ from hekla.sandbox.sessions.alarm import Alarm
 from hekla.sandbox.sessions.deadlines import next_due
 from hekla.sandbox.sessions.lifecycle import Event, IllegalEventError
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
+from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.register import ChangedMeanwhileError, Entry, Register
 from hekla.sandbox.sessions.stock import Stock
 from hekla.sandbox.sessions.store import SessionStore
 
 log = structlog.get_logger(__name__)
+
+
+async def _nobody_asks(session: Session) -> None:
+    """Until somebody keeps accounts."""
 
 
 class Workroom:
@@ -40,6 +45,8 @@ class Workroom:
         self.alarm = Alarm(lambda: self.now_s)
         self.on_end: Callable[[str], None] = lambda session: None
         """Told when a session may no longer be served: whatever runs for it is cut."""
+        self.check_budget: Callable[[Session], Awaitable[None]] = _nobody_asks
+        """Refuses to wake a session whose budget is spent."""
         self._clock = clock
         self._epoch_s = clock.now().timestamp() - clock.elapsed_s()
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -3,21 +3,24 @@
 GET,POST     /hekla/v1/sessions                      list; create {kind, namespace, name, timeout, metadata, env, ...}
 GET,DELETE   /hekla/v1/sessions/{id}
 POST         /hekla/v1/sessions/{id}/{pause|resume|freeze|timeout|fork|snapshots}
-GET          /hekla/v1/sessions/{id}/usage
+POST         /hekla/v1/sessions/{id}/budget          {budget}: raised, a session that stood still for want of it goes on
+GET          /hekla/v1/sessions/{id}/usage          with ?usage=true in a list, too
 GET,DELETE   /hekla/v1/snapshots[/{id}]
 GET          /hekla/v1/templates
 any          /hekla/v1/sessions/{id}/daemon/{path}   the daemon inside, in any of its dialects
 any          /hekla/v1/sessions/{id}/ports/{port}/{path}
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
+from hekla.api.agents.node_contract import Usage
 from hekla.sandbox.gateway.answers import document
-from hekla.sandbox.gateway.documents import Asked, Reply
+from hekla.sandbox.gateway.documents import NO_DOCUMENT, Asked, Reply
 from hekla.sandbox.gateway.errands import to_daemon, to_server
 from hekla.sandbox.gateway.front import Arrival, House
 from hekla.sandbox.gateway.guard import Principal
@@ -25,6 +28,7 @@ from hekla.sandbox.gateway.pages import page_of
 from hekla.sandbox.gateway.relay import Errand
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.link import DAEMON
+from hekla.sandbox.sessions.budgets import BudgetError, read_budget, write_budget
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Kind, OnTimeout, Session, Snapshot
@@ -55,6 +59,8 @@ class NewSession(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     env: dict[str, str] = {}
     network: dict[str, Any] = {}
     """`allowOut`, `denyOut`, `allowInternetAccess`: narrows what its object allows."""
+    budget: str = ""
+    """What it may use before it stands still, such as `cpu=90s,network=1Gi`; lowers what its object allows."""
 
 
 _Act = Callable[[House, Principal, Asked, str], Awaitable[Reply]]
@@ -114,7 +120,7 @@ class HeklaDoor:
         acts: dict[tuple[str, ...], _Act] = {
             ("POST", "pause"): self._pause, ("POST", "resume"): self._resume, ("POST", "freeze"): self._freeze,
             ("POST", "timeout"): self._timeout, ("POST", "fork"): self._fork, ("POST", "snapshots"): self._snapshot,
-            ("GET", "usage"): self._usage,
+            ("POST", "budget"): self._budget, ("GET", "usage"): self._usage,
         }  # fmt: skip
         found: _Act | None = None
         if len(parts) == 1:
@@ -133,16 +139,24 @@ class HeklaDoor:
         if not limit.isdigit() or not 0 < int(limit) <= 1000:
             raise RefusedError(400, "limit", f'"limit" is "{limit[:32]}"; it must lie between 1 and 1000')
         page, token = page_of(rows, asked.query.get("after", ""), int(limit), key=lambda row: row.id)
-        return Reply(200, {"sessions": [_shown(house, row) for row in page], "after": token})
+        shown = [_shown(house, row) for row in page]
+        if asked.query.get("usage") == "true":
+            for one, usage in zip(shown, await asyncio.gather(*(_usage_of(house, row) for row in page)), strict=True):
+                one["usage"] = usage
+        return Reply(200, {"sessions": shown, "after": token})
 
     async def _create(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
         try:
             new = msgspec.json.decode(asked.body or b"{}", type=NewSession)
-        except msgspec.MsgspecError as error:
+        except NO_DOCUMENT as error:
             raise RefusedError(400, "body", f"the body makes no sense: {error}") from None
         snapshot = await self._snapshot_of(house, who, new.snapshot) if new.snapshot else None
         if new.on_timeout not in (OnTimeout.KILL, OnTimeout.PAUSE):
             raise RefusedError(400, "on_timeout", f'"on_timeout" is "{new.on_timeout[:32]}"; it must be kill or pause')
+        try:
+            budget = read_budget(new.budget)
+        except BudgetError as error:
+            raise RefusedError(400, "budget", f"the budget makes no sense: {error}") from None
         kind, namespace, template = (
             (snapshot.kind, snapshot.namespace, snapshot.name) if snapshot else _template(house, who, new)
         )
@@ -150,7 +164,7 @@ class HeklaDoor:
             Wish(
                 kind=kind, namespace=namespace, name=template, owner=who.owner, door="hekla", auto_resume=True,
                 timeout_s=new.timeout, uses_idle=not new.timeout, on_timeout=new.on_timeout, freeze_s=new.freeze_after,
-                metadata=new.metadata, env=new.env, network=new.network, snapshot=snapshot,
+                metadata=new.metadata, env=new.env, network=new.network, snapshot=snapshot, budget=budget,
                 idempotency_key=asked.headers.get("idempotency-key", "")[:256],
             )
         )  # fmt: skip
@@ -191,6 +205,7 @@ class HeklaDoor:
             kind=parent.kind, namespace=parent.namespace, name=parent.name, owner=parent.owner, door="hekla", auto_resume=True,
             uses_idle=not parent.expires_s, timeout_s=max(0.0, parent.expires_s - house.desk.now_s) if parent.expires_s else 0.0,
             on_timeout=parent.on_timeout, freeze_s=parent.freeze_s, metadata=parent.metadata, env=parent.env, network=parent.network,
+            budget=parent.budget,
         )  # fmt: skip
         made = await house.desk.fork(name, who.sees, count, wish)
         told = [
@@ -213,6 +228,12 @@ class HeklaDoor:
         if not await house.desk.delete_snapshot(name, who.sees):
             raise RefusedError(404, "snapshot_not_found", f'snapshot "{name[:64]}" not found')
         return Reply(204)
+
+    async def _budget(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
+        text = asked.json().get("budget")
+        if not isinstance(text, str):
+            raise RefusedError(400, "budget", '"budget" must be text, such as "cpu=90s,network=1Gi"; "" is none')
+        return Reply(200, _shown(house, await house.desk.set_budget(name, who.sees, text)))
 
     async def _usage(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
         return Reply(200, await house.desk.usage(name, who.sees))
@@ -243,8 +264,17 @@ def _shown(house: House, row: Session) -> dict[str, Any]:
         "id": row.id, "state": str(row.state), "kind": row.kind, "namespace": row.namespace, "name": row.name, "owner": row.owner,
         "door": row.door, "sandbox": row.sandbox, "created": row.created_s, "expires": row.expires_s, "ends": row.ends_s,
         "idle": row.idle_s, "used": max(row.touched_s, house.desk.used_s(row.id)), "parent": row.parent, "metadata": row.metadata,
+        "budget": write_budget(house.desk.budget(row)), "why": row.spent,
         "has_sandbox": bool(row.sandbox) and row.state is not State.EXPIRING,
     }  # fmt: skip
+
+
+async def _usage_of(house: House, row: Session) -> Usage | None:
+    """What it has used; None: its node does not say so now."""
+    try:
+        return await house.desk.usage(row.id, None)
+    except RefusedError:
+        return None
 
 
 def _told_snapshot(one: Snapshot) -> dict[str, Any]:

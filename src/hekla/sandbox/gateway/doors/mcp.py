@@ -1,7 +1,8 @@
 """The Model Context Protocol at /mcp, streamable HTTP: agents run code and keep files in sessions by calling tools.
 
 Every request is answered by itself, as JSON: there is no stream to listen on (GET is refused), and no state of ours but sessions,
-which the tools name. `hekla agent mcp` carries the same to programs that speak it by standard input and output.
+which the tools name. `mcp_events.py` has the older way, by server-sent events; `hekla agent mcp` carries the same to programs that
+speak it by standard input and output.
 """
 
 import asyncio
@@ -11,7 +12,8 @@ import msgspec
 
 from hekla import __version__
 from hekla.sandbox.gateway.answers import document
-from hekla.sandbox.gateway.documents import Asked, Reply
+from hekla.sandbox.gateway.documents import NO_DOCUMENT, Asked, Reply
+from hekla.sandbox.gateway.doors.mcp_events import EVENTS, MESSAGES, McpStreams, admitted
 from hekla.sandbox.gateway.front import Arrival, House
 from hekla.sandbox.gateway.guard import Principal
 from hekla.sandbox.gateway.tools import TOOLS, Tool, check_arguments, schema_of
@@ -46,12 +48,17 @@ class McpDoor:
 
     name = "mcp"
 
+    def __init__(self) -> None:
+        self._streams = McpStreams(self.said)
+
     def takes(self, arrival: Arrival) -> bool:
         """By path."""
-        return arrival.path == PATH
+        return arrival.path in (PATH, EVENTS, MESSAGES)
 
     def receive(self, house: House, arrival: Arrival) -> Taker:
-        """One message."""
+        """One message, or a stream of answers."""
+        if arrival.path == EVENTS and arrival.head.method == b"GET":
+            return self._streams.open(house, arrival, self)
         return house.document(arrival, self, lambda asked: self._answer(house, asked))
 
     def worded(self, status: int, reason: str, sentence: str) -> tuple[int, bytes]:
@@ -59,20 +66,23 @@ class McpDoor:
         return status, document(_error(None, REFUSED, sentence))
 
     async def _answer(self, house: House, asked: Asked) -> Reply:
-        origin = asked.headers.get("origin", "")
-        if origin and origin.partition("://")[2] != asked.headers.get("host"):
-            raise RefusedError(403, "origin", "pages of other origins may not ask here")
-        who = await house.guard.by_headers(asked.headers)
+        who = await admitted(house, asked.headers)
         asked.owner = who.owner
-        if asked.method != "POST":
-            return Reply(
-                405, _error(None, REFUSED, "send messages with POST; there is no stream here"), [("allow", "POST")]
-            )
+        if asked.method != "POST" or asked.path == EVENTS:
+            allowed = "GET" if asked.path == EVENTS else "POST"
+            sentence = f"send messages with POST to {PATH}, or listen with GET at {EVENTS}"
+            return Reply(405, _error(None, REFUSED, sentence), [("allow", allowed)])
+        if asked.path == MESSAGES:
+            return self._streams.take(house, who, asked)
+        return await self.said(house, who, asked)
+
+    async def said(self, house: House, who: Principal, asked: Asked) -> Reply:
+        """What one message is answered."""
         try:
             message = msgspec.json.decode(asked.body, type=dict[str, Any])
         except msgspec.ValidationError:
             return Reply(400, _error(None, INVALID_REQUEST, "send one message, a JSON object"))
-        except msgspec.MsgspecError as error:
+        except NO_DOCUMENT as error:
             return Reply(400, _error(None, PARSE_ERROR, f"the body is not JSON: {error}"))
         method, told_id, params = message.get("method"), message.get("id"), message.get("params", {})
         if message.get("jsonrpc") != "2.0" or isinstance(told_id, bool | float | dict | list):

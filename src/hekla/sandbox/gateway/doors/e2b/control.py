@@ -12,6 +12,7 @@ from hekla.sandbox.gateway.documents import Asked, Reply
 from hekla.sandbox.gateway.doors.e2b import words
 from hekla.sandbox.gateway.front import Arrival, House
 from hekla.sandbox.gateway.guard import Principal
+from hekla.sandbox.gateway.logs import logs_of
 from hekla.sandbox.gateway.pages import page_of
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.sessions.lifecycle import State
@@ -227,7 +228,7 @@ class _Calls:
             uses_idle=False, timeout_s=_seconds(call.body, "timeout", _DEFAULT_TIMEOUT_S[2]),
             on_timeout=session.on_timeout, keeps_memory=session.keeps_memory, auto_resume=session.auto_resume,
             metadata=session.metadata, env=session.env, network=session.network, mask_host=session.mask_host,
-            is_secured=bool(session.access_token), is_public=not session.traffic_token,
+            is_secured=bool(session.access_token), is_public=not session.traffic_token, budget=session.budget,
         )  # fmt: skip
         made = await self._desk.fork(session.id, call.who.sees, count, wish)
         told = [
@@ -326,9 +327,19 @@ class _Calls:
         }  # fmt: skip
 
     async def _logs(self, call: _Call) -> Reply:
-        """What a sandbox prints belongs to the command that printed it: there is no log beside, and an empty one is true."""
-        await self._desk.find(call.sandbox, call.who.sees)
-        return Reply(200, {"logs": []} if call.version > 1 else {"logs": [], "logEntries": []})
+        """What its container wrote, and what its commands said and became."""
+        session = await self._desk.find(call.sandbox, call.who.sees)
+        query = call.asked.query
+        is_backward = query.get("direction") == "backward"
+        since = _milliseconds(query, "cursor" if call.version > 1 else "start")
+        entries = await logs_of(self._house, session)
+        found = [one for one in entries if since is None or (one.at_ms <= since if is_backward else one.at_ms >= since)]
+        limit = _limit(query)
+        chosen = found[-limit:][::-1] if is_backward else found[-limit:] if since is None else found[:limit]
+        told = [words.log_entry(one) for one in chosen]
+        if call.version > 1:
+            return Reply(200, {"logs": told})
+        return Reply(200, {"logs": [words.log_line(one) for one in chosen], "logEntries": told})
 
 
 def _text(body: dict[str, Any], name: str) -> str:
@@ -366,6 +377,13 @@ def _seconds(body: dict[str, Any], name: str, default: float | None) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise RefusedError(400, name, f'"{name}" is {value!r}; it must be a number of seconds')
     return float(value)
+
+
+def _milliseconds(query: dict[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    if text and not text.isdigit():
+        raise RefusedError(400, name, f'"{name}" is "{text[:32]}"; it must be milliseconds since 1970')
+    return int(text) if text else None
 
 
 def _limit(query: dict[str, str]) -> int:

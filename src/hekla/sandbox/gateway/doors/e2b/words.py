@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from hekla.sandbox.gateway.answers import document
+from hekla.sandbox.gateway.logs import LogLine
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.records import Session, Snapshot
 from hekla.sandbox.sessions.stock import Blueprint
@@ -83,6 +84,18 @@ def network(session: Session) -> dict[str, Any]:
 def snapshot(one: Snapshot) -> dict[str, Any]:
     """One snapshot."""
     return {"snapshotID": one.id, "names": list(one.names)}
+
+
+def log_entry(one: LogLine) -> dict[str, Any]:
+    """One line of a log, with what is known of it."""
+    return {
+        "timestamp": time_of(one.at_ms / 1000), "message": one.message, "level": one.level, "fields": one.fields,
+    }  # fmt: skip
+
+
+def log_line(one: LogLine) -> dict[str, Any]:
+    """The same as older clients read it."""
+    return {"timestamp": time_of(one.at_ms / 1000), "line": one.message}
 
 
 def time_of(seconds: float) -> str:

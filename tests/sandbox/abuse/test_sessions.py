@@ -1,0 +1,481 @@
+"""Abuse of sessions and of the gateway that leads to them; numbers as in docs/reference/abuse-cases.md."""
+
+import asyncio
+import json
+import secrets
+import time
+
+import pytest
+import structlog
+
+from hekla.sandbox.gateway.bounds import Bounds
+from hekla.sandbox.gateway.guard import Guard, Principal, digest_of
+from hekla.sandbox.gateway.minting import Mint
+from hekla.sandbox.gateway.running import Gateway, GatewaySettings
+from hekla.sandbox.gateway.strangers import Strangers
+from hekla.sandbox.sessions.records import Kind, new_id
+from hekla.sandbox.sessions.stock import Blueprint, Held
+from hekla.sandbox.sessions.store import MemoryStore
+from hekla.testing.paper_sandboxes import BASE, PaperSandbox, PaperSandboxes
+from hekla.testing.sandboxes import KEY, OTHER_KEY, PRIVATE_KEY
+from hekla.wire.client import HttpClient
+from sandbox.gateway.test_gateway import HEADER, INTERPRETER, OTHER_INTERPRETER, Client, opened, raw, run, server
+
+INVOKE = "/v1/namespaces/default/code-interpreters/my-interpreter/invocations"
+
+
+def paper():
+    return PaperSandboxes([BASE, INTERPRETER, OTHER_INTERPRETER])
+
+
+def test_01_ids_that_were_guessed_are_all_the_same_404_and_soon_a_429():
+    async def scenario(client):
+        real = await client.session(name="my-interpreter")
+        client.gateway.house.strangers = Strangers(at_once=300, per_s=0.0)
+        answers = set()
+        for _ in range(300):
+            guess = new_id()
+            status, told, _ = await client.ask("GET", f"{INVOKE}/", key="", x_agentcube_session_id=guess)
+            answers.add((status, json.dumps(told).replace(guess, "ID")))
+        assert answers == {(404, '{"error": "sessions.agentcube.volcano.sh \\"ID\\" not found"}')}
+        for door in (
+            {"x_agentcube_session_id": new_id()},
+            {"e2b_sandbox_id": new_id()},
+            {"x_agentcube_session_id": real},
+        ):
+            status, told, answer = await client.ask("GET", f"{INVOKE}/", key="", **door)
+            assert (status, answer.header("retry-after") or "1") == (429, "1"), "even what was guessed right"
+        assert (await client.ask("GET", f"/hekla/v1/sessions/{real}"))[0] == 200, "whoever has a key is no stranger"
+        status, told, _ = await client.ask("GET", "/hekla/v1/sessions", key="k" * 40)
+        assert status == 429, told
+
+    run(scenario, sandboxes=paper())
+
+
+def test_01_misses_are_forgiven_and_addresses_forgotten():
+    strangers = Strangers(at_once=2, per_s=1.0, most=2)
+    assert not strangers
+    for _ in range(2):
+        strangers.missed("a", 0.0)
+    assert strangers.is_over("a", 0.0)
+    assert not strangers.is_over("b", 0.0)
+    assert not strangers.is_over("a", 1.5)
+    strangers.missed("b", 2.0)
+    strangers.missed("c", 2.0)
+    assert not strangers.is_over("a", 0.0), "more than two addresses are not remembered"
+
+
+def test_04_an_id_that_its_caller_made_up_opens_and_makes_nothing():
+    async def scenario(client):
+        mine = secrets.token_hex(13)
+        for name in (HEADER, "e2b-sandbox-id"):
+            status, _, _ = await client.ask("GET", f"{INVOKE}/", **{name.replace("-", "_"): mine})
+            assert status in (404, 502)
+        status, made, _ = await client.ask(
+            "POST", "/sandboxes", {"templateID": "base", "timeout": 60, "sandboxID": mine}
+        )
+        assert (status, made["sandboxID"] == mine) == (201, False)
+        status, told, _ = await client.ask("POST", "/hekla/v1/sessions", {"id": mine})
+        assert status == 400, told
+
+    run(scenario, sandboxes=paper())
+
+
+def test_05_one_idempotency_key_asked_many_times_at_once_is_one_sandbox_and_each_owners_own():
+    async def scenario(client):
+        client.sandboxes.takes_s = 0.05
+        asked = [
+            client.ask("POST", "/sandboxes", {"templateID": "base", "timeout": 60}, key=key, idempotency_key="same")
+            for key in (KEY, OTHER_KEY)
+            for _ in range(10)
+        ]
+        answers = await asyncio.gather(*asked)
+        assert {status for status, _, _ in answers} == {201}
+        assert len({made["sandboxID"] for _, made, _ in answers}) == len(client.sandboxes.sandboxes) == 2
+
+    run(scenario, sandboxes=paper())
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"X-AgentCube-Session-Id: %b\r\nx-agentcube-session-id: %b\r\n",
+        b"x-agentcube-session-id: %b, %b\r\n",
+        b"x-agentcube-session-id: %b\r\n %b\r\n",
+        b"x-agentcube-session-id : %b\r\nx-other: %b\r\n",
+        b"x-agentcube-session-id: %b\rx-agentcube-session-id: %b\r\n",
+        b"x-agentcube-session-id: %b\0%b\r\n",
+        b"e2b-sandbox-id: %b\r\nE2B-SANDBOX-ID: %b\r\n",
+        b"authorization: Bearer %b\r\nAuthorization: Bearer %b\r\n",
+        b"host: %b\r\nx-other: %b\r\n",
+    ],
+)
+def test_06_headers_that_two_readers_may_read_differently_are_400(lines):
+    async def scenario(client):
+        one, other = [(await client.session(name="my-interpreter")).encode() for _ in range(2)]
+        head = b"GET %b/ HTTP/1.1\r\nhost: x\r\n%bconnection: close\r\n\r\n" % (INVOKE.encode(), lines % (one, other))
+        assert (await raw(client, head)).startswith(b"HTTP/1.1 400")
+
+    run(scenario, sandboxes=paper())
+
+
+def test_06_a_header_of_64_kilobytes_is_refused():
+    async def scenario(client):
+        for size, status in ((60_000, b"400"), (70_000, b"431")):
+            named = b"x-agentcube-session-id: " + b"a" * size + b"\r\n"
+            head = b"GET %b/ HTTP/1.1\r\nhost: x\r\n%bconnection: close\r\n\r\n" % (INVOKE.encode(), named)
+            assert (await raw(client, head)).startswith(b"HTTP/1.1 " + status)
+
+    run(scenario, sandboxes=paper())
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        (b"BASE/..%2fother/invocations/x", b"400"),
+        (b"BASE/%252e%252e/x", b"400"),
+        (b"BASE/..;/x", b"400"),
+        (b"BASE/a/%5c..%5c..%5cx", b"400"),
+        (b"//v1/namespaces/default/code-interpreters/other/invocations/", b"404"),
+        (b"/v1/namespaces/default%2fcode-interpreters/code-interpreters/other/invocations/", b"404"),
+        (b"/v1/namespaces/DEFAULT/code-interpreters/my-interpreter/invocations/", b"404"),
+        (b"/v1/namespaces/default/code-interpreters/my-interpreter;x/invocations/", b"404"),
+        (b"/v1/namespaces/default/../default/code-interpreters/other/invocations/", b"404"),
+        (b"http://elsewhere/v1/namespaces/default/code-interpreters/other/invocations/", b"400"),
+        (b"*", b"400"),
+    ],
+)
+def test_07_paths_lead_where_they_say_or_nowhere(target, wanted):
+    async def scenario(client):
+        session = await client.session(name="my-interpreter")
+        head = b"GET %b HTTP/1.1\r\nhost: x\r\nx-agentcube-session-id: %b\r\nconnection: close\r\n\r\n"
+        answer = await raw(client, head % (target.replace(b"BASE", INVOKE.encode()), session.encode()))
+        assert answer.startswith(b"HTTP/1.1 " + wanted), answer
+
+    run(scenario, sandboxes=paper())
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", b"400"),
+        (b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", b"501"),
+        (b"transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n\r\n0\r\n\r\n", b"501"),
+        (b"transfer-encoding: xchunked\r\n\r\n0\r\n\r\n", b"501"),
+        (b"transfer-encoding : chunked\r\n\r\n0\r\n\r\n", b"400"),
+        (b"transfer-encoding:\x0bchunked\r\n\r\n0\r\n\r\n", b"501"),
+        (b"content-length: 0x4\r\n\r\nabcd", b"400"),
+        (b"content-length: -1\r\n\r\n", b"400"),
+        (b"content-length: +4\r\n\r\nabcd", b"400"),
+        (b"content-length: 4, 4\r\n\r\nabcd", b"400"),
+        (b"transfer-encoding: chunked\r\n\r\n-1\r\n\r\n", b"400"),
+        (b"transfer-encoding: chunked\r\n\r\n1\nA\r\n0\r\n\r\n", b"400"),
+        (b"transfer-encoding: chunked\r\n\r\n1 ;x\nA\r\n0\r\n\r\n", b"400"),
+        (b"transfer-encoding: chunked\r\n\r\n1\r\nAB\r\n0\r\n\r\n", b"400"),
+        (b"transfer-encoding: chunked\r\n\r\nfffffffffffff\r\n", b"400"),
+        (b"transfer-encoding: chunked\r\n\r\n0\r\nx y: z\r\n\r\n", b"400"),
+        (b"x: y\r\n folded\r\n\r\n", b"400"),
+    ],
+)
+def test_08_a_smuggled_request_is_refused_and_the_connection_ends(head, status):
+    async def scenario(client):
+        smuggled = b"GET /hekla/v1/sessions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\n\r\n" % KEY.encode()
+        answer = await raw(client, b"POST /sandboxes HTTP/1.1\r\nhost: x\r\n" + head + smuggled)
+        assert answer.startswith(b"HTTP/1.1 " + status), answer
+        assert answer.count(b"HTTP/1.1 ") == 1, "what came behind was not read"
+        assert b"sessions" not in answer
+
+    run(scenario, sandboxes=paper())
+
+
+def test_09_an_upgrade_leads_to_its_own_session_alone():
+    async def scenario():
+        upgraded = b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
+        async with server(upgraded) as (port, seen), opened() as client:
+            body = {"templateID": "base", "timeout": 60, "network": {"allowPublicTraffic": False}}
+            (_, mine, _), (_, theirs, _) = [
+                await client.ask("POST", "/v2/sandboxes", body, key=key) for key in (KEY, OTHER_KEY)
+            ]
+            asks = b"connection: Upgrade\r\nupgrade: websocket\r\n\r\n"
+            inside = (
+                b"GET / HTTP/1.1\r\nhost: x\r\ne2b-sandbox-id: %b\r\ne2b-sandbox-port: %d\r\ne2b-traffic-access-token: %b\r\n"
+                + asks
+            )
+            token = mine["trafficAccessToken"].encode()
+            answer = await raw(client, inside % (theirs["sandboxID"].encode(), port, token), until=b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 403"), answer
+            path = f"/hekla/v1/sessions/{theirs['sandboxID']}/ports/{port}/".encode()
+            head = b"GET %b HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\n" % (path, KEY.encode())
+            assert (await raw(client, head + asks, until=b"\r\n\r\n")).startswith(b"HTTP/1.1 404")
+            assert seen == []
+            answer = await raw(client, inside % (mine["sandboxID"].encode(), port, token), until=b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 101")
+            assert len(seen) == 1
+
+    asyncio.run(scenario())
+
+
+def test_10_what_was_tried_on_somebody_elses_session_is_404_and_on_record():
+    async def scenario(client):
+        session = await client.session()
+        with structlog.testing.capture_logs() as said:
+            for method, path in (
+                ("DELETE", f"/hekla/v1/sessions/{session}"),
+                ("POST", f"/hekla/v1/sessions/{session}/pause"),
+                ("POST", f"/hekla/v1/sessions/{session}/fork"),
+                ("POST", f"/hekla/v1/sessions/{session}/budget"),
+                ("POST", f"/sandboxes/{session}/snapshots"),
+                ("GET", f"/v2/sandboxes/{session}/logs"),
+                ("PUT", f"/sandboxes/{session}/network"),
+            ):
+                body = {"budget": "cpu=1s"} if path.endswith("budget") else {}
+                status, told, _ = await client.ask(method, path, body if method != "GET" else None, key=OTHER_KEY)
+                assert status == 404, (path, told)
+                record = said[-1]
+                assert (record["event"], record["owner"], record["path"], record["status"]) == (
+                    "request",
+                    "bob",
+                    path,
+                    404,
+                )
+        assert (await client.gateway.desk.find(session)).state == "running"
+
+    run(scenario)
+
+
+class Named:
+    """One Sandbox that somebody made with kubectl."""
+
+    held = Held(namespace="default", name="box", uid="u1", pod="box", session="")
+
+    def sandbox(self, namespace, name):
+        return self.held if (namespace, name) == ("default", "box") else None
+
+    def addresses(self, held):
+        return frozenset({"10.1.2.3"})
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"x_sandbox_pod_ip": "169.254.169.254"}, 400),
+        ({"x_sandbox_pod_ip": "127.0.0.1"}, 400),
+        ({"x_sandbox_pod_ip": "10.1.2.3.nip.io"}, 400),
+        ({"x_sandbox_pod_ip": "10.1.2.3", "x_sandbox_port": "6379"}, 200),
+        ({"x_sandbox_port": "0"}, 400),
+        ({"x_sandbox_port": "65536"}, 400),
+        ({"x_sandbox_port": "22@elsewhere"}, 400),
+        ({"x_sandbox_id": "box.other.svc"}, 400),
+        ({"x_sandbox_namespace": "default/../kube-system"}, 400),
+        ({"x_sandbox_uid": "u2"}, 404),
+    ],
+)
+def test_38_no_header_has_the_gateway_dial_what_is_not_that_sandboxs_own(headers, status):
+    dialled = []
+
+    class Watched(PaperSandboxes):
+        def way(self, namespace, pod, port):
+            dialled.append((namespace, pod, port))
+            return super().way(namespace, pod, port)
+
+    async def main():
+        sandboxes = Watched([BASE])
+        who = Guard({digest_of(KEY): Principal("alice")}, wall=time.time)
+        made = Gateway(
+            GatewaySettings(drain_s=0.0), store=MemoryStore(), stock=sandboxes, link=sandboxes, guard=who, mint=Mint(PRIVATE_KEY),
+            named=Named(),
+        )  # fmt: skip
+        await made.start()
+        sandboxes.sandboxes["box"] = PaperSandbox(Named.held)
+        try:
+            async with HttpClient() as http:
+                client = Client(http, made, sandboxes)
+                got, told, _ = await client.ask("GET", "/", **{"x_sandbox_id": "box", **headers})
+                # nobody listens on paper: 502 is a port of that very sandbox
+                assert got == (502 if status == 200 else status), told
+                assert dialled == ([("default", "box", 6379)] if status == 200 else [])
+        finally:
+            await made.stop()
+
+    asyncio.run(main())
+
+
+def test_39_a_preview_is_found_by_its_own_host_alone_and_sets_cookies_for_no_other():
+    async def scenario():
+        said = b"HTTP/1.1 200 OK\r\nset-cookie: a=b; Path=/; Domain=.sandboxes.test; Secure\r\nset-cookie: c=d;domain=sandboxes.test\r\ncontent-length: 2\r\n\r\nok"
+        async with (
+            server(said) as (port, seen),
+            opened(settings=GatewaySettings(drain_s=0.0, domain="sandboxes.test")) as client,
+        ):
+            _, made, _ = await client.ask("POST", "/v2/sandboxes", {"templateID": "base", "timeout": 60})
+            host = f"{port}-{made['sandboxID']}.sandboxes.test"
+            request = "GET / HTTP/1.1\r\nhost: {}\r\n{}connection: close\r\n\r\n"
+            answer = await raw(client, request.format(host, "").encode())
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert b"set-cookie: a=b; Path=/; Secure\r\n" in answer
+            assert b"set-cookie: c=d\r\n" in answer
+            for spoofed in (
+                f"{port}-{made['sandboxID']}.elsewhere.test",
+                f"{port}-{made['sandboxID']}.sandboxes.test.elsewhere.test",
+                f"{port}-{'a' * 26}.sandboxes.test",
+                f"99999-{made['sandboxID']}.sandboxes.test",
+                f"x.{host}",
+            ):
+                answer = await raw(client, request.format(spoofed, f"x-forwarded-host: {host}\r\n").encode())
+                assert answer.split()[1] in (b"404", b"502", b"401"), (spoofed, answer)
+            assert len(seen) == 1
+
+    asyncio.run(scenario())
+
+
+def test_39_the_control_routes_are_not_there_on_a_preview_host():
+    async def scenario():
+        async with server(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n") as (port, seen), opened() as client:
+            session = await client.session()
+            head = b"%b HTTP/1.1\r\nhost: %d-%b.test\r\nauthorization: Bearer %b\r\nconnection: close\r\n\r\n"
+            for line in (b"GET /hekla/v1/sessions", b"DELETE /sandboxes/" + session.encode(), b"GET /metrics"):
+                answer = await raw(client, head % (line, port, session.encode(), KEY.encode()))
+                assert answer.startswith(b"HTTP/1.1 404")
+            assert len(seen) == 3, "all of them went to the user's server"
+            assert (await client.gateway.desk.find(session)).is_live
+
+    asyncio.run(scenario())
+
+
+def test_a_thousand_sessions_asked_at_once_where_there_is_room_for_ten():
+    async def scenario(client):
+        client.sandboxes.room = 10
+        asked = [client.ask("POST", "/hekla/v1/sessions", {"name": "base"}) for _ in range(1000)]
+        answers = await asyncio.gather(*asked)
+        made = [told["id"] for status, told, _ in answers if status == 201]
+        refused = [(status, told["message"]) for status, told, _ in answers if status != 201]
+        assert len(made) == len(client.sandboxes.sandboxes) == 10
+        assert {status for status, _ in refused} <= {429, 503}
+        assert all(
+            "room for 10" in sentence or "end some first" in sentence or "overloaded" in sentence
+            for _, sentence in refused
+        )
+        async with asyncio.timeout(30):
+            while len(await client.gateway.desk.listed(None)) > 10:
+                await asyncio.sleep(0)
+        for one in made:
+            assert (await client.ask("DELETE", f"/hekla/v1/sessions/{one}"))[0] == 204
+        assert client.sandboxes.sandboxes == {}
+        assert (await client.ask("POST", "/hekla/v1/sessions", {"name": "base"}))[0] == 201, "nothing leaked"
+
+    run(scenario, sandboxes=paper())
+
+
+@pytest.mark.parametrize(
+    ("first", "what"),
+    [
+        (b"GET /health HTTP/1.1\r\nhost:", "a head that never ends"),
+        (b"POST /sandboxes HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{", "a body that never comes"),
+        (
+            b"POST /files?path=/x HTTP/1.1\r\nhost: x\r\ne2b-sandbox-id: %b\r\ncontent-length: 100\r\n\r\nx",
+            "an upload that never comes",
+        ),
+    ],
+)
+def test_clients_that_say_no_more_are_cut_off_and_others_are_served(first, what):
+    async def scenario(client):
+        session = await client.session()
+        data = first.replace(b"%b", session.encode())
+        answer = await raw(client, data)  # ends when the gateway ends it
+        assert answer == b"" or answer.split()[1] in (b"401", b"408"), (what, answer)
+        assert (await client.ask("GET", "/health", key=""))[0] == 200
+
+    bounds = Bounds(head_timeout_s=0.3, body_silence_s=0.3)
+    run(scenario, sandboxes=paper(), settings=GatewaySettings(drain_s=0.0, bounds=bounds))
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"templateID": "base", "metadata": {"a": "' + b"x" * 20_000 + b'"}}', 400),
+        (b'{"templateID": "base", "envVars": {"' + b"x" * 20_000 + b'": ""}}', 400),
+        (b"[" * 100_000, 400),
+        (b'{"templateID": "\xff\xfe"}', 400),
+        (b'{"templateID": "base", "timeout": 1e999}', 400),
+        (b'{"templateID": "base", "timeout": 1' + b"0" * 5000 + b"}", 400),
+        (b'{"templateID": "../../default/base"}', 404),
+    ],
+)
+def test_documents_that_are_too_much_or_make_no_sense_are_refused_with_a_sentence(body, status):
+    async def scenario(client):
+        got, told, _ = await client.ask("POST", "/sandboxes", body)
+        assert got == status, told
+        assert len(told["message"]) > 10
+        assert client.sandboxes.sandboxes == {}
+
+    run(scenario, sandboxes=paper())
+
+
+def test_a_store_that_is_lost_is_told_and_nothing_is_made_that_nobody_remembers():
+    from hekla.sandbox.sessions.store import StoreUnavailableError
+
+    class Lost(MemoryStore):
+        is_lost = False
+
+        async def create(self, session):
+            if self.is_lost:
+                raise StoreUnavailableError("the store is gone")
+            return await super().create(session)
+
+        async def ping(self):
+            if self.is_lost:
+                raise StoreUnavailableError("the store is gone")
+
+    async def main():
+        sandboxes, store = paper(), Lost()
+        made = Gateway(
+            GatewaySettings(drain_s=0.0), store=store, stock=sandboxes, link=sandboxes,
+            guard=Guard({digest_of(KEY): Principal("alice")}, wall=time.time), mint=Mint(PRIVATE_KEY),
+        )  # fmt: skip
+        await made.start()
+        try:
+            async with HttpClient() as http:
+                client = Client(http, made, sandboxes)
+                kept = await client.session()
+                store.is_lost = True
+                status, told, _ = await client.ask("POST", "/hekla/v1/sessions", {"name": "base"})
+                assert (status, "store" in json.dumps(told)) == (503, True), told
+                assert len(sandboxes.sandboxes) == 1
+                assert (await client.ask("GET", "/health/ready", key=""))[0] == 503
+                store.is_lost = False
+                assert (await client.ask("GET", f"/hekla/v1/sessions/{kept}"))[0] == 200
+        finally:
+            await made.stop()
+
+    asyncio.run(main())
+
+
+def test_a_namespaces_key_uses_that_namespace_alone():
+    elsewhere = Blueprint(kind=Kind.INTERPRETER, namespace="theirs", name="base")
+    key = "k" * 32
+
+    async def main():
+        sandboxes = PaperSandboxes([BASE, elsewhere])
+        who = Guard({digest_of(key): Principal("carol", "theirs")}, wall=time.time)
+        made = Gateway(
+            GatewaySettings(drain_s=0.0), store=MemoryStore(), stock=sandboxes, link=sandboxes, guard=who, mint=Mint(PRIVATE_KEY)
+        )  # fmt: skip
+        await made.start()
+        try:
+            async with HttpClient() as http:
+                client = Client(http, made, sandboxes)
+                for namespace, status in (("default", 404), ("theirs", 201)):
+                    got, told, _ = await client.ask(
+                        "POST", "/hekla/v1/sessions", {"name": "base", "namespace": namespace}, key=key
+                    )
+                    assert got == status, told
+                got, told, _ = await client.ask(
+                    "POST", "/v1/code-interpreter", {"name": "base", "namespace": "default"}, key=key
+                )
+                assert got == 404, told
+                got, made_, _ = await client.ask("POST", "/sandboxes", {"templateID": "default/base"}, key=key)
+                assert got == 404, made_
+        finally:
+            await made.stop()
+
+    asyncio.run(main())
