@@ -84,6 +84,10 @@ async def full_house(client: ApiClient) -> None:
     await gang(client, "high", 2, 8, "high")
 
 
+async def happened(client: ApiClient, name: str, event: tuple[str, str]) -> bool:
+    return event in await events(client, name)
+
+
 def test_a_gang_goes_whole_for_one_of_higher_priority() -> None:
     async def story() -> None:
         async with world(configuration=PREEMPT) as (client, scheduler):
@@ -97,7 +101,8 @@ def test_a_gang_goes_whole_for_one_of_higher_priority() -> None:
             assert sorted([await nominated(client, f"high-{number}") for number in range(2)]) == ["n0", "n1"]
 
             async def is_told() -> bool:
-                return bool((await scheduled_condition(client, "high-0"))[0])
+                group_told = (await group_condition(client, "high"))[2]
+                return bool((await scheduled_condition(client, "high-0"))[0]) and "2 Pipelined" in group_told
 
             await until(is_told)
             status, reason, message = await scheduled_condition(client, "high-0")
@@ -109,8 +114,8 @@ def test_a_gang_goes_whole_for_one_of_higher_priority() -> None:
             (condition,) = [c for c in victim.status.conditions if c.type == "DisruptionTarget"]
             assert (condition.status, condition.reason) == ("True", "PreemptionByScheduler")
             assert "default/high" in condition.message
-            assert ("Evict", "Pod is evicted, because of preempt") in await events(client, "low-0")
-            assert ("Evict", "preempt") in await events(client, "low")
+            await until(lambda: happened(client, "low-0", ("Evict", "Pod is evicted, because of preempt")))
+            await until(lambda: happened(client, "low", ("Evict", "preempt")))
             placed = await nodes_of(client)
             assert (placed["high-0"], placed["high-1"]) == ("", ""), "the room is not free yet"
             await leave(client)

@@ -1,5 +1,7 @@
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -7,7 +9,7 @@ from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup
 from hekla.kube.commands import Command, SetStatus, Target
 from hekla.kube.errors import TransportError
-from hekla.scheduler.writer import AT_ONCE, LONG_REST_S, REST_S, StatusWriter
+from hekla.scheduler.writer import AT_ONCE, LONG_REST_S, PROMPT_PER_S, REST_S, StatusWriter
 from hekla.testing import virtual_time
 
 
@@ -15,7 +17,10 @@ class SlowServer:
     """Carries out nothing until it is let go, and notes what it was asked, and how much at once."""
 
     def __init__(self) -> None:
-        self.written: list[object] = []
+        self.written: list[tuple[str, object]] = []
+        self.at: list[float] = []
+        """When each was written."""
+
         self.gate = asyncio.Event()
         self.at_once = self.most_at_once = 0
         self.fails = 0
@@ -28,6 +33,7 @@ class SlowServer:
         if self.fails:
             self.fails -= 1
             raise TransportError("broken")
+        self.at.append(asyncio.get_running_loop().time())
         self.written += [(c.target.name, c.status) for c in commands if isinstance(c, SetStatus)]
         return []
 
@@ -38,7 +44,7 @@ def say(name: str, word: str) -> SetStatus:
 
 async def settle(writer: StatusWriter) -> None:
     while not writer.is_idle:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
 
 
 def test_newer_words_are_merged_into_what_waits_and_never_overtakes_what_is_under_way() -> None:
@@ -82,8 +88,22 @@ def test_only_some_objects_are_written_at_once_and_a_failure_stops_nobody() -> N
     asyncio.run(story())
 
 
-def told(**status: object) -> SetStatus:
-    return SetStatus(Target(kind=PodGroup, name="g", namespace="default"), status)
+def told(name: str = "g", **status: object) -> SetStatus:
+    return SetStatus(Target(kind=PodGroup, name=name, namespace="default"), status)
+
+
+@asynccontextmanager
+async def quick() -> AsyncIterator[tuple[SlowServer, StatusWriter]]:
+    """A server that does not keep anybody waiting, and a writer that works."""
+    server = SlowServer()
+    server.gate.set()
+    writer = StatusWriter(server)  # type: ignore[arg-type]  # the one call of an executor
+    running = asyncio.create_task(writer.run())
+    try:
+        yield server, writer
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 def unschedulable(reason: str) -> list[object]:
@@ -91,33 +111,55 @@ def unschedulable(reason: str) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    ("words", "most_s"),
+    ("words", "rest_s"),
     [
         ([told(phase="Inqueue")], 0.0),
         ([told(running=1), told(phase="Pending")], 0.0),
         ([told(conditions=unschedulable("full"))], REST_S),
         ([told(running=1), told(conditions=unschedulable("full"))], REST_S),
         ([told(phase="Unknown")], REST_S),
-        ([told(phase="Running"), told(running=1), told(succeeded=1)], LONG_REST_S),
+        ([told(phase="Running"), told(running=1), told(succeeded=1)], REST_S),
     ],
 )
-def test_a_gangs_counts_rest_a_second_bad_news_a_moment_and_what_others_act_on_not_at_all(
-    words: list[SetStatus], most_s: float
+def test_what_is_told_of_a_gang_rests_a_moment_and_what_others_act_on_not_at_all(
+    words: list[SetStatus], rest_s: float
 ) -> None:
     async def story() -> None:
-        server = SlowServer()
-        server.gate.set()
-        writer = StatusWriter(server)  # type: ignore[arg-type]  # the one call of an executor
-        running = asyncio.create_task(writer.run())
-        began = asyncio.get_running_loop().time()
-        for word in words:
-            writer.tell([word])
-        while not writer.is_idle:
-            await asyncio.sleep(0.001)
-        assert most_s <= asyncio.get_running_loop().time() - began <= most_s + 0.01
-        whole = {key: value for word in words for key, value in word.status.items()}
-        assert server.written == [("g", whole)], "all of it in one write"
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        async with quick() as (server, writer):
+            for word in words:
+                writer.tell([word])
+            await settle(writer)
+            assert server.at == pytest.approx([rest_s], abs=0.002)
+            whole = {key: value for word in words for key, value in word.status.items()}
+            assert server.written == [("g", whole)], "all of it in one write"
+
+    virtual_time.run(story())
+
+
+def test_a_gang_of_which_more_is_told_all_the_time_is_written_once_a_second() -> None:
+    async def story() -> None:
+        async with quick() as (server, writer):
+            writer.tell([told(phase="Running")])
+            for count in range(1, 101):
+                await asyncio.sleep(REST_S / 2)
+                writer.tell([told(running=count)])
+            last = asyncio.get_running_loop().time()
+            await settle(writer)
+            assert server.at == pytest.approx([LONG_REST_S, 2 * LONG_REST_S, last + REST_S], abs=REST_S)
+            assert server.written[-1] == ("g", {"running": 100}), "the last count a moment after it was told"
+
+    virtual_time.run(story())
+
+
+def test_of_many_gangs_only_some_are_told_early_and_the_others_in_one_write_each() -> None:
+    async def story() -> None:
+        async with quick() as (server, writer):
+            many = [f"g{number}" for number in range(3 * PROMPT_PER_S)]
+            for words in ({"phase": "Running"}, {"running": 1}, {"phase": "Completed", "running": 0}):
+                writer.tell([told(name, **words) for name in many])
+                await asyncio.sleep(2 * REST_S)
+            await settle(writer)
+            writes = Counter(name for name, _ in server.written)
+            assert sorted(Counter(writes.values()).items()) == [(1, 2 * PROMPT_PER_S), (2, PROMPT_PER_S)]
 
     virtual_time.run(story())

@@ -47,6 +47,7 @@ from hekla.scheduler.gate_opening import gate_openings
 from hekla.scheduler.memory import MemoryKeeper
 from hekla.scheduler.metrics import SchedulerMetrics
 from hekla.scheduler.outlooks import REST_PER_LOOK, Outlooks, look_into
+from hekla.scheduler.pacing import Paced
 from hekla.scheduler.queue_status import PAUSE_S, past_commands, queue_commands
 from hekla.scheduler.reload import LiveConfiguration
 from hekla.scheduler.reports import PATIENCE_S, Reports
@@ -128,7 +129,7 @@ class BatchScheduler:
         self.usage = UsageSource(self._on_usage, now_s=self.wall_s, of_server=self._client.text)
         self._put_to_work(self._live.current)
         self._queues_told = -1
-        self._tells_queues = False
+        self._queues = Paced(self._tell_queues, pause_s=PAUSE_S)
         self._alarm: asyncio.TimerHandle | None = None
         self._heard: list[Decision] | None = None
         """What the cycle that runs has decided, where somebody records it."""
@@ -372,7 +373,8 @@ class BatchScheduler:
             self._wake.set()
         self._memory.look()
         self._set_alarm(session)
-        self._tell_queues_soon()
+        if self._queues_told != self.cluster.ledger.changes:
+            self._queues.ask()
         if session.is_cut_short or len(self.cluster.nodes) >= WORTH_IT_NODES:
             self._is_large.set()
         if self._reports.look_again:
@@ -467,15 +469,7 @@ class BatchScheduler:
                     self._events.record(Event(target, "LeftOut", fault, "Warning"))
         self._faults_told = frozenset(topology.faults)
 
-    def _tell_queues_soon(self) -> None:
-        """Have queues say what they hold, once in a while and only while it changes."""
-        if self._queues_told == self.cluster.ledger.changes or self._tells_queues:
-            return
-        self._tells_queues = True
-        asyncio.get_running_loop().call_later(PAUSE_S, self._tell_queues)
-
     def _tell_queues(self) -> None:
-        self._tells_queues = False
         self._queues_told = self.cluster.ledger.changes
         self._writer.tell(queue_commands(self.cluster, self.feed.queues))
         self._writer.tell(past_commands(self.cluster, self.feed.queues))

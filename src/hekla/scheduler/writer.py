@@ -8,6 +8,8 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 import structlog
 
@@ -24,12 +26,16 @@ MOST_EVENTS = 3
 """Events that are kept for an object while they wait."""
 
 REST_S = 0.05
-"""How long the reason of a gang that waits is held back for what is told next: people look for it."""
+"""How long a word about a gang rests for what is told next: the reason why it waits for so long, which people look for; that
+its pods were placed, run or ended until nothing was added for so long."""
 
 LONG_REST_S = 1.0
-"""How long counts, and the word that a gang was placed and runs, wait for what is told next; as long as a session of
-Volcano's. Only a phase that others act on is urgent. A gang of thousands then counts its pods once a second and not at
-every cycle, and what is over within a second was one write and not three."""
+"""How long it rests at most while more is told all the time; as long as a session of Volcano's. A gang of thousands then
+counts its pods once a second and not at every cycle."""
+
+PROMPT_PER_S = 32
+"""How many gangs a second may be told early that their pods were placed, run or ended. While more of them come and go, each
+rests for the long time: what is over within a second is one write then and not three."""
 
 _URGENT_PHASES = frozenset({"Pending", "Inqueue"})
 
@@ -46,8 +52,11 @@ class StatusWriter:
         self._ready: OrderedDict[Key, None] = OrderedDict()
         """Those of them that need not rest any longer, the first come first."""
 
-        self._resting: dict[Key, float] = {}
+        self._resting: dict[Key, _Rest] = {}
         """Until when each of the others rests."""
+
+        self._prompt_left, self._prompt_until = PROMPT_PER_S, -math.inf
+        """How many more may be told early, and until when that is so."""
 
         self._writing: set[Key] = set()
         self._changed = asyncio.Event()
@@ -64,21 +73,51 @@ class StatusWriter:
             key = (target.kind.__name__, target.namespace, target.name)
             self._waiting[key] = _merged(self._waiting.get(key, []), command)
             if key not in self._ready:
-                self._rest(key, _rest_s(command))
+                self._rest(key, _haste(command))
 
-    def _rest(self, key: Key, seconds: float) -> None:
-        """Let an object wait for what is told of it next, no longer than what was told of it before may wait."""
-        loop = asyncio.get_running_loop()
-        if not seconds:
+    def _rest(self, key: Key, haste: "_Haste") -> None:
+        """Let an object wait for what is told of it next."""
+        if haste is _Haste.AT_ONCE:
             self._release(key)
-        elif loop.time() + seconds < self._resting.get(key, math.inf):
-            self._resting[key] = loop.time() + seconds
-            loop.call_later(seconds, self._release, key)
+            return
+        loop = asyncio.get_running_loop()
+        now, resting = loop.time(), self._resting.get(key)
+        if resting is None:
+            latest = now + LONG_REST_S
+            resting = self._resting[key] = _Rest(latest, latest, loop.call_at(latest, self._wake, key))
+            resting.is_early = haste is _Haste.IN_PASSING and self._is_one_of_few(now)
+        if haste is _Haste.SOON:
+            resting.latest = min(resting.latest, now + REST_S)
+            resting.is_early = True
+        if resting.is_early and haste is not _Haste.SOME_TIME:
+            self._rest_until(key, resting, min(now + REST_S, resting.latest))
+
+    def _rest_until(self, key: Key, resting: "_Rest", due: float) -> None:
+        if due < resting.due:  # else it is found out when the timer rings
+            resting.timer.cancel()
+            resting.timer = asyncio.get_running_loop().call_at(due, self._wake, key)
+        resting.due = due
+
+    def _is_one_of_few(self, now: float) -> bool:
+        """Whether this is one of the first objects within a second."""
+        if now >= self._prompt_until:
+            self._prompt_left, self._prompt_until = PROMPT_PER_S, now + LONG_REST_S
+        self._prompt_left -= 1
+        return self._prompt_left >= 0
+
+    def _wake(self, key: Key) -> None:
+        """Let an object go whose time has come, unless it rests for longer by now."""
+        loop, resting = asyncio.get_running_loop(), self._resting[key]
+        if loop.time() < resting.due:
+            resting.timer = loop.call_at(resting.due, self._wake, key)
+        else:
+            self._release(key)
 
     def _release(self, key: Key) -> None:
         if key in self._waiting:
             self._ready[key] = None
-        self._resting.pop(key, None)
+        if (resting := self._resting.pop(key, None)) is not None:
+            resting.timer.cancel()
         self._changed.set()
 
     async def run(self) -> None:
@@ -110,16 +149,36 @@ class StatusWriter:
             self._changed.set()
 
 
-def _rest_s(command: Command) -> float:
-    """How long a word may rest; 0 if it is urgent."""
+class _Haste(Enum):
+    """How soon a word is wanted."""
+
+    AT_ONCE = "others act on it"
+    SOON = "people look for it"
+    IN_PASSING = "people look for it, unless there is much of it"
+    SOME_TIME = "nobody waits for it"
+
+
+@dataclass(slots=True)
+class _Rest:
+    """Until when an object rests."""
+
+    due: float
+    latest: float
+    timer: asyncio.TimerHandle
+    is_early: bool = False
+    """Whether it rests no longer than until nothing was added to what is told for `REST_S`."""
+
+
+def _haste(command: Command) -> _Haste:
     if isinstance(command, Event):
-        return REST_S if command.type == "Warning" else LONG_REST_S
+        return _Haste.SOON if command.type == "Warning" else _Haste.SOME_TIME
     if not isinstance(command, SetStatus) or not issubclass(command.target.kind, PodGroup):
-        return 0.0
-    if command.status.get("phase") in _URGENT_PHASES:
-        return 0.0
+        return _Haste.AT_ONCE
+    phase = command.status.get("phase")
+    if phase in _URGENT_PHASES:
+        return _Haste.AT_ONCE
     is_bad_news = any(one["type"] == "Unschedulable" for one in command.status.get("conditions") or ())
-    return REST_S if is_bad_news or command.status.get("phase") == "Unknown" else LONG_REST_S
+    return _Haste.SOON if is_bad_news or phase == "Unknown" else _Haste.IN_PASSING
 
 
 def _merged(waiting: Sequence[Command], newer: SetStatus | Patch | Event) -> list[Command]:
