@@ -80,7 +80,7 @@ class Rig:
         self._now = 0.0
         random_ = random.Random(1).random
         fleet = Fleet()
-        world = World(fleet, lambda name: DEFAULT.pool(name, fleet, random_))
+        self.world = world = World(fleet, lambda name: DEFAULT.pool(name, fleet, random_))
         for one in _objects():
             world.note(None, one)
         limits = Limits()

@@ -4,6 +4,7 @@ Load is counted here and now, as a scrape is a second old and a burst takes ten 
 corrects slowly, and is unknown until it does: None, never zero. `pool.py` keeps the records of one model server together.
 """
 
+import ctypes
 from dataclasses import dataclass, field
 
 from hekla.serving.router.prefix.precise import PreciseIndex
@@ -12,8 +13,57 @@ BENCH_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """How long an endpoint sits out after its first, second, ... fault in a row."""
 
 
+class Counts(ctypes.Structure):
+    """What is counted on an engine, in words of eight bytes that the compiled decision reads where they stand (`kernel/`).
+
+    Read and written like any attribute; 40 ns instead of 10, and a decision in machine code copies nothing.
+    """
+
+    __slots__ = ()
+    _fields_ = (
+        ("in_flight", ctypes.c_int64),
+        ("unanswered", ctypes.c_int64),
+        ("prefill_tokens", ctypes.c_int64),
+        ("context_tokens", ctypes.c_int64),
+        ("decode_tokens", ctypes.c_int64),
+        ("elsewhere_in_flight", ctypes.c_int64),
+        ("elsewhere_prefill_tokens", ctypes.c_int64),
+        ("assigned", ctypes.c_double),
+        ("prefilled_lately", ctypes.c_double),
+        ("busy_s", ctypes.c_double),
+        ("busy_since", ctypes.c_double),
+    )
+
+    in_flight: int
+    """Requests that we sent and that have not ended."""
+    unanswered: int
+    """Of these, requests that have no first byte yet."""
+    prefill_tokens: int
+    """Tokens of prompts that it had not cached, sent and not yet answered by a first byte."""
+    context_tokens: int
+    """Tokens that requests in flight hold in its KV cache, expected answers included."""
+    decode_tokens: int
+    """Tokens that requests in flight are expected to be answered with, until they end."""
+    elsewhere_in_flight: int
+    """Requests in flight through other replicas of the router, where they tell one another."""
+    elsewhere_prefill_tokens: int
+    assigned: float
+    """Uncached tokens sent in the last minutes, in `Pool`'s decaying unit: evens out what moments do not."""
+    prefilled_lately: float
+    """Uncached tokens sent in the last half minute, fading: how busy it is with prompts, whatever waits at this moment."""
+    busy_s: float
+    """Time of the last minutes in which it had requests of ours, fading as `assigned` does."""
+    busy_since: float
+    """From when on that is still to be counted, while it has any."""
+
+    @classmethod
+    def word(cls, name: str) -> int:
+        """At which word a count stands."""
+        return int(getattr(cls, name).offset) // 8
+
+
 @dataclass(slots=True, eq=False)
-class Endpoint:
+class Endpoint(Counts):
     """One engine: a pod of a model server. Compared by identity, written by the router's loop only."""
 
     name: str
@@ -43,28 +93,6 @@ class Endpoint:
     """Where it publishes what it caches; 0: it does not."""
     replay_port: int = 0
 
-    in_flight: int = 0
-    """Requests that we sent and that have not ended."""
-    unanswered: int = 0
-    """Of these, requests that have no first byte yet."""
-    prefill_tokens: int = 0
-    """Tokens of prompts that it had not cached, sent and not yet answered by a first byte."""
-    context_tokens: int = 0
-    """Tokens that requests in flight hold in its KV cache, expected answers included."""
-    decode_tokens: int = 0
-    """Tokens that requests in flight are expected to be answered with, until they end."""
-    assigned: float = 0.0
-    """Uncached tokens sent in the last minutes, in `Pool`'s decaying unit: evens out what moments do not."""
-    prefilled_lately: float = 0.0
-    """Uncached tokens sent in the last half minute, fading: how busy it is with prompts, whatever waits at this moment."""
-    busy_s: float = 0.0
-    """Time of the last minutes in which it had requests of ours, fading as `assigned` does."""
-    busy_since: float = 0.0
-    """From when on that is still to be counted, while it has any."""
-    elsewhere_in_flight: int = 0
-    """Requests in flight through other replicas of the router, where they tell one another."""
-    elsewhere_prefill_tokens: int = 0
-
     kv_usage: float | None = None
     """Share of the KV cache in use, 0 to 1, as scraped."""
     waiting: int | None = None
@@ -89,6 +117,8 @@ class Endpoint:
     """In a row."""
     benched_until: float = 0.0
     """When it may be tried again; it is tried earlier if nobody else is left."""
+
+    __hash__ = object.__hash__  # a structure of ctypes has none
 
     def begin(self, now: float) -> None:
         """A request is sent to it."""

@@ -60,6 +60,12 @@ class LocalPlan:
     def next(self, now: float) -> Attempt | Refusal:
         """The best endpoint that was not asked yet."""
         pool, tried = self._pool, self._tried
+        if not tried and not self._session and not self._adapter:
+            charge = pool.send(self._question, now)
+            if charge is not None:
+                self._charge = charge
+                tried.append(charge.endpoint)
+                return Attempt(charge.endpoint, self._body, None, (), self._head_timeout_s, retry_s=self._retry_s)
         candidates = pool.candidates(now, tried)
         if not candidates or len(tried) >= self._most_attempts:
             return self._nobody_left()

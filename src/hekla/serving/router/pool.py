@@ -4,6 +4,7 @@ Pure: time and dice come in. `local_plan.py` takes one request through it; `endp
 """
 
 from collections.abc import Callable, Sequence
+from ctypes import addressof
 from math import exp, inf
 
 import msgspec
@@ -11,12 +12,17 @@ from msgspec import Struct
 
 from hekla.serving.router.choosing import Dice, Look, Policy
 from hekla.serving.router.endpoints import Endpoint, Fleet
+from hekla.serving.router.kernel.functions import Kernel
+from hekla.serving.router.kernel.layout import LONG, NO_ROOM, SLOT_BITS
 from hekla.serving.router.pace import Pace
 from hekla.serving.router.plan import Usage
+from hekla.serving.router.plugin_times import SCORE, PluginTimes, TimedPolicy
 from hekla.serving.router.policies.lora_affinity import LoraAffinity
 from hekla.serving.router.policies.session_affinity import Sessions
+from hekla.serving.router.policies.soonest import Soonest
 from hekla.serving.router.prefix.blocks import BLOCK_BYTES, MOST_BLOCKS, Blocks, seed_of
-from hekla.serving.router.prefix.index import PrefixIndex
+from hekla.serving.router.prefix.flat_index import FlatIndex
+from hekla.serving.router.prefix.index import PrefixIndex, PromptMemory
 from hekla.serving.router.prefix.tally import MatchTally
 from hekla.serving.router.prefix.token_blocks import Tokens
 from hekla.serving.router.question import Question
@@ -34,6 +40,8 @@ GUESS_S = 5.0
 MOST_SEEDS = 1024
 MOST_SETS = 1024
 FEW = 16
+SOONEST = Soonest.__name__.lower()
+_SLOT = (1 << SLOT_BITS) - 1
 
 _ADAPTERS = LoraAffinity()
 _token_ids = msgspec.json.Decoder(list[int]).decode
@@ -49,17 +57,17 @@ class Pool:
         policy: Policy,
         dice: Dice,
         *,
-        index: PrefixIndex | None = None,
+        index: PromptMemory | None = None,
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self.name = name
         self.fleet = fleet
-        self.policy = policy
+        self._policy = policy
         self.pace = Pace()
         self.sessions = Sessions()
         self.matches = MatchTally()
         self.members: list[Endpoint] = []
-        self.index = index if index is not None else PrefixIndex()
+        self.index: PromptMemory = index if index is not None else PrefixIndex()
         self.on_sent: Callable[[Blocks, Endpoint], None] | None = None
         """Told of each prompt that is sent; other routers want to know."""
         self.block_bytes = block_bytes
@@ -79,6 +87,51 @@ class Pool:
         self._token_load = 0.0
         self._unseen: Wheel[Charge] = Wheel()
         """By when their prefill is reckoned to be over: requests whose answers come as a whole."""
+        self._at: list[Endpoint | None] = []
+        """Members by slot."""
+        self._kernel: Kernel | None = None
+        self._flat: FlatIndex | None = None
+        """The index, where the policy has a compiled form and this is in use."""
+        self._times: PluginTimes | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """How this pool chooses."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._policy = policy
+        self._fit()
+
+    def see(self, block_bytes: int, most_blocks: int, *, follows_cache: bool) -> None:
+        """How prompts are remembered; what was remembered of other blocks is forgotten."""
+        if (self.block_bytes, self.most_blocks, self.follows_cache) != (block_bytes, most_blocks, follows_cache):
+            self.index = PrefixIndex()
+        self.block_bytes, self.most_blocks, self.follows_cache = block_bytes, most_blocks, follows_cache
+        self._fit()
+
+    def use(self, kernel: Kernel) -> None:
+        """Decide in machine code from now on, wherever the policy has that form: the same choices, sooner."""
+        self._kernel = kernel
+        self._fit()
+
+    def _fit(self) -> None:
+        """Have the compiled form know the policy, the memory and the members, or do without it."""
+        policy, kernel, self._flat, self._times = self._policy, self._kernel, None, None
+        if isinstance(policy, TimedPolicy):
+            self._times = policy.times
+            policy = policy.policy
+        if kernel is None or not isinstance(policy, Soonest) or self.block_bytes < LONG:
+            return
+        if isinstance(self.index, PrefixIndex):
+            self.index = FlatIndex.of(self.index, kernel)
+        assert isinstance(self.index, FlatIndex), "there are two forms"
+        self._flat = flat = self.index
+        flat.see(self.block_bytes, self.most_blocks)
+        flat.weigh_by(policy.weights, self._token_load)
+        flat.choose_among([(addressof(one), one.slot) for one in self.members])
+        self._decide, self._state = kernel.decide, flat.state
 
     def join(self, endpoint: Endpoint) -> Endpoint:
         """An engine is ready, or its pod changed; counts and metrics are kept, a cache that began anew is not."""
@@ -90,7 +143,7 @@ class Pool:
         if one not in self.members:
             self.members.append(one)
             self._mask |= 1 << one.slot
-            self._nothing = [0] * self._mask.bit_length()
+            self._know_members()
         return one
 
     def leave(self, endpoint: Endpoint) -> None:
@@ -101,6 +154,16 @@ class Pool:
             self._mask &= ~(1 << endpoint.slot)
             self.index.forget(endpoint.slot)
             self._just_sent.forget(endpoint.slot)
+            self._know_members()
+
+    def _know_members(self) -> None:
+        """What is kept of the members beside their list."""
+        slots = max((one.slot + 1 for one in self.members), default=0)
+        self._nothing = [0] * slots
+        self._at = [None] * slots
+        for one in self.members:
+            self._at[one.slot] = one
+        self._fit()
 
     def forget(self, endpoint: Endpoint) -> None:
         """Its cache began anew: nothing of what it held is left."""
@@ -119,14 +182,10 @@ class Pool:
 
     def look(self, question: Question, now: float, *, adapter: str = "", session: str = "") -> Look:
         """What policies look at for this request."""
-        if now - self._settled >= SETTLE_EVERY_S:
-            self._settle(now)
-        if now >= self._unseen.next_s:
-            for charge in self._unseen.over(now):
-                charge.prefilled()
+        self._keep_up(now)
         matched: Sequence[int] = self._nothing
         blocks = None
-        if self.policy.wants_prefix:
+        if self._policy.wants_prefix:
             prompt, seed = question.prompt, self._seeds.get(question.model)
             if seed is None:
                 seed = self._seed(question.model)
@@ -149,11 +208,61 @@ class Pool:
             session,
         )
 
+    def _keep_up(self, now: float) -> None:
+        """What time has brought since the last request."""
+        if now - self._settled >= SETTLE_EVERY_S:
+            self._settle(now)
+        if now >= self._unseen.next_s:
+            for charge in self._unseen.over(now):
+                charge.prefilled()
+
+    def send(self, question: Question, now: float) -> "Charge | None":
+        """The common request, looked up, weighed, counted and remembered in one call of machine code; None: it is no such one."""
+        if self._flat is None or self._benched or self.fleet.precise.holders:
+            return None
+        if now - self._settled >= SETTLE_EVERY_S or now >= self._unseen.next_s:
+            self._keep_up(now)
+        times = self._times
+        began = times.clock() if times is not None and times.is_due() else 0.0
+        prompt, seed, tokens, pace = question.prompt, self._seeds.get(question.model), question.input_tokens, self.pace
+        if seed is None:
+            seed = self._seed(question.model)
+        mean, asked = pace.answer_tokens, question.output_tokens
+        answer = asked if 0 < asked < mean else int(mean)
+        size, rate = len(prompt), pace.prefill_rate
+        found = self._decide(self._state, prompt, size, seed, tokens, answer, now, rate)
+        if found == NO_ROOM:
+            self._flat.grow()
+            found = self._decide(self._state, prompt, size, seed, tokens, answer, now, rate)
+        if found < 0:
+            return None
+        if began and times is not None:
+            times.note(question.model, SOONEST, SCORE, times.clock() - began)
+        held, endpoint = found >> SLOT_BITS, self._at[found & _SLOT]
+        assert endpoint is not None, "members are known by their slots"
+        if size >= self.block_bytes:
+            self.matches.note(question.model, held, tokens or 1)
+            if self.on_sent is not None or endpoint.has_events:
+                self._tell_of(Blocks(prompt, seed, self.block_bytes, self.most_blocks), endpoint, now)
+        uncached = tokens - held if held < tokens else 1
+        ahead, is_seen = endpoint.prefill_tokens, question.is_stream
+        charge = Charge(self, endpoint, uncached, tokens + answer, answer, ahead, now, now, is_seen)
+        if not is_seen:
+            self._unseen.add(charge, now + ahead / rate)
+        return charge
+
+    def _tell_of(self, blocks: Blocks, endpoint: Endpoint, now: float) -> None:
+        """A prompt was sent."""
+        if self.on_sent is not None:
+            self.on_sent(blocks, endpoint)
+        if endpoint.has_events:
+            self._just_sent.insert(blocks, endpoint.slot, now)
+
     def choose(self, look: Look, candidates: Sequence[Endpoint]) -> Endpoint | None:
         """Where its session is, or else the policy's choice, among those that have its adapter if any tells so."""
         if look.session and (home := self.sessions.home(look.session, candidates, look.now)):
             return home
-        return self.policy.choose(look, self.eligible(look, candidates) if look.adapter else candidates)
+        return self._policy.choose(look, self.eligible(look, candidates) if look.adapter else candidates)
 
     def eligible(self, look: Look, candidates: Sequence[Endpoint]) -> Sequence[Endpoint]:
         """Those with the adapter that is asked for, if any tells that it has it."""
@@ -171,10 +280,7 @@ class Pool:
         if blocks is not None and blocks.count:
             self.matches.note(question.model, held, tokens or 1)
             self.index.insert(blocks, slot, now)
-            if self.on_sent is not None:
-                self.on_sent(blocks, endpoint)
-            if endpoint.has_events:
-                self._just_sent.insert(blocks, slot, now)
+            self._tell_of(blocks, endpoint, now)
         if look.session:
             self.sessions.settle(look.session, endpoint, now)
         mean, asked = self.pace.answer_tokens, question.output_tokens
@@ -272,6 +378,8 @@ class Pool:
                 self.index.resize(one.slot, capacity)
         seen_s = LATELY_S * (1 - exp(-max(SETTLE_EVERY_S, now - self._began) / LATELY_S))
         self._token_load = 1 / (self.pace.prefill_rate * seen_s)
+        if self._flat is not None:
+            self._flat.load_by(self._token_load)
         self.index.expire(now)
         self._just_sent.expire(now)
         self._settled = now

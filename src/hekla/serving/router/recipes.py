@@ -19,7 +19,6 @@ from hekla.serving.router.policies.soonest import Soonest
 from hekla.serving.router.policies.token_load import TokenLoad
 from hekla.serving.router.pool import Pool
 from hekla.serving.router.prefix.blocks import BLOCK_BYTES, MOST_BLOCKS
-from hekla.serving.router.prefix.index import PrefixIndex
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +52,7 @@ class Recipe:
         """Have a pool choose so from now on; what it remembers of prompts stays, if it is of the same blocks."""
         sight = self.sight
         pool.policy = self.make()
-        if (pool.block_bytes, pool.most_blocks, pool.follows_cache) != (
-            sight.block_bytes,
-            sight.most_blocks,
-            sight.follows_cache,
-        ):
-            pool.index = PrefixIndex()
-        pool.block_bytes, pool.most_blocks = sight.block_bytes, sight.most_blocks
-        pool.follows_cache = sight.follows_cache
+        pool.see(sight.block_bytes, sight.most_blocks, follows_cache=sight.follows_cache)
         pool.index.capacity = sight.capacity
 
 

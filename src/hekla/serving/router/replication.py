@@ -14,7 +14,7 @@ from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.metrics import Labels
 from hekla.serving.router.policies.session_affinity import Sessions
 from hekla.serving.router.pool import Pool
-from hekla.serving.router.prefix.index import PrefixIndex
+from hekla.serving.router.prefix.index import PromptMemory
 from hekla.serving.router.replicas import Bus, DatagramBus, Replicas
 from hekla.serving.router.settings import RouterSettings
 from hekla.serving.router.sharing import Budgets, Ledger, Turns
@@ -65,7 +65,7 @@ class Replication:
         if self._ledger is not None:
             yield "hekla_router_replicas", (), self._ledger.peers
 
-    def _indexes_of(self, endpoint: Endpoint) -> Iterable[PrefixIndex]:
+    def _indexes_of(self, endpoint: Endpoint) -> Iterable[PromptMemory]:
         assert self._world is not None
         return [pool.index for pool in self._world.pools() if endpoint in pool.members]
 

@@ -41,6 +41,7 @@ from hekla.serving.router.gateway import GatewayDesk
 from hekla.serving.router.gateway_ports import GatewayPorts
 from hekla.serving.router.holding import Holding
 from hekla.serving.router.house import House
+from hekla.serving.router.kernel.upgrading import Upgrading
 from hekla.serving.router.metrics import Labels, Metrics
 from hekla.serving.router.misdirected import OneListener
 from hekla.serving.router.plan import Desk, Refusal
@@ -87,10 +88,11 @@ class Router:
         self.fleet = Fleet()
         self.plugin_times = PluginTimes(time.perf_counter)
         self.replication = Replication(settings, self._now)
+        self.upgrading = Upgrading(lambda: self.world.pools())
         self.world = World(
             self.fleet,
-            lambda name: self.replication.joined(
-                self._timed(self.configured.current.recipe.pool(name, self.fleet, dice))
+            lambda name: self.upgrading.joined(
+                self.replication.joined(self._timed(self.configured.current.recipe.pool(name, self.fleet, dice)))
             ),
         )
         self.director = Director(self.world, dice)
@@ -257,6 +259,7 @@ class Router:
             yield "traces", self.house.tracing.run
         yield "books", self._keep_books
         yield "configuration", self._follow_configuration
+        yield "compiled choosing", self.upgrading.run
         yield "upkeep", self.upkeep.run
         yield "waking", self.waking.run
         if self.settings.with_gateways:
@@ -346,7 +349,7 @@ class Router:
                     yield "hekla_router_engine_accepted_speculation", labels, one.acceptance
             yield "hekla_router_prefill_rate", (("pool", pool.name),), pool.pace.prefill_rate
             yield "kthena_router_prefix_cache_evictions_total", (("model", pool.name),), pool.index.evicted
-        yield "kthena_router_prefix_cache_entries", (), sum(len(pool.index.holders) for pool in self.world.pools())
+        yield "kthena_router_prefix_cache_entries", (), sum(pool.index.entries for pool in self.world.pools())
         yield "hekla_router_scrape_failures_total", (), self.scraper.failures
         if self._access_log is not None:
             yield "hekla_router_access_log_left_out_total", (), self._access_log.left_out

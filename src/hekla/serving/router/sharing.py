@@ -16,7 +16,7 @@ from hekla.serving.router.endpoints import Endpoint, Fleet
 from hekla.serving.router.limits import Spent
 from hekla.serving.router.policies.session_affinity import Sessions
 from hekla.serving.router.prefix.blocks import Blocks
-from hekla.serving.router.prefix.index import PrefixIndex
+from hekla.serving.router.prefix.index import PromptMemory
 from hekla.serving.router.queues import NOWHERE, Deed, Elsewhere
 
 EVERY_S: Final = 0.05
@@ -92,7 +92,7 @@ class KnownBlocks(Blocks):
 
     def __init__(self, hashes: list[int]) -> None:
         super().__init__(b"", 0)
-        self._hashes = [0, *hashes]
+        self._hashes = hashes
         self.count = len(hashes)
 
 
@@ -115,7 +115,7 @@ class Ledger:
         self,
         router: str,
         fleet: Fleet,
-        indexes_of: Callable[[Endpoint], Iterable[PrefixIndex]],
+        indexes_of: Callable[[Endpoint], Iterable[PromptMemory]],
         *,
         sessions_of: Callable[[Endpoint], Iterable[Sessions]] = lambda _: (),
         family: str = "",

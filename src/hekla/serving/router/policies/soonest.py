@@ -54,8 +54,21 @@ class Soonest:
 
     wants_prefix = True
 
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """For the compiled form, in the order of `kernel/layout.py`."""
+        return (
+            self.base,
+            self.company,
+            self.standing,
+            self.dearest,
+            self.context,
+            self.evenness,
+            self.busyness,
+        )
+
     def choose(self, look: Look, candidates: Sequence[Endpoint]) -> Endpoint | None:
-        """One pass; `weigh` says the same in parts, and a property test holds the two together."""
+        """One pass; `weigh` says the same in parts, `kernel/compiled.py` in machine code, and property tests hold them together."""
         tokens, matched, base, company, dearest = look.tokens, look.matched, self.base, self.company, self.dearest
         context, evenness, busyness = self.context, self.evenness, self.busyness * look.rate
         token_load, standing = look.token_load, self.standing

@@ -6,7 +6,9 @@ an endpoint holds is closed under truncation: who holds block i holds all before
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from itertools import repeat
+from typing import Protocol
 
 from hekla.serving.router.prefix.blocks import Blocks
 
@@ -15,6 +17,39 @@ MOST_REMEMBERED = 65_536
 _NOBODY = repeat(0)
 STRIDE = 8
 """Blocks looked at before the first jump; an ordinary chat ends within."""
+
+
+class PromptMemory(Protocol):
+    """Who was sent what: this form of it, or the flat one that the compiled decision uses (`flat_index.py`)."""
+
+    capacity: int
+    ttl_s: float
+
+    @property
+    def evicted(self) -> int:
+        """Blocks forgotten for their age or for want of room, since the router began."""
+
+    @property
+    def entries(self) -> int:
+        """Blocks that somebody holds."""
+
+    def match(self, blocks: Blocks, among: int) -> list[tuple[int, int]]:
+        """Who holds how many of the first blocks: (endpoints as bits, depth), only those that hold any."""
+
+    def insert(self, blocks: Blocks, slot: int, now: float) -> None:
+        """The endpoint was sent this prompt and will hold it, as far as it has room."""
+
+    def resize(self, slot: int, capacity: int, ttl_s: float | None = None) -> None:
+        """The engine told how much it can hold; or its events are known, and guesses are only for what has just been sent."""
+
+    def forget(self, slot: int) -> None:
+        """The endpoint is gone or began anew: nothing of it stays. One that was never heard of is fine."""
+
+    def expire(self, now: float) -> None:
+        """Forget what is older than its time; called now and then, as endpoints that get nothing are not looked at otherwise."""
+
+    def held(self, slot: int) -> int:
+        """How many blocks the endpoint is believed to hold."""
 
 
 class PrefixIndex:
@@ -30,6 +65,21 @@ class PrefixIndex:
         self._recent: dict[int, OrderedDict[int, float]] = {}
         self._capacities: dict[int, int] = {}
         self._ttls: dict[int, float] = {}
+
+    @property
+    def entries(self) -> int:
+        """Blocks that somebody holds."""
+        return len(self.holders)
+
+    def recent(self) -> Iterator[tuple[int, Iterable[tuple[int, float]]]]:
+        """By endpoint: its blocks and when they were last sent, the oldest first."""
+        for slot, recent in self._recent.items():
+            yield slot, recent.items()
+
+    def sizes(self) -> Iterator[tuple[int, int, float | None]]:
+        """Endpoints that have a size of their own, and how long they remember if that is their own, too."""
+        for slot, capacity in self._capacities.items():
+            yield slot, capacity, self._ttls.get(slot)
 
     def match(self, blocks: Blocks, among: int) -> list[tuple[int, int]]:
         """Who holds how many of the first blocks: (endpoints as bits, depth), only those that hold any."""

@@ -28,6 +28,11 @@ class MatchTally:
         found[1][0] += held / tokens
 
     @property
+    def total(self) -> int:
+        """Prompts noted."""
+        return sum(sum(counts) for counts, _ in self._by_model.values())
+
+    @property
     def by_model(self) -> Mapping[str, tuple[list[int], list[float]]]:
         """Counts by share, and the sum of the shares."""
         return self._by_model

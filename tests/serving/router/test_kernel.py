@@ -1,0 +1,243 @@
+"""The compiled decision chooses, counts and remembers as the plain one does, to the last bit; and does without where it cannot be had."""
+
+import asyncio
+import random
+
+import pytest
+
+from hekla.serving.router.endpoints import Fleet
+from hekla.serving.router.kernel import loading
+from hekla.serving.router.kernel.upgrading import WORTH_IT_PROMPTS, Upgrading
+from hekla.serving.router.local_plan import LocalPlan
+from hekla.serving.router.plan import Attempt, Destination, Fault, Usage
+from hekla.serving.router.plugin_times import PluginTimes, timed
+from hekla.serving.router.policies.soonest import Soonest
+from hekla.serving.router.pool import Pool
+from hekla.serving.router.prefix.blocks import BLOCK_BYTES, Blocks, seed_of
+from hekla.serving.router.prefix.flat_index import FlatIndex
+from hekla.serving.router.prefix.index import PrefixIndex
+from hekla.serving.router.question import Question
+from serving.router.poolkit import counts, endpoint, no_dice, pool_of, question
+
+ALL = (1 << 200) - 1
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    found = asyncio.run(loading.load(niceness=0))
+    if found is None:
+        pytest.skip("numba is not installed")
+    return found
+
+
+@pytest.mark.parametrize("size", [241, 256, 512, 1024, 1025, 3000])
+def test_blocks_are_hashed_as_by_the_library(kernel, size):
+    text, seed = random.Random(size).randbytes(size * 6 + 5), seed_of("llama")
+    flat = FlatIndex(kernel)
+    flat.see(size, 100)
+    kernel.hash_blocks(flat.state, text, 6, seed)
+    assert flat.hashes(6) == Blocks(text, seed, size).first(6)
+
+
+class Twins:
+    """One pool that decides in machine code and one that does not, told the same."""
+
+    def __init__(self, kernel, dice, *, engines, policy=None):
+        self.dice = dice
+        self.now = 100.0
+        self.pools = [pool_of(engines, policy, fleet=Fleet()) for _ in range(2)]
+        self.pools[0].use(kernel)
+        self.under_way = []
+
+    def both(self, do):
+        return [do(pool) for pool in self.pools]
+
+    def ask(self):
+        dice = self.dice
+        depth = dice.choice([0, 1, 2, 5, 7, 9, 20])
+        text = b"".join(b"%d/%d " % (dice.randrange(3), at) * 200 for at in range(depth))[: depth * BLOCK_BYTES + 17]
+        asked = {"output_tokens": dice.choice([0, 5, 4000]), "is_stream": dice.random() < 0.5}
+        tokens = dice.choice([1, max(1, len(text) // 4), 3 * len(text) + 1])
+        model = dice.choice(["m", "lora"])
+        plans = self.both(
+            lambda pool: LocalPlan(pool, Question("/p", model, text or b"x", tokens, **asked), Destination(model))
+        )
+        steps = [plan.next(self.now) for plan in plans]
+        assert len({step.target.name if isinstance(step, Attempt) else step.reason for step in steps}) == 1
+        self.under_way.append(list(zip(plans, steps, strict=True)))
+
+    def go_on(self):
+        if not self.under_way:
+            return
+        deed, one = self.dice.random(), self.dice.randrange(len(self.under_way))
+        if deed < 0.5:
+            for plan, _ in self.under_way[one]:
+                plan.first_byte(self.now)
+        elif deed < 0.9:
+            usage = self.dice.choice([None, Usage(900, 1), Usage(100, 50), Usage(5000, 700)])
+            for plan, _ in self.under_way.pop(one):
+                plan.ended(usage, self.now)
+        elif all(isinstance(step, Attempt) for _, step in self.under_way[one]):
+            again = []
+            for plan, step in self.under_way[one]:
+                plan.failed(step, Fault.BUSY, self.now)
+                again.append((plan, plan.next(self.now)))
+            self.under_way[one] = again
+            assert len({getattr(step, "target", step).name if isinstance(step, Attempt) else step for _, step in again}) == 1  # fmt: skip
+
+    def change(self):
+        deed, number = self.dice.randrange(6), self.dice.randrange(12)
+        if deed == 0:
+            self.both(lambda pool: pool.join(endpoint(f"e{number}")))
+        elif deed == 1:
+            for pool in self.pools:
+                for one in [one for one in pool.members if one.name == f"e{number}"]:
+                    pool.leave(one)
+                    pool.fleet.remove(one)
+        elif deed == 2:
+            self.both(lambda pool: pool.join(endpoint(f"e{number}", incarnation=f"{self.now}")))
+        elif deed == 3:
+            size = self.dice.choice([512, 5_000, 10**9])
+            for pool in self.pools:
+                for one in pool.members[:2]:
+                    one.cache_tokens = size
+        elif deed == 4:
+            load = self.dice.randrange(9000)
+            for pool in self.pools:
+                for one in pool.members[1:3]:
+                    one.elsewhere_prefill_tokens = load
+        else:
+            self.now += self.dice.choice([0.001, 0.2, 1.5, 700.0, 4000.0])
+
+    def assert_equal(self):
+        told = self.both(
+            lambda pool: [
+                (one.name, counts(one), one.unanswered, one.assigned, one.prefilled_lately, one.busy_s, pool.index.held(one.slot))
+                for one in pool.members
+            ]
+        )  # fmt: skip
+        assert told[0] == told[1]
+        assert self.pools[0].index.entries == self.pools[1].index.entries
+        assert self.pools[0].index.evicted == self.pools[1].index.evicted
+        assert self.pools[0].matches.by_model == self.pools[1].matches.by_model
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_forms_choose_alike_whatever_happens(kernel, seed):
+    dice = random.Random(seed)
+    twins = Twins(kernel, dice, engines=dice.choice([1, 3, 8, 70]), policy=Soonest(base=dice.choice([0.5, 2.5])))
+    for _ in range(250):
+        twins.now += dice.random() * 0.02
+        twins.ask()
+        for _ in range(dice.randrange(3)):
+            twins.go_on()
+        if dice.random() < 0.15:
+            twins.change()
+        twins.assert_equal()
+    assert isinstance(twins.pools[0].index, FlatIndex)
+
+
+def depths(index, blocks, among=ALL):
+    return {slot: depth for bits, depth in index.match(blocks, among) for slot in range(200) if bits >> slot & 1}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_both_memories_remember_alike(kernel, seed):
+    dice = random.Random(seed)
+    plain, flat = PrefixIndex(capacity=40, ttl_s=50.0), FlatIndex(kernel, 40, 50.0)
+    slots = dice.choice([3, 64, 150])
+    now = 0.0
+    for step in range(400):
+        now += dice.random()
+        text = b"".join(bytes([65 + dice.randrange(2)]) * 32 for _ in range(dice.randrange(1, 12)))
+        blocks, slot = Blocks(text, 1, 32), dice.randrange(slots)
+        deed = dice.random()
+        for index in (plain, flat):
+            if deed < 0.85:
+                index.insert(blocks, slot, now)
+            elif deed < 0.9:
+                index.forget(slot)
+            elif deed < 0.95:
+                index.resize(slot, int(deed * 1000) % 60, 10.0 if deed > 0.92 else None)
+            else:
+                index.expire(now)
+        among = ALL if step % 3 else dice.getrandbits(150)
+        assert depths(plain, blocks, among) == depths(flat, blocks, among)
+        assert (plain.held(slot), plain.entries, plain.evicted) == (flat.held(slot), flat.entries, flat.evicted)
+
+
+def test_what_a_pool_remembers_is_known_to_the_compiled_form_and_goes_in_the_same_order(kernel):
+    plain = PrefixIndex(capacity=6)
+    for number in range(3):
+        plain.insert(Blocks(b"%d" % number * 1024, 1, 512), number % 2, float(number))
+    plain.resize(0, 4)
+    flat = FlatIndex.of(plain, kernel)
+    for index in (plain, flat):
+        index.insert(Blocks(b"x" * 1024, 1, 512), 0, 9.0)
+    for number in range(3):
+        blocks = Blocks(b"%d" % number * 1024, 1, 512)
+        assert depths(plain, blocks) == depths(flat, blocks)
+
+
+def test_the_memory_grows_with_what_is_sent(kernel):
+    flat = FlatIndex(kernel, capacity=20_000)
+    blocks = Blocks(random.Random(1).randbytes(512 * 8000), 1)
+    for slot in range(3):
+        flat.insert(blocks, slot, 0.0)
+    assert depths(flat, blocks) == {0: 8000, 1: 8000, 2: 8000}
+
+
+def test_a_policy_without_a_compiled_form_chooses_by_itself_and_back(kernel):
+    class First:
+        wants_prefix = True
+
+        def choose(self, look, candidates):
+            return candidates[0]
+
+    pool = pool_of(3)
+    pool.use(kernel)
+    assert pool.send(question("a"), 0.0) is not None
+    pool.policy = First()
+    assert pool.send(question("a"), 0.0) is None
+    assert pool.look(question("a"), 0.0).matched[0] == 128
+    pool.policy = Soonest()
+    assert pool.send(question("a"), 0.0) is not None
+
+
+def test_one_choice_in_sixteen_is_measured(kernel):
+    now = iter(range(1, 1000))
+    times = PluginTimes(lambda: next(now) * 1e-3)
+    pool = pool_of(2)
+    pool.policy = timed(pool.policy, times)
+    pool.use(kernel)
+    for _ in range(33):
+        assert pool.send(question("a"), 0.0) is not None
+    assert 'plugin="soonest",type="score"} 3' in "\n".join(times.lines()).replace("_count{model=\"m\",", "{")  # fmt: skip
+
+
+def test_an_empty_pool_sends_nothing(kernel):
+    pool = Pool("p", Fleet(), Soonest(), no_dice)
+    pool.use(kernel)
+    assert pool.send(question("a"), 0.0) is None
+
+
+def test_a_router_with_much_to_do_gets_it_and_its_later_pools_too(kernel):
+    async def story():
+        busy, later = pool_of(2), pool_of(2)
+        upgrading = Upgrading(lambda: [busy])
+        for _ in range(WORTH_IT_PROMPTS):
+            look = busy.look(question("a"), 0.0)
+            busy.charge(look, busy.choose(look, busy.members))
+        running = asyncio.create_task(upgrading.run())
+        while busy.send(question("a"), 0.0) is None:
+            await asyncio.sleep(0.005)
+        assert upgrading.joined(later).send(question("a"), 0.0) is not None
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_without_numba_choosing_stays_plain(monkeypatch):
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
+    assert asyncio.run(loading.load()) is None
