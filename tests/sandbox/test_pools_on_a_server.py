@@ -216,3 +216,71 @@ def test_a_policy_that_makes_no_sense_is_told_once_and_changes_nothing() -> None
             assert "say fixed, adaptive or histogram" in told[0].note
 
     virtual_time.run(scenario())
+
+
+def _ready(pod: Pod) -> Document:
+    return {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [
+            {
+                "name": "main",
+                "image": "",
+                "imageID": "",
+                "restartCount": 0,
+                "ready": True,
+                "containerID": pod.metadata.uid,
+            }
+        ],
+    }
+
+
+def test_a_sandbox_and_its_pod_that_are_made_together_are_those_that_the_reconciler_would_make() -> None:
+    async def scenario() -> None:
+        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+            stocks = {"ahead": KubeStock(informers, makes_pods=True), "behind": KubeStock(informers)}
+            pods: dict[str, Pod] = {}
+            for session, stock in stocks.items():
+                await stock.start()
+                taking = asyncio.create_task(stock.take(Order(session=session, blueprint=blueprint, owner="somebody")))
+
+                async def has_pod(session: str = session) -> bool:
+                    found = (await on.client.list(Pod, "default", label_selector=f"{names.SESSION_ID}={session}")).items
+                    if found:
+                        pods[session] = found[0]
+                    return bool(found)
+
+                while not await has_pod():
+                    await asyncio.sleep(0.1)
+                pod = pods[session]
+                await on.client.patch(Pod, pod.metadata.name, {"status": _ready(pod)}, "default", subresource="status")
+                held = await taking
+                assert (held.pod, held.container) == (pod.metadata.name, pod.metadata.uid)
+            ahead, behind = pods["ahead"], pods["behind"]
+            assert ahead.spec == behind.spec
+            assert ahead.metadata.labels.keys() == behind.metadata.labels.keys()
+            assert ahead.metadata.annotations == behind.metadata.annotations
+            assert [one.kind for one in ahead.metadata.owner_references] == ["Sandbox"]
+            assert len((await on.client.list(Pod, "default")).items) == 2
+
+    virtual_time.run(scenario())
+
+
+def test_who_waits_for_a_sandbox_goes_on_when_its_node_says_so_and_does_not_wait_for_its_status() -> None:
+    async def scenario() -> None:
+        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            stock = KubeStock(informers, makes_pods=True)
+            await stock.start()
+            blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+            taking = asyncio.create_task(stock.take(Order(session="a", blueprint=blueprint, owner="somebody")))
+            while not (found := (await on.client.list(Pod, "default")).items):
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)
+            assert not taking.done()
+            stock.is_ready_at_node("default", found[0].metadata.name, "its-container")
+            assert (await taking).container == "its-container"
+            pod = await on.client.get(Pod, found[0].metadata.name, "default")
+            assert pod.status.phase == "Pending"
+
+    virtual_time.run(scenario())

@@ -3,6 +3,7 @@
 `handlers_write.py` turns requests into calls of these; `deletes.py` is the way out.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -116,10 +117,19 @@ async def _store_new(backend: Backend, call: Call, document: Document, track: Tr
     render = render_of(served.storage_head, tail_of(form), fields)
     labels = document["metadata"].get("labels") or {}
     try:
-        stored = await backend.store.put(key, render, expected=0, labels=labels, fields=served.fields_of(form))
+        stored, durable = backend.store.put_soon(key, render, expected=0, labels=labels, fields=served.fields_of(form))
     except RevisionMismatchError:
         raise already_exists(call.target.resource, call.target.group, name) from None
+    await _durable(call, durable)
     return _outcome(served, document, stored, is_created=True)
+
+
+async def _durable(call: Call, durable: "asyncio.Future[None]") -> None:
+    """Answer when it is on disk, unless whoever asks, in this process, waits for that by itself."""
+    if call.request.undurable is None:
+        await durable
+    else:
+        call.request.undurable.append(durable)
 
 
 def _give_identity(backend: Backend, served: Served, namespace: str, metadata: Document) -> None:
@@ -210,9 +220,10 @@ async def _store_changed(
         return Outcome(shown, fields, new, None)
     render = render_of(served.storage_head, tail, fields)
     labels = new["metadata"].get("labels") or {}
-    changed = await backend.store.put(
+    changed, durable = backend.store.put_soon(
         edit.key, render, expected=stored.revision, labels=labels, fields=served.fields_of(form)
     )
+    await _durable(call, durable)
     return _outcome(served, new, changed)
 
 

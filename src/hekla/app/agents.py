@@ -33,8 +33,9 @@ async def run_embedded_gateway(features: Features, informers: Informers) -> None
     directory = features.directory
     directory.agents_url.unlink(missing_ok=True)  # of a life that was killed: clients wait for this one's
     await _make_first_interpreters(informers.client)
-    stock = KubeStock(informers)
+    stock = KubeStock(informers, makes_pods=True)
     await stock.start()
+    features.on_sandbox_ready = stock.is_ready_at_node
     store = session_store(directory.agents_state, os.environ)
     guard = Guard(read_keys(made_once(directory.agents_key, new_keys).decode()), wall=time.time)
     mint = Mint(made_once(directory.pki / "sandboxes.key", new_private_key))

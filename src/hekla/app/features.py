@@ -45,8 +45,15 @@ class Features:
     sandboxes: "SandboxDesk | None" = None
     """Who claims, freezes and copies the sandboxes of this machine, once the node agent runs."""
 
+    on_sandbox_ready: Callable[[str, str, str], None] = lambda namespace, pod, container: None
+    """Told by the node agent of this process of each sandbox that is ready: who hands them out need not wait for its status."""
+
     has_read: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the scheduler has read the cluster, or has ended before it did."""
+
+    def tell_sandbox_ready(self, namespace: str, pod: str, container: str) -> None:
+        """Pass on what the node agent finds, to whoever listens by then."""
+        self.on_sandbox_ready(namespace, pod, container)
 
     def proxy(self, call: Call) -> Answer | Awaitable[Answer]:
         """Logs, exec, attach, port-forward: the node agent's business, once it runs."""

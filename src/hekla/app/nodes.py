@@ -105,6 +105,7 @@ async def _run_nodes(features: "Features", informers: Informers, api: ApiServer,
         await publish_own_service(informers.client, API_HOST, features.api_port)
         await agent.start()
         features.sandboxes = agent.sandboxes
+        agent.sandboxes.on_ready = features.tell_sandbox_ready
         if serving is not None:
             serving.handler = endpoint.handle
         await services.start()

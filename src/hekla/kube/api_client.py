@@ -24,7 +24,7 @@ from hekla.kube.answers import (
     header,
     lines,
 )
-from hekla.kube.client import EventType, Page, PatchType, Transport, WatchEvent
+from hekla.kube.client import Decided, EventType, Page, PatchType, Transport, WatchEvent
 from hekla.kube.decoding import (
     declared_kind,
     decode_document,
@@ -51,6 +51,9 @@ MAX_WARNINGS_KEPT = 1000
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 _WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
+Undurable = list["asyncio.Future[None]"] | None
+"""See `Request.undurable`."""
+
 _encode = msgspec.json.Encoder().encode
 _is_plain = re.compile(r"[a-zA-Z0-9._-]*").fullmatch
 
@@ -121,6 +124,12 @@ class ApiClient:
         """Create from a document; apiVersion and kind may be left out."""
         return decoder(kind)(await self._create(kind.kind_info, document, namespace, dry_run=dry_run))
 
+    async def create_soon(self, kind: type[T], document: Document, namespace: str = "") -> Decided[T]:
+        """The same, answered as soon as it is decided where the server is in this process; elsewhere, when it is on disk."""
+        undurable: list[asyncio.Future[None]] = []
+        body = await self._create(kind.kind_info, document, namespace, dry_run=False, undurable=undurable)
+        return Decided(decoder(kind)(body), undurable)
+
     async def patch(
         self,
         kind: type[T],
@@ -139,6 +148,15 @@ class ApiClient:
             patch_type=patch_type, subresource=subresource, field_manager=field_manager, force=force,
         )  # fmt: skip
         return decoder(kind)(body)
+
+    async def patch_soon(self, kind: type[T], name: str, patch: Document, namespace: str = "") -> Decided[T]:
+        """A merge patch of an object, answered as soon as it is decided where the server is in this process."""
+        undurable: list[asyncio.Future[None]] = []
+        body = await self._patch(
+            kind.kind_info, name, patch, namespace,
+            patch_type=PatchType.MERGE, subresource="", field_manager="hekla", force=False, undurable=undurable,
+        )  # fmt: skip
+        return Decided(decoder(kind)(body), undurable)
 
     async def delete(
         self,
@@ -302,11 +320,13 @@ class ApiClient:
         """Release the transport."""
         await self._transport.close()
 
-    async def _create(self, kind: Kind, document: Document, namespace: str, *, dry_run: bool) -> bytes:
+    async def _create(
+        self, kind: Kind, document: Document, namespace: str, *, dry_run: bool, undurable: Undurable = None
+    ) -> bytes:
         whole = {"apiVersion": kind.api_version, "kind": kind.kind, **document}
         namespace = namespace or document.get("metadata", {}).get("namespace", "")
         query = "?dryRun=All" if dry_run else ""
-        return await self._send("POST", _path(kind, namespace) + query, _encode(whole))
+        return await self._send("POST", _path(kind, namespace) + query, _encode(whole), undurable=undurable)
 
     async def _patch(
         self,
@@ -319,6 +339,7 @@ class ApiClient:
         subresource: str,
         field_manager: str,
         force: bool,
+        undurable: Undurable = None,
     ) -> bytes:
         query = {"fieldManager": field_manager}
         if force and patch_type is PatchType.APPLY:
@@ -326,7 +347,7 @@ class ApiClient:
         if patch_type is PatchType.APPLY and isinstance(patch, dict):
             patch = {"apiVersion": kind.api_version, "kind": kind.kind, **patch}
         path = f"{_path(kind, namespace, name, subresource)}?{urlencode(query)}"
-        return await self._send("PATCH", path, _encode(patch), content_type=patch_type)
+        return await self._send("PATCH", path, _encode(patch), content_type=patch_type, undurable=undurable)
 
     async def _pages(
         self, kind: Kind, namespace: str, query: dict[str, str], read: Callable[[bytes], Page[Item]]
@@ -363,11 +384,14 @@ class ApiClient:
         content_type: str = "application/json",
         accept: str = "application/json",
         retries: int = MAX_RETRIES,
+        undurable: Undurable = None,
     ) -> bytes:
         for attempt in range(retries + 1):
             if self._rate_limit is not None:
                 await self._rate_limit.acquire()
-            response = await self._transport.send(self._request(method, path, body, content_type, accept))
+            request = self._request(method, path, body, content_type, accept)
+            request.undurable = undurable
+            response = await self._transport.send(request)
             self._log_warnings(method, path, response)
             assert isinstance(response.body, bytes), "a transport's `send` returns the whole body"
             if response.status < 400:

@@ -4,13 +4,14 @@ Objects go in and come out either typed (a class from `hekla.api`) or as documen
 fields a class declares; so writes are creations, patches and deletions, never a typed object written back whole.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from hekla.api.meta import Document, Kind, Resource
-from hekla.kube.errors import ApiError
+from hekla.kube.errors import ApiError, TransportError
 from hekla.wire.messages import Request, Response
 
 T = TypeVar("T", bound=Resource)
@@ -65,6 +66,22 @@ class Page(Generic[Item]):
     items: list[Item]
     resource_version: str
     continue_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Generic[T]):
+    """What a write has decided, perhaps before it is on disk: for who has something else to do meanwhile."""
+
+    object: T
+    writes: "Sequence[asyncio.Future[None]]"
+
+    async def durable(self) -> None:
+        """Return once it cannot be lost any more; TransportError where the disk refused it, and it is undone."""
+        for write in self.writes:
+            try:
+                await asyncio.shield(write)
+            except Exception as refusal:  # the store's own, which nothing outside the server knows
+                raise TransportError(f"{self.object.metadata.name} was not written: {refusal}") from refusal
 
 
 class Client(Protocol):

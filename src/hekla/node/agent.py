@@ -305,7 +305,10 @@ class NodeAgent:
         if tracked.record.is_over and not was_over:
             self._actions.release_devices(tracked)
         if not tracked.is_orphan:
-            self._statuses.put(tracked.pod, status_of(tracked.pod, tracked.record, self._now(), tracked.since))
+            status = status_of(tracked.pod, tracked.record, self._now(), tracked.since)
+            self._statuses.put(tracked.pod, status)
+            if tracked.is_sandbox:
+                self.sandboxes.hear(tracked.pod, status)
         for action in plan.actions:
             task = asyncio.get_running_loop().create_task(self._carry_out(tracked, action))
             tracked.tasks.add(task)

@@ -7,7 +7,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -25,12 +25,17 @@ from hekla.api.agents.node_contract import (
     SandboxState,
     Usage,
 )
+from hekla.api.meta import Document
+from hekla.api.pods import Pod
 from hekla.node.runtimes import ContainerKey, NodeError
 from hekla.node.runtimes.sandbox import SandboxError, SandboxRuntime
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
 from hekla.node.tracked import TrackedPod
 
 log = structlog.get_logger(__name__)
+
+OnReady = Callable[[str, str, str], None]
+"""Told the namespace and the name of a pod, and the id of its container."""
 
 CHILD_PATIENCE_S = 15.0
 """How long a fork waits for a child's pod to run."""
@@ -51,6 +56,14 @@ class SandboxDesk:
 
     def __init__(self, agent: SandboxPods, checkpoints: CheckpointStore) -> None:
         self._agent, self._checkpoints = agent, checkpoints
+        self.on_ready: OnReady = lambda namespace, pod, container: None
+        """Told of each sandbox that is ready, before its status is written: sessions in this process go on at once."""
+
+    def hear(self, pod: Pod, status: Document) -> None:
+        """A sandbox's status, as it is about to be written."""
+        if any(one["type"] == "Ready" and one["status"] == "True" for one in status["conditions"]):
+            container = status["containerStatuses"][0].get("containerID", "")
+            self.on_ready(pod.metadata.namespace, pod.metadata.name, container)
 
     async def prepare(self) -> None:
         """Let no first session wait for what the node's runtimes make once."""

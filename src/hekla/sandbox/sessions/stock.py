@@ -86,6 +86,9 @@ class Stock(Protocol):
     async def take(self, order: Order) -> Held:
         """A sandbox that is the session's from now on and answers. Asked again for one session, it is the same."""
 
+    async def settled(self, held: Held) -> None:
+        """Return once it is written for good that it is the session's: a warm one may be claimed before that."""
+
     async def take_forks(self, orders: list[Order]) -> list[Held]:
         """Sandboxes bound to the node of the one that they are to be copies of, where they wait for the fork."""
 
