@@ -1,8 +1,11 @@
 """The Model Context Protocol at /mcp over real daemons: what its clients send, as they send it, and what they are told."""
 
+import asyncio
+import json
+
 import pytest
 
-from hekla.testing.sandboxes import OTHER_KEY
+from hekla.testing.sandboxes import KEY, OTHER_KEY
 from sandbox.gateway.test_gateway import run
 
 
@@ -135,5 +138,80 @@ def test_a_wrong_argument_is_told_in_a_sentence_that_a_model_can_read(tool, argu
         told = await call(client, tool, **arguments)
         assert told["isError"] is True
         assert sentence in told["content"][0]["text"]
+
+    run(scenario)
+
+
+class Listening:
+    """A client of 2024-11-05: listens to events, and sends where it was told to."""
+
+    def __init__(self, client, path="/mcp/sse"):
+        self.client, self.path = client, path
+
+    async def __aenter__(self):
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self.client.gateway.port)
+        key = f"authorization: Bearer {KEY}\r\n"
+        self._writer.write(f"GET {self.path} HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\n{key}\r\n".encode())
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), head
+        assert b"content-type: text/event-stream" in head
+        kind, self.endpoint = await self.event()
+        assert kind == "endpoint"
+        return self
+
+    async def __aexit__(self, *failure):
+        self._writer.close()
+
+    async def event(self):
+        async with asyncio.timeout(60):
+            while True:
+                lines = (await self._reader.readuntil(b"\n\n")).decode().splitlines()
+                told = dict(line.split(": ", 1) for line in lines if not line.startswith(":") and line)
+                if told:
+                    return told["event"], told["data"]
+
+    async def said(self, method, params=None, *, told_id=1):
+        body = {"jsonrpc": "2.0", "id": told_id, "method": method, "params": params or {}}
+        status, told, _ = await self.client.ask("POST", self.endpoint, body)
+        assert (status, told) == (202, b"")
+        kind, data = await self.event()
+        assert kind == "message"
+        return json.loads(data)
+
+
+def test_a_client_of_2024_listens_to_events_and_is_answered_there():
+    async def scenario(client):
+        async with Listening(client, "/mcp/sse?template=base") as listening:
+            assert listening.endpoint.startswith("/mcp/messages?session_id=")
+            told = await listening.said("initialize", {"protocolVersion": "2024-11-05"})
+            assert told["result"]["protocolVersion"] == "2024-11-05"
+            status, _, _ = await client.ask(
+                "POST", listening.endpoint, {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            )
+            assert status == 202
+            told = await listening.said(
+                "tools/call", {"name": "execute_command", "arguments": {"command": "echo 42"}}, told_id="c"
+            )
+            assert (told["id"], told["result"]["structuredContent"]["stdout"]) == ("c", "42\n")
+            assert (await client.ask("POST", listening.endpoint, {}, key=OTHER_KEY))[0] == 404, "somebody else's stream"
+            endpoint = listening.endpoint
+        async with asyncio.timeout(30):  # the stream is forgotten with its client
+            while (await client.ask("POST", endpoint, {"jsonrpc": "2.0", "id": 1, "method": "ping"}))[0] != 404:
+                await asyncio.sleep(0)
+
+    run(scenario)
+
+
+def test_nobody_listens_without_a_key_or_from_a_page_of_another_origin():
+    async def scenario(client):
+        for method, path, more, wanted in (
+            ("GET", "/mcp/sse", {"key": ""}, 401),
+            ("GET", "/mcp/sse", {"origin": "http://elsewhere.test"}, 403),
+            ("POST", "/mcp/sse", {}, 405),
+            ("GET", "/mcp/messages", {}, 405),
+            ("POST", "/mcp/messages?session_id=x", {}, 404),
+        ):
+            status, told, _ = await client.ask(method, path, {} if method == "POST" else None, **more)
+            assert (status, "error" in told) == (wanted, True), (method, path, told)
 
     run(scenario)

@@ -42,9 +42,11 @@ class Journal:
         self._entries.append(Entry(time.time(), "info", message.encode("utf-8", "replace")[:LONGEST], fields))
 
     def lines(self) -> list[dict[str, object]]:
-        """One document a line."""
+        """One document a line, the newest MOST_ENTRIES of them."""
         told: list[dict[str, object]] = []
-        for one in list(self._entries):
-            for line in one.message.decode("utf-8", "replace").splitlines():
+        for one in reversed(self._entries):
+            for line in reversed(one.message.decode("utf-8", "replace").splitlines()):
                 told.append({"at": one.at, "level": one.level, "message": line, "fields": one.fields})
-        return told
+            if len(told) >= MOST_ENTRIES:
+                break
+        return told[MOST_ENTRIES - 1 :: -1] if len(told) > MOST_ENTRIES else told[::-1]
