@@ -33,6 +33,7 @@ def test_what_is_desired_is_ours_but_for_what_others_have_in_use() -> None:
     assert list(shards.put(None, shard("other", [], ["n2", "n3"]))) == ["n2"]
     sides = {name: shards.side_of(name) for name in ("n1", "n2", "n3")}
     assert sides == {"n1": ShardSide.OURS, "n2": ShardSide.SHUT, "n3": ShardSide.SHUT}
+    assert list(shards.put(shard("mine", ["n1", "n2"]), None)) == ["n1"]  # what is lost changes sides, too
 
 
 def test_what_is_in_use_is_told_with_what_has_still_to_change_hands() -> None:

@@ -1,12 +1,12 @@
 """What a resource claim's status says once its pod has a node: the devices, their configuration, where and by whom it is used.
 
-The scheduler writes it before it binds the pod (`scheduler/binder.py`); the node's drivers prepare devices by it.
+The scheduler writes it before it binds the pod (`scheduler/device_claims.py`); the node's drivers prepare devices by it.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from hekla.api.devices import DeviceClass, ResourceClaim
+from hekla.api.devices import DeviceClass, ResourceClaim, ResourceClaimConsumerReference
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.dialects.surroundings import Surroundings
@@ -48,12 +48,32 @@ def status_patch(
 
     `reach` is, for each device that not all nodes reach, the terms of the nodes that do.
     """
-    users = [{"resource": u.resource, "name": u.name, "uid": u.uid} for u in claim.status.reserved_for]
-    meta = pod.metadata
+    users, meta = [_user(one) for one in claim.status.reserved_for], pod.metadata
     status: Document = {"reservedFor": [*users, {"resource": "pods", "name": meta.name, "uid": meta.uid}]}
     if claim.status.allocation is None:
         status["allocation"] = _allocation(claim, grants, reach, around)
     return {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
+
+
+def unreserved_patch(claim: ResourceClaim, pod: Pod) -> Document:
+    """A merge patch of the status, void if the claim has changed since: one user less, and no devices after the last."""
+    users = [_user(one) for one in claim.status.reserved_for if one.uid != pod.metadata.uid]
+    status: Document = {"reservedFor": users} if users else {"reservedFor": None, "allocation": None}
+    return {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
+
+
+def unguarded_patch(claim: ResourceClaim) -> Document | None:
+    """A merge patch that lets a claim without devices go; None if nothing of ours keeps it."""
+    meta = claim.metadata
+    if claim.status.allocation is not None or FINALIZER not in meta.finalizers:
+        return None
+    others = [one for one in meta.finalizers if one != FINALIZER]
+    return {"metadata": {"resourceVersion": meta.resource_version, "finalizers": others}}
+
+
+def _user(one: ResourceClaimConsumerReference) -> Document:
+    user = {"resource": one.resource, "name": one.name, "uid": one.uid}
+    return {"apiGroup": one.api_group, **user} if one.api_group else user
 
 
 def _allocation(

@@ -7,24 +7,21 @@ arrived is asked again, for the same node, before anything else is done with the
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from weakref import WeakValueDictionary
 
 import structlog
 
-from hekla.api.devices import ResourceClaim
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim
-from hekla.dialects.device_allocation import MOST_CONSUMERS, agrees, finalizer_patch, reserved_for, status_patch
 from hekla.dialects.feed import ClusterFeed
-from hekla.dialects.pod_devices import claim_ids
 from hekla.dialects.pod_volumes import SELECTED_NODE, claim_names, handed_out, is_bound_by_us, waits_for_consumer
 from hekla.kube.client import Client
 from hekla.kube.commands import Event, Target
-from hekla.kube.errors import ApiError, ConflictError, NotFoundError, TransportError
+from hekla.kube.errors import ApiError, NotFoundError, TransportError
 from hekla.kube.execute import EventSink
 from hekla.placement.model import Task, TaskStatus
 from hekla.placement.statement import Bind
+from hekla.scheduler.device_claims import DeviceClaims
 from hekla.scheduler.retrying import hold_back, may_pass
 
 log = structlog.get_logger()
@@ -70,9 +67,7 @@ class Binder:
         self._for_bulk: deque[Bind] = deque()
         self._bulks: set[asyncio.Task[None]] = set()
         self._claims_changed = asyncio.Event()
-        self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Resource claims that are being written: pods that share one take turns, as all change one list."""
-
+        self._devices = DeviceClaims(client, feed)
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[str, int] = {}
         self._worked_at = -PAUSE_S
@@ -167,10 +162,10 @@ class Binder:
         try:
             if any(True for _ in claim_names(pod)):
                 await self._bind_claims(pod, bind)
-            for namespace, name in claim_ids(pod):
-                await self._allocate_in_turn(pod, bind, namespace, name)
+            await self._devices.allocate(pod, bind.task)
             await self._ask(pod, bind.node)
         except (ApiError, TransportError, TimeoutError) as error:
+            await self._devices.take_back(pod)  # before another attempt may begin
             self._undo(bind, error)
             return
         self._on_bound(bind, pod)
@@ -179,10 +174,13 @@ class Binder:
         self.bound += 1
         self._worked_at = asyncio.get_running_loop().time()
         self._on_settled(bind.task, True)
+        self._tell(pod, "Scheduled", f"Successfully assigned {bind.task.key} to {bind.node}")
+        self._failures.pop(bind.task.uid, None)
+
+    def _tell(self, pod: Pod, reason: str, message: str, kind: str = "Normal") -> None:
         meta = pod.metadata
         target = Target(kind=Pod, name=meta.name, namespace=meta.namespace, uid=meta.uid)
-        self._events.record(Event(target, "Scheduled", f"Successfully assigned {bind.task.key} to {bind.node}"))
-        self._failures.pop(bind.task.uid, None)
+        self._events.record(Event(target, reason, message, kind))
 
     async def _ask(self, pod: Pod, node: str) -> None:
         """Ask for the binding until there is an answer."""
@@ -243,34 +241,6 @@ class Binder:
             patch = {"metadata": meta, "spec": {"claimRef": _reference(claim)}}
             await self._client.patch(PersistentVolume, volume.metadata.name, patch)
 
-    async def _allocate_in_turn(self, pod: Pod, bind: Bind, namespace: str, name: str) -> None:
-        lock = self._writing.setdefault(f"{namespace}/{name}", asyncio.Lock())  # gone with the last who waits for it
-        async with lock:
-            await self._allocate(pod, bind, namespace, name)
-
-    async def _allocate(self, pod: Pod, bind: Bind, namespace: str, name: str) -> None:
-        """Write into a resource claim which devices it has, and that the pod uses it: the node's drivers go by that."""
-        feed = self._feed
-        claim, task = feed.resource_claim(namespace, name), feed.cluster.tasks.get(bind.task.uid, bind.task)
-        grants = task.granted.get(f"{namespace}/{name}")
-        reach = feed.cluster.tallies.inventory.reach_of(grants or ())
-        for _ in range(ASKS):
-            if claim is None or not grants or not agrees(claim, grants):
-                raise NotFoundError(404, "NotFound", f'no devices are left for resourceclaim "{name}"')
-            if reserved_for(claim, pod):
-                return
-            if len(claim.status.reserved_for) >= MOST_CONSUMERS:
-                raise NotFoundError(404, "NotFound", f'resourceclaim "{name}" is used by {MOST_CONSUMERS} pods already')
-            try:
-                if (guarded := finalizer_patch(claim)) is not None:
-                    claim = await self._client.patch(ResourceClaim, name, guarded, namespace)
-                patch = status_patch(claim, pod, grants, reach, feed)
-                await self._client.patch(ResourceClaim, name, patch, namespace, subresource="status")
-                return
-            except ConflictError:  # pods of a gang that share it write at the same time
-                claim = await self._client.get(ResourceClaim, name, namespace)
-        raise ConflictError(409, "Conflict", f'resourceclaim "{name}" keeps changing')
-
     def _is_claim_bound(self, namespace: str, name: str) -> bool:
         claim = self._feed.claim(namespace, name)
         if claim is None:
@@ -287,6 +257,8 @@ class Binder:
         first_s, longest_s = RETRY_S
         delay_s = min(first_s * 2 ** (failures - 1), longest_s)
         log.warning("bind failed", pod=task.key, node=bind.node, error=str(error), retry_s=delay_s)
+        if (pod := self._feed.pods.get(task.uid)) is not None:
+            self._tell(pod, "FailedScheduling", f"Binding rejected: {error}", "Warning")
         cluster, job = self._feed.cluster, task.job
         assert job is not None
         cluster.take_back(task)

@@ -55,12 +55,14 @@ _FIELDS: Mapping[str, str] = {
     "image": "image", "tierName": "domain", "highestTierName": "domain", "topologyKey": "key", "uid": "uid",
     "schedulerName": "scheduler", "hostIP": "address", "provisioner": "provisioner", "driver": "provisioner",
     "attacher": "provisioner", "persistentVolumeName": "volume", "pdName": "disk", "volumeID": "disk", "iqn": "disk",
-    "pool": "disk", "resourceClaimName": "device-claim", "deviceClassName": "devices",
+    "pool": "disk", "resourceClaimName": "device-claim", "resourceClaimTemplateName": "device-claim",
+    "deviceClassName": "devices", "request": "request",
 }  # fmt: skip
 """By field, the sort of the name in it."""
 
 _LISTS: Mapping[str, str] = {
-    "nodesDesired": "node", "nodesInUse": "node", "nodesToAdd": "node", "nodesToRemove": "node", "monitors": "disk", "matchLabelKeys": "key", "mismatchLabelKeys": "key", "namespaces": "namespace", "names": "image",
+    "nodesDesired": "node", "nodesInUse": "node", "nodesToAdd": "node", "nodesToRemove": "node", "monitors": "disk",
+    "matchLabelKeys": "key", "mismatchLabelKeys": "key", "namespaces": "namespace", "names": "image", "requests": "request",
     "requiredDuringSchedulingIgnoredDuringExecution": "value", "preferredDuringSchedulingIgnoredDuringExecution": "value",
 }  # fmt: skip
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
@@ -72,7 +74,14 @@ _KIND_SORTS: Mapping[str, str] = {
     "DeviceClass": "devices", "ResourceSlice": "limit", "ResourceClaim": "device-claim", "NodeShard": "shard",
 }  # fmt: skip
 _OF_DEVICES = frozenset({"DeviceClass", "ResourceSlice", "ResourceClaim"})
-"""Kinds with selectors in CEL, which name drivers and attributes: these stay as they are."""
+"""Kinds with selectors in CEL, which name drivers and attributes: these stay as they are, and so do names of devices, which
+say no more than their place in a pool. Pools are mostly called after their node."""
+
+_NAMED_ENTRIES: Mapping[str, str] = {
+    "volumes": "storage", "schedulingGates": "value", "subGroupPolicy": "value", "resourceClaims": "value",
+    "resourceClaimStatuses": "value", "claims": "value", "requests": "request", "firstAvailable": "request",
+}  # fmt: skip
+"""By list, the sort of the `name` of its entries."""
 
 _PLAIN = re.compile(
     r"true|false|[-+]?[0-9][-+0-9.,:/TZ%]*(ns|us|ms|s|m|h|d|[KMGT]i?)?([0-9]+(ms|s|m|h))*|\*?", re.IGNORECASE
@@ -178,7 +187,7 @@ def _walk(document: Document, rename: Rename) -> Document:
     if document["kind"] in _OF_DEVICES:
 
         def rename(sort: str, name: str) -> str:
-            return name if sort == "provisioner" else everything(sort, name)
+            return name if sort == "provisioner" else everything("pool" if sort == "disk" else sort, name)
 
     meta = dict(document["metadata"])
     meta["name"] = rename(sort, meta["name"])
@@ -193,7 +202,7 @@ _OWN = frozenset({"name", "annotations", "creationTimestamp", "deletionTimestamp
 
 def _part(field: str, value: Any, rename: Rename) -> Any:
     if isinstance(value, str):
-        return rename(_FIELDS[field], value) if field in _FIELDS and value else value
+        return _named(_FIELDS[field], value, rename) if field in _FIELDS and value else value
     if isinstance(value, list):
         return [_entry(field, one, rename) for one in value]
     if not isinstance(value, dict):
@@ -210,13 +219,15 @@ def _part(field: str, value: Any, rename: Rename) -> Any:
         }
     if field == "exactMatch":
         return value  # renamed with its member, which says what it names
+    if field == "pool" and value.get("name"):
+        return {**value, "name": rename("pool", value["name"])}
     return {key: _part(key, part, rename) for key, part in value.items()}
 
 
 def _entry(field: str, value: Any, rename: Rename) -> Any:
     """An entry of a list: a name, or something with a key, values or a name of its own."""
     if isinstance(value, str):
-        return rename(_LISTS[field], value) if field in _LISTS else value
+        return _named(_LISTS[field], value, rename) if field in _LISTS else value
     if not isinstance(value, dict):
         return value
     found = {key: _part(key, part, rename) for key, part in value.items()}
@@ -232,9 +243,16 @@ def _entry(field: str, value: Any, rename: Rename) -> Any:
         return _member(found, rename)
     if field == "drivers":
         found["name"] = rename("provisioner", value["name"])
-    if field in {"volumes", "schedulingGates", "subGroupPolicy", "resourceClaims"} and "name" in value:
-        found["name"] = rename("storage" if field == "volumes" else "value", value["name"])
+    if field in _NAMED_ENTRIES and "name" in value:
+        found["name"] = rename(_NAMED_ENTRIES[field], value["name"])
     return found
+
+
+def _named(sort: str, name: str, rename: Rename) -> str:
+    """A name; one of a choice within a request stands behind the request's."""
+    if sort == "request":
+        return "/".join(rename(sort, part) for part in name.split("/"))
+    return rename(sort, name)
 
 
 def _member(member: Document, rename: Rename) -> Document:
@@ -264,11 +282,11 @@ def _without_patterns(document: Document, objects: Iterable[Document]) -> Docume
     if document["kind"] != "HyperNode":
         return document
     spec = document.get("spec", {})
-    members = [exact for member in spec.get("members", ()) for exact in _named(member, objects)]
+    members = [exact for member in spec.get("members", ()) for exact in _one_by_one(member, objects)]
     return {**document, "spec": {**spec, "members": members}}
 
 
-def _named(member: Document, objects: Iterable[Document]) -> Iterator[Document]:
+def _one_by_one(member: Document, objects: Iterable[Document]) -> Iterator[Document]:
     pattern = member.get("selector", {}).get("regexMatch", {}).get("pattern")
     if pattern is None:
         yield member

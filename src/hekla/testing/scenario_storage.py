@@ -204,7 +204,7 @@ def _selectors(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _claim_status(told: Mapping[str, Any]) -> dict[str, Any]:
-    """`allocated: {gpu: [driver/pool/device]}` by request, reached from `on`, a node."""
+    """`allocated: {gpu: [driver/pool/device]}` by request; it may be used on the node `usedOn`."""
     if "allocated" not in told:
         return {}
     results = [
@@ -213,7 +213,9 @@ def _claim_status(told: Mapping[str, Any]) -> dict[str, Any]:
         for one in devices
     ]
     where = (
-        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [told["on"]]}]} if "on" in told else None
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [told["usedOn"]]}]}
+        if "usedOn" in told
+        else None
     )
     selector = {"nodeSelectorTerms": [where]} if where else None
     return {"allocation": {"devices": {"results": results}, "nodeSelector": selector}}
