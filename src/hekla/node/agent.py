@@ -16,7 +16,7 @@ import base64
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,8 +40,8 @@ from hekla.node.images import ImageRegistry
 from hekla.node.late_environment import LateEnvironments
 from hekla.node.objects import Objects, TokenSource
 from hekla.node.pod_actions import PodActions
-from hekla.node.pod_lifecycle import Action, Backoff, decide
-from hekla.node.pod_record import Exit, Exited, PodEvent, PodRecord, Refused, after, hurried, recover
+from hekla.node.pod_lifecycle import Action, Backoff, PreparePlace, decide
+from hekla.node.pod_record import Exit, Exited, Outlived, Place, PodEvent, PodRecord, Refused, after, hurried, recover
 from hekla.node.pod_status import since_of, status_of
 from hekla.node.references import CONFIG_MAP, SECRET, references_of
 from hekla.node.registration import Registrar, Standing, VirtualNode, node_document, status_document
@@ -125,7 +125,10 @@ class NodeAgent:
         self._by_node: dict[str, dict[str, TrackedPod]] = {name: {} for name in self._nodes}
         """Pods that may still run on each node; those that are over leave it when the next one comes."""
         self._node_objects: dict[str, Node] = {}
+        self._outlived: dict[tuple[str, str], dict[str, Outlived]] = {}
+        """What the runtimes found running at the start, by runtime and pod; empty once the pods were taken up."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._strays_ending: set[asyncio.Task[None]] = set()
         self._names_dirty = asyncio.Event()
         self._is_closing = False
         self._unfollow: list[Callable[[], None]] = []
@@ -146,14 +149,17 @@ class NodeAgent:
         self._spawn(self._events.run(), "write events")
         self._spawn(self._keep_names(), "keep pods' names")
         self._spawn(self._refresh(), "refresh volumes")
-        self._listen()
+        await self._find_outlived()
+        self._listen()  # nothing may happen in between: what ends from here on is heard as an event
+        for runtime, key in list(self._strays()):
+            self._spawn_apart(self._end_stray(runtime, key))
 
     async def close(self) -> None:
         """Leave: containers are ended, pods stay bound and are taken up by the next life."""
         self._is_closing = True
         for unfollow in self._unfollow:
             unfollow()
-        await self._cancel(self._tasks)
+        await self._cancel((*self._tasks, *self._strays_ending))
         for tracked in self._pods.values():
             tracked.cancel_wake()
             await self._cancel(tracked.tasks)
@@ -175,6 +181,31 @@ class NodeAgent:
     def pods(self) -> Iterable[TrackedPod]:
         """All pods that these nodes hold."""
         return self._pods.values()
+
+    async def _find_outlived(self) -> None:
+        """Containers that outlived an earlier life of this node, by pod."""
+        for runtime in self.runtimes.values():
+            for key, found in (await runtime.observe()).items():
+                pod = self._outlived.setdefault((runtime.name, key.pod_uid), {})
+                known = pod.get(key.name)
+                if known is None or known.attempt < key.attempt:
+                    pod[key.name] = Outlived(key.attempt, found.container_id, found.started_at, found.exit)
+
+    def _strays(self) -> Iterator[tuple[Runtime, ContainerKey]]:
+        """Of those the ones that no pod has, or needs, any more."""
+        for (name, uid), containers in self._outlived.items():
+            tracked = self._pods.get(uid)
+            for container, found in containers.items():
+                key = ContainerKey(uid, container, found.attempt)
+                if tracked is None or tracked.key(container) != key or tracked.record.is_over:
+                    yield self.runtimes[name], key
+        self._outlived.clear()
+
+    async def _end_stray(self, runtime: Runtime, key: ContainerKey) -> None:
+        log.info("a container of an earlier life is nobody's", pod_uid=key.pod_uid, container=key.name)
+        await runtime.stop(key, grace_s=0)
+        if key.pod_uid not in self._pods:
+            await runtime.remove(key.pod_uid)
 
     def _listen(self) -> None:
         objects = self._objects
@@ -217,7 +248,9 @@ class NodeAgent:
         node = self._nodes[pod.spec.node_name]
         runtime = self.runtimes.get(pod.spec.runtime_class_name or node.runtime)
         now = self._now()
-        record = recover(pod, now) if pod.status.start_time else PodRecord(accepted_at=now)
+        outlived = self._outlived.get((runtime.name, pod.metadata.uid), {}) if runtime is not None else {}
+        was_ours = bool(pod.status.start_time or outlived)
+        record = recover(pod, now, outlived) if was_ours else PodRecord(accepted_at=now)
         tracked = TrackedPod(
             pod=pod, record=replace(record, host_ip=node.address), node=node,
             runtime=runtime or self.runtimes[node.runtime], directory=self._directory / "pods" / pod.metadata.uid,
@@ -234,8 +267,12 @@ class NodeAgent:
             )
             self._apply(tracked, Refused("UnknownRuntimeClass", message))
             return
-        elif not pod.status.start_time:
+        elif not was_ours:
             self._admit(tracked)
+        elif (
+            record.place is Place.READY
+        ):  # it is; but what of it is read again, and mounted by later attempts, this life must make
+            self._spawn_for(tracked, self._carry_out(tracked, PreparePlace()))
         self._decide(tracked)
 
     def _admit(self, tracked: TrackedPod) -> None:
@@ -416,6 +453,11 @@ class NodeAgent:
         task = asyncio.get_running_loop().create_task(work, name=name)
         task.add_done_callback(_tell_unexpected_end)
         self._tasks.append(task)
+
+    def _spawn_apart(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._strays_ending.add(task)
+        task.add_done_callback(self._strays_ending.discard)
 
     def _spawn_for(self, tracked: TrackedPod, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

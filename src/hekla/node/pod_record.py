@@ -3,6 +3,7 @@
 `after` folds an event into the record; `pod_lifecycle.py` decides what to do next; `pod_status.py` tells the API.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -308,22 +309,40 @@ def probe_of(container: Container, kind: ProbeKind) -> Probe | None:
     }[kind]
 
 
-def recover(pod: Pod, now: float) -> PodRecord:
-    """The record of a pod that an earlier life of this node ran: what its status says, and nothing runs any more."""
-    status = pod.status
-    containers = {
-        each.name: _recovered(each, now) for each in (*status.init_container_statuses, *status.container_statuses)
-    }
+@dataclass(frozen=True, slots=True)
+class Outlived:
+    """A container's attempt that outlived the node's process: it runs, or ended meanwhile."""
+
+    attempt: int
+    container_id: str
+    started_at: float
+    exit: Exit | None
+
+
+def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None) -> PodRecord:
+    """The record of a pod that an earlier life of this node ran: what its status says, and of all that ran only what is found to
+    have `outlived` that life still does.
+    """
+    status, found = pod.status, outlived or {}
+    statuses = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
+    containers = {name: _recovered(each, now, found.get(name)) for name, each in statuses.items()}
+    containers |= {name: _going_on(each, None) for name, each in found.items() if name not in statuses}
+    runs_on = any(each.is_live for each in containers.values())
     refusal = (status.reason, status.message) if status.phase == "Failed" and status.reason else None
     return PodRecord(
         accepted_at=seconds(status.start_time) or now,
         containers={name: each for name, each in containers.items() if each.attempts},
         is_over=status.phase in ("Succeeded", "Failed"),
         refusal=refusal,
+        # what runs has its place; it is only made again for those that start later
+        place=Place.READY if runs_on and status.pod_ip else Place.ABSENT,
+        pod_ip=status.pod_ip if runs_on else "",
     )
 
 
-def _recovered(status: ContainerStatus, now: float) -> ContainerRecord:
+def _recovered(status: ContainerStatus, now: float, outlived: Outlived | None) -> ContainerRecord:
+    if outlived is not None and outlived.attempt >= status.restart_count:
+        return _going_on(outlived, status)
     previous = _ended(status.last_state)
     ended = _ended(status.state)
     if ended is None and status.state is not None and status.state.running is not None:
@@ -342,6 +361,27 @@ def _recovered(status: ContainerStatus, now: float) -> ContainerRecord:
     return ContainerRecord(
         stage=Stage.EXITED, attempts=status.restart_count + 1, container_id=status.container_id, exit=ended,
         previous=previous,
+    )  # fmt: skip
+
+
+def _going_on(outlived: Outlived, status: ContainerStatus | None) -> ContainerRecord:
+    """As if the node had never been away; what it had begun and not told yet is told now."""
+    previous, started_at, is_told = None, outlived.started_at, False
+    if status is not None:
+        is_told = status.restart_count == outlived.attempt
+        previous = _ended(status.last_state) if is_told else _ended(status.state)
+        if is_told and status.state is not None and status.state.running is not None:
+            started_at = seconds(status.state.running.started_at)
+    probes = {}
+    if is_told and status is not None:
+        probes = {
+            ProbeKind.STARTUP: ProbeRecord(verdict=True if status.started else None),
+            ProbeKind.READINESS: ProbeRecord(verdict=True if status.ready else None),
+        }
+    return ContainerRecord(
+        stage=Stage.RUNNING if outlived.exit is None else Stage.EXITED, attempts=outlived.attempt + 1,
+        container_id=outlived.container_id, started_at=started_at, exit=outlived.exit, previous=previous,
+        post_start=Hook.DONE if is_told and status is not None and status.started else Hook.PENDING, probes=probes,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import itertools
 import os
+import secrets
 import struct
 import termios
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ from hekla.node.runtimes.spawner_link import Report
 T = TypeVar("T")
 
 CHUNK = 32 * 1024
+LIFE = f"exec-{secrets.token_hex(3)}"
+"""A sandbox may outlive the node that ran a command in it: the next one's commands are others."""
 _numbers = itertools.count(1)
 
 
@@ -33,7 +36,7 @@ class ProcessExec:
     """A command that the spawner runs for us; we hold the other ends of its streams."""
 
     def __init__(self, link: OrderLink, *, has_stdin: bool, has_tty: bool) -> None:
-        self.id = f"exec-{next(_numbers)}"
+        self.id = f"{LIFE}-{next(_numbers)}"
         self._link, self._has_stdin, self._has_tty = link, has_stdin, has_tty
         loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = loop.create_future()

@@ -38,6 +38,7 @@ DIAL_TIMEOUT_S = 10.0
 BACKLOG = 128
 ROUNDS = 20
 LONGEST_WORDS = 4096
+MOST_ENDS = 64
 
 
 class RefusedError(Exception):
@@ -75,10 +76,12 @@ class Parked:
         self._over = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._started: dict[str, int] = {}
+        self._ends: dict[str, dict[str, Any]] = {}
+        """How commands ended that were told to a node; a later one may ask."""
         self._operations: dict[str, Operation] = {
             "ping": self._ping, "claim": self._claim, "start": self._start, "signal": self._signal,
             "dial": self._dial, "listen": self._listen, "stop": self._stop, "halt": self._halt, "resume": self._resume, "go": self._go,
-            "save": self._save, "load": self._load, **operations,
+            "save": self._save, "load": self._load, "again": self._again, **operations,
         }  # fmt: skip
 
     async def live(self, listener: socket.socket) -> None:
@@ -209,7 +212,19 @@ class Parked:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         code = 128 + number if number else os.WEXITSTATUS(status)
         message = _last_words(order.get("message_path", ""))
-        self._tell({"event": "exited", "id": order["id"], "code": code, "signal": number, "message": message})
+        told = {"event": "exited", "id": order["id"], "code": code, "signal": number, "message": message}
+        self._ends[order["id"]] = told
+        while len(self._ends) > MOST_ENDS:
+            self._ends.pop(next(iter(self._ends)))
+        self._tell(told)
+
+    async def _again(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """The node was killed and has come back: how one command ended if it did; those whose streams went with it are killed."""
+        for name, pid in self._started.items():
+            if name != order["id"] and not name.startswith(order["life"]):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+        return {"ended": self._ends.get(order["id"])}
 
     async def _signal(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         pid = self._started.get(order["id"])

@@ -6,6 +6,7 @@ The numbers are those of the abuse cases in docs/explanation/sandboxes.md.
 import asyncio
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -50,11 +51,17 @@ def is_alive(pid):
         return False
 
 
+def running_in_sandboxes(state):
+    """All below the supervisor of a node's directory but its zygote."""
+    supervisor, zygote = (json.loads((state / f"{name}.json").read_text())["pid"] for name in ("supervisor", "zygote"))
+    return running_below(supervisor) - {zygote}
+
+
 class Inside:
     """One sandbox, and commands in it."""
 
-    def __init__(self, runtime, key):
-        self.runtime, self.key = runtime, key
+    def __init__(self, runtime, key, state):
+        self.runtime, self.key, self.state = runtime, key, state
 
     async def run(self, *argv):
         """A command's output and errors together, and its exit code."""
@@ -91,7 +98,7 @@ def told(request, tmp_path):
                 key = ContainerKey("u1", "main", 0)
                 await runtime.start(ContainerSpec(key=key, argv=(), hostname="box", user=request.param, **fields))
                 await runtime.claim(key, Claim(session="s", access_token=SECRET, traffic_token=SECRET))
-                await story(Inside(runtime, key))
+                await story(Inside(runtime, key, tmp_path / "state"))
             finally:
                 await runtime.close()
 
@@ -203,10 +210,10 @@ def test_19_a_bomb_of_processes_ends_at_the_limit_and_dies_with_the_sandbox(told
         session = await inside.runtime.exec(inside.key, ["python3", "-c", bomb])
         async with asyncio.timeout(PATIENCE_S):
             assert b"stopped" in (await session.read())[1]
-        before = running_below(inside.runtime.zygote_pid)
+        before = running_in_sandboxes(inside.state)
         assert before
         await inside.runtime.stop(inside.key, grace_s=0)
-        assert running_below(inside.runtime.zygote_pid) == set()
+        assert running_in_sandboxes(inside.state) == set()
         await session.close()
 
     told(story)
@@ -249,7 +256,7 @@ def test_43_what_one_sandbox_left_the_next_does_not_find(told):
         runtime, other = inside.runtime, ContainerKey("u2", "main", 0)
         await runtime.stop(inside.key, grace_s=0)
         await runtime.start(ContainerSpec(key=other, argv=(), hostname="next"))
-        seen, _ = await Inside(runtime, other).run(
+        seen, _ = await Inside(runtime, other, inside.state).run(
             "sh", "-c", "find / -name left -xdev 2>/dev/null; find /dev/shm -name left; ipcs -a | grep 0x; echo done"
         )
         assert seen == "done\n"
@@ -274,7 +281,7 @@ from pathlib import Path
 from hekla.node.runtimes import ContainerKey, ContainerSpec
 from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
 async def main():
-    runtime = ZygoteSandboxes(Path(sys.argv[1]), warm=2, preload=())
+    runtime = ZygoteSandboxes(Path(sys.argv[1]), warm=2, preload=(), grace_s=0.2)
     await runtime.open(lambda key, end: None)
     for number in range(3):
         key = ContainerKey(f"u{number}", "main", 0)
@@ -285,19 +292,21 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("victim", ["node", "zygote"])
-def test_no_orphan_outlives_a_killed_node_or_zygote(tmp_path, victim):
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path / "state")], stdout=subprocess.PIPE, text=True
+@pytest.mark.parametrize("victim", ["node", "supervisor"])
+@pytest.mark.parametrize("how", ["running", "frozen"])
+def test_no_orphan_outlives_a_node_that_does_not_come_back_or_a_killed_supervisor(tmp_path, victim, how):
+    state = tmp_path / "state"
+    source = (
+        HOLDER if how == "running" else HOLDER.replace("    print(", "        await runtime.freeze(key)\n    print(")
     )
+    holder = subprocess.Popen([sys.executable, "-c", source, str(state)], stdout=subprocess.PIPE, text=True)
     try:
-        line = holder.stdout.readline()
-        if not line:
+        if not holder.stdout.readline():
             pytest.skip("no sandbox can run here")
-        zygote = int(line)
-        left = running_below(zygote)
+        left = running_in_sandboxes(state)
         assert len(left) >= 9
-        os.kill(holder.pid if victim == "node" else zygote, signal.SIGKILL)
+        supervisor = json.loads((state / "supervisor.json").read_text())["pid"]
+        os.kill(holder.pid if victim == "node" else supervisor, signal.SIGKILL)
 
         async def until_gone():
             async with asyncio.timeout(PATIENCE_S):
@@ -309,29 +318,6 @@ def test_no_orphan_outlives_a_killed_node_or_zygote(tmp_path, victim):
         holder.kill()
         holder.wait()
         holder.stdout.close()
-
-
-FROZEN_HOLDER = HOLDER.replace("    print(", "        await runtime.freeze(key)\n    print(")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs control groups")
-def test_a_frozen_sandbox_of_a_killed_node_is_ended_by_the_next_life(tmp_path):
-    state = tmp_path / "state"
-    holder = subprocess.Popen([sys.executable, "-c", FROZEN_HOLDER, str(state)], stdout=subprocess.PIPE, text=True)
-    left = running_below(int(holder.stdout.readline()))
-    holder.kill()
-    holder.wait()
-    holder.stdout.close()
-
-    async def next_life():
-        runtime = ZygoteSandboxes(state, warm=0, preload=())
-        await runtime.open(lambda key, end: None)
-        async with asyncio.timeout(PATIENCE_S):
-            while any(is_alive(pid) for pid in left):
-                await asyncio.sleep(0.02)
-        await runtime.close()
-
-    asyncio.run(next_life())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="is an ordinary user already")

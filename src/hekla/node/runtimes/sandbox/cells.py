@@ -1,6 +1,6 @@
 """Sandboxes as the node holds them: forked by the zygote, kept warm before anybody wants them, buried when they end.
 
-`Cells` owns the zygote and the numbers of users; `runtime.py` says what each is for.
+`Cells` owns the supervisor with its zygote, and the numbers of users; `runtime.py` says what each is for.
 """
 
 import asyncio
@@ -8,11 +8,12 @@ import contextlib
 import itertools
 import json
 import os
+import secrets
 import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,13 +24,15 @@ from hekla.node.runtimes import ContainerSpec, Limits, StartError
 from hekla.node.runtimes.sandbox.channel import Channel, Message, OrderRefusedError, Orders, SandboxGoneError
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
 from hekla.node.runtimes.sandbox.plan import PROCESSES, SLOTS, Host, is_plain, spec_of
-from hekla.node.runtimes.spawner_link import Report, SpawnerGoneError, SpawnerLink
+from hekla.node.runtimes.sandbox.supervisor_link import Left, Report, SupervisorLink
+from hekla.node.runtimes.spawner_link import SpawnerGoneError
 from hekla.node.runtimes.sweep import describe_process
 
 log = structlog.get_logger(__name__)
 
 START_TIMEOUT_S = 30.0
 DEATH_TIMEOUT_S = 10.0
+TRIES = 5
 REFILL_AT_ONCE = 2
 """Warm sandboxes that are being made at a time: they must not slow down those that are wanted now."""
 REFILL_AFTER_S, REFILL_WITHIN_S = 0.05, 0.5
@@ -56,6 +59,14 @@ class Cell:
     is_frozen: bool = False
     storage_bytes: int = -1
     """What its files take, where only the sandbox itself can tell; -1: the host sees it."""
+    left_fds: dict[str, int] = field(default_factory=dict)
+    """What an earlier life of this node had left in good hands."""
+    unheard: list[Message] = field(default_factory=list)
+    """What it said before anybody knew whom it is for."""
+    remember: Callable[[Message], None] = lambda note: None
+    """Let a later life of this node know what the sandbox is for."""
+    keep: Callable[[str, int], None] = lambda label, descriptor: None
+    """Let a later life have a copy of a descriptor."""
 
     def hear(self, message: Message) -> None:
         """An event from inside."""
@@ -96,14 +107,21 @@ class Cells:
     """Sandboxes forked from the zygote."""
 
     def __init__(
-        self, state: Path, host: Host, groups: SandboxGroups, link_arguments: tuple[str, ...], *, warm: int
+        self,
+        state: Path,
+        host: Host,
+        groups: SandboxGroups,
+        link_arguments: tuple[str, ...],
+        *,
+        warm: int,
+        grace_s: float,
     ) -> None:
-        """`warm` sandboxes are kept ready for pods that mount nothing."""
+        """`warm` sandboxes are kept ready for pods that mount nothing; all outlive a node that was killed by `grace_s`."""
         self._state, self._host, self._groups, self._warm_wanted = state, host, groups, warm
-        self._link = SpawnerLink(
-            state / "zygote.log", self._handle, self._lose_all, module="hekla.node.shim.sandbox.zygote",
-            arguments=link_arguments,
-        )  # fmt: skip
+        self._sockets = os.open(_made(state / "sockets"), os.O_RDONLY | os.O_DIRECTORY)
+        self._link = SupervisorLink(state, self._handle, self._lose_all, arguments=link_arguments, grace_s=grace_s)
+        self._zygote_pid = self._zygotes_lost = 0
+        self._life = secrets.token_hex(3)
         self._cells: dict[str, Cell] = {}
         self._warm: deque[Cell] = deque()
         self._slots = deque(range(SLOTS))
@@ -113,12 +131,21 @@ class Cells:
         self._refill_at: asyncio.TimerHandle | None = None
         self._wanting_since = 0.0
         self._is_closing = False
-        self._sockets = os.open(_made(state / "sockets"), os.O_RDONLY | os.O_DIRECTORY)
 
     @property
     def zygote_pid(self) -> int:
         """The zygote's process id; 0 if it does not run."""
-        return self._link.pid if self._link.is_open else 0
+        return self._zygote_pid
+
+    async def find(self) -> list[tuple[Cell, Message]]:
+        """What an earlier life of this node left running, and its notes; what they hear meanwhile waits for whom they are for."""
+        return [(self._adopt(left), left.note) for left in await self._link.find()]
+
+    def use(self, groups: SandboxGroups) -> None:
+        """Found once it is known what is in them."""
+        self._groups = groups
+        for cell in self._cells.values():
+            cell.is_frozen = self._stands_still(cell)
 
     @property
     def is_refilling(self) -> bool:
@@ -145,12 +172,22 @@ class Cells:
         self._refill()
 
     async def make(self, container: ContainerSpec | None = None) -> Cell:
-        """Fork one from the zygote."""
+        """Fork one from the zygote, or from the next one if that is killed meanwhile: nothing of the pod has run yet."""
+        for tries_left in reversed(range(TRIES)):
+            lost_before = self._zygotes_lost
+            try:
+                return await self._make(container)
+            except StartError:
+                if self._zygotes_lost == lost_before or not tries_left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    async def _make(self, container: ContainerSpec | None) -> Cell:
         await self._open_zygote()
         if not self._slots:
             raise StartError(f"{SLOTS} sandboxes run already, as many as a node can tell apart by their users")
-        name = f"s{next(self._numbers)}"
-        cell = self._new_cell(name)
+        name = f"s{self._life}-{next(self._numbers)}"
+        cell = self._cell(name, self._slots.popleft())
         try:
             # made here, not found by path: the path of a state directory may be longer than a socket's may be
             with self._listener(cell) as listener:
@@ -159,9 +196,9 @@ class Cells:
                     self._limit(cell, container.limits)
                 hostname = container.hostname if container and container.hostname else "sandbox"
                 spec = spec_of(self._host, slot=cell.slot, hostname=hostname[:63], container=container, groups=groups)
-                order = {"order": "spawn", "id": name, "fds": 2, "spec": spec}
                 assert isinstance(cell.channel, Channel), "what the zygote forks gets the other end of a socket"
-                await self._link.send(order, (cell.channel.childs.fileno(), listener.fileno()))
+                childs, own = cell.channel.ends()
+                self._link.post({"order": "spawn", "id": name, "spec": spec}, (childs, listener.fileno(), own))
             cell.channel.let_go()
             async with asyncio.timeout(START_TIMEOUT_S):
                 await asyncio.shield(cell.ready)
@@ -172,18 +209,33 @@ class Cells:
             self._bury(cell)
             raise StartError(f"the sandbox cannot be made: {problem}") from None
         except asyncio.CancelledError:
-            with contextlib.suppress(SpawnerGoneError):
-                await self._link.send({"order": "kill", "id": name})
+            self._order_end(cell)
             raise
         return cell
+
+    def _adopt(self, left: Left) -> Cell:
+        slot = int(left.note["slot"])
+        self._slots.remove(slot)
+        cell = self._cell(left.name, slot, socket.socket(fileno=left.descriptors.pop("control")))
+        cell.pid, cell.left_fds, cell.on_event = left.pid, left.descriptors, cell.unheard.append
+        cell.ready.set_result(None)
+        return cell
+
+    def _stands_still(self, cell: Cell) -> bool:
+        """Whether it was frozen whole; what was being frozen when the node was killed goes on."""
+        if self._groups.can_freeze:
+            if self._groups.is_frozen(cell.name):
+                return True
+            self._groups.thaw(cell.name)
+            return False
+        return state_of(cell.pid) == "T"
 
     async def end(self, cell: Cell) -> None:
         """Kill it and all that runs in it; returns once it is gone."""
         if cell.is_frozen and self._groups.can_freeze:
             self._groups.thaw(cell.name)  # what stands still in a version 1 group cannot die
         cell.channel.close()
-        with contextlib.suppress(SpawnerGoneError):
-            await self._link.send({"order": "kill", "id": cell.name})
+        self._order_end(cell)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DEATH_TIMEOUT_S):
                 await asyncio.shield(cell.gone)
@@ -225,7 +277,7 @@ class Cells:
         return made
 
     async def close(self) -> None:
-        """The zygote kills everything and ends."""
+        """The supervisor kills everything and ends."""
         self._is_closing = True
         if self._refill_at is not None:
             self._refill_at.cancel()
@@ -249,21 +301,31 @@ class Cells:
         made.listen(BACKLOG)
         return made
 
-    def _new_cell(self, name: str) -> Cell:
+    def _cell(self, name: str, slot: int, own: socket.socket | None = None) -> Cell:
         loop = asyncio.get_running_loop()
         cell = Cell(
-            name, self._slots.popleft(), f"/proc/self/fd/{self._sockets}/{name}", Channel(lambda told: cell.hear(told)),
+            name, slot, f"/proc/self/fd/{self._sockets}/{name}", Channel(lambda told: cell.hear(told), own),
             lambda told: None, loop.create_future(), loop.create_future(),
+            remember=lambda note: self._post({"order": "note", "id": name, "note": {**note, "slot": slot}}),
+            keep=lambda label, descriptor: self._post({"order": "keep", "id": name, "label": label}, (descriptor,)),
         )  # fmt: skip
         self._cells[name] = cell
         return cell
 
+    def _post(self, order: Message, fds: Sequence[int] = ()) -> None:
+        with contextlib.suppress(SpawnerGoneError):  # then it has ended with its supervisor
+            self._link.post(order, fds)
+
+    def _order_end(self, cell: Cell) -> None:
+        self._post({"order": "kill", "id": cell.name})
+
     async def _open_zygote(self) -> None:
         if not self._link.is_open:
-            self._zygote_ready = asyncio.get_running_loop().create_future()
             self._link.open()
-            (self._state / "zygote.json").write_text(json.dumps(describe_process(self._link.pid)))
-        assert self._zygote_ready is not None, "an open zygote says when it is ready"
+            self._zygote_ready = None
+        if self._zygote_ready is None:
+            self._zygote_ready = asyncio.get_running_loop().create_future()
+            self._post({"order": "zygote"})
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await asyncio.shield(self._zygote_ready)
@@ -309,10 +371,15 @@ class Cells:
     def _handle(self, report: Report) -> None:
         """One report of the zygote."""
         if report["event"] == "ready":
+            self._zygote_pid = report["pid"]
+            (self._state / "zygote.json").write_text(json.dumps(describe_process(self._zygote_pid)))
             if self._zygote_ready is not None:
                 _settle(self._zygote_ready)
             return
-        cell = self._cells.get(report["id"])
+        if report["event"] == "zygote gone":
+            self._lose_zygote()
+            return
+        cell = self._cells.get(report.get("id", ""))
         if cell is None:
             return
         if report["event"] == "spawned":
@@ -325,6 +392,8 @@ class Cells:
                 self._bury(cell)
         elif report["event"] == "gone":
             cell.status = report["status"]
+            if isinstance(cell.channel, Channel):
+                cell.channel.catch_up()  # its last words were said before it ended
             self._bury(cell)
 
     def _bury(self, cell: Cell) -> None:
@@ -342,12 +411,22 @@ class Cells:
             self._warm.remove(cell)
         _settle(cell.gone)
 
+    def _lose_zygote(self) -> None:
+        """What it forked lives on; the next sandbox asks for another."""
+        self._zygotes_lost += 1
+        waiting, self._zygote_ready, self._zygote_pid = self._zygote_ready, None, 0
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(StartError("the zygote ended; its log is zygote.log"))
+            waiting.exception()
+        elif not self._is_closing:
+            self._refill_soon()
+
     def _lose_all(self) -> None:
-        """The zygote has ended, so every sandbox has."""
-        if self._zygote_ready is not None and not self._zygote_ready.done():
-            self._zygote_ready.set_exception(StartError("the zygote ended; its log is zygote.log"))
-            self._zygote_ready.exception()
+        """The supervisor has ended, so every sandbox has."""
+        self._lose_zygote()
         for cell in list(self._cells.values()):
+            if cell.is_frozen and self._groups.can_freeze:
+                self._groups.thaw(cell.name)  # what stands still in a version 1 group cannot die
             self._bury(cell)
 
 
@@ -361,6 +440,14 @@ def running_pids(cell: Cell) -> list[int]:
             for task in os.listdir(f"/proc/{pid}/task"):
                 todo += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     return found
+
+
+def state_of(pid: int) -> str:
+    """A process's state as /proc says it; empty: there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def _made(path: Path) -> Path:

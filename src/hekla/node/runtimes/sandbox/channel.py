@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -42,16 +43,21 @@ class Orders(Protocol):
 
 
 class Channel:
-    """Asks the daemon inside; one reader, any number of askers."""
+    """Asks the daemon inside; one reader, any number of askers. Its own end outlives the node, in the supervisor's hands."""
 
-    def __init__(self, on_event: Callable[[Message], None]) -> None:
-        self._own, self.childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (self._own, self.childs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * LONGEST_MESSAGE)
+    def __init__(self, on_event: Callable[[Message], None], own: socket.socket | None = None) -> None:
+        """`own` is the node's end of one that an earlier life made."""
+        self.childs: socket.socket | None = None
+        if own is None:
+            own, self.childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            for end in (own, self.childs):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * LONGEST_MESSAGE)
+        self._own = own
         self._own.setblocking(False)
         self._on_event = on_event
         self._asked: dict[int, asyncio.Future[tuple[Message, list[int]]]] = {}
-        self._count = 0
+        # answers to questions of an earlier life may still come: they must not be taken for those to ours
+        self._count = secrets.randbits(48)
         self._is_open = True
         asyncio.get_running_loop().add_reader(self._own.fileno(), self._hear)
 
@@ -85,9 +91,20 @@ class Channel:
         """Terminals that come this way are ours to resize."""
         return False
 
+    def ends(self) -> tuple[int, int]:
+        """The sandbox's end and ours, as they are handed on."""
+        assert self.childs is not None, "the other end is handed on once"
+        return self.childs.fileno(), self._own.fileno()
+
     def let_go(self) -> None:
         """The other end is the sandbox's alone now, so that its death is seen."""
-        self.childs.close()
+        if self.childs is not None:
+            self.childs.close()
+            self.childs = None
+
+    def catch_up(self) -> None:
+        """Hear what was said already."""
+        self._hear()
 
     def close(self) -> None:
         """Let go: the sandbox ends."""
@@ -96,7 +113,7 @@ class Channel:
         self._is_open = False
         asyncio.get_running_loop().remove_reader(self._own.fileno())
         self._own.close()
-        self.childs.close()
+        self.let_go()
         for waiting in self._asked.values():
             if not waiting.done():
                 waiting.set_exception(SandboxGoneError("the sandbox has ended"))

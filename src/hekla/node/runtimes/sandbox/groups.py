@@ -5,10 +5,11 @@ before its sandbox, which joins it first of all.
 """
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,10 @@ V1_HIERARCHIES = ("memory", "cpu", "cpuacct", "pids", "freezer", "blkio")
 V2_CONTROLLERS = ("memory", "cpu", "pids", "io")
 FREEZE_PATIENCE_S = 1.0
 SWEEP_PATIENCE_S = 5.0
+PREFIX = "hekla-sandboxes-"
+YOUNG_S = 60.0
+"""A group that is made and not locked yet is nobody's loss."""
+TRIES = 5
 LONGEST = 65536
 """Of what is read of a group; the longest is its statistics of memory, 2 KiB."""
 
@@ -40,6 +45,8 @@ class SandboxGroups:
     parents: dict[str, Path] = field(default_factory=dict)
     is_v2: bool = False
     why_none: str = ""
+    locks: tuple[int, ...] = ()
+    """Held while we live, so that nobody tidies up what is ours (`sweep_abandoned`)."""
 
     def create(self, name: str) -> Sequence[Path]:
         """Make a sandbox's groups."""
@@ -83,6 +90,15 @@ class SandboxGroups:
     def thaw(self, name: str) -> bool:
         """Let it go on."""
         return self._freezer(name, is_frozen=False)
+
+    def is_frozen(self, name: str) -> bool:
+        """Whether all of a sandbox stands still."""
+        group = self.parents["freezer"] / name
+        with contextlib.suppress(OSError):
+            if self.is_v2:
+                return b"frozen 1" in _read(group / "cgroup.events")
+            return _read(group / "freezer.state").strip() == b"FROZEN"
+        return False
 
     def _freezer(self, name: str, *, is_frozen: bool) -> bool:
         group = self.parents["freezer"] / name
@@ -148,6 +164,8 @@ class SandboxGroups:
         """Remove the parents."""
         for parent in set(self.parents.values()):
             remove_tree(parent)
+        for lock in self.locks:
+            os.close(lock)
 
     def describe(self) -> str:
         """For people."""
@@ -156,11 +174,13 @@ class SandboxGroups:
         return f"{', '.join(sorted(self.parents))} by cgroup v{2 if self.is_v2 else 1}"
 
 
-def sweep_groups(name: str) -> int:
-    """End what an earlier life left in its groups: a frozen sandbox could not die with its zygote. How many processes were killed."""
+def sweep_groups(name: str, kept: Collection[str] = ()) -> int:
+    """End what an earlier life left in its groups, but for the `kept` sandboxes. How many processes were killed."""
     killed = 0
     for parent in (MOUNT / name, *(MOUNT / hierarchy / name for hierarchy in V1_HIERARCHIES)):
         for group in [each for each in parent.iterdir() if each.is_dir()] if parent.is_dir() else []:
+            if group.name in kept:
+                continue
             for file, word in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
                 if (group / file).exists():
                     _write(group / file, word)
@@ -168,6 +188,59 @@ def sweep_groups(name: str) -> int:
         if parent.is_dir():
             remove_tree(parent)
     return killed
+
+
+def sweep_abandoned(own: str) -> int:
+    """Remove empty groups of platforms that were killed and never came back: of those that live each is locked. How many there were."""
+    removed = 0
+    for parents in (MOUNT, *(MOUNT / hierarchy for hierarchy in V1_HIERARCHIES)):
+        for parent in parents.glob(f"{PREFIX}*"):
+            if parent.name == own or time.time() - _changed_at(parent) < YOUNG_S:
+                continue
+            with contextlib.suppress(OSError):  # somebody's, or not empty, or gone already
+                lock = _lock(parent, fcntl.LOCK_EX)
+                try:
+                    os.rmdir(parent)
+                    removed += 1
+                finally:
+                    os.close(lock)
+    return removed
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_ctime
+    except OSError:
+        return time.time()
+
+
+def _lock(group: Path, how: int) -> int:
+    """A descriptor that holds a lock on a group; raises OSError where another has one that does not go with it."""
+    descriptor = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _locked(parent: Path) -> int:
+    """Make a parent group ours; whoever tidies up may have been faster, so it is looked at again."""
+    for _ in range(TRIES):
+        with contextlib.suppress(OSError):
+            descriptor = _lock(parent, fcntl.LOCK_SH)
+            if _is_still(parent, descriptor):
+                return descriptor
+            os.close(descriptor)
+        parent.mkdir(exist_ok=True)
+    return -1
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    return False
 
 
 def _kill_all(group: Path) -> int:
@@ -200,8 +273,10 @@ def _find_v2(name: str) -> SandboxGroups:
     group = MOUNT / name
     _write(MOUNT / "cgroup.subtree_control", wanted)
     group.mkdir(exist_ok=True)
+    lock = _locked(group)
+    locks = (lock,) if lock >= 0 else ()
     _write(group / "cgroup.subtree_control", wanted)
-    return SandboxGroups(dict.fromkeys((*V2_CONTROLLERS, "freezer"), group), is_v2=True)
+    return SandboxGroups(dict.fromkeys((*V2_CONTROLLERS, "freezer"), group), is_v2=True, locks=locks)
 
 
 def _find_v1(name: str) -> SandboxGroups:
@@ -215,7 +290,8 @@ def _find_v1(name: str) -> SandboxGroups:
             problem = f"{refusal.strerror} ({hierarchy})"
             continue
         parents[hierarchy] = parent
-    return SandboxGroups(parents, why_none=problem)
+    locks = tuple(lock for lock in map(_locked, parents.values()) if lock >= 0)
+    return SandboxGroups(parents, why_none=problem, locks=locks)
 
 
 def _write(path: Path, text: str) -> None:

@@ -16,6 +16,7 @@ from hekla.node.runtimes.spawner_link import Report
 from hekla.node.shim.logfile import LogFile
 
 MAIN = "main"
+STREAMS = ("stdout", "stderr")
 PIECE = 64 * 1024
 
 
@@ -45,8 +46,17 @@ class OwnCommand:
         finally:
             for descriptor in (nothing, out[1], err[1]):
                 os.close(descriptor)
-        self._sources = {out[0]: "stdout", err[0]: "stderr"}
-        for descriptor in self._sources:
+        self._cell.keep("stdout", out[0])
+        self._cell.keep("stderr", err[0])
+        self._follow({out[0]: "stdout", err[0]: "stderr"})
+
+    def go_on(self) -> None:
+        """With the output that an earlier life of this node left: what was read and not written yet is all that is lost."""
+        self._follow({self._cell.left_fds.pop(name): name for name in STREAMS if name in self._cell.left_fds})
+
+    def _follow(self, sources: dict[int, str]) -> None:
+        self._sources = sources
+        for descriptor in sources:
             os.set_blocking(descriptor, False)
             asyncio.get_running_loop().add_reader(descriptor, self._copy, descriptor)
 

@@ -16,14 +16,15 @@ import signal as signals
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 
-from hekla.api.agents.names import ISOLATION_STRENGTHS, OWNER, RESTORE_FROM
+from hekla.api.agents.names import EGRESS, ISOLATION_STRENGTHS, OWNER, RESTORE_FROM
 from hekla.api.agents.node_contract import DAEMON_MODULE, DAEMON_PORTS, CheckpointKind, Claim, Usage
 from hekla.node.egress.broker import PORT, EgressBroker
 from hekla.node.egress.rules import RulesError, rules_of
@@ -41,17 +42,17 @@ from hekla.node.runtimes import (
 )
 from hekla.node.runtimes.isolation import filters
 from hekla.node.runtimes.logs import last_text, read_log
-from hekla.node.runtimes.process_exec import AttachedStreams, ProcessExec
+from hekla.node.runtimes.process_exec import LIFE, AttachedStreams, ProcessExec
 from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature, bundle
 from hekla.node.runtimes.sandbox.cells import Cell, CellKeeper, Cells
 from hekla.node.runtimes.sandbox.channel import Message, OrderRefusedError, SandboxGoneError
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
-from hekla.node.runtimes.sandbox.groups import SandboxGroups, find_groups, sweep_groups
+from hekla.node.runtimes.sandbox.groups import PREFIX, SandboxGroups, find_groups, sweep_abandoned, sweep_groups
+from hekla.node.runtimes.sandbox.notes import Note, read, spec_to_keep, write
 from hekla.node.runtimes.sandbox.own_command import MAIN, CommandLink, OwnCommand
 from hekla.node.runtimes.sandbox.plan import Host, environment_of, packages
 from hekla.node.runtimes.sandbox.usage import Meter
 from hekla.node.runtimes.sandbox.way_out import ENVIRONMENT, SecretOfPod, broker_for, no_secrets
-from hekla.node.runtimes.sweep import kill_process_of
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +61,9 @@ PRELOAD = ("numpy", "pandas")
 WARM = 8
 """As many as a fork makes copies at a time; each takes 6 MiB."""
 OOM_SIGNAL = 9
+GONE = 503
+GRACE_S = 60.0
+"""How long sandboxes wait for a node that was killed."""
 
 
 @dataclass(slots=True)
@@ -72,12 +76,25 @@ class _Box:
     meter: Meter
     started_at: float
     broker: EgressBroker | None = None
-    claim: Claim | None = None
+    session: str = ""
+    """Whose it is, or is about to be."""
+    is_claimed: bool = False
+    is_running: bool = False
+    is_strange: bool = False
+    """An earlier life of this node made it, and its daemon has not been asked yet how it is."""
     claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
     told: Message | None = None
     """How the pod's command ended."""
     exit: Exit | None = None
     gone: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def remember(self) -> None:
+        """Let a later life of this node know all of this."""
+        note = Note(
+            spec=spec_to_keep(self.spec), started_at=self.started_at, is_running=self.is_running, session=self.session,
+            is_claimed=self.is_claimed, meter=self.meter.state(),
+        )  # fmt: skip
+        self.cell.remember(write(note))
 
 
 class DaemonSandboxes:
@@ -133,22 +150,77 @@ class DaemonSandboxes:
         return self._refusal
 
     async def open(self, on_exit: OnExit) -> None:
-        """End what an earlier life left; what sandboxes are made of comes with the first of them."""
+        """Take up what an earlier life left running, or end it; what sandboxes are made of comes with the first of them."""
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._sweep)
-        group_name = f"hekla-sandboxes-{self._digest}"
+        left = await self._find_left()
+        group_name = f"{PREFIX}{self._digest}"
         if self._forced_groups is None:
             with contextlib.suppress(OSError):  # groups that are not ours to change hold nothing of ours
-                await loop.run_in_executor(None, sweep_groups, group_name)
-            self.groups = await loop.run_in_executor(None, find_groups, group_name)
+                await asyncio.to_thread(sweep_groups, group_name, [cell.name for cell, _ in left])
+                await asyncio.to_thread(sweep_abandoned, group_name)
+            self.groups = await asyncio.to_thread(find_groups, group_name)
         else:
             self.groups = self._forced_groups
         self._on_exit = on_exit
         self._cells, self._refusal = await self._find_cells()
+        for cell, note in left:
+            await self._take_up(cell, note)
 
-    def _sweep(self) -> None:
-        """End processes that an earlier life left; groups are swept already."""
+    async def _find_left(self) -> Sequence[tuple[Cell, Message]]:
+        """Sandboxes that outlived an earlier life, and its notes on them."""
+        return ()
+
+    async def _take_up(self, cell: Cell, message: Message) -> None:
+        """It goes on as if nothing had been; one whose start was not over is nobody's, and ends."""
+        try:
+            note = read(message)
+            broker = broker_for(note.spec, self.secret_of) if "egress" in cell.left_fds else None
+        except (msgspec.ValidationError, StartError) as problem:
+            log.warning("a sandbox of an earlier life is not understood", sandbox=cell.name, error=str(problem))
+            self._later(self._end_cell(cell))
+            return
+        if not note.is_running:
+            self._later(self._end_cell(cell))
+            return
+        command = OwnCommand(cell, note.spec, self._log_path(note.spec.key))
+        box = _Box(
+            note.spec, cell, command, Meter(self.groups, cell), note.started_at, broker, session=note.session,
+            is_claimed=note.is_claimed, is_running=True, is_strange=True,
+        )  # fmt: skip
+        command.go_on()
+        if broker is not None:
+            box.meter.traffic = broker.traffic
+            await broker.serve(socket.socket(fileno=cell.left_fds.pop("egress")))
+        box.meter.go_on(note.meter)
+        if cell.is_frozen:
+            box.meter.froze()
+        else:
+            box.meter.thawed()
+        box.meter.on_look = box.remember
+        self._boxes[note.spec.key] = box
+        cell.on_event = partial(self._hear, box)
+        for said in cell.unheard:
+            self._hear(box, said)
+        cell.gone.add_done_callback(lambda done: self._bury(box))
+        log.info("sandbox taken up", pod_uid=note.spec.key.pod_uid, frozen=cell.is_frozen, session=note.session[:8])
+        if not cell.is_frozen and not cell.gone.done():
+            self._later(self._ask_how_it_is(box))
+
+    async def _ask_how_it_is(self, box: _Box) -> None:
+        """What its daemon told an earlier life just before that was killed, and commands that it ran for that life, which end."""
+        box.is_strange = False
+        try:
+            answer, _ = await box.cell.channel.ask("again", {"id": MAIN, "life": LIFE})
+        except (OrderRefusedError, SandboxGoneError) as problem:
+            log.warning("a sandbox of an earlier life does not answer", sandbox=box.cell.name, error=str(problem))
+            await self._end(box)
+            return
+        if box.spec.argv and box.told is None and answer["ended"] is not None:
+            self._hear(box, answer["ended"])
+
+    async def _end_cell(self, cell: Cell) -> None:
+        if self._cells is not None:
+            await self._cells.end(cell)
 
     async def _find_cells(self) -> tuple[CellKeeper | None, str]:
         """What makes sandboxes on this host, and why none can be made; empty: they can."""
@@ -182,6 +254,7 @@ class DaemonSandboxes:
         command = OwnCommand(cell, container, self._log_path(container.key))
         box = _Box(container, cell, command, Meter(self.groups, cell), time.time(), broker)
         cell.on_event = partial(self._hear, box)
+        box.remember()  # from here it is this container's, and never again one that waits for any
         try:
             await cell.channel.ask(
                 "go",
@@ -191,7 +264,9 @@ class DaemonSandboxes:
                 },
             )
             if broker is not None:
-                await broker.serve(await self._handed_out(box, "listen", PORT))
+                listening = await self._handed_out(box, "listen", PORT)
+                cell.keep("egress", listening.fileno())
+                await broker.serve(listening)
                 box.meter.traffic = broker.traffic
             await self._restore(box)
             await command.start()
@@ -203,6 +278,9 @@ class DaemonSandboxes:
                 await broker.close()
             raise StartError(str(refusal)) from None
         self._boxes[container.key] = box
+        box.is_running = True
+        box.remember()
+        box.meter.on_look = box.remember
         cell.gone.add_done_callback(lambda done: self._bury(box))
 
     async def _restore(self, box: _Box) -> None:
@@ -285,10 +363,19 @@ class DaemonSandboxes:
         """Tell the daemon whose it is: one message, 0.5 ms."""
         box = self._box(key)
         async with box.claiming:
-            if box.claim is not None:
-                if box.claim.session != claim.session:
-                    raise SandboxError(409, "the sandbox was claimed by another session")
+            if box.session and box.session != claim.session:
+                raise SandboxError(409, "the sandbox was claimed by another session")
+            if box.is_claimed:
                 return False
+            box.session = claim.session
+            box.remember()  # before it is told: killed in between, we must not give it to anybody else
+            await self._tell_claim(box, claim)
+            box.is_claimed = True
+            box.remember()
+            return True
+
+    async def _tell_claim(self, box: _Box, claim: Claim) -> None:
+        try:
             await self._ask(box, "claim", {
                 "hostname": claim.hostname, "env": claim.env, "random_seed": claim.random_seed, "default_user": claim.default_user,
                 "secrets": {
@@ -296,8 +383,10 @@ class DaemonSandboxes:
                     "session": claim.session,
                 },
             })  # fmt: skip
-            box.claim = claim
-            return True
+        except SandboxError as refusal:
+            if refusal.code != GONE:
+                box.session = ""  # it said no, so it is nobody's
+            raise
 
     def has(self, key: ContainerKey) -> bool:
         """Whether it runs."""
@@ -306,8 +395,8 @@ class DaemonSandboxes:
 
     def session_of(self, key: ContainerKey) -> str:
         """Whose it is."""
-        claim = self._box(key).claim
-        return claim.session if claim else ""
+        box = self._box(key)
+        return box.session if box.is_claimed else ""
 
     async def freeze(self, key: ContainerKey) -> None:
         """By the freezer, or by SIGSTOP to all where there is none."""
@@ -320,6 +409,7 @@ class DaemonSandboxes:
         except (TimeoutError, SandboxGoneError, OrderRefusedError) as problem:
             raise SandboxError(503, str(problem)) from None
         box.meter.froze()
+        box.remember()
 
     async def thaw(self, key: ContainerKey) -> None:
         """It goes on."""
@@ -391,6 +481,8 @@ class DaemonSandboxes:
             raise SandboxError(422, str(problem)) from None
         if box.broker is not None:
             box.broker.change(rules)
+            box.spec = replace(box.spec, annotations={**box.spec.annotations, EGRESS: allowed})
+            box.remember()
         elif rules:
             raise SandboxError(412, "the sandbox began without a way out, and gets none while it runs")
 
@@ -432,6 +524,9 @@ class DaemonSandboxes:
             with contextlib.suppress(SandboxGoneError):  # then there is nothing to go on
                 await self._cells.thaw(box.cell)
             box.meter.thawed()
+            box.remember()
+            if box.is_strange:
+                await self._ask_how_it_is(box)
 
     def _sessions_of(self, box: _Box) -> dict[str, ProcessExec]:
         return self._sessions.setdefault(box.cell.name, {})
@@ -504,10 +599,12 @@ class ZygoteSandboxes(DaemonSandboxes):
         warm: int = WARM,
         preload: Sequence[str] = PRELOAD,
         groups: SandboxGroups | None = None,
+        grace_s: float = GRACE_S,
     ) -> None:
-        """`warm` sandboxes are kept ready once the first was wanted."""
+        """`warm` sandboxes are kept ready once the first was wanted; all wait for `grace_s` for a node that was killed to come back."""
         super().__init__(state, checkpoints=checkpoints, groups=groups)
         self._warm, self._preload = warm, tuple(preload)
+        self._grace_s = grace_s
         self._zygotes: Cells | None = None
 
     @property
@@ -525,17 +622,17 @@ class ZygoteSandboxes(DaemonSandboxes):
         await super().close()
         (self._state / "zygote.json").unlink(missing_ok=True)
 
-    def _sweep(self) -> None:
-        kill_process_of(self._state / "zygote.json")
+    async def _find_left(self) -> Sequence[tuple[Cell, Message]]:
+        host = Host(is_root=os.geteuid() == 0, has_landlock=filters().landlock, preload=self._preload)
+        arguments = (":".join(map(str, packages())), DAEMON_MODULE, ",".join(self._preload))
+        self._zygotes = Cells(self._state, host, self.groups, arguments, warm=self._warm, grace_s=self._grace_s)
+        return await self._zygotes.find()
 
     async def _find_cells(self) -> tuple[CellKeeper | None, str]:
         """What can be known without trying; the zygote starts with the first sandbox, which tells the rest."""
-        found = filters()
-        if not found.seccomp:
+        if not filters().seccomp or self._zygotes is None:
             return None, "the kernel has no seccomp filters for this machine, and no sandbox runs without"
-        host = Host(is_root=os.geteuid() == 0, has_landlock=found.landlock, preload=self._preload)
-        arguments = (":".join(map(str, packages())), DAEMON_MODULE, ",".join(self._preload))
-        self._zygotes = Cells(self._state, host, self.groups, arguments, warm=self._warm)
+        self._zygotes.use(self.groups)
         return self._zygotes, "" if os.geteuid() == 0 else forbids_user_namespaces()
 
 

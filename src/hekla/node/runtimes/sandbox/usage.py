@@ -8,7 +8,10 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 from hekla.api.agents.node_contract import Usage
 from hekla.node.egress.broker import Traffic
@@ -41,12 +44,31 @@ class Meter:
         self.traffic = Traffic()
         """The broker's, once there is one: there is no other network."""
         self.was_oom_killed = False
+        self.on_look: Callable[[], None] = lambda: None
+        """Called when it has looked by itself."""
         self._is_closed = False
         self._alarm = asyncio.get_running_loop().call_later(EVERY_S, self._look_again)
 
+    def state(self) -> dict[str, Any]:
+        """What a later life of this node goes on from."""
+        return {
+            "began": self._began, "looked": self._looked, "frozen_since": self._frozen_since, "frozen_s": self._frozen_s,
+            "memory_byte_s": self._memory_byte_s, "from": astuple(self._from), "last": astuple(self._last),
+            "sent": self.traffic.sent, "received": self.traffic.received, "was_oom_killed": self.was_oom_killed,
+        }  # fmt: skip
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """From where an earlier life was: the clock is the machine's, the counters are the kernel's."""
+        self._began, self._looked, self._frozen_since = state["began"], state["looked"], state["frozen_since"]
+        self._frozen_s, self._memory_byte_s = state["frozen_s"], state["memory_byte_s"]
+        self._from, self._last = Counters(*state["from"]), Counters(*state["last"])
+        self.traffic.sent, self.traffic.received = state["sent"], state["received"]
+        self.was_oom_killed = state["was_oom_killed"]
+
     def froze(self) -> None:
         """It stands still from now on."""
-        self._frozen_since = self._clock()
+        if self._frozen_since is None:
+            self._frozen_since = self._clock()
 
     def thawed(self) -> None:
         """It goes on."""
@@ -80,6 +102,7 @@ class Meter:
     def _look_again(self) -> None:
         before, memory = self._last.cpu_us, self._memory
         self._look()
+        self.on_look()
         # where nobody counts, what comes and goes between two looks is missed: look often
         is_quiet = self._is_counted and self._last.cpu_us - before < QUIET_US and self._memory == memory
         self._alarm = asyncio.get_running_loop().call_later(QUIET_EVERY_S if is_quiet else EVERY_S, self._look_again)

@@ -1,58 +1,55 @@
 """The process that sandboxes are forked from: single-threaded, small, with all that they will need imported before the first one.
 
-It is started by `runtime.py` through a `SpawnerLink` and speaks its framing. An order `spawn` comes with the sandbox's control socket and the
-socket that its daemon listens on; the child lives in `inside.py`. When the node's end closes, however that came about, everything is killed.
+It is started by `supervisor.py` and speaks `packets.py`. An order `spawn` comes with the sandbox's control socket and the socket that its daemon
+listens on; the child lives in `inside.py`. Every child is born as the supervisor's, so it does not miss a zygote that dies; when the
+supervisor's end closes the zygote goes.
 """
 
 import contextlib
 import errno
 import gc
 import importlib
-import json
 import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 from collections import deque
 from typing import Any
 
 from hekla.node.shim import linux
-from hekla.node.shim.init import kill_quietly
-from hekla.node.shim.sandbox import inside
+from hekla.node.shim.sandbox import inside, packets
 
-Order = dict[str, Any]
+Order = packets.Message
 
-MAX_ORDER = 1024 * 1024
 NETWORKS = 4
 """Network namespaces kept ready: they are the dearest part of a sandbox, 1 of 2.5 ms."""
 PACE_S = 0.02
 """They are made again when nothing was asked for so long."""
 APART = (
-    linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
+    linux.CLONE_PARENT
+    | linux.CLONE_NEWUSER
+    | linux.CLONE_NEWNS
+    | linux.CLONE_NEWPID
+    | linux.CLONE_NEWIPC
+    | linux.CLONE_NEWUTS
 )  # the cgroup namespace comes later, inside its group
 
 
 class Zygote:
     """The loop and what it holds."""
 
-    def __init__(self, node: socket.socket, daemon: Any) -> None:
-        self._node, self._daemon = node, daemon
+    def __init__(self, supervisor: socket.socket, daemon: Any) -> None:
+        self._supervisor, self._daemon = supervisor, daemon
         self._selector = selectors.DefaultSelector()
-        self._inbox = bytearray()
-        self._fds: deque[int] = deque()
-        self._held: dict[int, str] = {}
         self._networks: deque[int] = deque()
         self._own_network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._may_pool = os.geteuid() == 0
 
     def run(self) -> None:
-        """Serve until the node goes away."""
-        wakeup = _children_signal()
-        self._selector.register(self._node, selectors.EVENT_READ, self._receive)
-        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._reap(wakeup))
-        self._report({"event": "ready", "pid": os.getpid()})
+        """Serve until the supervisor goes away."""
+        self._selector.register(self._supervisor, selectors.EVENT_READ, self._receive)
+        self._report({"event": "ready"})
         while True:
             idle_s = PACE_S if self._may_pool and len(self._networks) < NETWORKS else None
             ready = self._selector.select(idle_s)
@@ -62,37 +59,16 @@ class Zygote:
                 self._make_network()
 
     def _receive(self) -> None:
+        received = packets.receive(self._supervisor)
+        if received is None:
+            os._exit(0)
+        order, fds = received
         try:
-            data, fds, _flags, _address = socket.recv_fds(self._node, 1 << 18, 64)
-        except OSError:
-            data, fds = b"", []
-        if not data:
-            self._end_all()
-        self._fds.extend(fds)
-        self._inbox += data
-        while len(self._inbox) >= 4:
-            length = struct.unpack(">I", self._inbox[:4])[0]
-            if length > MAX_ORDER:
-                self._end_all()
-            if len(self._inbox) < 4 + length:
-                return
-            order = json.loads(bytes(self._inbox[4 : 4 + length]))
-            del self._inbox[: 4 + length]
-            self._obey(order)
-
-    def _obey(self, order: Order) -> None:
-        if order["order"] == "spawn":
-            fds = [self._fds.popleft() for _ in range(order["fds"])]
-            try:
-                self._spawn(order["id"], order["spec"], fds)
-            except OSError as problem:
-                self._report({"event": "failed", "id": order["id"], "message": str(problem.strerror or problem)})
-            for descriptor in fds:
-                os.close(descriptor)
-        elif order["order"] == "kill":
-            for pid, name in self._held.items():
-                if name == order["id"]:
-                    kill_quietly(pid)
+            self._spawn(order["id"], order["spec"], fds)
+        except OSError as problem:
+            self._report({"event": "failed", "id": order["id"], "message": str(problem.strerror or problem)})
+        for descriptor in fds:
+            os.close(descriptor)
 
     def _spawn(self, name: str, spec: Order, fds: list[int]) -> None:
         """Fork into namespaces, with a user of the sandbox's own, and name its users from outside."""
@@ -104,11 +80,10 @@ class Zygote:
             if network >= 0:
                 os.close(network)
         if pid == 0:
-            signal.set_wakeup_fd(-1)
             inside.live(spec, self._daemon, fds, held, told[1], has_network=network >= 0)
         held.close()
         os.close(told[1])
-        self._held[pid] = name
+        self._report({"event": "forked", "id": name, "pid": pid})
         try:
             name_users(pid, spec)
             trees = trees_of(pid, spec)
@@ -116,11 +91,10 @@ class Zygote:
             for tree in trees:
                 os.close(tree)
         except OSError as problem:
-            kill_quietly(pid)
             self._report({"event": "failed", "id": name, "message": f"{problem.strerror}"})
         finally:
             ours.close()
-        self._selector.register(told[0], selectors.EVENT_READ, lambda: self._hear(told[0], name, pid))
+        self._selector.register(told[0], selectors.EVENT_READ, lambda: self._hear(told[0], name))
 
     def _fork(self, spec: Order, network: int) -> int:
         """As os.fork; the child is the daemon's user, whom nobody in the sandbox can become."""
@@ -140,15 +114,12 @@ class Zygote:
                     linux.setns(self._own_network, linux.CLONE_NEWNET)
         return pid
 
-    def _hear(self, told: int, name: str, pid: int) -> None:
-        """What a child says of its making: nothing, once it is made."""
+    def _hear(self, told: int, name: str) -> None:
+        """What a child says of its making; once it is made, its daemon tells the node so."""
         problem = os.read(told, 4096)
         self._selector.unregister(told)
         os.close(told)
-        if problem == inside.MADE:
-            self._report({"event": "spawned", "id": name, "pid": pid})
-        else:
-            kill_quietly(pid)
+        if problem != inside.MADE:
             why = problem.decode("utf-8", "replace") or "it died while it was made"
             self._report({"event": "failed", "id": name, "message": why})
 
@@ -167,33 +138,11 @@ class Zygote:
         finally:
             linux.setns(self._own_network, linux.CLONE_NEWNET)
 
-    def _reap(self, wakeup: int) -> None:
-        os.read(wakeup, 4096)
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid in self._held:
-                self._report({"event": "gone", "id": self._held.pop(pid), "status": status})
-
     def _report(self, report: Order) -> None:
-        data = json.dumps(report).encode()
         try:
-            self._node.sendall(struct.pack(">I", len(data)) + data)
+            packets.send(self._supervisor, report)
         except OSError:
-            self._end_all()
-
-    def _end_all(self) -> None:
-        """The node has gone: so must every sandbox."""
-        for pid in self._held:
-            kill_quietly(pid)
-        for pid in self._held:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-        os._exit(0)
+            os._exit(0)
 
 
 def _be(user: int) -> None:
@@ -230,20 +179,12 @@ def trees_of(pid: int, spec: Order) -> list[int]:
         os.close(users)
 
 
-def _children_signal() -> int:
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+def main() -> None:
+    """Entry: the supervisor's socket, where else modules are, the daemon's module, and modules to import ahead."""
+    supervisor = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(supervisor.fileno(), False)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    return reader
-
-
-def main() -> None:
-    """Entry: the node's socket, where else modules are, the daemon's module, and modules to import ahead."""
-    node = socket.socket(fileno=int(sys.argv[1]))
-    os.set_inheritable(node.fileno(), False)
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # a library that starts threads when it is imported could not be forked from
     sys.path += [path for path in sys.argv[2].split(":") if path]
@@ -258,4 +199,4 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    Zygote(node, daemon).run()
+    Zygote(supervisor, daemon).run()

@@ -1,0 +1,251 @@
+"""The node's end of the supervisor: finds the one that an earlier life left, or starts one, and gives it orders.
+
+`hekla.node.shim.sandbox.supervisor` is the other end. Orders are given at once and in order; what the socket does not take waits here.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+import hekla
+from hekla.node.runtimes.spawner_link import SpawnerGoneError
+from hekla.node.runtimes.sweep import describe_process, kill_process_of
+from hekla.node.shim.sandbox import packets
+from hekla.node.shim.sandbox.packets import Message
+from hekla.node.shim.sandbox.supervisor import PROTOCOL, SOCKET
+
+log = structlog.get_logger(__name__)
+
+BACKLOG = 4
+MOST_WAITING = 10_000
+WELCOME_TIMEOUT_S, END_TIMEOUT_S = 30.0, 30.0
+SUPERVISOR, ZYGOTE = "hekla.node.shim.sandbox.supervisor", "hekla.node.shim.sandbox.zygote"
+_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {} import main; main()"
+
+Report = Message
+
+
+@dataclass(frozen=True)
+class Left:
+    """One sandbox that an earlier life of this node left running."""
+
+    name: str
+    pid: int
+    note: Message
+    descriptors: dict[str, int]
+
+
+class SupervisorLink:
+    """One supervisor and the socket to it."""
+
+    def __init__(
+        self,
+        state: Path,
+        on_report: Callable[[Report], None],
+        on_lost: Callable[[], None],
+        *,
+        arguments: Sequence[str],
+        grace_s: float,
+    ) -> None:
+        """`arguments` are the zygote's; for `grace_s` sandboxes wait for a node that was killed."""
+        self._state, self._on_report, self._on_lost = state, on_report, on_lost
+        self._arguments, self._grace_s = tuple(arguments), grace_s
+        self._directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # not by path: that of a state directory may be longer than a socket's may be
+        self._address = f"/proc/self/fd/{self._directory}/{SOCKET}"
+        self._socket: socket.socket | None = None
+        self._outbox: deque[tuple[Message, list[int]]] = deque()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended: asyncio.Future[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether orders reach a supervisor."""
+        return self._socket is not None
+
+    async def find(self) -> list[Left]:
+        """What an earlier life left with its supervisor, which is ours from now on; where there is none, or one that we do not understand,
+        whatever is left of it is ended.
+        """
+        found: list[Left] = []
+        try:
+            async with asyncio.timeout(WELCOME_TIMEOUT_S):
+                welcome = await self._take_over(found)
+        except (OSError, TimeoutError):
+            welcome = {}
+        if welcome.get("protocol") == PROTOCOL:
+            return found
+        self._drop()
+        for one in found:
+            for descriptor in one.descriptors.values():
+                os.close(descriptor)
+        for file in ("supervisor.json", "zygote.json"):
+            await asyncio.to_thread(kill_process_of, self._state / file)
+        return []
+
+    async def _take_over(self, found: list[Left]) -> Message:
+        loop = asyncio.get_running_loop()
+        sock = self._new_socket()
+        self._socket = sock
+        await loop.sock_connect(sock, self._address)
+        packets.send(sock, {"order": "hello"})
+        while True:
+            received = await _next_of(sock)
+            if received is None:
+                return {}
+            report, descriptors = received
+            if report["event"] == "welcome":
+                self._listen()
+                return report
+            labels: list[str] = report["labels"]
+            found.append(Left(report["id"], report["pid"], report["note"], dict(zip(labels, descriptors, strict=True))))
+
+    def open(self) -> None:
+        """Start one. Popen uses vfork here, so the agent's size does not matter."""
+        if self._process is not None:
+            self._process.poll()  # bury the one before
+        source = str(Path(hekla.__file__).parent.parent)
+        boot = [sys.executable, "-I", "-S", "-c"]
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SOCKET, dir_fd=self._directory)
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+            (self._state / "zygote.log").open("ab") as written,
+        ):
+            listener.bind(self._address)
+            listener.listen(BACKLOG)
+            self._process = subprocess.Popen(
+                [
+                    *boot, _BOOT.format(SUPERVISOR), source, str(listener.fileno()), str(self._directory), str(self._grace_s),
+                    *boot, _BOOT.format(ZYGOTE), source, "{socket}", *self._arguments,
+                ],
+                pass_fds=[listener.fileno(), self._directory],
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                start_new_session=True,
+                env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
+            )  # fmt: skip
+            (self._state / "supervisor.json").write_text(json.dumps(describe_process(self._process.pid)))
+            self._socket = self._new_socket()
+            self._socket.connect(self._address)  # does not wait: the socket listens already
+        self._listen()
+        self.post({"order": "hello"})
+
+    def post(self, order: Message, fds: Sequence[int] = ()) -> None:
+        """Give one order, with descriptors if it has any (they may be closed afterwards); raises SpawnerGoneError."""
+        if self._socket is None:
+            raise SpawnerGoneError("the sandboxes' supervisor has ended, and they with it; the next one starts another")
+        if len(self._outbox) >= MOST_WAITING:
+            raise SpawnerGoneError("the sandboxes' supervisor takes no orders")
+        try:
+            if not self._outbox:
+                packets.send(self._socket, order, fds)
+                return
+        except BlockingIOError:
+            asyncio.get_running_loop().add_writer(self._socket.fileno(), self._flush)
+        except (OSError, packets.TooLongError) as problem:
+            raise SpawnerGoneError(f"the sandboxes' supervisor did not take an order: {problem}") from None
+        self._outbox.append((order, [os.dup(one) for one in fds]))
+
+    async def close(self) -> None:
+        """Let it end every sandbox, and itself."""
+        if self._socket is not None:
+            ended = self._ended = asyncio.get_running_loop().create_future()
+            with contextlib.suppress(SpawnerGoneError):
+                self.post({"order": "end"})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(END_TIMEOUT_S):
+                    await ended
+            self._drop()
+        if self._process is not None:
+            await asyncio.to_thread(self._process.wait)
+        (self._state / "supervisor.json").unlink(missing_ok=True)
+        os.close(self._directory)
+
+    def _new_socket(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        made.setblocking(False)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        return made
+
+    def _listen(self) -> None:
+        assert self._socket is not None, "who listens is connected"
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._hear)
+
+    def _flush(self) -> None:
+        while self._outbox and self._socket is not None:
+            order, fds = self._outbox[0]
+            try:
+                packets.send(self._socket, order, fds)
+            except BlockingIOError:
+                return
+            except (OSError, packets.TooLongError) as problem:
+                log.warning("the supervisor did not take an order", order=order["order"], error=str(problem))
+            self._outbox.popleft()
+            for descriptor in fds:
+                os.close(descriptor)
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_writer(self._socket.fileno())
+
+    def _hear(self) -> None:
+        while self._socket is not None:
+            try:
+                received = packets.receive(self._socket)
+            except BlockingIOError:
+                return
+            if received is None:
+                self._drop()
+                if self._ended is not None:
+                    self._ended.set_result(None)
+                else:
+                    self._on_lost()
+                return
+            report, descriptors = received
+            for descriptor in descriptors:
+                os.close(descriptor)
+            try:
+                self._on_report(report)
+            except Exception:  # a task boundary: one report's trouble must not leave all sandboxes unheard
+                log.exception("supervisor report not understood", report=report)
+
+    def _drop(self) -> None:
+        if self._socket is None:
+            return
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._socket.fileno())
+        loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+        self._socket = None
+        for _, fds in self._outbox:
+            for descriptor in fds:
+                os.close(descriptor)
+        self._outbox.clear()
+
+
+async def _next_of(sock: socket.socket) -> tuple[Message, list[int]] | None:
+    while True:
+        try:
+            return packets.receive(sock)
+        except BlockingIOError:
+            await _until_readable(sock)
+
+
+async def _until_readable(sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(sock.fileno(), lambda: None if readable.done() else readable.set_result(None))
+    try:
+        await readable
+    finally:
+        loop.remove_reader(sock.fileno())

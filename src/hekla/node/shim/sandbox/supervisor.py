@@ -1,0 +1,403 @@
+"""Holds sandboxes while their node is away, and buries them: the parent of all, though the zygote forks them. Standard library only.
+
+    node ──packets──> supervisor ──packets──> zygote
+                          └── parent of ──> sandboxes
+
+One small process per node, started by `supervisor_link.py`. It holds the node's end of each sandbox's control socket, and whatever else the node
+gives it to keep (the reading ends of a command's output, a broker's listening socket), with a note on what the sandbox is for. A node that was
+killed and comes back gets all of it; where none comes within the grace, everything is ended. Whoever kills the zygote ends no sandbox, and
+whoever kills the supervisor ends all: that much its children ask of the kernel.
+
+The zygote is started by exec, not forked from here: what it has in memory every sandbox has, and notes are nobody's business.
+"""
+
+import contextlib
+import os
+import resource
+import select
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from hekla.node.shim import linux
+from hekla.node.shim.init import children_of, kill_quietly
+from hekla.node.shim.sandbox import packets
+from hekla.node.shim.sandbox.packets import Message
+
+PROTOCOL = 1
+"""A node of another release does not take over what it might misunderstand; it ends it."""
+SOCKET = "supervisor.sock"
+FIRST_NODE_S = 60.0
+"""For the node that started us to say its first word."""
+MOST_WAITING = 10_000
+"""Reports for a node that does not read; one more and it counts as gone."""
+THAWS = (("freezer.state", b"THAWED"), ("cgroup.freeze", b"0"))
+
+
+@dataclass
+class Held:
+    """One sandbox."""
+
+    name: str
+    groups: list[str]
+    kept: dict[str, int]
+    """Descriptors by what they are."""
+    note: Message = field(default_factory=dict)
+    """What the node wants to know of it in its next life; empty: nothing, it may go."""
+    pid: int = 0
+    is_doomed: bool = False
+    """It was to end before it was forked."""
+    status: int | None = None
+    """How it ended, while no node was there to be told."""
+
+
+class Supervisor:
+    """The loop and what it holds."""
+
+    def __init__(self, listener: socket.socket, directory: int, zygote: list[str], grace_s: float) -> None:
+        self._listener, self._directory, self._command, self._grace_s = listener, directory, zygote, grace_s
+        self._selector = selectors.DefaultSelector()
+        self._held: dict[str, Held] = {}
+        self._by_pid: dict[int, str] = {}
+        self._early: dict[int, int] = {}
+        """Who ended before the zygote had told whom it forked."""
+        self._node: socket.socket | None = None
+        self._is_greeted = False
+        """A node hears of nothing before it has said hello and was told what there is."""
+        self._outbox: deque[tuple[Message, list[int]]] = deque()
+        self._zygote: socket.socket | None = None
+        self._zygote_pid = 0
+        self._is_zygote_ready = False
+        self._ends_at: float | None = time.monotonic() + max(grace_s, FIRST_NODE_S)
+
+    def run(self) -> NoReturn:
+        """Serve one node after the other until one says that it is over, or none comes back."""
+        wakeup = _signals()
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._wake(wakeup))
+        while True:
+            left_s = None if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
+            for key, _ in self._selector.select(left_s):
+                key.data()
+            if self._ends_at is not None and time.monotonic() >= self._ends_at:
+                self._end_all()
+
+    # the node
+
+    def _accept(self) -> None:
+        """The latest node is the one: two at a time have the lock of their data directory against them."""
+        try:
+            node, _ = self._listener.accept()
+        except OSError:
+            return
+        peer = node.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", peer)[1] != os.geteuid():
+            node.close()
+            return
+        self._drop_node()
+        node.setblocking(False)
+        self._node, self._is_greeted, self._ends_at = node, False, None
+        self._selector.register(node, selectors.EVENT_READ, self._hear_node)
+
+    def _hear_node(self) -> None:
+        node = self._node
+        while node is not None and node is self._node:
+            try:
+                received = packets.receive(node)
+            except BlockingIOError:
+                return
+            if received is None:
+                self._lose_node()
+                return
+            self._obey(*received)
+
+    def _obey(self, order: Message, fds: list[int]) -> None:
+        kind = order["order"]
+        held = self._held.get(order.get("id", ""))
+        if kind == "spawn":
+            self._spawn(order, fds)
+        elif kind == "keep" and held is not None:
+            self._keep(held, order["label"], fds.pop())
+        elif kind == "note" and held is not None:
+            held.note = order["note"]
+        elif kind == "kill" and held is not None:
+            self._kill(held)
+        elif kind == "hello":
+            self._welcome()
+        elif kind == "zygote":
+            self._open_zygote()
+        elif kind == "end":
+            self._end_all()
+        for descriptor in fds:
+            os.close(descriptor)
+
+    def _welcome(self) -> None:
+        """All that a node of an earlier life left here; what it took no note of nobody waits for."""
+        self._is_greeted = True
+        for held in list(self._held.values()):
+            if held.note:
+                labels = list(held.kept)
+                told = {"event": "held", "id": held.name, "pid": held.pid, "note": held.note, "labels": labels}
+                self._tell(told, [held.kept[label] for label in labels])
+            else:
+                self._kill(held)
+        self._tell(
+            {"event": "welcome", "protocol": PROTOCOL, "zygote": self._zygote_pid if self._is_zygote_ready else 0}
+        )
+        for held in list(self._held.values()):
+            if held.status is not None:
+                self._bury(held, held.status)
+
+    def _tell(self, report: Message, fds: list[int] | None = None) -> None:
+        """Tell the node, now or once it reads; nobody is told nothing."""
+        if self._node is None or not self._is_greeted:
+            return
+        if len(self._outbox) >= MOST_WAITING:
+            self._lose_node()
+            return
+        self._outbox.append((report, fds or []))
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._outbox and self._node is not None:
+            report, fds = self._outbox[0]
+            try:
+                packets.send(self._node, report, fds)
+            except BlockingIOError:
+                self._selector.modify(self._node, selectors.EVENT_READ | selectors.EVENT_WRITE, self._talk)
+                return
+            except OSError:
+                self._lose_node()
+                return
+            self._outbox.popleft()
+
+    def _talk(self) -> None:
+        if self._node is not None:
+            self._selector.modify(self._node, selectors.EVENT_READ, self._hear_node)
+        self._flush()
+        self._hear_node()
+
+    def _lose_node(self) -> None:
+        """It may come back for what it took note of; the rest ends now."""
+        self._drop_node()
+        self._ends_at = time.monotonic() + self._grace_s
+        for held in list(self._held.values()):
+            if not held.note:
+                self._kill(held)
+        if not any(held.note for held in self._held.values()):
+            self._end_all()
+
+    def _drop_node(self) -> None:
+        if self._node is not None:
+            self._selector.unregister(self._node)
+            self._node.close()
+            self._node, self._is_greeted = None, False
+            self._outbox.clear()
+
+    # sandboxes
+
+    def _spawn(self, order: Message, fds: list[int]) -> None:
+        """The zygote forks it, with the first two descriptors; the third is the node's end of its control socket, which we keep."""
+        name = order["id"]
+        held = self._held[name] = Held(name, list(order["spec"]["cgroups"]), {"control": fds.pop()})
+        if self._zygote is None:
+            self._fail(held, "the zygote has ended")
+            return
+        try:
+            packets.send(self._zygote, order, fds)
+        except (OSError, packets.TooLongError) as problem:
+            self._fail(held, str(problem))
+
+    def _fail(self, held: Held, why: str) -> None:
+        """It could not be made; one that was forked is gone a moment later."""
+        self._tell({"event": "failed", "id": held.name, "message": why, "is_alive": held.pid > 0})
+        if held.pid:
+            self._kill(held)
+        else:
+            self._forget(held)
+
+    def _keep(self, held: Held, label: str, descriptor: int) -> None:
+        if label in held.kept:
+            os.close(held.kept[label])
+        held.kept[label] = descriptor
+
+    def _kill(self, held: Held) -> None:
+        """It is ours to bury, so its number is nobody else's yet. What stands still in a group cannot die."""
+        held.is_doomed = True
+        if held.pid and held.status is None:
+            _thaw(held.groups)
+            kill_quietly(held.pid)
+
+    def _bury(self, held: Held, status: int) -> None:
+        """Nothing of it runs any more; while no node is there its end, and its last words in the socket, wait for one."""
+        self._by_pid.pop(held.pid, None)
+        if not self._is_greeted and held.note:
+            held.status = status
+            return
+        self._tell({"event": "gone", "id": held.name, "status": status})
+        self._forget(held)
+
+    def _forget(self, held: Held) -> None:
+        self._held.pop(held.name, None)
+        for descriptor in held.kept.values():
+            os.close(descriptor)
+        held.kept.clear()
+        if self._node is None:
+            _remove(held.groups)
+
+    def _wake(self, wakeup: int) -> None:
+        """A child has ended, or the machine goes down."""
+        numbers = os.read(wakeup, 4096)
+        if signal.SIGTERM in numbers and self._node is None:
+            self._end_all()
+        # what it told before they ended comes first; above all that it has ended itself, and they with it
+        while self._zygote is not None and select.select([self._zygote], [], [], 0)[0]:
+            self._hear_zygote()
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self._by_pid:
+                self._bury(self._held[self._by_pid[pid]], status)
+            elif pid != self._zygote_pid:
+                self._early[pid] = status
+
+    # the zygote
+
+    def _open_zygote(self) -> None:
+        if self._zygote is not None:
+            if self._is_zygote_ready:
+                self._tell({"event": "ready", "pid": self._zygote_pid})
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * packets.LONGEST)
+        with theirs:
+            command = [word.replace("{socket}", str(theirs.fileno())) for word in self._command]
+            started = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        started.returncode = 0  # we bury by number
+        self._zygote, self._zygote_pid = ours, started.pid
+        self._selector.register(ours, selectors.EVENT_READ, self._hear_zygote)
+
+    def _hear_zygote(self) -> None:
+        assert self._zygote is not None, "who is heard is there"
+        received = packets.receive(self._zygote)
+        if received is None:
+            self._lose_zygote()
+            return
+        report, _ = received
+        held = self._held.get(report.get("id", ""))
+        if report["event"] == "ready":
+            self._is_zygote_ready = True
+            self._tell({"event": "ready", "pid": self._zygote_pid})
+        elif report["event"] == "forked":
+            self._adopt(held, report["pid"])
+        elif held is not None:
+            self._fail(held, report["message"])
+
+    def _adopt(self, held: Held | None, pid: int) -> None:
+        status = self._early.pop(pid, None)
+        if held is None:  # nobody wants it any more
+            if status is None:
+                kill_quietly(pid)
+            return
+        held.pid = pid
+        self._by_pid[pid] = held.name
+        self._tell({"event": "spawned", "id": held.name, "pid": pid})
+        if status is not None:
+            self._bury(held, status)
+        elif held.is_doomed:
+            self._kill(held)
+
+    def _lose_zygote(self) -> None:
+        """Its sandboxes live on; what it was making is made by nobody, and whom it forked without a word is nobody's."""
+        assert self._zygote is not None, "who is lost was there"
+        self._selector.unregister(self._zygote)
+        self._zygote.close()
+        self._zygote, self._is_zygote_ready = None, False
+        kill_quietly(self._zygote_pid)
+        for pid in children_of(os.getpid()):
+            if pid not in self._by_pid:
+                kill_quietly(pid)
+        self._early.clear()
+        self._tell({"event": "zygote gone"})
+        for held in [each for each in self._held.values() if not each.pid]:
+            self._fail(held, "the zygote was killed")
+
+    # the end
+
+    def _end_all(self) -> NoReturn:
+        """No node comes back: nothing is left."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SOCKET, dir_fd=self._directory)
+        self._listener.close()
+        if self._zygote is not None:
+            self._zygote.close()
+            kill_quietly(self._zygote_pid)
+        for held in self._held.values():
+            self._kill(held)
+        for pid in children_of(os.getpid()):
+            kill_quietly(pid)
+        while True:
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                break
+        parents = {os.path.dirname(group) for held in self._held.values() for group in held.groups}
+        for held in self._held.values():
+            _remove(held.groups)
+        if self._node is None:  # a node that ends in good order tidies up after itself
+            _remove(list(parents))
+        os._exit(0)
+
+
+def _thaw(groups: list[str]) -> None:
+    for group in groups:
+        for file, word in THAWS:
+            with contextlib.suppress(OSError):
+                descriptor = os.open(f"{group}/{file}", os.O_WRONLY | os.O_CLOEXEC)
+                try:
+                    os.write(descriptor, word)
+                finally:
+                    os.close(descriptor)
+
+
+def _remove(groups: list[str]) -> None:
+    for group in groups:
+        with contextlib.suppress(OSError):
+            os.rmdir(group)
+
+
+def _signals() -> int:
+    """Where children's ends and the machine's end are read; Ctrl-C in a terminal is for the node, which ends us in good order."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return reader
+
+
+def main() -> None:
+    """Entry: the listening socket, its directory, the grace, and the zygote's command with `{socket}` in it."""
+    listener, directory = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    for descriptor in (listener.fileno(), directory):
+        os.set_inheritable(descriptor, False)
+    listener.setblocking(False)
+    os.chdir("/")
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # up to four for each sandbox
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)  # where there is one user only: notes name sessions
+    Supervisor(listener, directory, sys.argv[4:], float(sys.argv[3])).run()

@@ -1,0 +1,324 @@
+"""Sandboxes outlive their node and their zygote: whoever comes back finds them as they were, and where nobody does nothing is left."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hekla.api.agents.node_contract import Claim
+from hekla.node.runtimes import ContainerKey, ContainerSpec, ExecError
+from hekla.node.runtimes.sandbox import SandboxError
+from hekla.node.runtimes.sandbox.groups import SandboxGroups
+from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
+from hekla.testing.conformance.runtimes import output_of
+
+PATIENCE_S = 60.0
+KEY = ContainerKey("u1", "main", 0)
+
+NODE = """
+import asyncio, json, sys
+from pathlib import Path
+from hekla.api.agents.node_contract import Claim
+from hekla.node.runtimes import ContainerKey, ContainerSpec
+from hekla.node.runtimes.sandbox.groups import SandboxGroups
+from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
+async def main():
+    groups = {groups}
+    runtime = ZygoteSandboxes(Path(sys.argv[1]), warm=1, preload=(), grace_s=float(sys.argv[2]), groups=groups)
+    await runtime.open(lambda key, end: None)
+    if runtime.refusal:
+        return
+    key = ContainerKey("u1", "main", 0)
+    command = tuple(json.loads(sys.argv[3]))
+    await runtime.start(ContainerSpec(key=key, argv=command, hostname="box"))
+    {more}
+    supervisor = json.loads((Path(sys.argv[1]) / "supervisor.json").read_text())["pid"]
+    print(json.dumps([supervisor, runtime.zygote_pid, runtime._boxes[key].cell.pid]), flush=True)
+    await asyncio.sleep(1000)
+asyncio.run(main())
+"""
+CLAIMED = 'await runtime.claim(key, Claim(session="s1", owner="o"))'
+
+
+class KilledNode:
+    """A node that ran one sandbox, and was killed."""
+
+    def __init__(self, state: Path, *, command=(), grace_s=PATIENCE_S, more="pass", groups="None") -> None:
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-c", NODE.format(more=more, groups=groups), str(state), str(grace_s), json.dumps(command),
+            ],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        line = self.process.stdout.readline()
+        if not line:
+            self.kill()
+            pytest.skip("no sandbox can run here")
+        self.supervisor, self.zygote, self.sandbox = json.loads(line)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+async def run_in(runtime, key, *argv):
+    output, errors, code = await output_of(await runtime.exec(key, argv))
+    return output + errors, code
+
+
+async def again(state: Path, ends=None, groups=None):
+    runtime = ZygoteSandboxes(state, warm=0, preload=(), groups=groups)
+    await runtime.open(lambda key, end: ends.append((key, end)) if ends is not None else None)
+    return runtime
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def below(pid):
+    found = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid=,comm="], capture_output=True, text=True, check=False)
+    return [(int(number), name) for number, name in map(str.split, found.stdout.splitlines())]
+
+
+async def until(holds):
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def test_a_sandbox_outlives_its_node_with_files_claim_and_command(tmp_path):
+    state = tmp_path / "state"
+    loop = "echo began; while :; do sleep 0.05; echo $$ > /tmp/mark; done"
+    KilledNode(state, command=("sh", "-c", loop), more=CLAIMED).kill()
+
+    async def next_life():
+        runtime = await again(state)
+        try:
+            observed = (await runtime.observe())[KEY]
+            assert observed.exit is None
+            assert runtime.session_of(KEY) == "s1"
+            with pytest.raises(SandboxError, match="another session"):
+                await runtime.claim(KEY, Claim(session="s2", owner="o"))
+            assert await runtime.claim(KEY, Claim(session="s1", owner="o")) is False
+            seen, code = await run_in(runtime, KEY, "sh", "-c", "until cat /tmp/mark; do :; done")
+            assert (code, seen.strip().isdigit()) == (0, True)
+            assert (state / "logs" / "u1" / "main" / "0.log").read_text().count("began") == 1
+            await runtime.start(ContainerSpec(key=KEY, argv=("false",), hostname="box"))
+            assert (await runtime.observe())[KEY] == observed
+        finally:
+            await runtime.close()
+
+    asyncio.run(next_life())
+
+
+def test_how_a_command_ended_while_no_node_was_there_is_told(tmp_path):
+    state = tmp_path / "state"
+    command = "trap 'echo last; exit 7' USR1; echo began; while :; do sleep 0.05; done"
+    killed = KilledNode(state, command=("sh", "-c", command))
+    log = state / "logs" / "u1" / "main" / "0.log"
+    asyncio.run(until(lambda: "began" in log.read_text()))
+    killed.kill()
+    [shell] = [pid for pid, name in below(killed.sandbox) if name == "sh"]
+    os.kill(shell, signal.SIGUSR1)
+
+    async def next_life():
+        await until(lambda: not is_alive(shell))
+        ends = []
+        runtime = await again(state, ends)
+        try:
+            await until(lambda: ends)
+            [(key, end)] = ends
+            assert (key, end.code) == (KEY, 7)
+            assert "last" in log.read_text()
+        finally:
+            await runtime.close()
+
+    asyncio.run(next_life())
+
+
+def test_a_sandbox_that_ended_while_no_node_was_there_is_told(tmp_path):
+    state = tmp_path / "state"
+    killed = KilledNode(state, command=("sleep", "1000"))
+    killed.kill()
+    os.kill(killed.sandbox, signal.SIGKILL)
+
+    async def next_life():
+        await until(lambda: not is_alive(killed.sandbox))
+        runtime = await again(state)
+        try:
+            await until(lambda: runtime._boxes[KEY].gone.done())
+            assert (await runtime.observe())[KEY].exit.code == 137
+        finally:
+            await runtime.close()
+
+    asyncio.run(next_life())
+
+
+def test_commands_of_a_node_that_was_killed_end_when_the_next_one_comes(tmp_path):
+    state = tmp_path / "state"
+    KilledNode(state, more='await runtime.exec(key, ["sleep", "4711"])').kill()
+
+    async def next_life():
+        runtime = await again(state)
+        try:
+            seen, _ = await run_in(runtime, KEY, "sh", "-c", "while pgrep -x sleep; do :; done; echo none")
+            assert seen.endswith("none\n")
+        finally:
+            await runtime.close()
+
+    asyncio.run(next_life())
+
+
+@pytest.mark.parametrize("groups", [None, SandboxGroups(why_none="left out by a test")], ids=["groups", "no groups"])
+def test_a_frozen_sandbox_stays_frozen_and_goes_on_when_it_is_woken(tmp_path, groups):
+    state = tmp_path / "state"
+    KilledNode(state, more="await runtime.freeze(key)", groups="None" if groups is None else repr(groups)).kill()
+
+    async def next_life():
+        runtime = await again(state, groups=groups)
+        try:
+            assert runtime.is_frozen(KEY)
+            with pytest.raises(ExecError, match="frozen"):
+                await runtime.exec(KEY, ["true"])
+            assert (await runtime.usage(KEY)).frozen_s > 0
+            await runtime.thaw(KEY)
+            assert (await run_in(runtime, KEY, "echo", "awake"))[0] == "awake\n"
+        finally:
+            await runtime.close()
+
+    asyncio.run(next_life())
+
+
+def test_what_it_used_is_counted_on(tmp_path):
+    state = tmp_path / "state"
+    burn = "await (await runtime.exec(key, ['sh', '-c', 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'])).wait()"
+    more = (
+        burn
+        + "; used = await runtime.usage(key); (Path(sys.argv[1]) / 'used').write_text(f'{used.cpu_us} {used.wall_s}')"
+    )
+    KilledNode(state, more=more).kill()
+    cpu_us, wall_s = (float(word) for word in (state / "used").read_text().split())
+
+    async def next_life():
+        runtime = await again(state)
+        try:
+            used = await runtime.usage(KEY)
+            assert used.wall_s >= wall_s
+            if used.source == "cgroup":
+                assert used.cpu_us >= cpu_us
+        finally:
+            await runtime.close()
+
+    asyncio.run(next_life())
+
+
+def test_where_no_node_comes_back_nothing_is_left(tmp_path):
+    killed = KilledNode(tmp_path / "state", grace_s=0.2, more="await runtime.freeze(key)")
+    groups = [Path("/sys/fs/cgroup") / each for each in os.listdir("/sys/fs/cgroup")]
+    killed.kill()
+
+    async def story():
+        await until(lambda: not is_alive(killed.supervisor) and not is_alive(killed.zygote))
+
+    asyncio.run(story())
+    digest = ZygoteSandboxes(tmp_path / "state")._digest
+    assert not [group for group in groups if (group / f"hekla-sandboxes-{digest}").exists()]
+    assert not (tmp_path / "state" / "supervisor.sock").exists()
+
+
+def test_a_sandbox_whose_start_was_not_over_is_started_from_nothing(tmp_path):
+    state = tmp_path / "state"
+    # the second start never ends: its checkpoint is a pipe that nobody writes
+    half = "asyncio.ensure_future(half(runtime)); await asyncio.sleep(0); await asked.wait()"
+    source = """
+asked = asyncio.Event()
+async def half(runtime):
+    async def never(box):
+        asked.set()
+        await asyncio.sleep(1000)
+    runtime._restore = never
+    await runtime.start(ContainerSpec(key=ContainerKey("u2", "main", 0), argv=("touch", "/tmp/began"), hostname="two"))
+async def main"""
+    node = NODE.replace("async def main", source, 1)
+    killed = subprocess.Popen(
+        [sys.executable, "-c", node.format(more=half, groups="None"), str(state), "60", "[]"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    line = killed.stdout.readline()
+    killed.kill()
+    killed.wait()
+    killed.stdout.close()
+    if not line:
+        pytest.skip("no sandbox can run here")
+
+    async def next_life():
+        runtime = await again(state)
+        try:
+            assert set(await runtime.observe()) == {KEY}
+            other = ContainerKey("u2", "main", 0)
+            await runtime.start(ContainerSpec(key=other, argv=(), hostname="two"))
+            assert (await run_in(runtime, other, "ls", "/tmp"))[0] == ""
+        finally:
+            await runtime.close()
+
+    asyncio.run(next_life())
+
+
+def test_sandboxes_outlive_their_zygote_and_others_are_forked_from_the_next(tmp_path):
+    async def story():
+        runtime = ZygoteSandboxes(tmp_path / "state", warm=0, preload=())
+        await runtime.open(lambda key, end: None)
+        if runtime.refusal:
+            pytest.skip(runtime.refusal)
+        try:
+            await runtime.start(ContainerSpec(key=KEY, argv=("sleep", "1000"), hostname="box"))
+            for number in range(3):
+                zygote = runtime.zygote_pid
+                os.kill(zygote, signal.SIGKILL)
+                other = ContainerKey(f"after {number}", "main", 0)
+                await runtime.start(ContainerSpec(key=other, argv=(), hostname="next"))
+                assert runtime.zygote_pid != zygote
+                assert (await run_in(runtime, KEY, "echo", "alive"))[0] == "alive\n"
+                assert (await run_in(runtime, other, "echo", "alive"))[0] == "alive\n"
+            await runtime.stop(KEY, grace_s=0)
+            assert (await runtime.observe())[KEY].exit.code == 137
+        finally:
+            await runtime.close()
+
+    asyncio.run(story())
+
+
+def test_a_zygote_that_is_killed_while_many_are_made_costs_none_of_them(tmp_path):
+    async def story():
+        runtime = ZygoteSandboxes(tmp_path / "state", warm=0, preload=())
+        await runtime.open(lambda key, end: None)
+        if runtime.refusal:
+            pytest.skip(runtime.refusal)
+        try:
+            await runtime.prepare()
+            keys = [ContainerKey(f"u{number}", "main", 0) for number in range(8)]
+            making = [
+                asyncio.create_task(runtime.start(ContainerSpec(key=key, argv=(), hostname="box"))) for key in keys
+            ]
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.wait(making, return_when=asyncio.FIRST_COMPLETED)
+            if runtime.zygote_pid:
+                os.kill(runtime.zygote_pid, signal.SIGKILL)
+            await asyncio.gather(*making)
+            for key in keys:
+                assert (await run_in(runtime, key, "echo", "made"))[0] == "made\n"
+        finally:
+            await runtime.close()
+
+    asyncio.run(story())
