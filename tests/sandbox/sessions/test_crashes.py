@@ -1,6 +1,8 @@
 """Killed at any step, and started again: nothing leaks, and every session either works or is gone. Checked at every step there is."""
 
 import asyncio
+import contextlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
+from hekla.sandbox.sessions.stock import Order
 from hekla.sandbox.sessions.store import MemoryStore
 from hekla.testing import virtual_time
 from hekla.testing.paper_sandboxes import PaperSandboxes
@@ -167,3 +170,64 @@ def test_killed_again_and_again_nothing_leaks(lives):
         await check(store, sandboxes)
 
     virtual_time.run(scenario())
+
+
+class Pool(PaperSandboxes):
+    """One sandbox waits from the beginning; that it is somebody's is on disk when `settled` returns, and lost with a kill before."""
+
+    def __init__(self):
+        super().__init__([BASE])
+        self._new(Order(session="", blueprint=BASE))
+        self.undurable = None
+
+    async def take(self, order):
+        waiting = next((box for box in self.sandboxes.values() if not box.held.session), None)
+        if waiting is None:
+            return await super().take(order)
+        self.before("adopt")
+        waiting.held = replace(waiting.held, session=order.session, is_warm=True)
+        self.undurable = waiting
+        self.before("adopted")
+        return waiting.held
+
+    async def settled(self, held):
+        self.before("settle")
+        self.undurable = None
+        self.before("settled")
+
+    async def held(self):
+        return [one for one in await super().held() if one.session]
+
+    def lose(self):
+        if self.undurable is not None:
+            self.undurable.held = replace(self.undurable.held, session="")
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_a_sandbox_that_was_told_whose_it_is_is_never_back_in_its_pool_though_its_adoption_was_lost(key):
+    """Claimed on the node before its label was on disk, killed there, and living on: it waited in its pool with a stranger's environment."""
+
+    def crash_of_one(at):
+        async def scenario():
+            sandboxes, store = Pool(), DoomedStore(Doom(at))
+            sandboxes.before = lambda step: store.doom.step(step)
+            async with desk(sandboxes, store) as one:
+                with contextlib.suppress(KilledError, asyncio.CancelledError):
+                    await one.create(e2b_wish(idempotency_key=key))
+            was_killed = store.doom.is_dead
+            sandboxes.lose()
+            store.doom, sandboxes.before = Doom(10**9), lambda step: None
+            async with desk(sandboxes, store):
+                await asyncio.sleep(5.0)
+                rows = {row.sandbox_uid: row for row in await store.all()}
+                boxes = {box.held.uid: box for box in sandboxes.sandboxes.values()}
+                assert all(box.claim is None for box in boxes.values() if not box.held.session)
+                assert {uid for uid, box in boxes.items() if box.held.session} == rows.keys()
+            return was_killed
+
+        return virtual_time.run(scenario())
+
+    at = 0
+    while crash_of_one(at):
+        at += 1
+    assert at > 8, "creating has steps"

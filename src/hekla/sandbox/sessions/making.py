@@ -92,14 +92,22 @@ class Making:
         self._room.look_again(entry)
 
     async def bind(self, entry: Entry, held: Held) -> None:
-        """Make the sandbox the session's own. The row is written once: until then the sandbox's label tells."""
+        """Make the sandbox the session's own. The row is written once: until then the sandbox's label tells.
+
+        One that waited in a pool is named before it is told whose it is. Its label may not be on disk yet, and a sandbox outlives a
+        platform that is killed: it would be back in its pool with an owner, and nobody would know.
+        """
         row = entry.row
+        events: tuple[Event, ...] = (Event.TAKEN, Event.BOUND)
+        if held.is_warm:
+            await self.write_running(entry, held, Event.TAKEN)
+            events = (Event.BOUND,)
         await self._room.link.claim(held.namespace, held.pod, claim_of(row, held, self._room.public_key))
         await self._room.stock.settled(held)
         entry.used_s = self._room.now_s
-        await self.write_running(entry, held, Event.TAKEN, Event.BOUND)
+        await self.write_running(entry, held, *events)
 
     async def write_running(self, entry: Entry, held: Held, *events: Event) -> None:
-        """The row of a session whose sandbox is its own."""
+        """The row of a session whose sandbox is its own, or is about to be."""
         where = {"sandbox": held.name, "sandbox_uid": held.uid, "pod": held.pod, "container": held.container}
         await self._room.register.write(entry, self._room.now_s, *events, **where)
