@@ -15,7 +15,7 @@ from hekla.testing import virtual_time
 from hekla.testing.paper_sandboxes import PaperSandboxes
 from sandbox.sessions.deskkit import BASE, desk, e2b_wish, wish
 
-BOUNDED = replace(BASE, budget="cpu=10s", idle_s=0.0)
+BOUNDED = replace(BASE, budget="cpu=10s", idle_s=0.0, life_s=24 * 3600.0)
 """On paper a session takes half a processor while it is awake: ten seconds of it are twenty."""
 AMOUNTS = st.dictionaries(
     st.sampled_from(["cpu", "awake"]), st.integers(1, 10**6).map(float), max_size=2
