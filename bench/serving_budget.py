@@ -24,6 +24,8 @@ from hekla.serving.router.access_log import json_line
 from hekla.serving.router.director import Director
 from hekla.serving.router.endpoints import Fleet
 from hekla.serving.router.house import House
+from hekla.serving.router.kernel.functions import Kernel
+from hekla.serving.router.kernel.loading import load
 from hekla.serving.router.limits import Limits, limits_of
 from hekla.serving.router.metrics import Metrics
 from hekla.serving.router.proxy.bounds import Bounds
@@ -72,7 +74,7 @@ class Wire:
 class Rig:
     """A router between transports in memory, with as many chats under way as a busy one has."""
 
-    def __init__(self, *, is_stream: bool = False) -> None:
+    def __init__(self, *, is_stream: bool = False, kernel: Kernel | None = None) -> None:
         asked = {"model": "m", "messages": [{"role": "system", "content": "You are a careful assistant. " * 120}, {"role": "user", "content": "hello"}]}  # fmt: skip
         body = json.dumps(asked | ({"stream": True} if is_stream else {})).encode()
         self._request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)  # fmt: skip
@@ -80,7 +82,7 @@ class Rig:
         self._now = 0.0
         random_ = random.Random(1).random
         fleet = Fleet()
-        self.world = world = World(fleet, lambda name: DEFAULT.pool(name, fleet, random_))
+        world = World(fleet, lambda name: DEFAULT.pool(name, fleet, random_))
         for one in _objects():
             world.note(None, one)
         limits = Limits()
@@ -96,6 +98,8 @@ class Rig:
         for backend in world.servers.values():
             for engine in backend.decode.members:
                 self._connect(pools, engine)
+        for pool in world.pools() if kernel is not None else ():
+            pool.use(kernel)
 
     def chat(self) -> None:
         """One more comes in, and the one that waited longest is answered."""
@@ -215,32 +219,40 @@ def part_of(path: str) -> str:
     return next((name for name, ends in PARTS if any(end in path for end in ends)), "else")
 
 
-def warm(*, is_stream: bool) -> Rig:
+def warm(*, is_stream: bool, kernel: Kernel | None = None) -> Rig:
     """A rig in which all that is made once has been made."""
-    rig = Rig(is_stream=is_stream)
+    rig = Rig(is_stream=is_stream, kernel=kernel)
     for _ in range(8 * UNDER_WAY):
         rig.chat()
     rig.books()
     return rig
 
 
-def _timed(rig: Rig, times: int) -> float:
-    """The least CPU per chat of many short runs, in us: what it costs when nobody is in the way."""
+def _timed(rigs: dict[str, Rig], times: int) -> dict[str, float]:
+    """The least CPU per chat of many short runs in turn, in us: what it costs when nobody is in the way."""
 
-    def once() -> float:
+    def once(rig: Rig) -> float:
         before = time.thread_time()
         rig.round()
         return (time.thread_time() - before) / ROUND * 1e6
 
-    return min(once() for _ in range(times))
+    best = dict.fromkeys(rigs, float("inf"))
+    for _ in range(times):
+        for name, rig in rigs.items():
+            best[name] = min(best[name], once(rig))
+    return best
 
 
 def run(report: Report) -> None:
     """What a chat costs in the router's own code: calls, instructions and CPU, without sockets."""
+    kernel = asyncio.run(load(niceness=0))
+    forms = {"chosen plainly": None} | ({"chosen in machine code": kernel} if kernel is not None else {})
     for name, is_stream in (("chat of 1k tokens", False), (f"its answer streamed in {CHUNKS} chunks", True)):
-        rig = warm(is_stream=is_stream)
-        calls, instructions = counted(rig.round, 1)
-        for part in sorted(instructions, key=lambda part: -instructions[part]):
-            report.add(f"{name}: {part}", instructions[part] / ROUND, "instructions", note=f"{calls[part] / ROUND:.1f} calls")  # fmt: skip
-        report.add(f"{name}: all", instructions.total() / ROUND, "instructions", note=f"{calls.total() / ROUND:.1f} calls")  # fmt: skip
-        report.add(f"{name}: CPU without sockets, at best", _timed(warm(is_stream=is_stream), report.scaled(100)), "us")
+        for form, its in forms.items():
+            calls, instructions = counted(warm(is_stream=is_stream, kernel=its).round, 1)
+            for part in sorted(instructions, key=lambda part: -instructions[part]):
+                report.add(f"{name}, {form}: {part}", instructions[part] / ROUND, "instructions", note=f"{calls[part] / ROUND:.1f} calls")  # fmt: skip
+            report.add(f"{name}, {form}: all", instructions.total() / ROUND, "instructions", note=f"{calls.total() / ROUND:.1f} calls")  # fmt: skip
+        rigs = {form: warm(is_stream=is_stream, kernel=its) for form, its in forms.items()}
+        for form, best_us in _timed(rigs, report.scaled(100)).items():
+            report.add(f"{name}, {form}: CPU without sockets, at best", best_us, "us")

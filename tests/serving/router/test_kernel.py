@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+from bench import serving_budget as bench
 
 from hekla.serving.router.endpoints import Fleet
 from hekla.serving.router.kernel import loading
@@ -20,6 +21,8 @@ from hekla.serving.router.question import Question
 from serving.router.poolkit import counts, endpoint, no_dice, pool_of, question
 
 ALL = (1 << 200) - 1
+CALLS_OF_A_CHAT = 72
+"""Of today with a tenth to spare, as `test_budget.py` has them for the plain form."""
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +216,16 @@ def test_one_choice_in_sixteen_is_measured(kernel):
     for _ in range(33):
         assert pool.send(question("a"), 0.0) is not None
     assert 'plugin="soonest",type="score"} 3' in "\n".join(times.lines()).replace("_count{model=\"m\",", "{")  # fmt: skip
+
+
+def test_a_chat_takes_fewer_calls_and_is_answered_all_the_same(kernel):
+    rig = bench.warm(is_stream=False, kernel=kernel)
+    calls, _ = bench.counted(rig.round, 1)
+    assert calls.total() / bench.ROUND <= CALLS_OF_A_CHAT, calls
+    for _ in range(bench.UNDER_WAY):
+        rig.answer()
+    rig.books()
+    assert not rig.house.under_way
 
 
 def test_an_empty_pool_sends_nothing(kernel):
