@@ -99,6 +99,7 @@ def test_a_half_written_record_means_nobody_runs(tmp_path):
         ({"without": frozenset({"kubelet"})}, '--without names "kubelet", which is no component'),
         ({"nodes": -1}, "--nodes is -1; it must be 0 or more"),
         ({"gpus_per_node": -8}, "--gpus-per-node is -8"),
+        ({"sandbox_grace_s": -1}, "--sandbox-grace-s is -1; it must be 0 or more"),
         ({"nodes": 5000}, "use --simulated-nodes for more"),
         ({"port": 70_000}, "a port lies between"),
     ],

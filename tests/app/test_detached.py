@@ -45,7 +45,7 @@ def test_a_platform_that_is_not_tied_stays_until_it_is_stopped(tmp_path):
 def test_settings_reach_the_detached_platform_as_they_are(tmp_path):
     plain = Settings(data_dir=tmp_path)
     told = Settings(
-        data_dir=tmp_path, port=1, nodes=2, gpus_per_node=3, cpu_per_node="4", memory_per_node="5Gi", simulated_nodes=6,
+        data_dir=tmp_path, port=1, nodes=2, gpus_per_node=3, cpu_per_node="4", memory_per_node="5Gi", simulated_nodes=6, sandbox_grace_s=7,
         without=frozenset({"node", "workloads"}), scheduler_conf=tmp_path / "volcano.conf", log_level="debug",
     )  # fmt: skip
     assert unpack_settings(pack_settings(plain)) == plain

@@ -95,6 +95,7 @@ async def _run_nodes(features: "Features", informers: Informers, api: ApiServer,
         token_source=token_for,
         api_address=(API_HOST, features.api_port),
         hidden=(features.directory.root,),
+        sandbox_grace_s=features.settings.sandbox_grace_s,
     )
     callers = Callers(informers.client, asyncio.get_running_loop().time)
     endpoint, services = NodeEndpoint(agent, callers=callers), ServiceProxy(informers, agent.record)

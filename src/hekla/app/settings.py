@@ -73,6 +73,9 @@ class Settings:
     simulated_nodes: int = 0
     """How many nodes pretend to run pods, for scale and what-if."""
 
+    sandbox_grace_s: int = 60
+    """For how many seconds sandboxes of a platform that was killed wait for the next one to take them up; 0: they end with it."""
+
     without: frozenset[str] = frozenset()
     """Components to leave out: scheduler, workloads, serving, router, agents, controlplane, node."""
 
@@ -96,7 +99,7 @@ class Settings:
             )
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise SettingsError(f'--log-level is "{self.log_level}"; use debug, info, warning or error')
-        for name in ("nodes", "gpus_per_node", "simulated_nodes"):
+        for name in ("nodes", "gpus_per_node", "simulated_nodes", "sandbox_grace_s"):
             value = getattr(self, name)
             if value < 0:
                 raise SettingsError(f"--{name.replace('_', '-')} is {value}; it must be 0 or more")

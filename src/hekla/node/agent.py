@@ -52,7 +52,7 @@ from hekla.node.runtimes.oci.runtime import OciSandboxes
 from hekla.node.runtimes.process import ProcessRuntime
 from hekla.node.runtimes.sandbox import SandboxRuntime
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
-from hekla.node.runtimes.sandbox.runtime import DaemonSandboxes, ZygoteSandboxes
+from hekla.node.runtimes.sandbox.runtime import GRACE_S, DaemonSandboxes, ZygoteSandboxes
 from hekla.node.runtimes.simulated import SimulatedRuntime
 from hekla.node.sandbox_admission import sandbox_refusal_of
 from hekla.node.sandbox_desk import SandboxDesk
@@ -86,9 +86,10 @@ class NodeAgent:
         api_address: tuple[str, int] = ("", 0),
         hidden: Sequence[Path] = (),
         backoff: Backoff | None = None,
+        sandbox_grace_s: float = GRACE_S,
     ) -> None:
         """`hidden` directories (keys, databases) are covered in containers, as `data_dir` is; a pod chooses among
-        `runtimes` by runtimeClassName, by default all there are.
+        `runtimes` by runtimeClassName, by default all there are. For `sandbox_grace_s` sandboxes outlive us if we are killed.
         """
         self._clock = clock or SystemClock()
         self._nodes = {node.name: node for node in nodes}
@@ -96,7 +97,7 @@ class NodeAgent:
         checkpoints = CheckpointStore(data_dir / "checkpoints")
         own = runtimes or (
             ProcessRuntime(data_dir / "runtime", hidden=(data_dir, *hidden)), SimulatedRuntime(self._clock),
-            ZygoteSandboxes(data_dir / "sandboxes", checkpoints=checkpoints),
+            ZygoteSandboxes(data_dir / "sandboxes", checkpoints=checkpoints, grace_s=sandbox_grace_s),
             OciSandboxes(data_dir / "oci", checkpoints=checkpoints),
             OciSandboxes(data_dir / "gvisor", checkpoints=checkpoints, name="gvisor", engines=(RUNSC,)),
             MicrovmSandboxes(data_dir / "microvm", checkpoints=checkpoints),
@@ -114,7 +115,9 @@ class NodeAgent:
         self._addresses = LoopbackAddresses(offset=_offset(data_dir))
         self._objects = Objects(informers, client, self._addresses, token_source=token_source, api_address=api_address)
         self._statuses = StatusWriter(client)
-        self._events = EventRecorder(client, self._clock, component="hekla-node")
+        self._events = EventRecorder(
+            client, self._clock, component="hekla-node", is_busy=lambda: self._actions.is_starting
+        )
         images = images or ImageRegistry.of_directory(data_dir / "images")
         self._actions = PodActions(
             client=client, clock=self._clock, objects=self._objects, addresses=self._addresses, images=images,

@@ -29,6 +29,8 @@ BARE = ("node", "scheduler", "workloads", "serving", "controlplane")
 """Left out unless asked for: what is tested here is the API server, and the fewer others write, the clearer a failure."""
 
 START_S, STOP_S, ANSWER_S = 60.0, 20.0, 60.0
+SANDBOX_GRACE_S = 10
+"""A platform that a test has killed leaves no sandbox behind for longer."""
 
 
 class DidNotStartError(Exception):
@@ -200,7 +202,8 @@ class PlatformProcess:
     def _arguments(self) -> list[str]:
         left_out = [part for name in self._without for part in ("--without", name)]
         nodes = [] if "--nodes" in self._flags else ["--nodes", "0"]
-        return ["--data-dir", str(self.data_dir), "--port", str(self._port), *nodes, *left_out, *self._flags]
+        grace = [] if "--sandbox-grace-s" in self._flags else ["--sandbox-grace-s", str(SANDBOX_GRACE_S)]
+        return ["--data-dir", str(self.data_dir), "--port", str(self._port), *nodes, *left_out, *grace, *self._flags]
 
     def _bound_files(self) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._max_files, self._max_files))

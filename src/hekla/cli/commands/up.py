@@ -37,6 +37,9 @@ def run(
     cpu_per_node: Annotated[str, typer.Option("--cpu-per-node", help=HELP["cpu_per_node"])] = Settings.cpu_per_node,
     memory_per_node: Annotated[str, typer.Option("--memory-per-node", help=HELP["memory_per_node"])] = "",
     simulated_nodes: Annotated[int, typer.Option("--simulated-nodes", help=HELP["simulated_nodes"])] = 0,
+    sandbox_grace_s: Annotated[
+        int, typer.Option("--sandbox-grace-s", help=HELP["sandbox_grace_s"])
+    ] = Settings.sandbox_grace_s,
     without: Annotated[list[str], typer.Option("--without", help=HELP["without"])] = [],  # noqa: B006 - typer copies it
     scheduler_conf: Annotated[
         Path | None, typer.Option("--scheduler-conf", help=HELP["scheduler_conf"], show_default=False)
@@ -58,6 +61,7 @@ def run(
             cpu_per_node=cpu_per_node,
             memory_per_node=memory_per_node,
             simulated_nodes=simulated_nodes,
+            sandbox_grace_s=sandbox_grace_s,
             log_level=log_level,
             scheduler_conf=checked_configuration(scheduler_conf) if scheduler_conf else None,
             without=frozenset(part for one in without for part in one.split(",") if part),

@@ -37,12 +37,7 @@ class SpawnerLink:
         log_file: Path,
         on_report: Callable[[Report], None],
         on_lost: Callable[[], None],
-        *,
-        module: str = SPAWNER,
-        arguments: Sequence[str] = (),
     ) -> None:
-        """`module` has the spawner's `main`, which finds `arguments` behind its descriptor."""
-        self._module, self._arguments = module, tuple(arguments)
         self._log_file, self._on_report, self._on_lost = log_file, on_report, on_lost
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -74,10 +69,9 @@ class SpawnerLink:
                     "-I",
                     "-S",
                     "-c",
-                    _BOOT.format(self._module),
+                    _BOOT.format(SPAWNER),
                     source,
                     str(theirs.fileno()),
-                    *self._arguments,
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
