@@ -78,6 +78,12 @@ class PodActions:
         self._addresses, self._images, self._statuses, self._tell = addresses, images, statuses, tell
         self._devices: dict[str, DeviceLedger] = {}
         self._starting = asyncio.Semaphore(MAX_STARTING)
+        self._starts = 0
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether containers are being started: what only tells of them can wait."""
+        return self._starts > 0
 
     async def carry_out(self, tracked: TrackedPod, action: Action) -> PodEvent | None:
         """Do one thing; the event says how it went, None that there is nothing to say."""
@@ -172,6 +178,7 @@ class PodActions:
             return NotPrepared(name, "CreateContainerConfigError", str(problem), attempt)
         self._tell_image(tracked, container)
         self._tell_stand_in(tracked, spec.argv)
+        self._starts += 1
         try:
             container_id = await tracked.runtime.start(spec)
         except StartError as refusal:
@@ -179,6 +186,8 @@ class PodActions:
             self._tell(pod, "Warning", "Failed", f"Error: {message}")
             end = Exit(code=128, reason="StartError", message=message, finished_at=self._now())
             return Exited(name, end, attempt)
+        finally:
+            self._starts -= 1
         if tracked.is_real:
             self._tell(pod, "Normal", "Created", f"Created container: {name}")
             self._tell(pod, "Normal", "Started", f"Started container {name}")

@@ -28,6 +28,8 @@ from hekla.sandbox.sandbox_status import MULTIPLE_PODS, Found, expired_status, i
 
 SETTLING_S = 1.0
 """A Sandbox younger than this tells only where it has arrived, not each step on the way: four writes become one."""
+SESSION_STATUS_S = 0.5
+"""How long the status of a session's Sandbox may wait: its session goes by its node, and a hundred of them at once are in each other's way."""
 
 
 @dataclass
@@ -70,7 +72,8 @@ def _tell(sandbox: Sandbox, found: Found, now: datetime) -> Iterator[Command]:
         return
     if found.is_ambiguous and _reason(sandbox) != MULTIPLE_PODS:
         yield Event(target_of(sandbox), MULTIPLE_PODS, found.trouble, type="Warning")
-    yield SetStatus(target_of(sandbox), status)
+    is_of_session = names.SESSION_ID in sandbox.metadata.labels
+    yield SetStatus(target_of(sandbox), status, can_wait_s=SESSION_STATUS_S if is_of_session else 0.0)
 
 
 def _reason(sandbox: Sandbox) -> str:

@@ -20,6 +20,10 @@ from hekla.sandbox.owning import controller_of, name_hash, owner_reference
 READY_WITHIN_S = 300.0
 """A member that is not ready after this long is replaced, unless it waits for room."""
 
+REST_S = 0.3
+"""Between two rounds: of three hundred that are taken at once the first is replaced at once and the others when all were handed out.
+What makes a new one costs ten times what hands one out, and took its turn before it."""
+
 RECHECK_S = 60.0
 MOST_AT_ONCE = 300
 """Sandboxes made or deleted in one go; the next round goes on."""
@@ -33,7 +37,7 @@ def _of_template(template: SandboxTemplate, world: World) -> Iterator[tuple[str,
             yield pool.metadata.namespace, pool.metadata.name
 
 
-@reconciler(SandboxWarmPool, owns=(Sandbox,), finds={SandboxTemplate: _of_template})
+@reconciler(SandboxWarmPool, owns=(Sandbox,), finds={SandboxTemplate: _of_template}, rests_s=REST_S)
 def reconcile_sandbox_warm_pool(pool: SandboxWarmPool, world: World, now: datetime) -> Iterator[Command]:
     """Bring one pool a step closer to its size."""
     meta = pool.metadata
