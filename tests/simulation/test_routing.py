@@ -54,7 +54,7 @@ def test_requests_of_azure_share_nothing():
     [
         ([], "neither JSON"),
         (["a,b"], "neither JSON"),
-        (['{"timestamp": 1}'], "line 1: KeyError"),
+        (['{"timestamp": 1}'], "line 1 has no hash_ids; a request is"),
         ([AZURE[0], "yesterday,1,2"], "line 2: ValueError"),
         ([AZURE[0]], "has no requests"),
     ],

@@ -67,8 +67,13 @@ def _mooncake(lines: Iterable[str]) -> Iterator[Turn]:
             said = json.loads(line)
             blocks = tuple(int(one) for one in said["hash_ids"])
             yield _turn(float(said["timestamp"]) / 1000, said["input_length"], said["output_length"], blocks)
-        except (ValueError, KeyError, TypeError) as error:
-            raise TraceError(f"line {number}: {type(error).__name__} {error}") from None
+        except KeyError as missing:
+            raise TraceError(
+                f"line {number} has no {missing.args[0]}; a request is "
+                '{"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [...]}'
+            ) from None
+        except (ValueError, TypeError) as error:
+            raise TraceError(f"line {number}: {error}") from None
 
 
 def _azure(lines: Iterable[str]) -> Iterator[Turn]:

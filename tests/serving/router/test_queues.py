@@ -146,8 +146,24 @@ def test_who_leaves_takes_no_turn():
     place.abandon()
     door.end(ask("ann"))
     assert door.running == ["a", "c"]
-    (line,) = door.lines.lines()
-    assert line.cancelled == 1
+    page = list(door.lines.waits.metrics())
+    assert 'kthena_router_fairness_queue_cancelled_total{model="llama",user_id="_all"} 1' in page
+    assert 'kthena_router_fairness_queue_dequeue_total{model="llama",user_id="_all"} 2' in page
+
+
+def test_waits_are_told_in_kthenas_metrics_and_kept_nowhere_else():
+    door = Door(BoostOrder(SessionBoost()))
+    for number in range(100):
+        door.send(number, ask(), now=float(number))
+        door.end(ask(), now=number + 0.5)
+    door.send("a", ask(), now=200.0)
+    door.send("b", ask(), now=200.0)
+    door.end(ask(), now=202.0)
+    page = list(door.lines.waits.metrics())
+    assert 'kthena_router_session_boost_queue_duration_seconds_bucket{model="llama",le="0.001"} 101' in page
+    assert 'kthena_router_session_boost_queue_duration_seconds_bucket{model="llama",le="2.5"} 102' in page
+    assert 'kthena_router_session_boost_queue_duration_seconds_sum{model="llama"} 2' in page
+    assert 'kthena_router_session_boost_queue_dequeue_total{model="llama"} 102' in page
 
 
 def test_a_model_without_a_route_is_refused_before_it_has_a_line():

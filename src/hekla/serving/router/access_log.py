@@ -58,6 +58,7 @@ def _fixed(row: Row, path: str, method: bytes, is_http_1_0: bool) -> str:
         "backend_type": told.backend_type,
         "backend_name": told.backend_name,
         "upstream_model": told.upstream_model,
+        "inference_pool": told.backend_name if told.backend_type == "inference_pool" else "",
     }
     return msgspec.json.encode({name: value for name, value in fields.items() if value not in ("", "none")}).decode()[
         1:-1

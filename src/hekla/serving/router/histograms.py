@@ -11,17 +11,17 @@ OTHER: Final = "_other"
 
 
 class Histograms:
-    """One histogram for each model."""
+    """One histogram for each model, or by several labels, of which the first is a client's."""
 
-    def __init__(self, name: str, told: str, bounds: Sequence[float]) -> None:
-        self._name, self._told, self._bounds = name, told, tuple(bounds)
+    def __init__(self, name: str, told: str, bounds: Sequence[float], labels: Sequence[str] = ("model",)) -> None:
+        self._name, self._told, self._bounds, self._labels = name, told, tuple(bounds), tuple(labels)
         self._rows: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
 
-    def note(self, labels: tuple[str], value: float) -> None:
+    def note(self, labels: tuple[str, ...], value: float) -> None:
         """One was measured."""
         row = self._rows.get(labels)
         if row is None:
-            labels = labels if len(self._rows) < MOST_ROWS else (OTHER,)
+            labels = labels if len(self._rows) < MOST_ROWS else (OTHER, *labels[1:])
             row = self._rows.setdefault(labels, ([0] * (len(self._bounds) + 1), [0.0]))
         row[0][next((at for at, bound in enumerate(self._bounds) if value <= bound), len(self._bounds))] += 1
         row[1][0] += value
@@ -30,13 +30,13 @@ class Histograms:
         """As text."""
         yield f"# HELP {self._name} {self._told}"
         yield f"# TYPE {self._name} histogram"
-        for (model,), (counts, total) in self._rows.items():
-            text, seen = escaped(model), 0
+        for row, (counts, total) in self._rows.items():
+            labels, seen = _written(self._labels, row), 0
             for bound, count in zip((*(f"{one:g}" for one in self._bounds), "+Inf"), counts, strict=True):
                 seen += count
-                yield f'{self._name}_bucket{{model="{text}",le="{bound}"}} {seen}'
-            yield f'{self._name}_sum{{model="{text}"}} {total[0]:.9g}'
-            yield f'{self._name}_count{{model="{text}"}} {seen}'
+                yield f'{self._name}_bucket{{{labels},le="{bound}"}} {seen}'
+            yield f"{self._name}_sum{{{labels}}} {total[0]:.9g}"
+            yield f"{self._name}_count{{{labels}}} {seen}"
 
 
 class Counts:
@@ -57,10 +57,12 @@ class Counts:
         yield f"# HELP {self._name} {self._told}"
         yield f"# TYPE {self._name} counter"
         for row, count in self._rows.items():
-            pairs = ",".join(f'{name}="{escaped(value)}"' for name, value in zip(self._labels, row, strict=True))
-            yield f"{self._name}{{{pairs}}} {count}"
+            yield f"{self._name}{{{_written(self._labels, row)}}} {count}"
 
 
-def escaped(text: str) -> str:
-    """As the value of a label."""
+def _written(names: Sequence[str], values: Sequence[str]) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+
+
+def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -8,10 +8,11 @@ its part of it.
 `tick` now and then, for deadlines and for orders that go by the clock.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+from hekla.serving.router.histograms import Counts, Histograms
 from hekla.serving.router.plan import Refusal, Usage, Waiting
 from hekla.serving.router.question import Question
 
@@ -20,6 +21,8 @@ MOST_WAITING: Final = 10_000
 
 NOT_ROUTED: Final = Refusal(404, "route_not_found", "route not found", param="model")
 FULL: Final = Refusal(429, "rate_limit", "too many requests are waiting", 1.0)
+BOUNDS_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Kthena's buckets."""
 MOST_TOLD: Final = 128
 """Deeds, and lines, in one message to the other processes; further deeds go with the next."""
 LONGEST_NAME: Final = 200
@@ -113,10 +116,8 @@ class Line:
     places: dict[int, Place] = field(default_factory=dict)
     in_flight: int = 0
     joined: int = 0
-    dequeued: int = 0
-    cancelled: int = 0
-    waits_s: list[float] = field(default_factory=list)
-    """Waits that are over and not yet in the metrics."""
+    waits: "Waits | None" = None
+    """Where it is counted what became of its places."""
 
     def join(self, question: Question, now: float) -> Place:
         """Take a place at the end."""
@@ -126,9 +127,37 @@ class Line:
 
     def leave(self, place: Place) -> None:
         """The client left, or waited too long."""
-        if self.places.pop(place.number, None) is not None:
-            self.cancelled += 1
+        if self.places.pop(place.number, None) is not None and self.waits is not None:
+            self.waits.cancelled(self.model)
         place.resume = None
+
+
+class Waits:
+    """How long requests waited in all lines of a router, and what became of them, in Kthena's metrics."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is the order's."""
+        self._more = ("_all",) if name == "fairness_queue" else ()  # Kthena's label of users, which it gives up there
+        labels = ("model", *(("user_id",) if self._more else ()))
+        self._took = Histograms(f"kthena_router_{name}_duration_seconds", "How long requests waited", BOUNDS_S, labels)
+        self._cancelled = Counts(
+            f"kthena_router_{name}_cancelled_total", "Requests that left, or waited too long", labels
+        )
+        self._dequeued = Counts(f"kthena_router_{name}_dequeue_total", "Requests whose turn came", labels)
+
+    def started(self, model: str, waited_s: float) -> None:
+        """A request's turn came."""
+        self._took.note((model, *self._more), waited_s)
+        self._dequeued.add((model, *self._more))
+
+    def cancelled(self, model: str) -> None:
+        """A request left the line."""
+        self._cancelled.add((model, *self._more))
+
+    def metrics(self) -> Iterator[str]:
+        """As text."""
+        for one in (self._took, self._cancelled, self._dequeued):
+            yield from one.lines()
 
 
 class Lines:
@@ -136,6 +165,7 @@ class Lines:
 
     def __init__(self, order: Order, room: Room) -> None:
         self.order = order
+        self.waits = Waits(order.name)
         self._room = room
         self._lines: dict[str, Line] = {}
         self._elsewhere: Mapping[str, Elsewhere] = {}
@@ -150,7 +180,7 @@ class Lines:
         if line is None:
             if not self._room.knows(question.model):
                 return NOT_ROUTED
-            line = self._lines[question.model] = Line(question.model)
+            line = self._lines[question.model] = Line(question.model, waits=self.waits)
         if len(line.places) >= MOST_WAITING:
             return FULL
         place = line.join(question, now)
@@ -198,7 +228,7 @@ class Lines:
             if not self._may_start(line, place.question, now):
                 return
             del line.places[place.number]
-            line.waits_s.append(now - place.since)
+            self.waits.started(line.model, now - place.since)
             self._start(line, place.question, now)
             place.go(None)
 
@@ -215,5 +245,4 @@ class Lines:
 
     def _start(self, line: Line, question: Question, now: float) -> None:
         line.in_flight += 1
-        line.dequeued += 1
         self.order.started(question, now)

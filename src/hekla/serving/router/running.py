@@ -116,6 +116,7 @@ class Router:
                 lambda: lines_of((pool.matches for pool in self.world.pools()), MATCH_RATIO),
                 self.plugin_times.lines,
                 lambda: self.caches.lines(),  # it is made later
+                lambda: lines.waits.metrics() if (lines := self.doors.lines) is not None else (),
             ],
         )
         self._access_log = (
