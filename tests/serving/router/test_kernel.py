@@ -33,6 +33,14 @@ def kernel():
     return found
 
 
+@pytest.fixture
+def code(kernel):
+    found = loading._read(loading.cached())
+    if found is None:
+        pytest.skip("this user has no cache that can be written")
+    return found
+
+
 @pytest.mark.parametrize("size", [241, 256, 512, 1024, 1025, 3000])
 def test_blocks_are_hashed_as_by_the_library(kernel, size):
     text, seed = random.Random(size).randbytes(size * 6 + 5), seed_of("llama")
@@ -249,6 +257,24 @@ def test_a_router_with_much_to_do_gets_it_and_its_later_pools_too(kernel):
         await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(story())
+
+
+def test_a_kept_file_that_was_cut_short_is_made_anew(code, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    loading._keep(loading.cached(), code)
+    whole = loading.cached().read_bytes()
+    for broken in (b"", whole[:-1], whole[1:]):
+        loading.cached().write_bytes(broken)
+        assert loading._read(loading.cached()) is None
+        loading._keep(loading.cached(), code)
+        assert loading._read(loading.cached()) == code
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(code, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    loading._keep(loading.cached(), code)
+    assert loading._read(loading.cached()) is None
 
 
 def test_without_numba_choosing_stays_plain(monkeypatch):

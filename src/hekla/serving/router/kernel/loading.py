@@ -27,6 +27,8 @@ _SOURCES: Final = ("compiled", "compiled_hash", "compiled_words", "layout", "fun
 _BUILT_IN: Final = (Counts._fields_, MOST_LOAD, ANSWER_WEIGHT)
 """What the code is made from: modules beside this one, and facts of others."""
 
+_DIGEST: Final = hashlib.sha256().digest_size
+
 log = structlog.get_logger(__name__)
 
 
@@ -40,12 +42,16 @@ async def load(*, niceness: int = 10) -> Kernel | None:
     if code is None:
         return None
     _keep(kept, code)
-    kernel = await asyncio.to_thread(kernel_of, code)
+    try:
+        kernel = await asyncio.to_thread(kernel_of, code)
+    except RuntimeError as error:  # LLVM's: whatever it does not like about this machine
+        log.warning("choosing stays plain", why=str(error))
+        return None
     log.info("choosing compiled", code_bytes=len(code))
     return kernel
 
 
-def cached(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Path:
+def cached() -> Path:
     """Where the code is kept: named by the sources, the compiler and the processor, so that no other is ever loaded."""
     from llvmlite import binding
 
@@ -55,7 +61,7 @@ def cached(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Pat
     for package in ("numba", "llvmlite"):
         made_of.update(importlib.metadata.version(package).encode())
     made_of.update(f"{sys.version} {binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}".encode())
-    own = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(own) / "hekla" / f"router-{made_of.hexdigest()[:32]}.o"
 
 
@@ -103,20 +109,22 @@ async def _compile_in_child(niceness: int) -> bytes | None:
 
 
 def _read(kept: Path) -> bytes | None:
+    """What was kept, if all of it is there."""
     try:
-        return kept.read_bytes()
+        digest, code = (whole := kept.read_bytes())[:_DIGEST], whole[_DIGEST:]
     except OSError:
         return None
+    return code if hashlib.sha256(code).digest() == digest else None
 
 
 def _keep(kept: Path, code: bytes) -> None:
     """Whole or not at all, as other processes may be at it; a cache that cannot be written is done without."""
-    if kept.exists():
+    if _read(kept) is not None:
         return
     try:
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
-            file.write(code)
+            file.write(hashlib.sha256(code).digest() + code)
         os.replace(file.name, kept)
     except OSError as error:
         log.info("compiled choosing not kept", file=str(kept), why=os.strerror(error.errno or 0))
