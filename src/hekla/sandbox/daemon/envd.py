@@ -59,8 +59,9 @@ _SIGNALS = {"SIGNAL_SIGKILL": signal.SIGKILL, "SIGNAL_SIGTERM": signal.SIGTERM, 
 class CallError(HttpError):
     """A call that is refused, in Connect's words."""
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(_STATUS.get(code, 500), message, code)
+    def __init__(self, code: str, message: str, status: int = 0) -> None:
+        """`status`: where files are served by plain HTTP, of which Connect knows fewer words."""
+        super().__init__(status or _STATUS.get(code, 500), message, code)
 
 
 class Envd:
@@ -327,7 +328,7 @@ class Envd:
                     async for piece in pieces:
                         size += len(piece)
                         if size > LARGEST_FILE:
-                            raise CallError("resource_exhausted", f"the file has more than {LARGEST_FILE} bytes")
+                            raise CallError("resource_exhausted", f"the file has more than {LARGEST_FILE} bytes", 413)
                         writer.write(piece)
                 if metadata:
                     self._tree.set_metadata(path, metadata)
@@ -485,7 +486,8 @@ def _in_connects_words() -> Iterator[None]:
     except CommandError as error:
         raise CallError(error.code, str(error)) from error
     except TreeError as error:
-        raise CallError(_OF_TREE.get(error.code, "internal"), str(error)) from error
+        status = 507 if error.code == "full" else 0
+        raise CallError(_OF_TREE.get(error.code, "internal"), str(error), status) from error
     except OSError as error:
         code = "not_found" if isinstance(error, FileNotFoundError) else "internal"
         raise CallError(code, (error.strerror or str(error)).lower()) from error
