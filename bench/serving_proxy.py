@@ -2,8 +2,9 @@
 
 The router runs whole: routes, the default policy over eight engines, limits, metrics and access log. It and its peers
 (`proxy_subjects.py`) share one core, a raw upstream and a raw load the other; CPU is what /proc says of each one's
-processes. The router has had a thousand prompts before it is measured, so it chooses in machine code. All are up at once and take turns within every round, so that whatever else the machine does hits all alike;
-a figure is the median of its rounds, a ratio the median of the rounds' ratios.
+processes. The router has had a thousand prompts before it is measured, so it chooses in machine code. All are up at once
+and take turns within every round, so that whatever else the machine does hits all alike; a figure is the median of its
+rounds, a ratio the median of the rounds' ratios.
 """
 
 import asyncio
