@@ -121,6 +121,7 @@ def test_a_sandbox_outlives_its_node_with_files_claim_and_command(tmp_path):
     asyncio.run(next_life())
 
 
+@pytest.mark.slow
 def test_how_a_command_ended_while_no_node_was_there_is_told(tmp_path):
     state = tmp_path / "state"
     command = "trap 'echo last; exit 7' USR1; echo began; while :; do sleep 0.05; done"
@@ -146,6 +147,7 @@ def test_how_a_command_ended_while_no_node_was_there_is_told(tmp_path):
     asyncio.run(next_life())
 
 
+@pytest.mark.slow
 def test_a_sandbox_that_ended_while_no_node_was_there_is_told(tmp_path):
     state = tmp_path / "state"
     killed = KilledNode(state, command=("sleep", "1000"))
@@ -164,6 +166,7 @@ def test_a_sandbox_that_ended_while_no_node_was_there_is_told(tmp_path):
     asyncio.run(next_life())
 
 
+@pytest.mark.slow
 def test_commands_of_a_node_that_was_killed_end_when_the_next_one_comes(tmp_path):
     state = tmp_path / "state"
     KilledNode(state, more='await runtime.exec(key, ["sleep", "4711"])').kill()
@@ -179,6 +182,7 @@ def test_commands_of_a_node_that_was_killed_end_when_the_next_one_comes(tmp_path
     asyncio.run(next_life())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [None, SandboxGroups(why_none="left out by a test")], ids=["groups", "no groups"])
 def test_a_frozen_sandbox_stays_frozen_and_goes_on_when_it_is_woken(tmp_path, groups):
     state = tmp_path / "state"
@@ -199,6 +203,7 @@ def test_a_frozen_sandbox_stays_frozen_and_goes_on_when_it_is_woken(tmp_path, gr
     asyncio.run(next_life())
 
 
+@pytest.mark.slow
 def test_what_it_used_is_counted_on(tmp_path):
     state = tmp_path / "state"
     burn = "await (await runtime.exec(key, ['sh', '-c', 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'])).wait()"
@@ -222,6 +227,7 @@ def test_what_it_used_is_counted_on(tmp_path):
     asyncio.run(next_life())
 
 
+@pytest.mark.slow
 def test_where_no_node_comes_back_nothing_is_left(tmp_path):
     killed = KilledNode(tmp_path / "state", grace_s=0.2, more="await runtime.freeze(key)")
     groups = [Path("/sys/fs/cgroup") / each for each in os.listdir("/sys/fs/cgroup")]
@@ -236,6 +242,7 @@ def test_where_no_node_comes_back_nothing_is_left(tmp_path):
     assert not (tmp_path / "state" / "supervisor.sock").exists()
 
 
+@pytest.mark.slow
 def test_a_sandbox_whose_start_was_not_over_is_started_from_nothing(tmp_path):
     state = tmp_path / "state"
     # the second start never ends: its checkpoint is a pipe that nobody writes
@@ -275,6 +282,7 @@ async def main"""
     asyncio.run(next_life())
 
 
+@pytest.mark.slow
 def test_sandboxes_outlive_their_zygote_and_others_are_forked_from_the_next(tmp_path):
     async def story():
         runtime = ZygoteSandboxes(tmp_path / "state", warm=0, preload=())
@@ -299,6 +307,7 @@ def test_sandboxes_outlive_their_zygote_and_others_are_forked_from_the_next(tmp_
     asyncio.run(story())
 
 
+@pytest.mark.slow
 def test_a_zygote_that_is_killed_while_many_are_made_costs_none_of_them(tmp_path):
     async def story():
         runtime = ZygoteSandboxes(tmp_path / "state", warm=0, preload=())

@@ -190,18 +190,18 @@ def sweep_groups(name: str, kept: Collection[str] = ()) -> int:
     return killed
 
 
-def sweep_abandoned(own: str) -> int:
+def sweep_abandoned(own: str, young_s: float = YOUNG_S) -> int:
     """Remove empty groups of platforms that were killed and never came back: of those that live each is locked. How many there were."""
     removed = 0
     for parents in (MOUNT, *(MOUNT / hierarchy for hierarchy in V1_HIERARCHIES)):
         for parent in parents.glob(f"{PREFIX}*"):
-            if parent.name == own or time.time() - _changed_at(parent) < YOUNG_S:
+            if parent.name == own or time.time() - _changed_at(parent) < young_s:
                 continue
             with contextlib.suppress(OSError):  # somebody's, or not empty, or gone already
                 lock = _lock(parent, fcntl.LOCK_EX)
                 try:
-                    os.rmdir(parent)
-                    removed += 1
+                    remove_tree(parent)
+                    removed += not parent.exists()
                 finally:
                     os.close(lock)
     return removed
