@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from hekla.cli.agent_packing import pack, publish
 from hekla.cli.options import Output
 
 if TYPE_CHECKING:
@@ -389,4 +390,6 @@ COMMANDS = {
     "budget": budget,
     "delete": delete,
     "mcp": mcp,
+    "pack": pack,
+    "publish": publish,
 }
