@@ -94,12 +94,15 @@ def test_every_target_and_both_engines_of_a_pair_are_printed(capsys):
     paired = among("d", "d: most room", {"KV taken": 0.2}) | {
         "prefill": prefill, "pair": {"prefill": ["p"], "decode": ["d"]}, "target": "ml/pd", "share": 0.75,
     }  # fmt: skip
-    other = among("e", "e: lowest cost", {"queue": 7.0}) | {"target": "ml/old", "share": 0.25}
+    other = among("e", "e: lowest cost", {"queue": 7.0}) | {"target": "ml/old", "share": 0.25, "answer_tokens": 256}
+    other["candidates"][0] |= {"estimated_answer_s": 5.12, "accepted_speculation": 0.8}
     _print_decision(paired | {"route": "ml/r", "otherTargets": [other]})
     out = capsys.readouterr().out
     assert "ml/r sends m 75% to ml/pd, 25% to ml/old" in out
     assert "ml/old, 25% of the requests:" in out
     assert "the pair: p prefills, d decodes" in out
+    assert "answers have about 256 tokens" in out
+    assert all(one in out for one in ("THEN", "5.120s", "DRAFTS KEPT", "80%"))
     header = next(line.split("   ") for line in out.splitlines() if "QUEUE" in line)
     assert sum("QUEUE" in cell for cell in header) == 1
 

@@ -24,6 +24,20 @@ def test_the_default_policy_tells_the_parts_of_each_cost():
     json.dumps(told)
 
 
+def test_the_rest_of_an_answer_is_estimated_with_what_speculation_saves():
+    pool = pool_of(2)
+    slow, quick = pool.members
+    pool.pace.tpot_s, pool.pace.answer_tokens = 0.05, 200.0
+    quick.tpot_s, quick.acceptance = 0.02, 0.8
+    told = explain(pool, question("a"), 0.0)
+    assert told["answer_tokens"] == 200
+    assert [one["estimated_answer_s"] for one in told["candidates"]] == [10.0, 4.0]
+    assert [one["accepted_speculation"] for one in told["candidates"]] == [None, 0.8]
+    short = explain(pool, question("a", output_tokens=10), 0.0)
+    assert [one["estimated_answer_s"] for one in short["candidates"]] == [0.5, 0.2]
+    assert slow.acceptance is None
+
+
 def test_telling_changes_nothing():
     pool = pool_of(3, RoundRobin())
     turns = [explain(pool, question("a"), 0.0)["chosen"] for _ in range(3)]

@@ -354,9 +354,14 @@ def _print_candidates(told: dict[str, Any], role: str = "") -> None:
         typer.echo(
             f"{told['model']}: {told['tokens']} tokens, by {told['policy']} over {len(told['candidates'])} {role}endpoints "
             f"that prefill {told['prefill_rate']:.0f} tokens/s"
+            + (f"; answers have about {told['answer_tokens']} tokens" if told.get("answer_tokens") else "")
         )
         _print_table(told)
     typer.echo(told["because"])
+
+
+ESTIMATES = (("then", "estimated_answer_s", "{:.3f}s"), ("drafts kept", "accepted_speculation", "{:.0%}"))
+"""Columns behind the time to the first token: the rest of an answer of the usual length, and how many drafted tokens were right."""
 
 
 def _print_table(told: dict[str, Any]) -> None:
@@ -366,13 +371,18 @@ def _print_table(told: dict[str, Any]) -> None:
     facts = {"cached": "cached_tokens", "queued": "queued_tokens", "in flight": "in_flight"}
     if "queue" in scores:
         del facts["queued"]  # it is a part of the cost, and stands there
+    # engines that do not speculate have no drafts, and a router of another version may not tell of either
+    known = [one for one in ESTIMATES if any(engine.get(one[1]) is not None for engine in told["candidates"])]
     rows = [
         [
             ("* " if one["name"] == told["chosen"] or one["name"] in told["tied"] else "  ") + one["name"],
             *(one[name] for name in facts.values()), f"{one['estimated_ttft_s']:.3f}s",
+            *("" if one.get(key) is None else form.format(one[key]) for _, key, form in known),
             *(one["scores"].get(name, "") for name in scores),
             one["refused"] or ("" if one["total"] is None else one["total"]),
         ]
         for one in told["candidates"]
     ]  # fmt: skip
-    typer.echo(columns_text(["  endpoint", *facts, "est. ttft", *scores, "total"], rows))
+    typer.echo(
+        columns_text(["  endpoint", *facts, "est. ttft", *(name for name, _, _ in known), *scores, "total"], rows)
+    )

@@ -44,15 +44,19 @@ def told_of(
         "model": look.question.model,
         "tokens": look.tokens,
         "prefill_rate": round(look.rate, 1),
+        "answer_tokens": round(pool.pace.answer_tokens),
         "waiting_per_endpoint": round(sum(one.unanswered for one in pool.members) / (len(pool.members) or 1), 3),
-        "candidates": [_candidate(one, look, weighed, out) for one in pool.members],
+        "candidates": [_candidate(one, pool, look, weighed, out) for one in pool.members],
         "chosen": chosen[0] if len(chosen) == 1 else None,
         "tied": list(chosen) if len(chosen) > 1 else [],
         "because": because,
     }
 
 
-def _candidate(one: Endpoint, look: Look, weighed: Weighed, out: Mapping[str, str]) -> dict[str, Any]:
+def _candidate(one: Endpoint, pool: Pool, look: Look, weighed: Weighed, out: Mapping[str, str]) -> dict[str, Any]:
+    """What is known of an engine. Its time per token is what it or its like took lately, so what speculation saves is in it."""
+    asked, mean = look.question.output_tokens, round(pool.pace.answer_tokens)
+    per_token_s = one.tpot_s if one.tpot_s is not None else pool.pace.tpot_s
     cached = look.matched[one.slot] if one.slot < len(look.matched) else 0
     queued = one.prefill_tokens + one.elsewhere_prefill_tokens
     return {
@@ -61,6 +65,8 @@ def _candidate(one: Endpoint, look: Look, weighed: Weighed, out: Mapping[str, st
         "queued_tokens": queued,
         "in_flight": one.in_flight,
         "estimated_ttft_s": round((queued + max(1, look.tokens - cached)) / look.rate, 4),
+        "estimated_answer_s": round((min(asked, mean) if asked else mean) * per_token_s, 4),
+        "accepted_speculation": None if one.acceptance is None else round(one.acceptance, 3),
         "scores": {name: round(column[one.name], 3) for name, column in weighed.columns.items() if one.name in column},
         "total": round(weighed.totals[one.name], 3) if one.name in weighed.totals else None,
         "refused": weighed.refused.get(one.name) or out.get(one.name),

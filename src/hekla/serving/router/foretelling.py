@@ -67,5 +67,5 @@ def _nothing(question: Question, because: str) -> dict[str, Any]:
     """The shape of an explanation where there are no engines to choose from."""
     return {
         "pool": "", "policy": "", "model": question.model, "tokens": question.input_tokens, "prefill_rate": 0.0,
-        "waiting_per_endpoint": 0.0, "candidates": [], "chosen": None, "tied": [], "because": because,
+        "answer_tokens": 0, "waiting_per_endpoint": 0.0, "candidates": [], "chosen": None, "tied": [], "because": because,
     }  # fmt: skip
