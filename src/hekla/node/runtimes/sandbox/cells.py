@@ -24,6 +24,7 @@ from hekla.node.runtimes import ContainerSpec, Limits, StartError
 from hekla.node.runtimes.sandbox.channel import Channel, Message, OrderRefusedError, Orders, SandboxGoneError
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
 from hekla.node.runtimes.sandbox.plan import PROCESSES, SLOTS, Host, is_plain, spec_of
+from hekla.node.runtimes.sandbox.stock_size import StockSize, most_of
 from hekla.node.runtimes.sandbox.supervisor_link import Left, Report, SupervisorLink
 from hekla.node.runtimes.spawner_link import SpawnerGoneError
 from hekla.node.runtimes.sweep import describe_process
@@ -117,7 +118,9 @@ class Cells:
         grace_s: float,
     ) -> None:
         """`warm` sandboxes are kept ready for pods that mount nothing; all outlive a node that was killed by `grace_s`."""
-        self._state, self._host, self._groups, self._warm_wanted = state, host, groups, warm
+        self._state, self._host, self._groups = state, host, groups
+        self._stock = StockSize(warm, most_of(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+        self._shrink_at: asyncio.TimerHandle | None = None
         self._sockets = os.open(_made(state / "sockets"), os.O_RDONLY | os.O_DIRECTORY)
         self._link = SupervisorLink(state, self._handle, self._lose_all, arguments=link_arguments, grace_s=grace_s)
         self._zygote_pid = self._zygotes_lost = 0
@@ -128,6 +131,7 @@ class Cells:
         self._numbers = itertools.count(1)
         self._zygote_ready: asyncio.Future[None] | None = None
         self._refilling: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._refill_at: asyncio.TimerHandle | None = None
         self._wanting_since = 0.0
         self._is_closing = False
@@ -162,6 +166,8 @@ class Cells:
                     self._refill_soon()
                     self._limit(cell, container.limits)
                     return cell
+            self._stock.missed(asyncio.get_running_loop().time())
+            self._shrink_later()
         cell = await self.make(container)
         self._refill_soon()
         return cell
@@ -279,12 +285,13 @@ class Cells:
     async def close(self) -> None:
         """The supervisor kills everything and ends."""
         self._is_closing = True
-        if self._refill_at is not None:
-            self._refill_at.cancel()
-            self._refill_at = None
-        for task in self._refilling:
+        for timer in (self._refill_at, self._shrink_at):
+            if timer is not None:
+                timer.cancel()
+        self._refill_at = self._shrink_at = None
+        for task in (*self._refilling, *self._ending):
             task.cancel()
-        await asyncio.gather(*self._refilling, return_exceptions=True)
+        await asyncio.gather(*self._refilling, *self._ending, return_exceptions=True)
         await self._link.close()
         self._lose_all()
         os.close(self._sockets)
@@ -349,12 +356,26 @@ class Cells:
             self._refill_at = None
         while (
             not self._is_closing
-            and len(self._warm) + len(self._refilling) < self._warm_wanted
+            and len(self._warm) + len(self._refilling) < self._stock.wanted
             and len(self._refilling) < REFILL_AT_ONCE
         ):
             task = asyncio.get_running_loop().create_task(self._make_warm(), name="make a warm sandbox")
             self._refilling.add(task)
             task.add_done_callback(self._refilled)
+
+    def _shrink_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._shrink_at is None and not self._is_closing and (wait_s := self._stock.rest(loop.time())):
+            self._shrink_at = loop.call_later(wait_s, self._shrink)
+
+    def _shrink(self) -> None:
+        """End those that nobody has missed for long."""
+        self._shrink_at = None
+        self._shrink_later()
+        for _ in range(len(self._warm) - self._stock.wanted):
+            ending = asyncio.get_running_loop().create_task(self.end(self._warm.popleft()), name="end a warm sandbox")
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
     async def _make_warm(self) -> None:
         try:

@@ -1,0 +1,48 @@
+"""How many sandboxes a node keeps warm for pods that nobody has asked for yet: as many more than a few as were missing lately.
+
+A sandbox costs 15 to 20 ms of a processor to make and 6 MiB to keep. A hundred sessions at once found eight and waited for the
+rest; the next hundred find a hundred. Pools of objects (`hekla.sandbox.pools`) are another thing: they have a template and a
+place in a queue. Pure; `cells.py` makes and ends.
+"""
+
+from dataclasses import dataclass
+
+KEPT_S = 600.0
+"""So long without one missing, and half of what was added goes."""
+SHARE_OF_MEMORY = 32
+"""All of them together take at most one part in so many of the machine's memory."""
+EACH_BYTES = 6 << 20
+MOST = 128
+
+
+@dataclass(slots=True)
+class StockSize:
+    """Of one runtime. `least` is kept always; none at all where it is 0."""
+
+    least: int
+    most: int
+    added: int = 0
+    quiet_since_s: float = 0.0
+
+    @property
+    def wanted(self) -> int:
+        """How many to keep now."""
+        return self.least + self.added
+
+    def missed(self, now_s: float) -> None:
+        """One was wanted, and none was there."""
+        self.quiet_since_s = now_s
+        if self.least:
+            self.added = max(self.added, min(self.added + 1, self.most - self.least))
+
+    def rest(self, now_s: float) -> float:
+        """Let go of what was not missed for long; in how many seconds to look again, 0: nothing is left to let go of."""
+        if now_s - self.quiet_since_s >= KEPT_S:
+            self.added //= 2
+            self.quiet_since_s = now_s
+        return self.quiet_since_s + KEPT_S - now_s if self.added else 0.0
+
+
+def most_of(memory_bytes: int) -> int:
+    """How many a machine may keep."""
+    return min(MOST, memory_bytes // SHARE_OF_MEMORY // EACH_BYTES)
