@@ -63,6 +63,8 @@ NO_MODEL = Refusal(
 _BEFORE = ("cache_salt", "tools", "system", "instructions")
 _AFTER = ("documents", "text_2")
 _ABSENT = (b"", b"null")
+_MESSAGES = b"[{"
+"""How nearly every prompt begins."""
 _TOKEN_IDS = re.compile(rb"\[[\s\[]*\d")
 _MEDIA_BYTES = 4 * MEDIA_TOKENS * BYTES_PER_TOKEN
 """Below this, media cannot make a prompt look more than four times as long as one picture."""
@@ -115,7 +117,7 @@ def _question(asked: _Body, path: str, body: bytes, headers: Mapping[str, str], 
     prompt = _prompt(asked)
     if not prompt:
         return Refusal(400, "prompt_parsing", f"prompt not found: {_WHERE_PROMPTS_ARE}", param=_prompt_field(path))
-    is_tokens = _TOKEN_IDS.match(prompt) is not None
+    is_tokens = not prompt.startswith(_MESSAGES) and _TOKEN_IDS.match(prompt) is not None
     return Question(
         path,
         asked.model,
@@ -154,7 +156,7 @@ def _prompt(asked: _Body) -> bytes:
         prompt = _with_surroundings(asked, prompt)
     if len(prompt) > _MEDIA_BYTES and _has_a_run_without_spaces(prompt):
         prompt = _MEDIA.sub(_as_long_as_its_tokens, prompt)
-    return prompt[1:-1] if prompt[:1] == b'"' and prompt[-1:] == b'"' else prompt
+    return prompt[1:-1] if prompt.startswith(b'"') and prompt.endswith(b'"') else prompt
 
 
 def _with_surroundings(asked: _Body, prompt: bytes) -> bytes:
