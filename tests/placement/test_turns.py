@@ -1,6 +1,7 @@
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 
 from hekla.placement.model import JobPhase, Task
 from hekla.placement.registry import action_named
@@ -74,3 +75,18 @@ def test_jobs_that_do_not_fit_are_not_tried_again_without_news() -> None:
     world.node("n2", cpu=2)
     assert world.schedule() == {"big-0": "n2"}
     assert job.phase is JobPhase.INQUEUE
+
+
+def test_a_pod_that_is_gated_while_it_stands_in_line_is_passed_over() -> None:
+    world = World(plugins=[("priority", "gang"), ("predicates", "proportion", "nodeorder")])
+    world.node("n1", cpu=100, memory=100)
+    world.job("first", cpu=1)
+    assert world.schedule() == {"first-0": "n1"}
+    for number in range(20):
+        world.job(f"j{number}", cpu=1)
+    cut_short = Session(world.policy, has_time=lambda: False)
+    assert not list(action_named("allocate")(cut_short)), "all stand in line now"
+    gated = world.cluster.tasks["j9-0"]
+    assert gated.job is not None
+    world.cluster.put_task(replace(gated.spec, is_gated=True), gated.job)
+    assert sorted(world.schedule()) == sorted(f"j{number}-0" for number in range(20) if number != 9)

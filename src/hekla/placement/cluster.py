@@ -207,6 +207,8 @@ class Cluster:
             job.in_order = None
         if before.is_gated and not spec.is_gated:
             job.failed_at = -1
+        elif spec.is_gated and not before.is_gated:
+            job.step_out()
         if before.asks_queue != spec.asks_queue:
             self.queue_askers.pop(spec.uid, None)
             if spec.asks_queue:

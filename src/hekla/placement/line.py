@@ -8,10 +8,13 @@ from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge
 from typing import Any
 
-from hekla.placement.model import Job
+from hekla.placement.model import Item, Job
 
-Place = tuple[tuple[Any, ...], float, str, int, Job]
-"""A place in line: what plug-ins say, age, tie; the ticket that the job drew for it (0 for none); the job."""
+Place = tuple[tuple[Any, ...], float, str, int, Job, Item | None]
+"""A place in line: what plug-ins say, age, tie; the ticket that the job drew for it (0 for none); the job; if its ticket
+stands and it is a lone pod that may be offered a node, the job with that pod, so that a hundred thousand of them need not
+be looked up one by one.
+"""
 
 
 class Line:

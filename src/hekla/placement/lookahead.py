@@ -13,11 +13,12 @@ Whatever else waits, `actions/allocate.py` places one job at a time.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from hekla.placement.constraint import NO_CONSTRAINTS
 from hekla.placement.framework import Allocatable, Overused, QueueOrder, Ready
-from hekla.placement.model import Job, Task, TaskSpec, bind_whole
+from hekla.placement.line import Place
+from hekla.placement.model import Item, Job, Task, TaskSpec, bind_whole
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
 from hekla.placement.statement import Bind
@@ -30,8 +31,6 @@ MOST_ROWS = 2_000_000
 """How many rows may be scored in one call for shapes that were not seen before: about 5 ms."""
 
 _FIRST_JOBS = 4
-
-Item = tuple[Job, Sequence[Task]]
 
 _BIND: Callable[[Iterable[Any]], Bind] = partial(tuple.__new__, Bind)
 """`Bind._make` without its Python: there is one per pod."""
@@ -90,9 +89,8 @@ class Lookahead:
             items = self._gathered(first)
         if not items:
             return []
-        rows, placed = self._placer.stream.take(
-            [tasks[0].shape for _, tasks in items], [len(tasks) for _, tasks in items]
-        )
+        shapes = [tasks[0].shape for _, tasks in items]
+        rows, placed = self._placer.stream.take(shapes, [len(tasks) for _, tasks in items])
         self._most = min(2 * self._most, MOST_JOBS) if placed == len(items) else 0 if placed else _FIRST_JOBS
         # The first has had its turn: where it does not fit, placing it by itself finds out why.
         self._turns.give_back(len(items) - max(placed, 1))
@@ -127,11 +125,16 @@ class Lookahead:
                 line.fill(tasks)
         return items
 
-    def _joined(self, line: "_Gathered", run: Sequence[Job]) -> int:
+    def _joined(self, line: "_Gathered", run: Sequence[Place]) -> int:
         """How many of the jobs whose turns come next can be placed with those before."""
+        lone = self._lone(run)
+        if lone is not None:
+            line.items += lone
+            return len(lone)
         items, is_plain = line.items, self._plain.get
         tasks: Sequence[Task] | None
-        for used, job in enumerate(run):
+        for used, place in enumerate(run):
+            job = place[4]
             task = job.sole if job.ticket else None
             if task is not None and is_plain(shape := task.shape) and not task.carriers and not task.spec.is_gated:
                 items.append((job, (task,)))  # a lone job: of what `_whole` asks, only this is left
@@ -149,6 +152,20 @@ class Lookahead:
             if line.is_full:
                 return used + 1
         return len(run)
+
+    def _lone(self, run: Sequence[Place]) -> list[Item] | None:
+        """The jobs of a run where all are lone pods of shapes that were seen before; None where each has to be looked at.
+
+        Nobody minds them, and their places say what else there is to ask: a run is taken at 0.2 us a pod instead of 0.6.
+        """
+        if not run or not run[0][3] or self._cluster.tallies.are_minded:
+            return None
+        items = [place[5] for place in run]
+        if None in items:
+            return None
+        lone = cast(list[Item], items)
+        shapes = {tasks[0].shape for _, tasks in lone}
+        return lone if all(shape.uses and self._plain.get(shape) for shape in shapes) else None
 
     def _tasks_of(self, job: Job) -> Sequence[Task] | None:
         """The tasks of a job that can be decided here; None if it has to be placed by itself."""
@@ -270,10 +287,9 @@ class _Gathered:
 
 def _sum(items: Sequence[Item]) -> dict[str, int]:
     """What jobs ask for together."""
-    numbers = Counter(tasks[0].shape for _, tasks in items)
-    for _, tasks in items:
-        if len(tasks) > 1:
-            numbers[tasks[0].shape] += len(tasks) - 1
+    numbers: dict[Shape, int] = Counter([tasks[0].shape for _, tasks in items])
+    for tasks in [tasks for _, tasks in items if len(tasks) > 1]:
+        numbers[tasks[0].shape] += len(tasks) - 1
     sums: dict[str, int] = {}
     for shape, number in numbers.items():
         for name, amount in shape.request.items():

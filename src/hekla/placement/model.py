@@ -335,8 +335,10 @@ class Job:
         self.uid = spec.uid
         self.lines = lines if lines is not None else Lines()
         self._accounts = self.lines.ledger.chain(spec.queue)
-        self.held: dict[str, int] = {}
-        """What the placed tasks of a group hold, by resource; see `holding` for lone pods too."""
+        self.held: Mapping[str, int] = _NOTHING
+        """What the placed tasks of a group hold, by resource, never changed in place: of one task it is that task's request.
+        See `holding` for lone pods too.
+        """
 
         self.tasks: dict[str, Task] = {}
         self.sole: Task | None = None
@@ -513,7 +515,7 @@ class Job:
 
     def reopen_accounts(self) -> None:
         """Post everything to the accounts that the ledger has for the job's queue now."""
-        self.held.clear()
+        self.held = _NOTHING
         self._accounts = self.lines.ledger.chain(self.spec.queue)
         self._post_all(1)
 
@@ -589,10 +591,11 @@ class Job:
 
     def hold(self, request: Mapping[str, int], number: int) -> None:
         """So many more tasks with this request hold a node, of a job that has a group."""
-        mine, minimum = self.held, self.spec.min_resources or _NOTHING
-        if not mine and not minimum:  # the usual case by far
-            self.held = dict(request) if number == 1 else {name: a * number for name, a in request.items()}
+        minimum = self.spec.min_resources or _NOTHING
+        if not self.held and not minimum:  # the usual case by far
+            self.held = request if number == 1 else {name: a * number for name, a in request.items()}
             return
+        mine = self.held = dict(self.held)
         for name, amount in request.items():
             before = mine.get(name, 0)
             after = mine[name] = before + amount * number
@@ -631,7 +634,11 @@ class Job:
         return f"Job({self.key}, {self.phase}, {counts})"
 
 
-def bind_whole(items: Sequence[tuple[Job, Sequence[Task]]]) -> None:
+Item = tuple[Job, Sequence[Task]]
+"""A job with those of its tasks that are decided together."""
+
+
+def bind_whole(items: Sequence[Item]) -> None:
     """Jobs with all their tasks, which are equal and wait, are being bound; what queues hold of it is the caller's to post.
 
     All are of one cluster.
@@ -659,11 +666,12 @@ def bind_whole(items: Sequence[tuple[Job, Sequence[Task]]]) -> None:
         else:
             for task in tasks:
                 task.status = status
-        if job.spec.has_group:
-            if number > 1 or job.held or job.spec.min_resources:
+        spec = job.spec
+        if spec.has_group:
+            if number > 1 or job.held or spec.min_resources:
                 job.hold(first.shape.request, number)
             else:
-                job.held = dict(first.shape.request)
+                job.held = first.shape.request
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,16 +73,17 @@ class Standing:
     def _take_in(self, session: "Session") -> list[Job]:
         """Have loose jobs join the lines where they can; the others that wait."""
         cluster, rest, fresh = session.cluster, list[Job](), dict[str, list[Place]]()
-        nodes, tickets, outside, strict = cluster.nodes, self._tickets, JobPhase.PENDING, session.strict_queues
+        nodes, tickets, strict = cluster.nodes, self._tickets, session.strict_queues
+        outside = cluster.lines.by_phase[JobPhase.PENDING]
         queues = {name for name, queue in cluster.queues.items() if queue.is_open}
         orders, fields_of, loose, is_by_name = self._orders, self._fields, cluster.lines.loose, not nodes.seed
         stay: dict[str, Job] = {}
         for uid, job in loose.items():
             spec = job.spec
             queue = spec.queue
-            if queue not in queues or job.holds or job.phase is outside:
+            if queue not in queues or job.holds or uid in outside:
                 stay[uid] = job
-            elif job.sole is None or job.statuses[0] != 1 or queue in strict or not _is_lone(job, spec):
+            elif (task := job.sole) is None or job.statuses[0] != 1 or queue in strict or not _is_lone(job, spec):
                 stay[uid] = job
                 rest.append(job)
             elif job.failed_at >= 0 and not session.is_worth_a_try(job):
@@ -92,7 +93,8 @@ class Standing:
                 if order is None:
                     order = self._order(session, job)
                 job.ticket = ticket = next(tickets)
-                place = (order, spec.created, uid if is_by_name else nodes.tie(uid), ticket, job)
+                item = None if task.spec.is_gated else (job, (task,))
+                place = (order, spec.created, uid if is_by_name else nodes.tie(uid), ticket, job, item)
                 if queue in fresh:
                     fresh[queue].append(place)
                 else:

@@ -148,6 +148,11 @@ class Tallies:
     def __len__(self) -> int:
         return len(self._tallies)
 
+    @property
+    def are_minded(self) -> bool:
+        """Whether any pods ever minded who comes near them: then tasks may have `carriers`."""
+        return bool(self._carried)
+
     def find(self, question: Question) -> int | None:
         """The id of a question, or None if nobody asked it."""
         return self._ids.get(question)

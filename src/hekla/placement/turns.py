@@ -64,7 +64,7 @@ class Turns:
         """The job that would be next if the turns given out were used as expected; None if that is not to be told."""
         return self._next(is_ahead=True)
 
-    def run_ahead(self, most: int) -> list[Job]:
+    def run_ahead(self, most: int) -> list[Place]:
         """The next ones of the queue that had the last turn, at most so many, perhaps fewer; none if there are none.
 
         As `next_ahead` where there is one queue that does not get its share by what is placed; time is asked for once.
@@ -76,7 +76,7 @@ class Turns:
             return []
         run = self._lines[name].pop_run(most)
         self._ahead += [((), name, place) for place in run]
-        return [place[4] for place in run]
+        return run
 
     def give_back(self, count: int) -> None:
         """Take back the last turns that were given out; the queue of the one before lines up anew, by what is held then."""
@@ -127,7 +127,7 @@ class Turns:
     def _place(self, job: Job) -> Place:
         """Where a job stands that is here for this cycle."""
         *order, age, tie = self._session.job_key(job)
-        return tuple(order), age, tie, 0, job
+        return tuple(order), age, tie, 0, job, None
 
     def _leave(self, name: str) -> None:
         self._queues = [entry for entry in self._queues if entry[1] != name]
