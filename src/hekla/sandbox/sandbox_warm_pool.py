@@ -25,8 +25,9 @@ REST_S = 0.3
 What makes a new one costs ten times what hands one out, and took its turn before it."""
 
 RECHECK_S = 60.0
-MOST_AT_ONCE = 300
-"""Sandboxes made or deleted in one go; the next round goes on."""
+FEW_AT_ONCE, MOST_AT_ONCE = 16, 300
+"""Sandboxes made or deleted in one go; the next round goes on. Of many that are missing a quarter is made at a time, so that whoever
+claims the others meanwhile does not stand behind three hundred that are made."""
 
 STUCK = "WarmPoolNotProgressing"
 
@@ -102,10 +103,10 @@ def _size(
     pool: SandboxWarmPool, template: SandboxTemplate | None, active: Sequence[Sandbox], leaving: int
 ) -> Iterator[Command]:
     wanted = 1 if pool.spec.replicas is None else pool.spec.replicas
-    missing = min(wanted - len(active) - leaving, MOST_AT_ONCE)
+    missing = wanted - len(active) - leaving
     if missing > 0 and template is not None:
         document = _member(pool, template)
-        for _ in range(missing):
+        for _ in range(min(missing, max(FEW_AT_ONCE, missing // 4), MOST_AT_ONCE)):
             yield Create(Sandbox, document, is_told_of_when_refused=True)
     surplus = min(len(active) - wanted, MOST_AT_ONCE)
     if surplus > 0:
