@@ -342,6 +342,7 @@ def test_39_the_control_routes_are_not_there_on_a_preview_host():
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_a_thousand_sessions_asked_at_once_where_there_is_room_for_ten():
     async def scenario(client):
         client.sandboxes.room = 10
