@@ -10,10 +10,12 @@ from hekla.api.core import Namespace
 from hekla.api.foreign import Gateway, HttpRoute, InferencePool, ReferenceGrant
 from hekla.api.foreign.gateway import PathMatch, UrlRewrite
 from hekla.serving.router.attachment import common_hosts, host_fits
+from hekla.serving.router.backends import Backend
 from hekla.serving.router.gateway import GatewayDesk, wanted_ports
 from hekla.serving.router.http_routes import path_fits, rewritten
 from hekla.serving.router.plan import Plan, Refusal
 from hekla.serving.router.question import Question
+from hekla.serving.router.tokenizing import Held
 from serving.router.worldkit import attempt_of, pod, question, route, server, to, world
 
 POOL = {"group": "inference.networking.k8s.io", "kind": "InferencePool"}
@@ -309,6 +311,23 @@ def test_every_port_of_a_pool_is_an_engine() -> None:
     made = desk(gateway("gw"), http_route("r", rule("a")), pool("a", 8000, 8001), *PODS)
     engines = made.world.inference_pools["ml/a"].decode.members
     assert sorted((one.name, one.port) for one in engines) == [("a", 8000), ("a:8001", 8001)]
+
+
+def test_the_text_of_a_request_to_a_pool_is_tokenized_once_where_a_tokenizer_is_named() -> None:
+    made, asked_of = desk(gateway("gw"), http_route("r", rule("a")), *POOLS, *PODS), list[str]()
+
+    def on_text(backend: Backend, one: Question) -> Held:
+        one.was_tokenized = True
+        asked_of.append(backend.traits.key)
+        return Held()
+
+    made.world.on_text = on_text
+    assert goes_to(made, asked()) == "a"
+    made.world.tokenizer = "engine"
+    one = asked()
+    assert isinstance(made.plan(one, 0.0), Held)
+    assert goes_to(made, one) == "a"
+    assert asked_of == ["ml/a"]
 
 
 def test_gateways_of_another_class_are_not_ours() -> None:

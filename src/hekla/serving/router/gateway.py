@@ -134,6 +134,10 @@ class GatewayDesk:
         path, host = rewritten(target.rewrites, entry.match.path, question.path)
         if is_for_operators(path):
             return Refusal(404, "not_found", f"{path} is no path that models are asked by")
+        if self.world.tokenizer and not question.was_tokenized:
+            reading = self.world.on_text(backend, question)
+            if reading is not None:
+                return reading
         plan = self._director.over(backend, question, self._destination(target.key, question.model))
         return plan if path == question.path and not host else RewrittenPlan(plan, with_query(path, question), host)
 
