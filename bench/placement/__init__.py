@@ -50,6 +50,8 @@ CASES = (
     Case("anti-affinity by host", worlds.apart, 400, KUBE_ANTI_AFFINITY_PER_S),
     Case("spread over zones", worlds.even, 600),
     Case("preferred pods, soft spread", worlds.company, 600),
+    Case("gangs of 8 to 512, soft taints of three degrees", worlds.gangs, 1500, details={"is_shy": True}),
+    Case("single pods of 16 shapes, soft taints of three degrees", worlds.lone, 1500, details={"is_shy": True}),
     Case(
         "gangs kept in racks and blocks", worlds.close, 1000,
         details={"plugins": worlds.NEAR_PLUGINS, "has_network": True},

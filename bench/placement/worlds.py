@@ -68,9 +68,10 @@ COMPANY = Constraints(
 
 
 def world(
-    nodes: int, *, fullness: float = 0.33, plugins: Sequence[Sequence[str]] = PLUGINS, has_network: bool = False
-) -> World:
-    """A cluster with some of everything in use."""
+    nodes: int, *, fullness: float = 0.33, plugins: Sequence[Sequence[str]] = PLUGINS, has_network: bool = False,
+    is_shy: bool = False,
+) -> World:  # fmt: skip
+    """A cluster with some of everything in use; in a shy one, nodes differ in how much they would rather be left alone."""
     dice = np.random.default_rng(7)
     made = World(plugins=plugins)
     for number in range(nodes):
@@ -80,7 +81,7 @@ def world(
             "disk": "ssd" if number % 2 else "hdd", "class": "gold" if number % 4 == 3 else "silver",
         }  # fmt: skip
         made.node(
-            name, cpu=64, memory=512, gpu=8, labels=labels, taints=_taints(number), images=_images(number, dice),
+            name, cpu=64, memory=512, gpu=8, labels=labels, taints=_taints(number, is_shy=is_shy), images=_images(number, dice),
             is_schedulable=number % 50 != 1, pods=256,
         )  # fmt: skip
     for number in range(nodes // 2):
@@ -92,9 +93,14 @@ def world(
     return made
 
 
-def _taints(number: int) -> list[Taint]:
-    hard = [Taint("dedicated", "ml", Effect.NO_SCHEDULE)] if number % 20 == 0 else []
-    return hard + [Taint("noisy", "", Effect.PREFER_NO_SCHEDULE)] * (number % 5 == 2)
+def _taints(number: int, *, is_shy: bool) -> list[Taint]:
+    """The shyest nodes are the dedicated ones, so that for most pods the worst that can be had is not the worst there is."""
+    is_dedicated = number % 20 == 0
+    soft = ["noisy"] * (number % 5 == 2)
+    if is_shy:
+        soft = ["noisy", "old", "slow"] if is_dedicated else soft + ["old"] * (number % 3 == 0)
+    hard = [Taint("dedicated", "ml", Effect.NO_SCHEDULE)] * is_dedicated
+    return hard + [Taint(name, "", Effect.PREFER_NO_SCHEDULE) for name in soft]
 
 
 def _images(number: int, dice: np.random.Generator) -> dict[str, int]:

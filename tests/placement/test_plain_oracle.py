@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from bench.placement import CASES, Case, worlds
 from bench.placement.evidence import plug_ins, terms
-from bench.placement.measure import USUAL, decide, decisions, warmed
+from bench.placement.measure import USUAL, Fill, decide, decisions, warmed
 from bench.placement.oracle import Inputs, Judge, verdict_on
 from bench.placement.storm import unsound
 
-from hekla.placement.constraint import Effect, Taint
+from hekla.placement.constraint import Constraints, Effect, NodeTerm, Operator, PreferredTerm, Requirement, Taint
 from hekla.placement.model import TaskStatus
 from hekla.testing.cluster import World
 
@@ -99,3 +99,31 @@ def test_taints_that_nodes_have_more_or_fewer_of_are_weighed_as_the_oracle_does(
     verdict = verdict_on(made)
     assert verdict.compared
     assert not verdict.differing
+
+
+@pytest.mark.parametrize("fill", [worlds.lone, worlds.gangs])
+def test_nodes_that_would_rather_be_left_alone_fill_up_as_the_oracle_fills_them(fill: Fill) -> None:
+    made = warmed(40, is_shy=True)
+    fill(made, 400)
+    verdict = verdict_on(made)
+    assert verdict.compared > 100
+    assert verdict.refused
+
+
+@pytest.mark.parametrize("size", [1, 6])
+def test_who_comes_after_the_worst_node_is_full_compares_the_others_with_one_another(size: int) -> None:
+    """Each of a run takes what is best beside the nodes that can still be had, and not beside those when the run began."""
+    made = World(plugins=worlds.PLUGINS)
+    old, slow = (Taint(name, "", Effect.PREFER_NO_SCHEDULE) for name in ("old", "slow"))
+    has = {"cpu": 100, "memory": 100}
+    made.node("a", taints=[old, slow], labels={"liked": "yes", "more": "yes"}, images={"big": 4 << 30}, pods=3, **has)
+    made.node("b", taints=[old], labels={"liked": "yes"}, **has)
+    made.node("c", **has)
+    made.running("lopsided", "c", cpu=90, memory=1)
+    terms = [(60, "liked"), (40, "more")]
+    likes = tuple(PreferredTerm(w, NodeTerm((Requirement(key, Operator.IN, ("yes",)),))) for w, key in terms)
+    for number in range(6 // size):
+        wishes = Constraints(images=("big",), preferred_nodes=likes)
+        made.job(f"g{number}", tasks=size, cpu=1, memory=1, constraints=wishes)
+    assert verdict_on(made).compared == 6
+    assert Counter(made.cluster.nodes.name(t.row) for t in made.cluster.tasks.values()) == {"a": 3, "c": 4}

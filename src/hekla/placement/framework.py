@@ -300,7 +300,12 @@ class ComparingScorer(Protocol):
     """How much nodes are liked beside the others that a task could go to: one that fills up changes what is said of the rest."""
 
     def compares(self, nodes: Nodes, shape: Shape) -> bool:
-        """Whether it speaks of pods of this shape wherever others run; then they are placed one by one."""
+        """Whether it speaks of pods of this shape wherever others run."""
+
+    def goes_by(self, nodes: Nodes, shape: Shape, among: BoolArray) -> tuple[Hashable, int]:
+        """(What `score_among` goes by, of a pod that minds no others: where it is equal, so are the scores; on how many of the
+        nodes it rests: while one of these can be had, and none is added to them, it stays what it is).
+        """
 
     def score_among(self, nodes: Nodes, tallies: Tallies, task: Task, among: Among) -> FloatArray | None:
         """What it adds to its `score`, times its weight. Of nodes that are not among them any number will do.  # [node]"""

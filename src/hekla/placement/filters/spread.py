@@ -76,7 +76,10 @@ def score_among(nodes: Nodes, tallies: Tallies, task: Task, among: Among) -> Flo
     rows = np.flatnonzero(among() & has_keys)
     crowd = np.zeros(nodes.rows, np.float64)
     for spread, domains, counts in counted:
-        crowd += counts[domains] * np.log(len(np.unique(domains[rows])) + 2) + (spread.max_skew - 1)
+        is_there = np.zeros(len(counts), np.bool_)
+        is_there[domains[rows]] = True  # sorting them, as `unique` does, took half a millisecond of 10,000 nodes
+        weight = np.log(np.count_nonzero(is_there) + 2)
+        crowd += np.take(counts * weight + (spread.max_skew - 1), domains)
     least, most = (crowd[rows].min(), crowd[rows].max()) if len(rows) else (0.0, 0.0)
     told = (most + least - crowd) / most if most > 0 else np.ones(nodes.rows)
     return np.where(has_keys, np.clip(told, 0, 1), 0).astype(np.float32)

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from hekla.placement.columns import FloatArray, Nodes
+from hekla.placement.columns import BoolArray, FloatArray, Nodes
 from hekla.placement.filters import pod_affinity, selectors, spread, taints
 from hekla.placement.framework import Among, plugin
 from hekla.placement.model import Task
@@ -77,20 +77,19 @@ class NodeOrder:
         """Taints that would rather be left alone, where some nodes have more of them than others."""
         return self.tainttoleration > 0 and taints.compares(nodes, shape.constraints)
 
+    def goes_by(self, nodes: Nodes, shape: Shape, among: BoolArray) -> tuple[float, int]:
+        """The most taints of a node that can be had, and how many nodes have so many."""
+        return taints.worst(nodes, shape.constraints, among)
+
     def score_among(self, nodes: Nodes, tallies: Tallies, task: Task, among: Among) -> FloatArray | None:
         """The parts that are scaled over the nodes that the task can go to, each times its weight."""
         near = pod_affinity.score_among(nodes, tallies, task, among) if self.podaffinity > 0 else None
         even = spread.score_among(nodes, tallies, task, among) if self.podtopologyspread > 0 else None
-        mild = self._milder(nodes, task.shape, among) if self.compares(nodes, task.shape) else None
+        is_told = self.compares(nodes, task.shape)
+        mild = taints.milder(nodes, task.shape.constraints, among()) if is_told else None
         parts = [(self.podaffinity, near), (self.podtopologyspread, even), (self.tainttoleration, mild)]
         told = [part * np.float32(weight) for weight, part in parts if part is not None]
         return sum(told[1:], told[0]) if told else None
-
-    def _milder(self, nodes: Nodes, shape: Shape, among: Among) -> FloatArray:
-        """How much taints speak less against nodes than `score` said, where the worst nodes are not to be had."""
-        among_all = taints.score(nodes, shape.constraints)
-        assert among_all is not None, "nodes that differ in taints have some"
-        return taints.score_among(nodes, shape.constraints, among()) - among_all
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
