@@ -9,6 +9,7 @@ from hekla.api.agents import SandboxWarmPool, names
 from hekla.api.meta import ObjectMeta
 from hekla.sandbox.pools.sizer import PolicyError, policy_of
 from hekla.sandbox.pools.sizing import BURSTS, Adaptive, Histogram, Sizing
+from hekla.sandbox.pools.slo import ColdStarts
 
 
 def play(sizing: Sizing, starts: dict[int, int], until_s: int, lead_s: int = 1) -> tuple[int, int, list[int]]:
@@ -76,6 +77,28 @@ def test_a_promise_of_few_cold_starts_is_kept_and_a_lax_one_costs_less() -> None
     assert idles[1] < idles[0]
 
 
+def test_99_of_100_starts_are_as_quick_as_promised_with_no_more_idle_than_that_needs() -> None:
+    """Half of the cold starts take 400 ms, half 100 ms, a warm one none: what may be cold follows from what is promised."""
+    cold_starts = ColdStarts()
+    assert cold_starts.share_for(50) == 0.01, "nothing is known: a cold start counts as slow"
+    for number in range(200):
+        cold_starts.see(400 if number % 2 else 100)
+    assert [cold_starts.share_for(ms) for ms in (50, 200, 500)] == [0.01, 0.02, 0.999]
+
+    dice = np.random.default_rng(5)
+    at = np.cumsum(dice.exponential(20.0, 1_000)).astype(int)
+    starts = {int(second): int(count) for second, count in zip(*np.unique(at, return_counts=True), strict=True)}
+    slow, idles = {}, []
+    for promised, of_cold in ((50, 1.0), (200, 0.5), (500, 0.0)):
+        sizing = Histogram(pools=1, lead_s=1)
+        sizing.aim(cold_starts.share_for(promised))
+        cold, idle, _ = play(sizing, starts, int(at[-1]) + 1)
+        slow[promised] = cold / len(at) * of_cold
+        idles.append(idle)
+    assert all(share <= 0.02 for share in slow.values()), slow
+    assert idles[0] > idles[1] > 3 * idles[2]
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 300), st.integers(1, 300)), max_size=40),
     st.sampled_from(["adaptive", "histogram"]),
@@ -102,6 +125,9 @@ def test_pools_do_not_learn_from_one_another() -> None:
         ({names.POOL_POLICY: "magic"}, "say fixed, adaptive or histogram"),
         ({names.POOL_POLICY: "adaptive", names.POOL_BOUNDS: "9-3"}, "say the least and the most"),
         ({names.POOL_POLICY: "histogram", names.POOL_COLD_SHARE: "5%"}, "say a share from 0.001 to 0.999"),
+        ({names.POOL_POLICY: "histogram", names.POOL_P99_START: "50ms"}, "say milliseconds from 1 to 3600000"),
+        ({names.POOL_POLICY: "adaptive", names.POOL_P99_START: "50"}, "histogram alone, and that is 'adaptive'"),
+        ({names.POOL_POLICY: "adaptive", names.POOL_COLD_SHARE: "0.1"}, "histogram alone, and that is 'adaptive'"),
     ],
 )
 def test_annotations_that_make_no_sense_are_told(annotations: dict[str, str], words: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import pytest
+
 from hekla.api.agents import AGENT_KINDS, Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool, names
 from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.crd import crd_document
@@ -196,6 +198,24 @@ def test_a_pool_grows_with_what_is_asked_of_it_and_shrinks_when_nobody_asks() ->
                 return (await on.pool()).spec.replicas == 0
 
             await on.eventually(is_empty, step_s=60)
+
+    virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("promised_ms", "waits"), [("50", True), ("60000", False)], ids=["warm starts", "cold ones do"]
+)
+def test_as_many_wait_as_the_promise_of_quick_starts_needs(promised_ms: str, waits: bool) -> None:
+    """A cold start takes seconds here."""
+
+    async def scenario() -> None:
+        async with cluster(0, {names.POOL_POLICY: "histogram", names.POOL_P99_START: promised_ms}) as on:
+            for number in range(30):
+                await on.claim(f"c{number}")
+                for _ in range(2):
+                    await on.play_node()
+                    await asyncio.sleep(4)
+            assert ((await on.pool()).spec.replicas > 0) is waits
 
     virtual_time.run(scenario())
 

@@ -1,7 +1,7 @@
 """Moves `spec.replicas` of pools that size themselves: hears of every start, asks `sizing.py` each second, patches what changed.
 
 A SandboxWarmPool sizes itself by annotations (`hekla.api.agents.names`): POOL_POLICY says how, POOL_BOUNDS between which numbers,
-POOL_COLD_SHARE with which share of cold starts. A start is a Sandbox that leaves its pool, or one that is made cold from the pool's
+POOL_COLD_SHARE with which share of cold starts, POOL_P99_START how long 99 of 100 starts may take (`slo.py`). A start is a Sandbox that leaves its pool, or one that is made cold from the pool's
 template; who claims does not matter, and nothing has to be told to anybody.
 """
 
@@ -18,8 +18,10 @@ from hekla.kube.commands import Event, target_of
 from hekla.kube.errors import KubeError
 from hekla.kube.events import EventRecorder
 from hekla.kube.informer import Informers
+from hekla.sandbox.observing import is_true
 from hekla.sandbox.owning import controller_of
 from hekla.sandbox.pools.sizing import BURSTS, Adaptive, Histogram, Sizing
+from hekla.sandbox.pools.slo import ANY, ColdStarts
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +31,9 @@ LEAD_S = 1.0
 
 SHRINK_EVERY_S = 5.0
 """Growing cannot wait; shrinking is done in steps, so that quiet pools write little."""
+
+MOST_COMING = 10_000
+"""Cold starts under way that are timed; more at once are not."""
 
 _BOUNDS = re.compile(r"^(\d{1,4})-(\d{1,4})$", re.ASCII)
 Key = tuple[str, str]
@@ -46,6 +51,7 @@ class Policy:
     least: int
     most: int
     max_cold_share: float | None
+    p99_start_ms: float | None = None
 
     def sizing(self) -> Sizing:
         """A fresh memory."""
@@ -66,7 +72,25 @@ def policy_of(pool: SandboxWarmPool) -> Policy | None:
     found = _BOUNDS.match(bounds)
     if found is None or int(found[1]) > int(found[2]):
         raise PolicyError(f"annotation {names.POOL_BOUNDS} is {bounds!r}: say the least and the most, such as 0-50")
-    return Policy(kind, int(found[1]), int(found[2]), _cold_share(said.get(names.POOL_COLD_SHARE)))
+    share, p99_ms = _cold_share(said.get(names.POOL_COLD_SHARE)), _milliseconds(said.get(names.POOL_P99_START))
+    for name, promised in ((names.POOL_COLD_SHARE, share), (names.POOL_P99_START, p99_ms)):
+        if promised is not None and kind != "histogram":
+            raise PolicyError(f"annotation {name} is kept by {names.POOL_POLICY} histogram alone, and that is {kind!r}")
+    return Policy(kind, int(found[1]), int(found[2]), share, p99_ms)
+
+
+def _milliseconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 1 <= found <= 3_600_000:
+        raise PolicyError(
+            f"annotation {names.POOL_P99_START} is {text!r}: say milliseconds from 1 to 3600000, such as 50"
+        )
+    return found
 
 
 def _cold_share(text: str | None) -> float | None:
@@ -90,6 +114,19 @@ class _Pool:
     starts: int = 0
     cold: int = 0
     shrunk_at_s: float = field(default=-1e9)
+    cold_starts: ColdStarts = field(default_factory=ColdStarts)
+    coming: dict[str, float] = field(default_factory=dict)
+    """Sandboxes of its template that are being made, by uid: when each was seen first."""
+
+    def wanted(self, now_s: float) -> int:
+        """How many should wait. Where a cold start is as quick as was promised, that is nobody."""
+        policy, needs_some = self.policy, True
+        if policy.p99_start_ms is not None and isinstance(self.sizing, Histogram):
+            share = self.cold_starts.share_for(policy.p99_start_ms)
+            needs_some = share < ANY or policy.max_cold_share is not None
+            self.sizing.aim(share if policy.max_cold_share is None else min(share, policy.max_cold_share))
+        size = int(self.sizing.wanted(now_s)[0]) if needs_some else 0
+        return min(max(size, policy.least), policy.most)
 
 
 class PoolSizer:
@@ -120,13 +157,20 @@ class PoolSizer:
             recorder.cancel()
 
     def _on_sandbox(self, old: Sandbox | None, new: Sandbox | None) -> None:
-        if not self._listens or new is None or new.metadata.deletion_timestamp is not None:
+        if not self._listens:
             return
+        if new is None or new.metadata.deletion_timestamp is not None:
+            self._forget_cold(new or old)
+            return
+        self._time_cold(new)
+        after = controller_of(new)
         if old is None:
             if new.metadata.labels.get(names.LAUNCH_TYPE) == "cold":
                 self._count_cold(new)
+            elif after is not None and (its := self._known.get((new.metadata.namespace, after.name))) is not None:
+                self._begin(its, new)
             return
-        before, after = controller_of(old), controller_of(new)
+        before = controller_of(old)
         if before is not None and before.kind == SandboxWarmPool.kind_info.kind and before != after:
             known = self._known.get((new.metadata.namespace, before.name))
             if known is not None:
@@ -139,6 +183,24 @@ class PoolSizer:
             if pool is not None and pool.spec.template_ref.name == template:
                 known.starts += 1
                 known.cold += 1
+                self._begin(known, sandbox)
+
+    def _begin(self, known: _Pool, sandbox: Sandbox) -> None:
+        """Time it: a member is made as a cold start is, so that both say how long one takes."""
+        if len(known.coming) < MOST_COMING:
+            known.coming[sandbox.metadata.uid] = self._clock.elapsed_s()
+
+    def _time_cold(self, sandbox: Sandbox) -> None:
+        """How long it took, if it was heard of from the first to the last."""
+        if not is_true(sandbox.status.conditions, "Ready"):
+            return
+        for known in self._known.values():
+            if (began_s := known.coming.pop(sandbox.metadata.uid, None)) is not None:
+                known.cold_starts.see((self._clock.elapsed_s() - began_s) * 1e3)
+
+    def _forget_cold(self, sandbox: Sandbox | None) -> None:
+        for known in self._known.values():
+            known.coming.pop(sandbox.metadata.uid if sandbox is not None else "", None)
 
     async def look(self) -> None:
         """Learn from what was heard, and bring every pool to the size that is wanted of it."""
@@ -156,8 +218,7 @@ class PoolSizer:
             if known.starts:
                 known.sizing.see(now_s, np.array([known.starts]), np.array([known.cold]))
                 known.starts = known.cold = 0
-            size = int(known.sizing.wanted(now_s)[0])
-            await self._resize(pool, known, min(max(size, policy.least), policy.most), now_s)
+            await self._resize(pool, known, known.wanted(now_s), now_s)
         for key in self._known.keys() - there:
             del self._known[key]
 

@@ -124,6 +124,10 @@ class Histogram:
         self._burst = np.zeros(pools, dtype=np.int64)
         self._burst_at_s = np.full(pools, -math.inf)
 
+    def aim(self, max_cold_share: float) -> None:
+        """Another share of cold starts from now on."""
+        self._share = max_cold_share
+
     def see(self, now_s: float, starts: Counts, cold: Counts) -> None:
         """Gaps that ended here, bursts that grew, and whether the price was right."""
         who = np.nonzero(starts)[0]
