@@ -15,6 +15,8 @@ import structlog
 
 from hekla.sandbox.daemon.picod import CUT, collected
 from hekla.sandbox.daemon.processes import Processes
+from hekla.sandbox.sessions.records import EntryPoint, Kind
+from hekla.sandbox.sessions.stock import Blueprint
 from hekla.testing.sandboxes import KEY, OTHER_KEY
 from sandbox.gateway.test_gateway import opened, run, server
 
@@ -290,3 +292,22 @@ def test_exec_in_a_session_that_sleeps_has_ended_or_is_anothers_says_which():
         assert (status, "not found" in told["error"]) == (404, True)
 
     run(scenario)
+
+
+def test_w3_an_agent_sees_its_callers_own_token_and_never_one_of_ours():
+    async def scenario():
+        async with server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok") as (port, seen):
+            points = (EntryPoint("/", port),)
+            agent = Blueprint(
+                kind=Kind.RUNTIME, namespace="default", name="agent", entry_points=points, is_checked=False
+            )
+            async with opened((agent,)) as client:
+                session = await client.session(name="agent")
+                base = "/v1/namespaces/default/agent-runtimes/agent/invocations/"
+                for key in ("the-callers-own-token-of-an-agent", KEY):
+                    status, _, _ = await client.ask("GET", base, key=key, x_agentcube_session_id=session)
+                    assert status == 200
+            assert b"authorization: Bearer the-callers-own-token-of-an-agent\r\n" in seen[0]
+            assert b"authorization" not in seen[1].lower()
+
+    asyncio.run(scenario())
