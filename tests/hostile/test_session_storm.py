@@ -11,10 +11,11 @@ import random
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from shutil import which
 from time import monotonic
@@ -75,6 +76,7 @@ class World:
 
     def __init__(self, home: Path, stack: ExitStack) -> None:
         self.home, self._stack = home, stack
+        self.is_whole = True
         self.platform = PlatformProcess(home / "data", without=WITHOUT, flags=GRACE)
         self.platform.start()
         # every later life is found where the first one was
@@ -165,7 +167,7 @@ class Client:
         session = self.witness.one(self.dice)
         if not session or (len(self.witness.values) < MOST_SESSIONS and self.dice.random() < 0.3):
             self.open()
-        elif self.dice.random() < 0.1:
+        elif self.dice.random() < 0.1 and self.world.is_whole:  # or all would be given up while nobody answers
             self._end(session)
         else:
             self.check(session, freeze=self.dice.random() < 0.2)
@@ -215,7 +217,7 @@ def storm(home: Path, kills: list[str], seed: int) -> Witness:
         clients = [Client(here, witness, number) for number in range(CLIENTS)]
         for number, what in enumerate(kills):
             while len(witness.values) < CLIENTS:
-                clients[0].open()
+                _patiently(clients[0].open)
             stop = threading.Event()
             with ThreadPoolExecutor(CLIENTS) as pool:
                 working = [pool.submit(one.work, stop) for one in clients]
@@ -223,18 +225,20 @@ def storm(home: Path, kills: list[str], seed: int) -> Witness:
                 if what in DEADLY:
                     witness.deadly += 1
                 try:
+                    here.is_whole = False
                     here.kill(what)
                 finally:
+                    here.is_whole = True
                     stop.set()
             for one in working:
                 one.result()
             witness.told[f"kills of the {what}"] += 1
             for session in sorted(witness.values):
-                _until_told(clients[0], session)
+                _patiently(partial(clients[0].check, session))
             _end_what_nobody_knows(here, witness)
             print(f"{number + 1}/{len(kills)} {what}: {len(witness.values)} sessions live", flush=True)
-        for info in Session.all(gateway=here.door):
-            Session.connect(info.id, gateway=here.door).kill()
+        witness.values.clear()
+        _end_what_nobody_knows(here, witness)
         _until_nothing_is_left(here)
     print(json.dumps(witness.told, indent=2), flush=True)
     return witness
@@ -244,16 +248,20 @@ def _end_what_nobody_knows(here: World, witness: Witness) -> None:
     """Sessions whose clients were told of a failure, at their making or their end: theirs to end again, or to forget until their time is over."""
     for info in Session.all(gateway=here.door):
         if info.id not in witness.values:
-            with suppress(NotFoundError):
-                Session.connect(info.id, gateway=here.door).kill()
+            _patiently(partial(_kill, here, info.id))
 
 
-def _until_told(client: Client, session: str) -> None:
-    """Within the patience of a client, every session says what it is."""
+def _kill(here: World, session: str) -> None:
+    with suppress(NotFoundError):
+        Session.connect(session, gateway=here.door).kill()
+
+
+def _patiently(ask: Callable[[], None]) -> None:
+    """Within the patience of a client it is answered, and every session says what it is."""
     until = monotonic() + PATIENCE_S
     while True:
         try:
-            return client.check(session)
+            return ask()
         except HeklaError:
             if monotonic() > until:
                 raise  # it neither answers nor is gone

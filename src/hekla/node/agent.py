@@ -154,7 +154,8 @@ class NodeAgent:
         self._spawn(self._refresh(), "refresh volumes")
         await self._find_outlived()
         self._listen()  # nothing may happen in between: what ends from here on is heard as an event
-        for runtime, key in list(self._strays()):
+        for runtime, key, why in list(self._strays()):
+            log.info("container of an earlier life ends", pod_uid=key.pod_uid, container=key.name, why=why)
             self._spawn_apart(self._end_stray(runtime, key))
 
     async def close(self) -> None:
@@ -194,18 +195,21 @@ class NodeAgent:
                 if known is None or known.attempt < key.attempt:
                     pod[key.name] = Outlived(key.attempt, found.container_id, found.started_at, found.exit)
 
-    def _strays(self) -> Iterator[tuple[Runtime, ContainerKey]]:
+    def _strays(self) -> Iterator[tuple[Runtime, ContainerKey, str]]:
         """Of those the ones that no pod has, or needs, any more."""
         for (name, uid), containers in self._outlived.items():
             tracked = self._pods.get(uid)
             for container, found in containers.items():
                 key = ContainerKey(uid, container, found.attempt)
-                if tracked is None or tracked.key(container) != key or tracked.record.is_over:
-                    yield self.runtimes[name], key
+                if tracked is None:
+                    yield self.runtimes[name], key, "there is no such pod"
+                elif tracked.record.is_over:
+                    yield self.runtimes[name], key, "its pod is over"
+                elif tracked.key(container) != key:
+                    yield self.runtimes[name], key, "its pod has another attempt at it"
         self._outlived.clear()
 
     async def _end_stray(self, runtime: Runtime, key: ContainerKey) -> None:
-        log.info("a container of an earlier life is nobody's", pod_uid=key.pod_uid, container=key.name)
         await runtime.stop(key, grace_s=0)
         if key.pod_uid not in self._pods:
             await runtime.remove(key.pod_uid)
