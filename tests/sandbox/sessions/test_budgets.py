@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -151,6 +152,22 @@ def test_what_was_used_before_a_sleep_without_a_sandbox_counts():
             usage = await one.usage(session.id, "alice")
             assert usage.cpu_us == pytest.approx(10e6, rel=0.02)
             assert usage.wall_s == pytest.approx(20, rel=0.02)
+
+    virtual_time.run(scenario())
+
+
+def test_the_log_has_the_account_of_a_session_when_it_ends():
+    async def scenario():
+        async with desk(PaperSandboxes([replace(BOUNDED, budget="")])) as one:
+            session = await one.create(wish())
+            await asyncio.sleep(10)
+            await one.freeze(session.id)
+            await asyncio.sleep(30)
+            with structlog.testing.capture_logs() as said:
+                await one.end(session.id)
+            ended = next(line for line in said if line["event"] == "session ends")
+            assert (ended["owner"], ended["cpu_s"]) == ("alice", pytest.approx(5.0, rel=0.02))
+            assert (ended["awake_s"], ended["frozen_s"]) == (pytest.approx(10, rel=0.02), pytest.approx(30, rel=0.02))
 
     virtual_time.run(scenario())
 

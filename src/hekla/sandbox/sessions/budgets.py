@@ -83,6 +83,15 @@ def _shown(name: str, amount: float) -> str:
     return write_duration(round(amount, 3)) if name in _TIMES else quantity.from_bytes(int(amount))
 
 
+def told(usage: Usage) -> dict[str, float]:
+    """An account as it stands in the log when a session ends."""
+    return {
+        "cpu_s": round(usage.cpu_us / 1e6, 3), "memory_gib_h": round(usage.memory_byte_s / (1 << 30) / _HOUR_S, 6),
+        "network_bytes": usage.network_sent_bytes + usage.network_received_bytes,
+        "awake_s": round(usage.wall_s - usage.frozen_s, 3), "frozen_s": round(usage.frozen_s, 3),
+    }  # fmt: skip
+
+
 def added(one: Usage, other: Usage) -> Usage:
     """What a session has used in an earlier sandbox and in the one that it has now; what it has now is the other's."""
     return Usage(

@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from hekla.sandbox.link import LinkError
+from hekla.sandbox.sessions.budgets import told
 from hekla.sandbox.sessions.lifecycle import Event, State, takes
 from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.register import ChangedMeanwhileError, Entry
@@ -46,7 +47,8 @@ class Ending:
                 except ChangedMeanwhileError:  # another gateway's: look again, an end wins over whatever it was
                     if self._room.register.known(entry.row.id) is not entry:
                         return
-            log.info("session ends", session=entry.row.id, owner=entry.row.owner, why=why)
+            used = await self._room.account(entry.row)
+            log.info("session ends", session=entry.row.id, owner=entry.row.owner, why=why, **told(used))
             await self.finish(entry, None)
 
     async def undo(self, entry: Entry, held: Held | None) -> None:

@@ -5,6 +5,7 @@ budget is raised. `budgets.py` decides.
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
 import structlog
@@ -21,6 +22,10 @@ from hekla.sandbox.sessions.workroom import Workroom
 
 log = structlog.get_logger(__name__)
 
+PATIENCE_S: Final = 10.0
+"""How long a node is waited for that says what a sandbox used, before that one is given back for a while."""
+LAST_LOOK_S: Final = 0.1
+"""The same before a session ends: nobody is served for longer than he may be because a node is slow."""
 LOOK_EVERY_S: Final = 1.0
 """How often sessions with a budget are looked at: one may use a second more than it may."""
 
@@ -30,7 +35,7 @@ class Metering:
 
     def __init__(self, room: Workroom) -> None:
         self._room = room
-        room.check_budget = self.check
+        room.check_budget, room.account = self.check, partial(self.used_so_far, patience_s=LAST_LOOK_S)
         self._told_of: set[tuple[str, str, str]] = set()
         """Objects whose budget makes no sense and was told of."""
 
@@ -48,11 +53,12 @@ class Metering:
             return row.used
         return added(row.used, await self._room.link.usage(row.namespace, row.pod))
 
-    async def used_so_far(self, row: Session) -> Usage:
+    async def used_so_far(self, row: Session, patience_s: float = PATIENCE_S) -> Usage:
         """The same before a sandbox goes: where it does not answer any more, what was known before."""
         try:
-            return closed(await self.usage(row))
-        except LinkError as error:
+            async with asyncio.timeout(patience_s):
+                return closed(await self.usage(row))
+        except (LinkError, TimeoutError) as error:
             log.warning("what a session used last is not known", session=row.id, why=str(error))
             return row.used
 

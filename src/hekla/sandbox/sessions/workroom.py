@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from hekla.api.agents.node_contract import Usage
 from hekla.kube.clock import Clock
 from hekla.sandbox.link import SandboxLink
 from hekla.sandbox.sessions.alarm import Alarm
@@ -25,6 +26,10 @@ log = structlog.get_logger(__name__)
 
 async def _nobody_asks(session: Session) -> None:
     """Until somebody keeps accounts."""
+
+
+async def _nothing_used(session: Session) -> Usage:
+    return session.used
 
 
 class Workroom:
@@ -47,6 +52,8 @@ class Workroom:
         """Told when a session may no longer be served: whatever runs for it is cut."""
         self.check_budget: Callable[[Session], Awaitable[None]] = _nobody_asks
         """Refuses to wake a session whose budget is spent."""
+        self.account: Callable[[Session], Awaitable[Usage]] = _nothing_used
+        """What a session has used, as far as that is known: never raises."""
         self._clock = clock
         self._epoch_s = clock.now().timestamp() - clock.elapsed_s()
         self._tasks: set[asyncio.Task[Any]] = set()
