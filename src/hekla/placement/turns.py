@@ -95,7 +95,11 @@ class Turns:
     def again(self, job: Job) -> None:
         """Let a job that has tasks left join its line again."""
         if job.wants_more:
-            self._lines[job.spec.queue].push(self._place(job))
+            self.join(job)
+
+    def join(self, job: Job) -> None:
+        """Let a job of a queue that has a line here join it."""
+        self._lines[job.spec.queue].push(self._place(job))
 
     def _next(self, *, is_ahead: bool) -> Job | None:
         session, queues = self._session, self._queues
