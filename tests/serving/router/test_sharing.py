@@ -1,6 +1,7 @@
 """What replicas know of one another: loads within a tick, prompts as hints, nothing of who is silent; and a bus may fail at any time."""
 
 import asyncio
+import contextlib
 import random
 
 import pytest
@@ -205,6 +206,44 @@ def test_hosts_share_through_a_real_redis_and_outlive_it(redis, monkeypatch):
         await share([RedisBus(one) for one in clients], lose_the_server)
         for one in clients:
             await one.aclose()
+
+    asyncio.run(story())
+
+
+class LosingClient:
+    """A client of Redis that takes a cancellation for the end of an answer, as the real one does when both come together."""
+
+    def __init__(self):
+        self.is_publishing = asyncio.Event()
+
+    async def publish(self, channel, message):
+        self.is_publishing.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    @contextlib.asynccontextmanager
+    async def pubsub(self, **options):
+        yield self
+
+    async def subscribe(self, channel):
+        pass
+
+    async def listen(self):
+        await asyncio.Event().wait()
+        yield {}
+
+
+def test_a_bus_ends_when_it_is_told_though_its_client_loses_that():
+    async def story():
+        client = LosingClient()
+        bus = RedisBus(client)
+        bus.publish(b"news")
+        running = asyncio.create_task(bus.run(print))
+        await client.is_publishing.wait()
+        running.cancel()
+        async with asyncio.timeout(60):
+            await asyncio.gather(running, return_exceptions=True)
+        assert running.cancelled()
 
     asyncio.run(story())
 

@@ -36,10 +36,20 @@ class RedisBus:
     async def _send(self) -> None:
         while True:
             await self._client.publish(self._channel, await self._outbox.get())
+            _end_if_told()
 
     async def _listen(self, receive: Receive) -> None:
         async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
             await subscription.subscribe(self._channel)
+            _end_if_told()
             async for message in subscription.listen():
+                _end_if_told()
                 if isinstance(message["data"], bytes):
                     receive(message["data"])
+
+
+def _end_if_told() -> None:
+    """Be cancelled where the client has kept that to itself: one that comes together with an answer may be lost, and a drain waits for ever."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
