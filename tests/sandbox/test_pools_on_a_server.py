@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -10,10 +10,13 @@ import pytest
 
 from hekla.api.agents import AGENT_KINDS, Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool, names
 from hekla.api.apiextensions import CustomResourceDefinition
+from hekla.api.core import ResourceQuota
 from hekla.api.crd import crd_document
 from hekla.api.events import Event
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
+from hekla.apiserver.admission import AdmissionRule
+from hekla.apiserver.admission_rules.resource_quota import ResourceQuotaRule
 from hekla.kube.api_client import ApiClient
 from hekla.kube.clock import LoopClock
 from hekla.kube.in_process import InProcessTransport
@@ -81,9 +84,11 @@ def _document(kind: type, name: str, spec: Document, annotations: dict[str, str]
 
 
 @asynccontextmanager
-async def cluster(replicas: int, annotations: dict[str, str] | None = None) -> AsyncIterator[Cluster]:
+async def cluster(
+    replicas: int, annotations: dict[str, str] | None = None, rules: Sequence[AdmissionRule] = ()
+) -> AsyncIterator[Cluster]:
     """A cluster with a template and a pool of it."""
-    async with api_server() as server:
+    async with api_server(rules=rules) as server:
         client = ApiClient(InProcessTransport(server.handle))
         for kind in AGENT_KINDS:
             await client.create(CustomResourceDefinition, crd_document(kind))
@@ -216,6 +221,40 @@ def test_as_many_wait_as_the_promise_of_quick_starts_needs(promised_ms: str, wai
                     await on.play_node()
                     await asyncio.sleep(4)
             assert ((await on.pool()).spec.replicas > 0) is waits
+
+    virtual_time.run(scenario())
+
+
+def test_claims_over_quota_are_told_so_and_served_when_there_is_room() -> None:
+    async def scenario() -> None:
+        async with cluster(0, rules=(ResourceQuotaRule(),)) as on:
+            quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
+            await on.client.create(ResourceQuota, quota, "default")
+            await on.claim("first")
+
+            async def one_is_served() -> bool:
+                return len(await on.claimed()) == 1
+
+            await on.eventually(one_is_served)
+            await on.claim("second")
+
+            async def is_told() -> bool:
+                told = (await on.client.list(Event, "default")).items
+                return any(
+                    "exceeded quota: few" in one.note and one.regarding is not None and one.regarding.name == "second"
+                    for one in told
+                )
+
+            await on.eventually(is_told)
+            assert len((await on.client.list(Pod, "default")).items) == 1
+            await on.client.delete(SandboxClaim, "first", "default")
+            await on.client.delete(Sandbox, "first", "default")  # nobody collects garbage here
+            await on.client.delete(Pod, "first", "default", grace_s=0)
+
+            async def the_other_is_served() -> bool:
+                return (await on.claimed()) == ["second"]
+
+            await on.eventually(the_other_is_served)
 
     virtual_time.run(scenario())
 
