@@ -171,9 +171,13 @@ class Sightings:
 
 @asynccontextmanager
 async def watching(
-    door: Door, target: str, wanted: set[str], *, phase: str = "", revision: str = ""
-) -> AsyncIterator[Sightings]:
-    """Watch a collection, from now on if no revision is named, until the wanted objects have a node (or a phase)."""
+    door: Door, target: str, wanted: set[str], *, phase: str = "", revision: str = "",
+    told: dict[str, float] | None = None,
+) -> AsyncIterator[Sightings]:  # fmt: skip
+    """Watch a collection, from now on if no revision is named, until the wanted objects have a node (or a phase).
+
+    `told` is told when each was first seen at all.
+    """
     seen = Sightings()
     async with door.client() as client:
         if not revision:
@@ -191,6 +195,8 @@ async def watching(
                     *lines, rest = (rest + piece).split(b"\n")
                     for line in lines:
                         changed = _event(line).object
+                        if told is not None:
+                            told.setdefault(changed.metadata.name, now)
                         if changed.metadata.name in wanted and _is_there(changed, phase):
                             seen.at.setdefault(changed.metadata.name, now)
                     if len(seen.at) >= len(wanted):

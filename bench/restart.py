@@ -10,6 +10,7 @@ Recorded: kube-scheduler needs 8 minutes for 5,000 nodes and 150,000 pods (issue
 
 import asyncio
 import ssl
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -188,9 +189,14 @@ def run(report: Report) -> None:
     tell(report, report.scaled(10_000), report.scaled(200_000), has_peer=False)
 
 
+def run_time(report: Report) -> None:
+    """Starting with 5,000 nodes and 150,000 pods: time to the first bind, without the memory of the larger one"""
+    tell(report, 5_000, 150_000, has_peer=True)
+
+
 def main() -> int:
-    """Run this bench alone: `python -m bench.restart`."""
-    run_bench("restart", run, Report(Path.cwd()))
+    """Run this bench alone: `python -m bench.restart`, or in half the time what has a target: `python -m bench.restart time`."""
+    run_bench("restart", run_time if "time" in sys.argv[1:] else run, Report(Path.cwd()))
     return 0
 
 

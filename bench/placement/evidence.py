@@ -10,17 +10,17 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from bench.placement import CASES, worlds
+from bench.placement import CASES, Case, worlds
 from bench.placement.measure import USUAL, Fill, decisions, warmed
 from bench.placement.oracle import verdict_on
 
 PODS = 600
 
 
-def terms(nodes: int) -> dict[str, Counter[str]]:
+def terms(nodes: int, cases: Sequence[Case] = CASES) -> dict[str, Counter[str]]:
     """By case, how many choices each term and filter decides; under "compared" how many there were."""
     found = {}
-    for case in CASES:
+    for case in cases:
         made = warmed(nodes, **case.details)
         case.fill(made, case.number(PODS, nodes))
         verdict = verdict_on(made, tells_terms=True)

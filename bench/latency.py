@@ -1,0 +1,103 @@
+"""B1, stage by stage: a pod from create to durably bound on `hekla up`, at a pace, and where the time goes.
+
+As `embedded.py`, whose platform and pods it uses: SQLite on disk, TLS, RBAC, every admission rule, all default plug-ins,
+1,000 nodes that nobody serves. Of each pod three moments are kept: its create is answered (it is on disk), an
+administrator's watch tells it, that watch tells its node (the binding is on disk). What the disk takes by itself stands in
+the bench's head; what a cycle takes is the platform's own figure. A minute, for a quiet moment: at load nothing of it holds.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvloop
+
+from bench.embedded import PATIENCE_S, PODS, Door, each, lone_pod, platform, watching
+from bench.report import Report, percentile, run_bench
+
+TARGET_P99_MS = 20.0
+PACES = (250, 500, 1_000, 2_000)
+WARM_UP = 500
+_CYCLES = re.compile(r"volcano_e2e_scheduling_latency_milliseconds_(sum|count) ([\d.e+]+)")
+
+
+@dataclass
+class Lives:
+    """When what happened to each pod."""
+
+    began: dict[str, float] = field(default_factory=dict)
+    answered: dict[str, float] = field(default_factory=dict)
+    told: dict[str, float] = field(default_factory=dict)
+    bound: dict[str, float] = field(default_factory=dict)
+
+    def ms(self, since: dict[str, float], until: dict[str, float]) -> list[float]:
+        return [(until[name] - since[name]) * 1e3 for name in since]
+
+
+async def live(door: Door, first: int, count: int, per_s: float) -> Lives:
+    """Create so many lone pods a second, and see them bound."""
+    lives = Lives()
+    names = {f"pod-{number:06}" for number in range(first, first + count)}
+    async with watching(door, PODS, names, told=lives.told) as seen, door.client() as client:
+        start = time.perf_counter()
+
+        async def one(number: int) -> None:
+            name = f"pod-{number:06}"
+            await asyncio.sleep(start + (number - first) / per_s - time.perf_counter())
+            lives.began[name] = time.perf_counter()
+            await door.send(client, "POST", PODS, lone_pod(number))
+            lives.answered[name] = time.perf_counter()
+
+        await each(range(first, first + count), one)
+        await asyncio.wait_for(seen.whole.wait(), PATIENCE_S)
+        lives.bound = dict(seen.at)
+    return lives
+
+
+def cycles(door: Door) -> tuple[float, float]:
+    """(milliseconds, number) of the scheduler's cycles so far."""
+    text = door.process.ask("GET", "/metrics").body.decode()
+    told = {name: float(value) for name, value in _CYCLES.findall(text)}
+    return told.get("sum", 0.0), told.get("count", 0.0)
+
+
+def tell(report: Report, door: Door, per_s: int, first: int) -> None:
+    count = report.scaled(per_s * 3)
+    before, cpu = cycles(door), door.process.cpu_s
+    lives = uvloop.run(live(door, first, count, per_s))
+    cpu, after = door.process.cpu_s - cpu, cycles(door)
+    stages: tuple[tuple[str, Callable[[], list[float]]], ...] = (
+        ("create to bound", lambda: lives.ms(lives.began, lives.bound)),
+        ("  create to its answer: decided, checked, on disk", lambda: lives.ms(lives.began, lives.answered)),
+        ("  told by a watch to told as bound: cycle, bind, on disk", lambda: lives.ms(lives.told, lives.bound)),
+    )
+    for name, of in stages:
+        taken = of()
+        is_whole = not name.startswith(" ")
+        label = f"{per_s:,} pods/s, {name}" if is_whole else name
+        report.add(f"{label}: p50", percentile(taken, 0.5), "ms")
+        report.add(f"{label}: p99", percentile(taken, 0.99), "ms", baseline=TARGET_P99_MS if is_whole else None)
+    number = max(after[1] - before[1], 1.0)
+    report.add("  a cycle of the scheduler, mean", (after[0] - before[0]) / number, "ms", note=f"{number:,.0f} cycles")
+    report.add("  CPU of the platform", cpu / count * 1e6, "us/pod")
+
+
+def run(report: Report) -> None:
+    """B1: create to durably bound at a pace, stage by stage, 1,000 nodes, all default plug-ins"""
+    with report.folder() as folder, platform(folder, is_whole=False) as door:
+        uvloop.run(live(door, 900_000, WARM_UP, 500))
+        for number, per_s in enumerate(PACES):
+            tell(report, door, per_s, number * 100_000)
+
+
+def main() -> int:
+    """Run this bench alone: `python -m bench.latency`."""
+    run_bench("latency", run, Report(Path.cwd()))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
