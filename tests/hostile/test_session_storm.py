@@ -26,7 +26,7 @@ from e2e.test_agents_elsewhere import INTERPRETER, gateway, opened
 from e2e.test_standalone import Cluster
 from hekla.api.agents.names import ISOLATION_STRENGTHS, SESSION_ID
 from hekla.api.agents.node_contract import NODE_ISOLATION_LABEL
-from hekla.node.runtimes.sweep import kill_process_of
+from hekla.node.runtimes.sweep import kill_process_of, start_time
 from hekla.testing.platform import PlatformProcess
 from hekla_sdk import Session
 from hekla_sdk.errors import HeklaError, NotFoundError, RefusedError, UnreachableError
@@ -36,11 +36,9 @@ CLIENTS = 3
 MOST_SESSIONS = 8
 PATIENCE_S = 120.0
 WITHOUT = ("agents", "serving", "router", "workloads")
-GRACE = ("--nodes", "1", "--sandbox-grace-s", "120")
+GRACE = ("--nodes", "1", "--sandbox-grace-s", "240")
 DEADLY = {"supervisor"}
 """Kills that take sandboxes with them."""
-WARM = 8
-"""Sandboxes that wait for anybody."""
 
 
 @dataclass
@@ -116,13 +114,10 @@ class World:
         """What should not be there once no session is."""
         kubectl = self.cluster.kubectl
         objects = kubectl("get", "sandboxes,pods", "-l", SESSION_ID, "-o", "name").out.split()
-        pods = kubectl("get", "pods", "-o", "name").out.split()
         mounts = Path("/proc/self/mounts").read_text().splitlines()
-        processes = self._sandboxes_that_run()
         return {
             "objects": objects,
             "mounts": [line for line in mounts if str(self.sandboxes) in line],
-            "processes": processes if len(processes) > len(pods) + WARM else [],
         }
 
     @property
@@ -130,13 +125,13 @@ class World:
         """Where the node keeps what it knows of them."""
         return self.platform.data_dir / "node" / "sandboxes"
 
-    def _sandboxes_that_run(self) -> list[str]:
-        """First processes of sandboxes: the supervisor's children but the zygote."""
-        pids = [json.loads((self.sandboxes / f"{name}.json").read_text())["pid"] for name in ("supervisor", "zygote")]
+    def processes(self) -> list[int]:
+        """The supervisor and its children: sandboxes and the zygote."""
+        supervisor = json.loads((self.sandboxes / "supervisor.json").read_text())["pid"]
         found = subprocess.run(
-            ["ps", "--ppid", str(pids[0]), "-o", "pid="], capture_output=True, text=True, check=False
+            ["ps", "--ppid", str(supervisor), "-o", "pid="], capture_output=True, text=True, check=False
         )
-        return [pid for pid in found.stdout.split() if pid != str(pids[1])]
+        return [supervisor, *map(int, found.stdout.split())]
 
 
 def _again_at_its_port(first: PlatformProcess) -> PlatformProcess:
@@ -240,6 +235,7 @@ def storm(home: Path, kills: list[str], seed: int) -> Witness:
         witness.values.clear()
         _end_what_nobody_knows(here, witness)
         _until_nothing_is_left(here)
+        _until_no_process_is_left(here)
     print(json.dumps(witness.told, indent=2), flush=True)
     return witness
 
@@ -266,6 +262,16 @@ def _patiently(ask: Callable[[], None]) -> None:
             if monotonic() > until:
                 raise  # it neither answers nor is gone
             threading.Event().wait(0.1)
+
+
+def _until_no_process_is_left(here: World) -> None:
+    """A node that is killed has its warm sandboxes ended at once, and where none is left that a pod has, the supervisor goes too."""
+    left = here.processes()
+    here.platform.kill()
+    until = monotonic() + PATIENCE_S
+    while any(start_time(pid) for pid in left):
+        assert monotonic() < until, [pid for pid in left if start_time(pid)]
+        threading.Event().wait(0.1)
 
 
 def _until_nothing_is_left(here: World) -> None:
