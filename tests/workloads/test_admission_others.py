@@ -131,6 +131,17 @@ def test_a_parent_may_not_shrink_below_its_children() -> None:
     assert said == DENIED_QUEUE + "queue org capability[cpu]=5 is smaller than its descendants' max capability=6"
 
 
+def test_a_queue_does_not_go_below_one_that_is_below_it() -> None:
+    said = refusal(
+        ADMISSION_RULES,
+        queue("d1", parent="d2"),
+        old=queue("d1", parent="root"),
+        operation=Operation.UPDATE,
+        there=TREE,
+    )
+    assert said.endswith("queue d1 cannot be below queue d2, which is below it; give one of them another parent")
+
+
 def test_the_root_queues_shares_are_not_for_users() -> None:
     said = refusal(ADMISSION_RULES, queue("root", deserved={"cpu": 1}), old=queue("root"), operation=Operation.UPDATE)
     assert (

@@ -57,7 +57,10 @@ def wrong_parent(queue: Queue, tree: QueueTree) -> str:
         return ""
     if parent == name:
         return f"queue {name} cannot use itself as parent"
-    if len(list(tree.ancestors(queue))) >= MAX_DEPTH:
+    above_it = list(tree.ancestors(queue))
+    if any(one.metadata.name == name for one in above_it):
+        return f"queue {name} cannot be below queue {parent}, which is below it; give one of them another parent"
+    if len(above_it) >= MAX_DEPTH:
         return f"queue {name} exceeds the maximum allowed depth of {MAX_DEPTH}"
     above = tree.by_name.get(parent)
     if above is None:
