@@ -423,6 +423,9 @@ class Cells:
         cell.channel.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(cell.name, dir_fd=self._sockets)
+        for descriptor in cell.left_fds.values():
+            os.close(descriptor)
+        cell.left_fds.clear()
         self._groups.remove(cell.name)
         self._slots.append(cell.slot)
         if not cell.ready.done():

@@ -164,9 +164,11 @@ class SupervisorLink:
             ended = self._ended = asyncio.get_running_loop().create_future()
             with contextlib.suppress(SpawnerGoneError):
                 self.post({"order": "end"})
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(END_TIMEOUT_S):
                     await ended
+            except TimeoutError:  # it is stuck; what it is the parent of ends with it
+                await asyncio.to_thread(kill_process_of, self._state / "supervisor.json")
             self._drop()
         if self._process is not None:
             await asyncio.to_thread(self._process.wait)
