@@ -6,6 +6,7 @@ And what only a whole platform shows: accounts and budgets as `hekla agent` tell
 import contextlib
 import json
 import socket
+import time
 import urllib.error
 import urllib.request
 from typing import Any
@@ -15,6 +16,7 @@ from tests.e2e.test_agents import Agents, agents, first, until  # noqa: F401 - a
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
+BOOT_PATIENCE_S = 300.0
 TEMPLATES = ("extensions.agents.x-k8s.io", "v1beta1", "default", "sandboxtemplates")
 
 
@@ -41,17 +43,14 @@ def ask(agents: Agents, method: str, path: str, body: Any = None) -> Any:  # noq
 
 
 def session_of(agents: Agents, name: str) -> str:  # noqa: F811 - the fixture itself
-    """A session of a template, once the gateway has heard of the template."""
-
-    def made() -> str:
+    """A session of a template, once the gateway has heard of the template; the first machine may boot for longer than one create waits."""
+    limit = time.monotonic() + BOOT_PATIENCE_S
+    while True:
         try:
             return str(ask(agents, "POST", "/hekla/v1/sessions", {"name": name, "timeout": 600})["id"])
         except urllib.error.HTTPError as refusal:
-            if refusal.code != 404:
+            if refusal.code not in (404, 504) or time.monotonic() > limit:
                 raise
-            return ""
-
-    return str(until(made))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,12 @@ def test_a_case_names_what_comes_of_it_and_a_test(case):
     assert len(rows()[case].split("|")) == 3, f"case {case} has not attack, outcome and tests"
 
 
+@cache
+def defined_in(path):
+    return {node.name for node in ast.parse((ROOT / path).read_text()).body if hasattr(node, "name")}
+
+
 def test_every_test_that_the_page_names_is_there():
-    missing = []
-    for path, name in set(_TEST.findall(PAGE.read_text())):
-        defined = {node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if hasattr(node, "name")}
-        missing += [f"{path}::{name}"] if name not in defined else []
+    named = set(_TEST.findall(PAGE.read_text()))
+    missing = [f"{path}::{name}" for path, name in named if name not in defined_in(path)]
     assert not missing, f"the page names tests that are not there: {sorted(missing)}"
