@@ -1,6 +1,6 @@
 """The simulated engine against a real one: fit its step time to vLLM on this machine's CPU, then foretell a workload it was not fitted to.
 
-Points are timed in rounds, one after the other, and a round counts only if others took less than a twentieth of the processors
+Points are timed in rounds, one after the other, and a round counts only if others took less than a tenth of the processors
 meanwhile (`neighbours.py`); a point's timing is the median of its rounds. Without enough such rounds nothing is fitted, and a sentence
 says why: a fit to a busy machine foretells nothing. `engine_fit.py` fits all points at once and says how far off each is when it is
 left out. Then sixty requests as they might come, half of which share beginnings: vLLM serves them, the simulator foretells them from
@@ -44,8 +44,8 @@ LONE = (64, 192, 384, 640, 960, 1280, 1600)
 BESIDE = ((1, 64), (2, 64), (4, 64), (8, 64), (12, 64), (16, 64), (1, 900), (1, 1800), (4, 900), (4, 1800))
 """Answers side by side, and how long their prompts are."""
 ANSWER = 48
-MOST_TAKEN = 0.05
-"""Share of the processors that others may have in a round that counts."""
+MOST_TAKEN = 0.1
+"""Share of the processors that others may have in a round that counts: of two, a fifth of one, which the engine's one thread leaves free."""
 LEAST_ROUNDS, MOST_S = 4, 90.0
 """Rounds that are needed, and how long they are waited for."""
 TRIES = 3
