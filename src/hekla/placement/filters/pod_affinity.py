@@ -41,7 +41,7 @@ def score_among(nodes: Nodes, tallies: Tallies, task: Task, among: Among) -> Flo
     liked = np.zeros(nodes.rows, np.float32)
     for tally, weight in wanted:
         domains, counts = tallies.counts(tally)
-        liked += (counts * weight).astype(np.float32)[domains]
+        liked += np.take((counts * weight).astype(np.float32), domains)
     return _stretched(liked, among())
 
 
@@ -81,10 +81,11 @@ def _selected(tallies: Tallies, term: PodTerm) -> int:
 
 def _stretched(values: FloatArray, among: BoolArray) -> FloatArray:
     """Values stretched so that the least among some nodes is 0 and the greatest 1; all 0 if they are equal."""
-    if not among.any():
+    there = values[among]
+    if not len(there):
         return values
-    low, high = values[among].min(), values[among].max()
+    low, high = there.min(), there.max()
     if high <= low:
         return np.zeros_like(values)
-    stretched: FloatArray = np.clip((values - low) / (high - low), 0, 1).astype(np.float32)
-    return stretched
+    stretched: FloatArray = (values - low) / (high - low)
+    return np.clip(stretched, 0, 1, out=stretched)
