@@ -208,10 +208,10 @@ class SupervisorLink:
                 return
             if received is None:
                 self._drop()
-                if self._ended is not None:
-                    self._ended.set_result(None)
-                else:
+                if self._ended is None:
                     self._on_lost()
+                elif not self._ended.done():  # else it was waited for in vain, and killed
+                    self._ended.set_result(None)
                 return
             report, descriptors = received
             for descriptor in descriptors:
