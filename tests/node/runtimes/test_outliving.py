@@ -331,3 +331,24 @@ def test_a_zygote_that_is_killed_while_many_are_made_costs_none_of_them(tmp_path
             await runtime.close()
 
     asyncio.run(story())
+
+
+ONE_MOMENT = """
+import os, socket, sys
+from hekla.node.shim.sandbox import packets
+from hekla.node.shim.sandbox.supervisor import Supervisor
+supervisor = Supervisor(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), 0, [], 1.0)
+supervisor._zygote, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+packets.send(theirs, {"event": "forked", "id": "s1", "pid": 2**22 + 1})
+reader, writer = os.pipe()
+os.write(writer, b"0")
+supervisor._wake(reader)
+supervisor._hear_zygote()
+print("goes on")
+"""
+
+
+def test_a_sandbox_that_ends_in_the_moment_in_which_another_is_forked_does_not_stop_the_supervisor():
+    """Both were ready in one round: the end was heard with all that the zygote had said, and then the zygote once more, who had nothing to say."""
+    ran = subprocess.run([sys.executable, "-c", ONE_MOMENT], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ran.stdout == "goes on\n", ran.stderr

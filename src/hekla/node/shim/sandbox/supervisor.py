@@ -258,8 +258,8 @@ class Supervisor:
         if signal.SIGTERM in numbers and self._node is None:
             self._end_all()
         # what it told before they ended comes first; above all that it has ended itself, and they with it
-        while self._zygote is not None and select.select([self._zygote], [], [], 0)[0]:
-            self._hear_zygote()
+        while self._hear_zygote():
+            continue
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -289,12 +289,16 @@ class Supervisor:
         self._zygote, self._zygote_pid = ours, started.pid
         self._selector.register(ours, selectors.EVENT_READ, self._hear_zygote)
 
-    def _hear_zygote(self) -> None:
-        assert self._zygote is not None, "who is heard is there"
+    def _hear_zygote(self) -> bool:
+        """Whether it said anything. Never waits: what made it readable in this round may have been heard by `_wake`, and its next word
+        is an answer to our next order.
+        """
+        if self._zygote is None or not _is_readable(self._zygote):
+            return False
         received = packets.receive(self._zygote)
         if received is None:
             self._lose_zygote()
-            return
+            return False
         report, _ = received
         held = self._held.get(report.get("id", ""))
         if report["event"] == "ready":
@@ -304,6 +308,7 @@ class Supervisor:
             self._adopt(held, report["pid"])
         elif held is not None:
             self._fail(held, report["message"])
+        return True
 
     def _adopt(self, held: Held | None, pid: int) -> None:
         status = self._early.pop(pid, None)
@@ -359,6 +364,13 @@ class Supervisor:
         if self._node is None:  # a node that ends in good order tidies up after itself
             _remove(list(parents))
         os._exit(0)
+
+
+def _is_readable(sock: socket.socket) -> bool:
+    """Whether something was said, or the other end has gone. By poll: numbers of descriptors go beyond what select takes."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _thaw(groups: list[str]) -> None:
