@@ -43,6 +43,14 @@ async def main():
 asyncio.run(main())
 """
 CLAIMED = 'await runtime.claim(key, Claim(session="s1", owner="o"))'
+REFUSED = """
+    from hekla.node.runtimes.sandbox import SandboxError
+    try:
+        await runtime.claim(key, Claim(session="s1", owner="o", random_seed="not hexadecimal"))
+        raise SystemExit("it was not refused")
+    except SandboxError:
+        pass
+"""
 
 
 class KilledNode:
@@ -110,11 +118,26 @@ def test_a_sandbox_outlives_its_node_with_files_claim_and_command(tmp_path):
             with pytest.raises(SandboxError, match="another session"):
                 await runtime.claim(KEY, Claim(session="s2", owner="o"))
             assert await runtime.claim(KEY, Claim(session="s1", owner="o")) is False
-            seen, code = await run_in(runtime, KEY, "sh", "-c", "until cat /tmp/mark; do :; done")
+            seen, code = await run_in(runtime, KEY, "sh", "-c", "until grep -s . /tmp/mark; do :; done")
             assert (code, seen.strip().isdigit()) == (0, True)
             assert (state / "logs" / "u1" / "main" / "0.log").read_text().count("began") == 1
             await runtime.start(ContainerSpec(key=KEY, argv=("false",), hostname="box"))
             assert (await runtime.observe())[KEY] == observed
+        finally:
+            await runtime.close()
+
+    asyncio.run(next_life())
+
+
+@pytest.mark.slow
+def test_a_sandbox_that_refused_a_claim_is_nobodys_in_the_next_life_too(tmp_path):
+    state = tmp_path / "state"
+    KilledNode(state, more=REFUSED).kill()
+
+    async def next_life():
+        runtime = await again(state)
+        try:
+            assert await runtime.claim(KEY, Claim(session="s2", owner="o")) is True
         finally:
             await runtime.close()
 
@@ -229,16 +252,19 @@ def test_what_it_used_is_counted_on(tmp_path):
 
 @pytest.mark.slow
 def test_where_no_node_comes_back_nothing_is_left(tmp_path):
-    killed = KilledNode(tmp_path / "state", grace_s=0.2, more="await runtime.freeze(key)")
-    groups = [Path("/sys/fs/cgroup") / each for each in os.listdir("/sys/fs/cgroup")]
+    told = "(Path(sys.argv[1]) / 'has_groups').write_text(json.dumps(bool(runtime.groups.parents)))"
+    killed = KilledNode(tmp_path / "state", grace_s=0.2, more=f"await runtime.freeze(key); {told}")
+    digest = ZygoteSandboxes(tmp_path / "state")._digest
+    hierarchies = [Path("/sys/fs/cgroup"), *(each for each in Path("/sys/fs/cgroup").iterdir() if each.is_dir())]
+    made = [each for each in hierarchies if (each / f"hekla-sandboxes-{digest}").exists()]
+    assert made or not json.loads((tmp_path / "state" / "has_groups").read_text())
     killed.kill()
 
     async def story():
         await until(lambda: not is_alive(killed.supervisor) and not is_alive(killed.zygote))
 
     asyncio.run(story())
-    digest = ZygoteSandboxes(tmp_path / "state")._digest
-    assert not [group for group in groups if (group / f"hekla-sandboxes-{digest}").exists()]
+    assert not [each for each in hierarchies if (each / f"hekla-sandboxes-{digest}").exists()]
     assert not (tmp_path / "state" / "supervisor.sock").exists()
 
 
