@@ -309,6 +309,7 @@ def main() -> int:
     told = philly(report, stretch, keeper, options.only)
     print("\n".join(["", *table(told)]))
     if options.draw:
+        options.draw.mkdir(parents=True, exist_ok=True)
         name, days = ("philly-whole-waits.svg", ", 109 days") if options.whole else ("philly-waits.svg", "")
         (options.draw / name).write_text(picture(f"Philly: mean wait by size of job{days}", told))
     return 0
