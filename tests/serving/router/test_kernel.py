@@ -1,13 +1,17 @@
 """The compiled decision chooses, counts and remembers as the plain one does, to the last bit; and does without where it cannot be had."""
 
 import asyncio
+import contextlib
+import importlib.util
+import os
 import random
 
 import pytest
+import structlog
 from bench import serving_budget as bench
 
 from hekla.serving.router.endpoints import Fleet
-from hekla.serving.router.kernel import loading
+from hekla.serving.router.kernel import keeping, loading, upgrading
 from hekla.serving.router.kernel.upgrading import WORTH_IT_PROMPTS, Upgrading
 from hekla.serving.router.local_plan import LocalPlan
 from hekla.serving.router.plan import Attempt, Destination, Fault, Usage
@@ -27,18 +31,17 @@ CALLS_OF_A_CHAT = 72
 
 @pytest.fixture(scope="module")
 def kernel():
-    found = asyncio.run(loading.load(niceness=0))
-    if found is None:
+    if importlib.util.find_spec("numba") is None:
         pytest.skip("numba is not installed")
+    found = asyncio.run(loading.load(niceness=0))  # the other workers wait for it, so it is not polite
+    assert found is not None, "the log says why"
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def code(kernel):
-    found = loading._read(loading.cached())
-    if found is None:
-        pytest.skip("this user has no cache that can be written")
-    return found
+    kept = keeping.kept_at()
+    return (kept and keeping.read(kept)) or asyncio.run(loading.compiled_in_child(0))
 
 
 @pytest.mark.parametrize("size", [241, 256, 512, 1024, 1025, 3000])
@@ -242,41 +245,147 @@ def test_an_empty_pool_sends_nothing(kernel):
     assert pool.send(question("a"), 0.0) is None
 
 
-def test_a_router_with_much_to_do_gets_it_and_its_later_pools_too(kernel):
+def test_a_router_with_much_to_do_gets_it_and_its_later_pools_too(kernel, monkeypatch):
+    async def load():
+        return kernel
+
     async def story():
         busy, later = pool_of(2), pool_of(2)
-        upgrading = Upgrading(lambda: [busy])
+        router = Upgrading(lambda: [busy])
         for _ in range(WORTH_IT_PROMPTS):
             look = busy.look(question("a"), 0.0)
             busy.charge(look, busy.choose(look, busy.members))
-        running = asyncio.create_task(upgrading.run())
-        while busy.send(question("a"), 0.0) is None:
-            await asyncio.sleep(0.005)
-        assert upgrading.joined(later).send(question("a"), 0.0) is not None
+        running = asyncio.create_task(router.run())
+        async with asyncio.timeout(60):
+            while busy.send(question("a"), 0.0) is None:
+                await asyncio.sleep(0.005)
+        assert router.joined(later).send(question("a"), 0.0) is not None
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
+    monkeypatch.setattr(upgrading, "load", load)
     asyncio.run(story())
 
 
-def test_a_kept_file_that_was_cut_short_is_made_anew(code, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    loading._keep(loading.cached(), code)
-    whole = loading.cached().read_bytes()
-    for broken in (b"", whole[:-1], whole[1:]):
-        loading.cached().write_bytes(broken)
-        assert loading._read(loading.cached()) is None
-        loading._keep(loading.cached(), code)
-        assert loading._read(loading.cached()) == code
-
-
-def test_a_cache_that_cannot_be_written_is_done_without(code, monkeypatch, tmp_path):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    loading._keep(loading.cached(), code)
-    assert loading._read(loading.cached()) is None
+# ---- how a router comes by it
 
 
 def test_without_numba_choosing_stays_plain(monkeypatch):
     monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
     assert asyncio.run(loading.load()) is None
+
+
+@pytest.mark.parametrize(
+    ("child", "limit_s", "why"),
+    [
+        ("import sys; sys.exit('no room')", 60.0, "no room"),
+        ("import os; os.kill(os.getpid(), 9)", 60.0, "the compiler ended with -9"),
+        ("import time; time.sleep(600)", 0.0, "the compiler did not end within 0 s"),
+        ("pass", 60.0, None),
+    ],
+)
+def test_a_compiler_that_fails_leaves_choosing_plain_and_says_why(kernel, monkeypatch, tmp_path, child, limit_s, why):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(loading, "_CHILD", child)
+    monkeypatch.setattr(loading, "COMPILING_LIMIT_S", limit_s)
+    with structlog.testing.capture_logs() as told:
+        assert asyncio.run(loading.load()) is None
+    assert [one["event"] for one in told] == ["choosing stays plain"]
+    assert why is None or told[0]["why"] == why
+    assert not list(tmp_path.glob("hekla/router-*")), "what does not load is not kept"
+
+
+def test_what_lies_in_the_current_directory_and_what_a_library_prints_is_no_part_of_the_code(monkeypatch, tmp_path):
+    for folder, text in (("here", "raise SystemExit('foreign')"), ("lib", "print('hello')\nmain = lambda out: os.write(out, b'code')")):  # fmt: skip
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "some_compiler.py").write_text(f"import os\n{text}\n")
+    monkeypatch.setattr(loading, "MODULE", "some_compiler")
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    monkeypatch.chdir(tmp_path / "here")
+    assert asyncio.run(loading.compiled_in_child(0)) == b"code"
+
+
+@pytest.fixture
+def compiled(code, monkeypatch, tmp_path):
+    """How often a user with an empty cache has compiled."""
+    times = []
+
+    async def compiled_in_child(niceness):
+        times.append(niceness)
+        return code
+
+    monkeypatch.setattr(loading, "compiled_in_child", compiled_in_child)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return times
+
+
+def test_routers_that_start_together_compile_once(compiled):
+    async def story():
+        return await asyncio.gather(*(loading.load() for _ in range(3)))
+
+    assert None not in asyncio.run(story())
+    assert len(compiled) == 1
+
+
+@pytest.mark.parametrize("kept", [b"decide nothing\n\nno object", b"no names"])
+def test_a_kept_file_that_does_not_load_is_replaced_once(compiled, code, kept):
+    keeping.keep(keeping.kept_at(), kept)
+    for _ in range(2):
+        assert asyncio.run(loading.load()) is not None
+    assert len(compiled) == 1
+    assert keeping.read(keeping.kept_at()) == code
+
+
+def test_a_user_without_a_home_compiles_at_each_start(compiled, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    for _ in range(2):
+        assert asyncio.run(loading.load()) is not None
+    assert len(compiled) == 2
+    assert not list(tmp_path.iterdir())
+
+
+CODE = b"names\n\nobject"
+
+
+@pytest.fixture
+def kept(tmp_path):
+    return tmp_path / "hekla" / "router-1.o"
+
+
+def test_a_kept_file_that_was_cut_short_is_not_read_and_is_replaced(kept):
+    keeping.keep(kept, CODE)
+    whole = kept.read_bytes()
+    for broken in (b"", whole[:-1], whole[1:]):
+        kept.write_bytes(broken)
+        assert keeping.read(kept) is None
+        keeping.keep(kept, CODE)
+        assert keeping.read(kept) == CODE
+
+
+def test_a_file_that_others_may_have_written_is_not_read(kept):
+    keeping.keep(kept, CODE)
+    kept.chmod(0o620)
+    assert keeping.read(kept) is None
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(kept):
+    kept.parent.touch()
+    keeping.keep(kept, CODE)
+    assert keeping.read(kept) is None
+    with contextlib.ExitStack() as stack:
+        assert keeping.take_turn(kept, stack), "everybody compiles for himself"
+
+
+def test_a_file_that_cannot_take_its_place_leaves_nothing_behind(kept):
+    kept.mkdir(parents=True)
+    keeping.keep(kept, CODE)
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_only_the_newest_four_are_kept(kept):
+    for number in range(7):
+        one = kept.with_name(f"router-{number}.o")
+        keeping.keep(one, CODE)
+        os.utime(one, (number, number))
+    assert {one.name for one in kept.parent.iterdir()} == {f"router-{number}.o" for number in (3, 4, 5, 6)}

@@ -7,8 +7,6 @@ nothing and cannot fail. All integers are signed, since numba makes doubles of a
 unsigned. No fast-math: costs are equal to the bit to those of `policies/soonest.py`, so that ties fall alike.
 """
 
-import sys
-
 import numpy as np
 from llvmlite import binding
 from numba import cfunc, float64, int64, njit, uint64
@@ -389,16 +387,13 @@ EXPORTS = (decide, hash_blocks, match, insert, forget, expire, rehash)
 """In the order of `functions.SHAPES`."""
 
 
-def main() -> None:
-    """Write the object code to standard output, after a line of each function's name in it."""
+def main(descriptor: int) -> None:
+    """Write the object code to an open file, after a line of each function's name in it."""
     module = binding.parse_assembly(EXPORTS[0].inspect_llvm())
     names = [EXPORTS[0].native_name]
     for one in EXPORTS[1:]:
         names.append(one.native_name)
         module.link_in(binding.parse_assembly(one.inspect_llvm()))
     told = "\n".join(f"{one} {name}" for one, name in zip(SHAPES, names, strict=True))
-    sys.stdout.buffer.write(told.encode() + b"\n\n" + machine().emit_object(module))
-
-
-if __name__ == "__main__":
-    main()
+    with open(descriptor, "wb") as file:
+        file.write(told.encode() + b"\n\n" + machine().emit_object(module))

@@ -1,68 +1,68 @@
 """Gets the compiled decision without making anybody wait: a child compiles it, this process loads the object code.
 
-numba stays in the child: it takes 108 MB of memory and seven seconds, of which the code needs nothing. The object code is kept
-for the user by what it was made from, so that it is compiled once on a machine. Where numba is missing, or the cache
-cannot be written, everything is decided as before, only slower.
+numba stays in the child: it takes 108 MB of memory and seven seconds, of which the code needs nothing. What loads is kept
+for the user by what it was made from (`keeping.py`), so that it is compiled once for a user, at best. Where numba is missing, or
+anything fails, everything is decided as before, only slower, and the log says why.
 """
 
 import asyncio
-import hashlib
-import importlib.metadata
+import contextlib
 import importlib.util
 import os
 import sys
-import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from hekla.serving.router.endpoints import Counts
 from hekla.serving.router.kernel.functions import Kernel
-from hekla.serving.router.policies.soonest import MOST_LOAD
-from hekla.serving.router.pool import ANSWER_WEIGHT
+from hekla.serving.router.kernel.keeping import keep, kept_at, read, take_turn
 
 MODULE: Final = "hekla.serving.router.kernel.compiled"
-_SOURCES: Final = ("compiled", "compiled_hash", "compiled_words", "layout", "functions")
-_BUILT_IN: Final = (Counts._fields_, MOST_LOAD, ANSWER_WEIGHT)
-"""What the code is made from: modules beside this one, and facts of others."""
+_CHILD: Final = "import os; os.nice({niceness}); out = os.dup(1); os.dup2(2, 1); from {module} import main; main(out)"
+"""The code goes to what is standard output before the imports; what a library prints, to the complaints."""
+COMPILING_LIMIT_S: Final = 600.0
+"""Seven seconds of one core, which can take minutes at low priority where all cores are busy; after this it hangs."""
+TURN_S: Final = 0.2
+"""How often one who waits looks whether another process has compiled."""
+_TOLD: Final = 500
+"""Bytes of a compiler's complaint that are logged, the last."""
 
-_DIGEST: Final = hashlib.sha256().digest_size
+_BROKEN: Final = (RuntimeError, OSError, ImportError, ValueError, KeyError)
+"""What files, packages, children and LLVM raise. Nothing of it may leave here: the router's work would begin anew each second,
+with a compilation each time."""
 
 log = structlog.get_logger(__name__)
 
 
 async def load(*, niceness: int = 10) -> Kernel | None:
     """The compiled decision; None, with a reason in the log, where it cannot be had. Compiling gives way to all else."""
-    if importlib.util.find_spec("numba") is None:
-        log.info("choosing stays plain", why="numba is not installed")
-        return None
-    kept = cached()
-    code = _read(kept) or await _compile_in_child(niceness)
-    if code is None:
-        return None
-    _keep(kept, code)
     try:
-        kernel = await asyncio.to_thread(kernel_of, code)
-    except RuntimeError as error:  # LLVM's: whatever it does not like about this machine
-        log.warning("choosing stays plain", why=str(error))
+        if importlib.util.find_spec("numba") is None:
+            log.info("choosing stays plain", why="numba is not installed")
+            return None
+        kernel = await _kept_or_compiled(niceness)
+    except _BROKEN as error:
+        log.warning("choosing stays plain", why=str(error) or type(error).__name__)
         return None
-    log.info("choosing compiled", code_bytes=len(code))
+    log.info("choosing compiled")
     return kernel
 
 
-def cached() -> Path:
-    """Where the code is kept: named by the sources, the compiler and the processor, so that no other is ever loaded."""
-    from llvmlite import binding
-
-    made_of = hashlib.sha256(repr(_BUILT_IN).encode())
-    for one in _SOURCES:
-        made_of.update(Path(__file__).with_name(f"{one}.py").read_bytes())
-    for package in ("numba", "llvmlite"):
-        made_of.update(importlib.metadata.version(package).encode())
-    made_of.update(f"{sys.version} {binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}".encode())
-    own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(own) / "hekla" / f"router-{made_of.hexdigest()[:32]}.o"
+async def _kept_or_compiled(niceness: int) -> Kernel:
+    kept = await asyncio.to_thread(kept_at)
+    if kept is None:
+        return await asyncio.to_thread(kernel_of, await compiled_in_child(niceness))
+    if (kernel := await asyncio.to_thread(_kernel_kept, kept)) is not None:
+        return kernel
+    async with _turn(kept):
+        if (kernel := await asyncio.to_thread(_kernel_kept, kept)) is not None:
+            return kernel
+        code = await compiled_in_child(niceness)
+        kernel = await asyncio.to_thread(kernel_of, code)
+        await asyncio.to_thread(keep, kept, code)  # only now, as a file that does not load would be read at each start
+        return kernel
 
 
 def machine() -> Any:
@@ -79,52 +79,65 @@ def machine() -> Any:
 
 
 def kernel_of(code: bytes) -> Kernel:
-    """The functions of object code, as the child wrote it."""
+    """The functions of object code, as the child wrote it; raises RuntimeError or ValueError for what is none."""
     from llvmlite import binding
 
     names, _, object_code = code.partition(b"\n\n")
+    if not (file := binding.ObjectFileRef.from_data(object_code)):  # llvmlite would go on with it, and end the process
+        raise ValueError(f"{len(code)} bytes are no object code with its names")
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine())
-    engine.add_object_file(binding.ObjectFileRef.from_data(object_code))
+    engine.add_object_file(file)
     engine.finalize_object()
-    pairs = (line.split(" ", 1) for line in names.decode().splitlines())
-    return Kernel({name: engine.get_function_address(symbol) for name, symbol in pairs}, engine)
+    symbols = dict(line.split(" ", 1) for line in names.decode().splitlines())
+    addresses = {name: engine.get_function_address(symbol) for name, symbol in symbols.items()}
+    if missing := [name for name, address in addresses.items() if not address]:
+        raise ValueError(f"object code lacks the functions {', '.join(missing)}")
+    return Kernel(addresses, engine)
 
 
-async def _compile_in_child(niceness: int) -> bytes | None:
+def _kernel_kept(kept: Path) -> Kernel | None:
+    """What was kept, if it is there and loads; what does not is removed."""
+    if (code := read(kept)) is None:
+        return None
+    try:
+        return kernel_of(code)
+    except _BROKEN as error:
+        log.warning("compiled choosing refused", file=str(kept), why=str(error) or type(error).__name__)
+        with contextlib.suppress(OSError):
+            kept.unlink()
+        return None
+
+
+@contextlib.asynccontextmanager
+async def _turn(kept: Path) -> AsyncIterator[None]:
+    """One process of a user compiles at a time, as the others can load what it made; who waited too long goes on all the same."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(int(COMPILING_LIMIT_S / TURN_S)):
+            if await asyncio.to_thread(take_turn, kept, stack):
+                break
+            await asyncio.sleep(TURN_S)  # not in a thread that waits: a router that ends would wait for that
+        yield
+
+
+async def compiled_in_child(niceness: int) -> bytes:
+    """What `compiled.main` writes; raises ChildProcessError with what the child complained of."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", f"import os; os.nice({niceness}); from {MODULE} import main; main()",
+        # -P: without it the child would import what happens to lie in the current directory
+        sys.executable, "-P", "-c", _CHILD.format(niceness=niceness, module=MODULE),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )  # fmt: skip
     try:
-        code, complaint = await child.communicate()
-    except asyncio.CancelledError:
-        child.kill()
-        await child.wait()
-        raise
+        async with asyncio.timeout(COMPILING_LIMIT_S):
+            code, complaint = await child.communicate()
+    except TimeoutError:
+        raise ChildProcessError(f"the compiler did not end within {COMPILING_LIMIT_S:.0f} s") from None
+    finally:
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):  # it has ended just now
+                child.kill()
+            await child.wait()
     if child.returncode:
-        log.warning("choosing stays plain", why=complaint.decode(errors="replace")[-500:])
-        return None
+        told = complaint.decode(errors="replace")[-_TOLD:].strip()
+        raise ChildProcessError(told or f"the compiler ended with {child.returncode}")
     return code
-
-
-def _read(kept: Path) -> bytes | None:
-    """What was kept, if all of it is there."""
-    try:
-        digest, code = (whole := kept.read_bytes())[:_DIGEST], whole[_DIGEST:]
-    except OSError:
-        return None
-    return code if hashlib.sha256(code).digest() == digest else None
-
-
-def _keep(kept: Path, code: bytes) -> None:
-    """Whole or not at all, as other processes may be at it; a cache that cannot be written is done without."""
-    if _read(kept) is not None:
-        return
-    try:
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
-            file.write(hashlib.sha256(code).digest() + code)
-        os.replace(file.name, kept)
-    except OSError as error:
-        log.info("compiled choosing not kept", file=str(kept), why=os.strerror(error.errno or 0))
