@@ -6,13 +6,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from hekla.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from hekla.api.pods import Pod
 from hekla.dialects.device_allocation import FINALIZER
+from hekla.dialects.feed import ClusterFeed
 from hekla.kube.api_client import ApiClient
-from hekla.kube.errors import ApiError
-from hekla.scheduler.device_claims import DeviceClaims
+from hekla.kube.errors import ApiError, ConflictError
+from hekla.scheduler import device_claims
+from hekla.scheduler.device_claims import ATTEMPTS, DeviceClaims
 from hekla.scheduler.pseudonyms import anonymous
 from hekla.scheduler.replay import Replay
 from hekla.scheduler.snapshot import documents_of, packed, unpacked
@@ -52,10 +57,10 @@ async def ask(client: ApiClient, claim: str, count: int = 1) -> None:
     )
 
 
-async def start(client: ApiClient, pod: str, claim: str, entry: str = "gpu") -> None:
+async def start(client: ApiClient, pod: str, claim: str, entry: str = "gpu", **more: Any) -> Pod:
     container = {"name": "main", "image": "busybox", "resources": {"claims": [{"name": entry}]}}
     spec = {"containers": [container], "resourceClaims": [{"name": entry, "resourceClaimName": claim}]}
-    await client.create(Pod, {"metadata": {"name": pod, "namespace": "default"}, "spec": spec})
+    return await client.create(Pod, {"metadata": {"name": pod, "namespace": "default"}, "spec": {**spec, **more}})
 
 
 async def node_of(client: ApiClient, pod: str) -> str:
@@ -246,6 +251,67 @@ def test_a_pod_that_was_bound_although_nobody_was_told_keeps_its_devices() -> No
             claim = await claim_of(client, "mine")
             assert claim.status.allocation is not None
             assert [one.name for one in claim.status.reserved_for] == ["p"]
+
+    asyncio.run(told())
+
+
+async def waits_with(
+    client: ApiClient, feed: ClusterFeed, *claims: str, is_user: bool = True
+) -> tuple[Pod, DeviceClaims]:
+    """A pod that another scheduler is to bind, and its claims as they are before: guarded, and, as a user's, with devices."""
+    entries = [{"name": claim, "resourceClaimName": claim} for claim in claims]
+    pod = await start(client, "p", claims[0], entry=claims[0], schedulerName="another", resourceClaims=entries)
+    for claim in claims:
+        await ask(client, claim)
+        await client.patch(ResourceClaim, claim, {"metadata": {"finalizers": [FINALIZER]}}, "default")
+        devices = {"results": [{"request": "gpu", "driver": DRIVER, "pool": "n0", "device": claim}]}
+        users = [{"resource": "pods", "name": "p", "uid": pod.metadata.uid}]
+        status = {"allocation": {"devices": devices}, "reservedFor": users} if is_user else {}
+        await client.patch(ResourceClaim, claim, {"status": status}, "default", subresource="status")
+    return pod, DeviceClaims(client, feed)
+
+
+def conflict(client: ApiClient, claim: str, times: int) -> None:
+    """Have the server answer to writes of a claim's metadata, so often, that somebody else wrote in between."""
+    patch, left = client.patch, [times]
+
+    async def patched(kind: Any, name: str, *details: Any, **more: Any) -> Any:
+        if (kind, name) == (ResourceClaim, claim) and not more.get("subresource") and left[0]:
+            left[0] -= 1
+            raise ConflictError(409, "Conflict", "the object has been modified")
+        return await patch(kind, name, *details, **more)
+
+    client.patch = patched  # type: ignore[method-assign]  # the real server beneath it
+
+
+@pytest.mark.parametrize(("is_user", "times"), [(True, 1), (True, ATTEMPTS - 1), (False, 0)])
+def test_a_claim_without_devices_is_let_go_of_whatever_came_in_between(is_user: bool, times: int) -> None:
+    """Others wrote between devices and finalizer; or the pod had got no farther than the finalizer when it failed."""
+
+    async def told() -> None:
+        async with world(nodes=1) as (client, scheduler):
+            pod, devices = await waits_with(client, scheduler.feed, "mine", is_user=is_user)
+            conflict(client, "mine", times)
+            await devices.take_back(pod)
+            assert await has_nothing(client, "mine")
+
+    asyncio.run(told())
+
+
+def test_a_claim_that_keeps_changing_is_told_and_the_pods_others_are_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_claims, "log", structlog.get_logger())  # one that nobody has set up before
+
+    async def told() -> None:
+        async with world(nodes=1) as (client, scheduler):
+            pod, devices = await waits_with(client, scheduler.feed, "busy", "calm")
+            conflict(client, "busy", ATTEMPTS)
+            with capture_logs() as logged:
+                await devices.take_back(pod)
+            said = [one for one in logged if one["event"] == "devices not taken back"]
+            assert [one["error"] for one in said] == ['resourceclaim "busy" keeps changing']
+            assert await has_nothing(client, "calm")
 
     asyncio.run(told())
 

@@ -67,7 +67,7 @@ class DeviceClaims:
                 async with self._turn(claim):
                     await self._take_back(pod, *claim)
         except (ApiError, TransportError) as error:
-            log.warning("devices not taken back", pod=f"{pod.metadata.namespace}/{pod.metadata.name}", error=str(error))
+            _tell(pod, str(error))
 
     def _turn(self, claim: tuple[str, str]) -> asyncio.Lock:
         return self._writing.setdefault(claim, asyncio.Lock())  # gone with the last who waits for it
@@ -95,17 +95,18 @@ class DeviceClaims:
                 return
             except ConflictError:  # pods of a gang that share it write at the same time
                 claim = await self._client.get(ResourceClaim, name, namespace)
-        raise ConflictError(409, "Conflict", f'resourceclaim "{name}" keeps changing')
+        raise ConflictError(409, "Conflict", _keeps_changing(name))
 
     async def _take_back(self, pod: Pod, namespace: str, name: str) -> None:
         for _ in range(ATTEMPTS):
             try:
                 claim = await self._client.get(ResourceClaim, name, namespace)
-                if not reserved_for(claim, pod):
-                    return
-                patch = unreserved_patch(claim, pod)
-                claim = await self._client.patch(ResourceClaim, name, patch, namespace, subresource="status")
-                self._note_unsaid((namespace, name))
+                if reserved_for(claim, pod):
+                    patch = unreserved_patch(claim, pod)
+                    claim = await self._client.patch(ResourceClaim, name, patch, namespace, subresource="status")
+                    self._note_unsaid((namespace, name))
+                # Also where the pod is not in it: an earlier turn may have got as far as that, or `allocate` no farther than
+                # the finalizer, which would keep the claim for ever. Whoever is about to give it devices conflicts and asks again.
                 if (unguarded := unguarded_patch(claim)) is not None:
                     await self._client.patch(ResourceClaim, name, unguarded, namespace)
                 return
@@ -113,6 +114,7 @@ class DeviceClaims:
                 return
             except ConflictError:
                 continue
+        _tell(pod, _keeps_changing(name))  # the pod's other claims can be taken back all the same
 
     def _note_unsaid(self, claim: tuple[str, str]) -> None:
         while len(self._unsaid) >= MOST_UNSAID:
@@ -126,3 +128,11 @@ class DeviceClaims:
         except NotFoundError:
             return False
         return current.metadata.uid == meta.uid and bool(current.spec.node_name)
+
+
+def _keeps_changing(name: str) -> str:
+    return f'resourceclaim "{name}" keeps changing'
+
+
+def _tell(pod: Pod, error: str) -> None:
+    log.warning("devices not taken back", pod=f"{pod.metadata.namespace}/{pod.metadata.name}", error=error)
