@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from structlog.testing import capture_logs
 
 from hekla.serving.router import recorded_caches
 from hekla.serving.router.configuration import read_configuration
@@ -149,6 +152,42 @@ def test_records_are_read_and_swept(opened: Opened, redis: RedisServer) -> None:
             assert await records.sweep(lambda entries: stale(entries, 11 + LIFE_S)) == 250
             assert set((await records.rows([keys[7]]))[0]) == {b"new.ml", b"odd.ml"}
             assert await records.sweep(lambda entries: stale(entries, 11 + LIFE_S)) == 0
+
+    kit.run(story())
+
+
+def test_a_sweep_that_is_cut_short_is_told_and_the_next_goes_on_there(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded_caches, "log", structlog.get_logger())  # one that nobody has set up before
+
+    async def story() -> None:
+        async with in_redis(redis) as (records, put):
+            keys = [f"matrix:kv:block:m@{number}" for number in range(350)]
+            for key in keys:
+                await put(key, {"old.ml": "10"})
+            caches = RecordedCaches(Tokenizing(Clients()), lambda: records, now=lambda: 0.0, wall=lambda: 11.0 + LIFE_S)
+            caches.configure(RecordFormat())
+            cursors: list[int] = []
+            scan = records._client.scan
+
+            async def scan_but_the_third(cursor: int, **more: Any) -> Any:
+                cursors.append(cursor)
+                if len(cursors) == 3:
+                    raise RedisError("gone")
+                return await scan(cursor, **more)
+
+            monkeypatch.setattr(records._client, "scan", scan_but_the_third)
+            with capture_logs() as logged:
+                await caches.sweep()
+                cut_at = len(cursors)
+                await caches.sweep()
+            assert cursors[cut_at] == cursors[cut_at - 1] != 0, "it went on where the first had come to"
+            assert [(one["log_level"], one.get("why")) for one in logged] == [("warning", "gone"), ("info", None)]
+            assert await records.rows(keys) == [{}] * len(keys)
+            through = len(cursors)
+            await caches.sweep()
+            assert cursors[through] == 0, "after one that is through begins another"
 
     kit.run(story())
 

@@ -18,6 +18,8 @@ class RedisRecords:
 
     def __init__(self, client: Redis) -> None:
         self._client = client
+        self._swept_to = 0
+        """The server's cursor behind the last keys that a sweep is done with; 0: at the beginning, or through."""
 
     async def rows(self, keys: Sequence[str]) -> list[Entries]:
         """As `Records`; one round trip."""
@@ -32,10 +34,10 @@ class RedisRecords:
 
     async def sweep(self, too_old: Callable[[Entries], list[bytes]]) -> int:
         """As `Records`; walks over all keys, a hundred in a round trip."""
-        swept, cursor = 0, 0
+        swept = 0
         try:
             while True:
-                cursor, keys = await self._client.scan(cursor, match=f"{KEY_PREFIX}*", count=SCANNED)
+                cursor, keys = await self._client.scan(self._swept_to, match=f"{KEY_PREFIX}*", count=SCANNED)
                 names = [key.decode() if isinstance(key, bytes) else key for key in keys]
                 pipeline = self._client.pipeline(transaction=False)
                 for name, entries in zip(names, await self.rows(names), strict=True):
@@ -43,7 +45,8 @@ class RedisRecords:
                         swept += len(old)
                         pipeline.hdel(name, *(one.decode() for one in old))
                 await pipeline.execute()
-                if not cursor:
+                self._swept_to = int(cursor)  # where there are more keys than time, several sweeps get to the end
+                if not self._swept_to:
                     return swept
         except (RedisError, OSError) as error:
             raise RecordsGoneError(str(error) or type(error).__name__) from error

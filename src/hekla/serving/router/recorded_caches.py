@@ -7,7 +7,6 @@ a second at a time. `prefix/recorded.py` has the format, `record_stores.py` the 
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from math import inf
 from typing import Final, Protocol
 
@@ -46,7 +45,10 @@ class Records(Protocol):
         """The entries of each key, none where it is not there; raises RecordsGoneError."""
 
     async def sweep(self, too_old: Callable[[Entries], list[bytes]]) -> int:
-        """Take the entries out that are too old, and say how many they were; raises RecordsGoneError."""
+        """Take the entries out that are too old, and say how many they were; raises RecordsGoneError.
+
+        One that was cut short, by an error or by cancelling it, is gone on with by the next.
+        """
 
     async def close(self) -> None:
         """End the connections."""
@@ -137,10 +139,13 @@ class RecordedCaches:
         if self._records is None or not self.is_on:
             return
         now_s = self._wall()
-        with suppress(RecordsGoneError, TimeoutError):
+        try:
             async with asyncio.timeout(SWEEP_TIMEOUT_S):
                 swept = await self._records.sweep(lambda entries: stale(entries, now_s))
-                log.info("old cache records swept", entries=swept)
+        except (RecordsGoneError, TimeoutError) as error:
+            log.warning("old cache records not all swept", why=str(error) or f"not done in {SWEEP_TIMEOUT_S:g} s", again_in_s=SWEEP_EVERY_S)  # fmt: skip
+        else:
+            log.info("old cache records swept", entries=swept)
 
     async def close(self) -> None:
         """Ask no more."""
