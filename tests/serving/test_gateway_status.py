@@ -1,13 +1,17 @@
 """Whether the Gateway API's objects say what became of them, with the reasons that the API knows."""
 
+import asyncio
 import base64
-from collections.abc import Mapping
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -16,9 +20,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from hekla.api.core import Namespace
+from hekla.api.core import Namespace, Secret
 from hekla.api.foreign import Gateway, GatewayClass, HttpRoute, InferencePool, ReferenceGrant
 from hekla.api.meta import Resource
+from hekla.apiserver.server import ApiServer
+from hekla.kube.api_client import ApiClient
+from hekla.kube.informer import Informers
 from hekla.kube.reconcile import Reconciler
 from hekla.serving.gateway_status import (
     reconcile_gateway,
@@ -26,11 +33,14 @@ from hekla.serving.gateway_status import (
     reconcile_http_route,
     reconcile_inference_pool,
 )
+from hekla.serving.listener_status import CertificateSecret
+from hekla.testing.server import api_server, http_client, in_process_client
 from hekla.testing.world import FakeWorld
 from wire.certificates import Authority
 
 NOW, LATER = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)
 POOL = {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "pool"}
+Connected = Callable[[ApiServer], AbstractAsyncContextManager[ApiClient]]
 BY_KIND: dict[type[Resource], Reconciler] = {
     GatewayClass: reconcile_gateway_class,
     Gateway: reconcile_gateway,
@@ -141,6 +151,17 @@ def pair(number: int = 0) -> Mapping[str, str]:
         }
 
 
+VERSION_3, VERSION_8 = b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x07"
+EC_KEY, OTHER_KEY = b"\x06\x07\x2a\x86\x48\xce\x3d\x02\x01", b"\x06\x07\x2a\x86\x48\xce\x3d\x02\x09"
+
+
+def altered(old: bytes, new: bytes) -> str:
+    """The certificate as nobody can have signed it, in the form that a Secret has."""
+    whole = ssl.PEM_cert_to_DER_cert(base64.b64decode(pair()["tls.crt"]).decode())
+    assert old in whole
+    return base64.b64encode(ssl.DER_cert_to_PEM_cert(whole.replace(old, new)).encode()).decode()
+
+
 def secret(name: str, namespace: str = "ml", kind: str = "kubernetes.io/tls", **data: str | None) -> dict[str, Any]:
     metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"}
     told = {"tls.crt" if key == "crt" else "tls.key": value for key, value in data.items()}
@@ -180,6 +201,9 @@ def test_a_listener_of_https_needs_certificates_that_are_there() -> None:
         (secret("cert", key=None), 'has no "tls.key"'),
         (secret("cert", key="eA=="), '"tls.key" is no private key in PEM'),
         (secret("cert", key=pair(1)["tls.key"]), "begins with a certificate of another key"),
+        (secret("cert", crt="é"), '"tls.crt" is not base64'),
+        (secret("cert", crt=altered(VERSION_3, VERSION_8)), '"tls.crt" is no certificate in PEM'),
+        (secret("cert", crt=altered(EC_KEY, OTHER_KEY)), '"tls.crt" has a key of a kind that cannot be shown'),
         (secret("cert", kind="Opaque"), "is of type Opaque; make it of type kubernetes.io/tls"),
     ],
 )
@@ -195,6 +219,36 @@ def test_a_certificate_that_cannot_be_shown_is_told_in_the_status(broken: dict[s
     assert "tls" in next(one.message for one in told.conditions if one.type == "Accepted")
     mended = status(Gateway, "gw", gateway("gw", whole), secret("cert"))
     assert said(mended.listeners[0].conditions)["ResolvedRefs"] == ("True", "ResolvedRefs")
+
+
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@pytest.mark.parametrize("connected", [in_process_client, http_client])
+def test_of_a_secret_nothing_is_kept_but_what_is_wrong_with_it(connected: Connected) -> None:
+    """Listed in pages by the one client and streamed to the other; then heard of by the watch."""
+
+    async def story() -> None:
+        async with api_server() as server, connected(server) as client, Informers(client) as informers:
+            fits, other = secret("fits", "default"), secret("other", "default", key=pair(1)["tls.key"])
+            for one in (fits, other):
+                one["metadata"]["annotations"] = {APPLIED: msgspec.json.encode(one["data"]).decode()}
+            await client.create(Secret, fits, "default")
+            cache = informers.of(CertificateSecret).cache
+            async with asyncio.timeout(60):
+                await informers.synced()
+                listed = cache.get("default", "fits")
+                await client.create(Secret, other, "default")
+                while (heard := cache.get("default", "other")) is None:
+                    await asyncio.sleep(0.005)
+            assert listed is not None
+            kept = msgspec.json.encode([listed, heard]).decode()
+            for held in (*pair().values(), *pair(1).values(), APPLIED):
+                assert held not in kept
+            assert listed.complaint == ""
+            assert "begins with a certificate of another key" in heard.complaint
+
+    asyncio.run(story())
 
 
 def test_a_key_behind_a_password_is_told_so() -> None:

@@ -1,13 +1,14 @@
 """What is said of one listener of a Gateway: whether it is accepted, in nobody's way, and has its certificates.
 
 `router/listeners.py` decides, of what is in a Secret `router/certificate_pairs.py`; `gateway_status.py` writes it into the Gateway.
-Of Secrets nothing but the entries of certificates is kept here.
+Of a Secret nothing is kept but its name and what is wrong with it: a process that watches all of them should not be worth breaking into.
 """
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from hekla.api.core import Secret
 from hekla.api.foreign import Gateway, ReferenceGrant
@@ -35,22 +36,31 @@ class CertificateEntries(Struct, frozen=True, rename={"certificate": CERTIFICATE
     """In base64."""
 
 
+NO_ENTRIES: Final = CertificateEntries()
+
+
 class CertificateSecret(Resource, kw_only=True, frozen=True, rename="camel"):
-    """Secrets as they are read here."""
+    """Secrets as they are kept here: looked at when they are read, and their entries and annotations let go of at once."""
 
     kind_info: ClassVar[Kind] = Secret.kind_info
 
     data: CertificateEntries = field(default_factory=CertificateEntries)
-    """What it holds."""
+    """What it holds; empty from the moment it has been read."""
 
     type: str = ""
     """What it is for."""
 
-    @property
-    def complaint(self) -> str:
-        """Why a listener cannot show it; empty: it can."""
-        data = {CERTIFICATE: self.data.certificate, KEY: self.data.key}
-        return pair_complaint(f"{self.metadata.namespace}/{self.metadata.name}", self.type, data)
+    complaint: str = ""
+    """Why a listener cannot show it; empty: it can. Found out when it is read, in 0.1 ms, once for each version."""
+
+    def __post_init__(self) -> None:
+        meta, data = self.metadata, {CERTIFICATE: self.data.certificate, KEY: self.data.key}
+        if not meta.name:
+            return  # a bookmark of the watch, which says by an annotation that a list is whole
+        force_setattr(self, "complaint", pair_complaint(f"{meta.namespace}/{meta.name}", self.type, data))
+        force_setattr(self, "data", NO_ENTRIES)
+        # `kubectl apply` writes the whole object into one, keys and all.
+        force_setattr(self, "metadata", replace(meta, annotations={}))
 
 
 def listener_said(gateway: Gateway, listener: Listener, clash: Clash | None, world: World) -> list[Observation]:

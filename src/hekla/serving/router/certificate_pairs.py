@@ -4,7 +4,6 @@ The Gateway's status tells it (`hekla.serving.listener_status`) and the router's
 """
 
 import base64
-import binascii
 from collections.abc import Mapping
 from typing import Final
 
@@ -28,12 +27,11 @@ def pair_complaint(key: str, kind: str, data: Mapping[str, str]) -> str:
     if kind != TLS_SECRET:
         return f'Secret "{key}" is of type {kind or "Opaque"}; make it of type {TLS_SECRET}'
     try:
-        shown = _certificate(key, decoded(key, data, CERTIFICATE))
-        private = _private_key(key, decoded(key, data, KEY))
+        shown = _public_half(key, CERTIFICATE, _certificate(key, decoded(key, data, CERTIFICATE)))
+        private = _public_half(key, KEY, _private_key(key, decoded(key, data, KEY)))
     except CertificateError as error:
         return str(error)
-    form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
-    if shown.public_key().public_bytes(*form) != private.public_key().public_bytes(*form):
+    if shown != private:
         return f'Secret "{key}" holds no certificate and key that fit: "{CERTIFICATE}" begins with a certificate of another key'
     return ""
 
@@ -42,7 +40,7 @@ def decoded(key: str, data: Mapping[str, str], name: str) -> bytes:
     """One entry of a Secret; raises CertificateError."""
     try:
         found = base64.b64decode(data.get(name, ""), validate=True)
-    except binascii.Error:
+    except ValueError:  # binascii's, and another of what is not ASCII
         raise CertificateError(f'Secret "{key}": "{name}" is not base64') from None
     if not found.strip():
         raise CertificateError(f'Secret "{key}" has no "{name}"; a Secret of type {TLS_SECRET} has it')
@@ -52,7 +50,7 @@ def decoded(key: str, data: Mapping[str, str], name: str) -> bytes:
 def _certificate(key: str, text: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificates(text)[0]
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, x509.InvalidVersion):
         raise CertificateError(f'Secret "{key}": "{CERTIFICATE}" is no certificate in PEM') from None
 
 
@@ -64,3 +62,11 @@ def _private_key(key: str, text: bytes) -> PrivateKeyTypes:
         raise CertificateError(f'Secret "{key}": "{KEY}" is encrypted; store it without a password') from None
     except (ValueError, UnsupportedAlgorithm):
         raise CertificateError(f'Secret "{key}": "{KEY}" is no private key in PEM') from None
+
+
+def _public_half(key: str, name: str, holder: x509.Certificate | PrivateKeyTypes) -> bytes:
+    """The public key in what an entry holds."""
+    try:
+        return holder.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise CertificateError(f'Secret "{key}": "{name}" has a key of a kind that cannot be shown') from None
