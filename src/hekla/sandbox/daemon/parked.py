@@ -282,7 +282,7 @@ class Parked:
             head = json.loads(file.readline(LONGEST_MESSAGE))
             datas = [file.read(size) for size in head["sizes"]]
         self._daemon.contexts.load(head["contexts"], datas)
-        return {"problems": []}
+        return {}
 
     async def _stop(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         asyncio.get_running_loop().call_soon(self._over.set)

@@ -40,6 +40,7 @@ REFILL_AFTER_S, REFILL_WITHIN_S = 0.05, 0.5
 """They are made once none was taken for so long, or that long after one was: whoever took one is about to run something in it, and
 making another takes 15 ms of a processor."""
 BACKLOG = 256
+MOST_UNHEARD = 1_000
 
 
 @dataclass(slots=True)
@@ -62,8 +63,8 @@ class Cell:
     """What its files take, where only the sandbox itself can tell; -1: the host sees it."""
     left_fds: dict[str, int] = field(default_factory=dict)
     """What an earlier life of this node had left in good hands."""
-    unheard: list[Message] = field(default_factory=list)
-    """What it said before anybody knew whom it is for."""
+    unheard: deque[Message] = field(default_factory=lambda: deque(maxlen=MOST_UNHEARD))
+    """What it said before anybody knew whom it is for. The latest: of an end that fell out the daemon is asked (`again`)."""
     remember: Callable[[Message], None] = lambda note: None
     """Let a later life of this node know what the sandbox is for."""
     keep: Callable[[str, int], None] = lambda label, descriptor: None

@@ -39,7 +39,7 @@ class Orders(Protocol):
         """Give a terminal that came with an answer its size; False if it is one that we hold ourselves."""
 
     def close(self) -> None:
-        """Let go: the sandbox ends."""
+        """Let go of it: nothing is asked or heard any more. Who wants the sandbox to end says so to its keeper."""
 
 
 class Channel:
@@ -107,7 +107,7 @@ class Channel:
         self._hear()
 
     def close(self) -> None:
-        """Let go: the sandbox ends."""
+        """Let go of our copy; the supervisor has one, so the sandbox ends by being killed, not by this."""
         if not self._is_open:
             return
         self._is_open = False

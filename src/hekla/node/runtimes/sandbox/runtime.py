@@ -3,8 +3,11 @@
 It implements `Runtime` for the agent and `SandboxRuntime` for sessions. The boundary is the host's kernel (`shared-kernel`); what the host
 must allow for it is tried at the start, and where it does not, every pod is refused with the reason.
 
-    zygote.py   forks          inside.py  what the child does     plan.py    what it is made of
-    cells.py    sandboxes      groups.py  limits, usage, freezer  archive.py files packed and unpacked
+    supervisor.py  parent of all, outlives us    notes.py       what it holds for our next life
+    zygote.py      forks                         inside.py      what the child does
+    cells.py       sandboxes                     stock_size.py  how many wait for a pod
+    plan.py        what one is made of           groups.py      limits, usage, freezer
+    archive.py     files packed and unpacked     checkpoints.py where those stay
 """
 
 import asyncio
@@ -386,6 +389,7 @@ class DaemonSandboxes:
         except SandboxError as refusal:
             if refusal.code != GONE:
                 box.session = ""  # it said no, so it is nobody's
+                box.remember()  # in a later life too
             raise
 
     def has(self, key: ContainerKey) -> bool:
@@ -451,9 +455,7 @@ class DaemonSandboxes:
         with bundle.reading(source) as parts:
             await self._ask(box, "unpack", {}, (parts.files,))
             if kind is CheckpointKind.INTERPRETER and parts.has_variables:
-                answer, _ = await self._ask(box, "load", {}, (parts.variables,))
-                if answer["problems"]:
-                    log.info("interpreter contexts came without variables", problems=answer["problems"])
+                await self._ask(box, "load", {}, (parts.variables,))
 
     async def usage(self, key: ContainerKey) -> Usage:
         """What its group counted, or its processes."""

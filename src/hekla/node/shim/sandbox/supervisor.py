@@ -22,7 +22,9 @@ import struct
 import subprocess
 import sys
 import time
+import traceback
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -36,6 +38,8 @@ PROTOCOL = 1
 SOCKET = "supervisor.sock"
 FIRST_NODE_S = 60.0
 """For the node that started us to say its first word."""
+DESCRIPTORS = 3
+"""What a sandbox is made with: both ends of its control socket, and the socket that its daemon listens on."""
 MOST_WAITING = 10_000
 """Reports for a node that does not read; one more and it counts as gone."""
 THAWS = (("freezer.state", b"THAWED"), ("cgroup.freeze", b"0"))
@@ -55,7 +59,7 @@ class Held:
     is_doomed: bool = False
     """It was to end before it was forked."""
     status: int | None = None
-    """How it ended, while no node was there to be told."""
+    """How it ended; from then on its number may be somebody else's. It stays until a node is told."""
 
 
 class Supervisor:
@@ -68,6 +72,8 @@ class Supervisor:
         self._by_pid: dict[int, str] = {}
         self._early: dict[int, int] = {}
         """Who ended before the zygote had told whom it forked."""
+        self._nobodys: set[int] = set()
+        """Whom nobody wants: killed, and when they are reaped their numbers mean nothing to the next zygote."""
         self._node: socket.socket | None = None
         self._is_greeted = False
         """A node hears of nothing before it has said hello and was told what there is."""
@@ -85,7 +91,7 @@ class Supervisor:
         while True:
             left_s = None if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
             for key, _ in self._selector.select(left_s):
-                key.data()
+                _do(key.data)
             if self._ends_at is not None and time.monotonic() >= self._ends_at:
                 self._end_all()
 
@@ -119,12 +125,19 @@ class Supervisor:
             self._obey(*received)
 
     def _obey(self, order: Message, fds: list[int]) -> None:
+        try:
+            self._follow(order, fds)
+        finally:
+            _close_all(fds)
+
+    def _follow(self, order: Message, fds: list[int]) -> None:
+        """What of `fds` is kept is taken out of them."""
         kind = order["order"]
         held = self._held.get(order.get("id", ""))
         if kind == "spawn":
             self._spawn(order, fds)
         elif kind == "keep" and held is not None:
-            self._keep(held, order["label"], fds.pop())
+            self._keep(held, order["label"], fds)
         elif kind == "note" and held is not None:
             held.note = order["note"]
         elif kind == "kill" and held is not None:
@@ -135,8 +148,6 @@ class Supervisor:
             self._open_zygote()
         elif kind == "end":
             self._end_all()
-        for descriptor in fds:
-            os.close(descriptor)
 
     def _welcome(self) -> None:
         """All that a node of an earlier life left here; what it took no note of nobody waits for."""
@@ -155,28 +166,34 @@ class Supervisor:
             if held.status is not None:
                 self._bury(held, held.status)
 
-    def _tell(self, report: Message, fds: list[int] | None = None) -> None:
-        """Tell the node, now or once it reads; nobody is told nothing."""
+    def _tell(self, report: Message, fds: Sequence[int] = ()) -> None:
+        """Tell the node, now or once it reads; nobody is told nothing. The descriptors may be closed afterwards."""
         if self._node is None or not self._is_greeted:
             return
         if len(self._outbox) >= MOST_WAITING:
             self._lose_node()
             return
-        self._outbox.append((report, fds or []))
-        self._flush()
+        try:
+            if self._outbox or not self._is_sent(self._node, report, fds):
+                self._outbox.append((report, [os.dup(one) for one in fds]))
+        except OSError:
+            self._lose_node()
 
     def _flush(self) -> None:
-        while self._outbox and self._node is not None:
-            report, fds = self._outbox[0]
-            try:
-                packets.send(self._node, report, fds)
-            except BlockingIOError:
-                self._selector.modify(self._node, selectors.EVENT_READ | selectors.EVENT_WRITE, self._talk)
-                return
-            except OSError:
-                self._lose_node()
-                return
-            self._outbox.popleft()
+        try:
+            while self._outbox and self._node is not None and self._is_sent(self._node, *self._outbox[0]):
+                _close_all(self._outbox.popleft()[1])
+        except OSError:
+            self._lose_node()
+
+    def _is_sent(self, node: socket.socket, report: Message, fds: Sequence[int]) -> bool:
+        """False: the node does not read now; once it does we go on."""
+        try:
+            packets.send(node, report, fds)
+        except BlockingIOError:
+            self._selector.modify(node, selectors.EVENT_READ | selectors.EVENT_WRITE, self._talk)
+            return False
+        return True
 
     def _talk(self) -> None:
         if self._node is not None:
@@ -199,6 +216,8 @@ class Supervisor:
             self._selector.unregister(self._node)
             self._node.close()
             self._node, self._is_greeted = None, False
+            for _, fds in self._outbox:
+                _close_all(fds)
             self._outbox.clear()
 
     # sandboxes
@@ -206,6 +225,10 @@ class Supervisor:
     def _spawn(self, order: Message, fds: list[int]) -> None:
         """The zygote forks it, with the first two descriptors; the third is the node's end of its control socket, which we keep."""
         name = order["id"]
+        if len(fds) != DESCRIPTORS:  # the kernel leaves out what a process may not open any more
+            why = f"{len(fds)} of {DESCRIPTORS} descriptors came: the supervisor may open no more"
+            self._tell({"event": "failed", "id": name, "message": why, "is_alive": False})
+            return
         held = self._held[name] = Held(name, list(order["spec"]["cgroups"]), {"control": fds.pop()})
         if self._zygote is None:
             self._fail(held, "the zygote has ended")
@@ -223,10 +246,13 @@ class Supervisor:
         else:
             self._forget(held)
 
-    def _keep(self, held: Held, label: str, descriptor: int) -> None:
+    def _keep(self, held: Held, label: str, fds: list[int]) -> None:
+        if not fds:
+            sys.stderr.write(f"{label} of {held.name} did not come: the supervisor may open no more\n")
+            return
         if label in held.kept:
             os.close(held.kept[label])
-        held.kept[label] = descriptor
+        held.kept[label] = fds.pop()
 
     def _kill(self, held: Held) -> None:
         """It is ours to bury, so its number is nobody else's yet. What stands still in a group cannot die."""
@@ -238,16 +264,14 @@ class Supervisor:
     def _bury(self, held: Held, status: int) -> None:
         """Nothing of it runs any more; while no node is there its end, and its last words in the socket, wait for one."""
         self._by_pid.pop(held.pid, None)
-        if not self._is_greeted and held.note:
-            held.status = status
-            return
+        held.status = status
         self._tell({"event": "gone", "id": held.name, "status": status})
-        self._forget(held)
+        if self._is_greeted or not held.note:  # a node that could not be told any more counts as none
+            self._forget(held)
 
     def _forget(self, held: Held) -> None:
         self._held.pop(held.name, None)
-        for descriptor in held.kept.values():
-            os.close(descriptor)
+        _close_all(held.kept.values())
         held.kept.clear()
         if self._node is None:
             _remove(held.groups)
@@ -269,6 +293,8 @@ class Supervisor:
                 return
             if pid in self._by_pid:
                 self._bury(self._held[self._by_pid[pid]], status)
+            elif pid in self._nobodys:
+                self._nobodys.discard(pid)
             elif pid != self._zygote_pid:
                 self._early[pid] = status
 
@@ -279,15 +305,27 @@ class Supervisor:
             if self._is_zygote_ready:
                 self._tell({"event": "ready", "pid": self._zygote_pid})
             return
+        try:
+            self._zygote, self._zygote_pid = self._start_zygote()
+        except OSError as problem:  # a host that has no room for one process more; those that run must not pay for it
+            sys.stderr.write(f"the zygote cannot be started: {problem}\n")
+            self._tell({"event": "zygote gone"})
+            return
+        self._selector.register(self._zygote, selectors.EVENT_READ, self._hear_zygote)
+
+    def _start_zygote(self) -> tuple[socket.socket, int]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * packets.LONGEST)
         with theirs:
-            command = [word.replace("{socket}", str(theirs.fileno())) for word in self._command]
-            started = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            try:
+                for end in (ours, theirs):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * packets.LONGEST)
+                command = [word.replace("{socket}", str(theirs.fileno())) for word in self._command]
+                started = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            except OSError:
+                ours.close()
+                raise
         started.returncode = 0  # we bury by number
-        self._zygote, self._zygote_pid = ours, started.pid
-        self._selector.register(ours, selectors.EVENT_READ, self._hear_zygote)
+        return ours, started.pid
 
     def _hear_zygote(self) -> bool:
         """Whether it said anything. Never waits: what made it readable in this round may have been heard by `_wake`, and its next word
@@ -303,6 +341,7 @@ class Supervisor:
         held = self._held.get(report.get("id", ""))
         if report["event"] == "ready":
             self._is_zygote_ready = True
+            self._early.clear()  # it has forked nobody yet
             self._tell({"event": "ready", "pid": self._zygote_pid})
         elif report["event"] == "forked":
             self._adopt(held, report["pid"])
@@ -314,6 +353,7 @@ class Supervisor:
         status = self._early.pop(pid, None)
         if held is None:  # nobody wants it any more
             if status is None:
+                self._nobodys.add(pid)
                 kill_quietly(pid)
             return
         held.pid = pid
@@ -333,8 +373,8 @@ class Supervisor:
         kill_quietly(self._zygote_pid)
         for pid in children_of(os.getpid()):
             if pid not in self._by_pid:
+                self._nobodys.add(pid)
                 kill_quietly(pid)
-        self._early.clear()
         self._tell({"event": "zygote gone"})
         for held in [each for each in self._held.values() if not each.pid]:
             self._fail(held, "the zygote was killed")
@@ -364,6 +404,19 @@ class Supervisor:
         if self._node is None:  # a node that ends in good order tidies up after itself
             _remove(list(parents))
         os._exit(0)
+
+
+def _do(act: Callable[[], object]) -> None:
+    """A task boundary: every sandbox hangs on this process, so what goes wrong for one of them is told and ends nothing."""
+    try:
+        act()
+    except Exception:  # noqa: BLE001 - what is left undone concerns one order or one report
+        traceback.print_exc()
+
+
+def _close_all(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _is_readable(sock: socket.socket) -> bool:

@@ -1,0 +1,184 @@
+"""What goes wrong around the supervisor ends no sandbox: whatever hangs on it goes on, and who can be told is told."""
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from hekla.node.shim.sandbox import packets
+from hekla.node.shim.sandbox.supervisor import SOCKET
+
+PATIENCE_S = 60.0
+ZYGOTE = [sys.executable, "-c", """
+import socket, sys
+ours = socket.socket(fileno=int(sys.argv[1]))
+ours.send(b'{"event": "ready"}')
+ours.recv(1)
+""", "{socket}"]  # fmt: skip
+HELLO = {"order": "hello"}
+
+
+class Node:
+    """A supervisor of its own in a directory, and a node's end of the socket to it."""
+
+    def __init__(self, state):
+        self.state, self.directory = state, os.open(state, os.O_RDONLY)
+        self.address = f"/proc/self/fd/{self.directory}/{SOCKET}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self.address)
+            listener.listen(4)
+            main = "from hekla.node.shim.sandbox.supervisor import main; main()"
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", main, str(listener.fileno()), str(self.directory), str(PATIENCE_S), *ZYGOTE],
+                pass_fds=[listener.fileno(), self.directory],
+            )
+        self.socket = self.connect()
+
+    def connect(self):
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        made.settimeout(PATIENCE_S)
+        made.connect(self.address)
+        return made
+
+    def say(self, order, descriptors=()):
+        packets.send(self.socket, order, descriptors)
+
+    def hear(self):
+        report, descriptors = packets.receive(self.socket)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return report
+
+    def opens_at_most(self, number):
+        most = resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (number or most, most))
+
+    def close(self):
+        self.socket.close()
+        self.process.kill()
+        self.process.wait()
+        os.close(self.directory)
+
+
+@pytest.fixture
+def node(tmp_path):
+    made = Node(tmp_path)
+    yield made
+    made.close()
+
+
+def test_an_order_that_makes_no_sense_ends_nothing(node):
+    node.say({"no": "order"})
+    node.say(HELLO)
+    assert node.hear()["event"] == "welcome"
+
+
+def test_a_supervisor_that_may_open_nothing_says_so_and_goes_on(node):
+    node.say(HELLO)
+    assert node.hear()["event"] == "welcome"
+    node.opens_at_most(3)
+    node.say({"order": "zygote"})
+    assert node.hear() == {"event": "zygote gone"}
+    # descriptors that it may not take the kernel leaves out
+    node.say({"order": "spawn", "id": "s1", "spec": {"cgroups": []}}, (0, 1, 2))
+    failed = node.hear()
+    assert (failed["event"], failed["id"], failed["is_alive"]) == ("failed", "s1", False)
+    node.opens_at_most(None)
+    node.say({"order": "zygote"})
+    assert node.hear()["event"] == "ready"
+
+
+BEGIN = """
+import os, signal, socket, stat
+from hekla.node.shim.sandbox import packets
+from hekla.node.shim.sandbox.supervisor import Held, Supervisor
+supervisor = Supervisor(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), 0, [], 60.0)
+def connected():
+    ours, node = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (ours, node):
+        end.setblocking(False)
+    supervisor._node, supervisor._is_greeted = ours, False
+    supervisor._selector.register(ours, 1, supervisor._hear_node)
+    return node
+def heard_by(node):
+    supervisor._talk()
+    try:
+        while True:
+            report, descriptors = packets.receive(node)
+            if "id" in report:
+                print(report["event"], report["id"], *(stat.S_ISFIFO(os.fstat(one).st_mode) for one in descriptors), report.get("status"))
+    except BlockingIOError:
+        pass
+def left(pid=0, status=None):
+    reader, _ = os.pipe()
+    held = supervisor._held["s1"] = Held("s1", [], {"control": reader}, {"slot": 1}, pid, status=status)
+    return held
+hello = {"order": "hello"}
+"""
+BEHIND = """
+left(status=9)
+node = connected()
+try:
+    while True:
+        packets.send(supervisor._node, {"event": "filler"})
+except BlockingIOError:
+    pass
+supervisor._obey(hello, [])
+assert not supervisor._held
+heard_by(node)
+heard_by(node)
+"""
+LOST_WHILE_TOLD = """
+held = left(pid=2**22 + 1)
+connected().close()
+supervisor._is_greeted = True
+supervisor._bury(held, 9)
+node = connected()
+supervisor._obey(hello, [])
+heard_by(node)
+"""
+SOMEBODY_ELSES_NUMBER = """
+pids = []
+for _ in range(2):
+    pids.append(os.fork())
+    if not pids[-1]:
+        signal.pause()
+zygote, orphan = pids
+supervisor._zygote, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+supervisor._zygote_pid = zygote
+supervisor._selector.register(supervisor._zygote, 1, supervisor._hear_zygote)
+supervisor._lose_zygote()
+for pid in pids:
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+reader, writer = os.pipe()
+os.write(writer, b"0")
+supervisor._zygote_pid = 0
+supervisor._wake(reader)
+held = left()
+for pid in pids:
+    supervisor._adopt(held, pid)
+    print(held.status)
+"""
+
+
+def said_by(story):
+    ran = subprocess.run([sys.executable, "-c", BEGIN + story], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+def test_what_a_slow_node_is_told_late_comes_whole_even_if_it_ended_meanwhile():
+    """Its descriptors were closed with it while they still waited to be sent, and the link was lost over that."""
+    assert said_by(BEHIND) == ["held s1 True None", "gone s1 9"]
+
+
+def test_an_end_that_a_node_could_not_be_told_waits_for_the_next():
+    assert said_by(LOST_WHILE_TOLD) == ["held s1 True None", "gone s1 9"]
+
+
+def test_a_number_that_an_orphan_had_may_be_a_sandboxs_later():
+    """Whom a lost zygote had forked was reaped later, and whoever got its number was buried at once."""
+    assert said_by(SOMEBODY_ELSES_NUMBER) == ["None", "None"]
