@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+import msgspec
 import pytest
 import structlog
 from hypothesis import given
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from hekla.api.agents.node_contract import Usage
 from hekla.sandbox.sessions.budgets import BudgetError, read_budget, smaller, spent, write_budget
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.metering import LOOK_EVERY_S
+from hekla.sandbox.sessions.metering import LOOK_EVERY_S, PATIENCE_S
+from hekla.sandbox.sessions.store import MemoryStore, StoreUnavailableError
 from hekla.testing import virtual_time
 from hekla.testing.paper_sandboxes import PaperSandboxes
 from sandbox.sessions.deskkit import BASE, desk, e2b_wish, wish
@@ -198,5 +200,89 @@ def test_whoever_waits_for_an_answer_is_let_go_when_the_session_stands_still():
             one.enter(session)
             await until(one, session.id, "frozen")
             assert cut == [session.id]
+
+    virtual_time.run(scenario())
+
+
+class FailsOnce(MemoryStore):
+    """A store that loses its next write."""
+
+    fails = False
+
+    async def update(self, session):
+        if self.fails:
+            self.fails = False
+            raise StoreUnavailableError("the store is gone for a moment")
+        return await super().update(session)
+
+
+def test_a_store_that_failed_once_stops_no_budget_from_being_kept():
+    """Whoever looks at budgets ended with the first write that failed: no budget was kept until the gateway was started again."""
+
+    async def scenario():
+        store = FailsOnce()
+        async with desk(PaperSandboxes([BOUNDED]), store) as one, asyncio.timeout(60):
+            session = await one.create(wish())
+            store.fails = True
+            await until(one, session.id, "frozen")
+            assert not store.fails, "the first try failed"
+
+    virtual_time.run(scenario())
+
+
+class SilentNode(PaperSandboxes):
+    """Where some sandboxes do not say what they used until they may."""
+
+    def __init__(self, blueprints):
+        super().__init__(blueprints)
+        self.silent, self.says, self.asked, self.ahead_s = set(), asyncio.Event(), 0, 0.0
+
+    async def usage(self, namespace, pod):
+        usage = await super().usage(namespace, pod)
+        if pod in self.silent:
+            self.asked += 1
+            await self.says.wait()
+        return msgspec.structs.replace(usage, wall_s=usage.wall_s + self.ahead_s)
+
+
+def test_a_silent_node_keeps_no_other_nodes_sessions_from_standing_still_and_none_of_its_own_from_its_owner():
+    """Nodes were asked one after the other for a minute each, with their sessions locked."""
+
+    async def scenario():
+        sandboxes = SilentNode([BOUNDED])
+        async with desk(sandboxes) as one, asyncio.timeout(300):
+            hidden, seen = await one.create(wish()), await one.create(wish())
+            sandboxes.silent.add(hidden.pod)
+            assert await until(one, seen.id, "frozen") <= 20.0 + LOOK_EVERY_S + 0.2
+            assert (await one.find(hidden.id)).state == "running"
+            async with asyncio.timeout(LOOK_EVERY_S):  # while its node is asked
+                assert (await one.freeze(hidden.id)).state == "frozen"
+                assert (await one.wake(hidden.id)).state == "running"
+            asked = sandboxes.asked
+            await asyncio.sleep(10 * PATIENCE_S)
+            assert sandboxes.asked - asked <= 11, "one question at a time"
+            sandboxes.silent.clear()
+            await until(one, hidden.id, "frozen")
+
+    virtual_time.run(scenario())
+
+
+def test_an_owner_who_pauses_while_the_node_is_asked_is_faster_than_the_budget():
+    async def scenario():
+        sandboxes = SilentNode([replace(BOUNDED, budget="awake=15s")])
+        async with desk(sandboxes) as one, asyncio.timeout(300):
+            session = await one.create(e2b_wish(timeout_s=3600.0))
+            await asyncio.sleep(14.5)
+            sandboxes.silent.add(session.pod)
+            while not sandboxes.asked:
+                await asyncio.sleep(0.1)
+            sandboxes.ahead_s = 60.0
+            pausing = asyncio.create_task(one.pause(session.id, keeps_memory=False))
+            await asyncio.sleep(0.1)
+            sandboxes.says.set()
+            await pausing
+            await asyncio.sleep(10 * LOOK_EVERY_S)
+            row = await one.find(session.id)
+            assert (row.state, row.spent) == ("paused", "")
 
     virtual_time.run(scenario())

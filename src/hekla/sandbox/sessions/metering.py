@@ -18,16 +18,19 @@ from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.refusals import refused
 from hekla.sandbox.sessions.register import Entry
+from hekla.sandbox.sessions.store import StoreUnavailableError
 from hekla.sandbox.sessions.workroom import Workroom
 
 log = structlog.get_logger(__name__)
 
 PATIENCE_S: Final = 10.0
-"""How long a node is waited for that says what a sandbox used, before that one is given back for a while."""
+"""How long a node is waited for that says what a sandbox used: when that one is given back for a while, and at each look."""
 LAST_LOOK_S: Final = 0.1
 """The same before a session ends: nobody is served for longer than he may be because a node is slow."""
 LOOK_EVERY_S: Final = 1.0
 """How often sessions with a budget are looked at: one may use a second more than it may."""
+ASKED_IN_A_ROW: Final = 64
+"""Questions that begin before others are served: a look at thousands of sessions would hold up every request."""
 
 
 class Metering:
@@ -38,6 +41,8 @@ class Metering:
         room.check_budget, room.account = self.check, partial(self.used_so_far, patience_s=LAST_LOOK_S)
         self._told_of: set[tuple[str, str, str]] = set()
         """Objects whose budget makes no sense and was told of."""
+        self._asked: set[str] = set()
+        """Sessions whose node was asked and has not answered: one question each, so there are at most as many as sessions."""
 
     async def run(self) -> None:
         """Now and then, until cancelled."""
@@ -104,45 +109,71 @@ class Metering:
         return entry.row
 
     async def look(self) -> None:
-        """Compare every session that has a budget with what it has used."""
-        for entry in self._room.register:
-            row = entry.row
-            if entry.acting.locked():
-                continue  # somebody pauses or ends it: a look a second later is as good
-            if row.spent or (row.state is State.RUNNING and self.budget(row)):
-                try:
-                    await self._judge(entry)
-                except RefusedError as error:
-                    log.info("a session's budget could not be looked at", session=row.id, why=str(error))
+        """Have every session that has a budget compared with what it has used. Nobody is waited for: a silent node holds up its own alone."""
+        due = [entry for entry in self._room.register if self._is_due(entry)]
+        for number, entry in enumerate(due, 1):
+            self._asked.add(entry.row.id)
+            self._room.spawn(self._looked_at(entry), f"look at the budget of {entry.row.id}")
+            if number % ASKED_IN_A_ROW == 0:
+                await asyncio.sleep(0)
+
+    def _is_due(self, entry: Entry) -> bool:
+        row = entry.row
+        if row.id in self._asked or entry.acting.locked():
+            return False  # somebody pauses or ends it: a look a second later is as good
+        return bool(row.spent or (row.state is State.RUNNING and self.budget(row)))
+
+    async def _looked_at(self, entry: Entry) -> None:
+        session = entry.row.id
+        try:
+            await self._judge(entry)
+        except (RefusedError, StoreUnavailableError) as error:
+            log.info("a session's budget could not be looked at", session=session, why=str(error))
+        finally:
+            self._asked.discard(session)
 
     async def check(self, row: Session) -> None:
         """Refuse to wake one whose budget is spent still; RefusedError."""
         try:
-            why = await self._spent(row) if row.spent else ""
+            why = self._why(row, await self._usage_now(row)) if row.spent else ""
         except LinkError as error:
             raise refused(error) from error
         if why:
             raise RefusedError(402, "budget_spent", f'session "{row.id}" stands still: {why}')
 
-    async def _spent(self, row: Session) -> str:
+    async def _usage_now(self, row: Session) -> Usage | None:
+        """What it has used, if that matters; None: it does not, or its sandbox is still starting; LinkError."""
+        try:
+            return await self.usage(row) if self.budget(row) else None
+        except NotYetError:
+            return None
+
+    def _why(self, row: Session, usage: Usage | None) -> str:
+        """Why it has to stand still; empty: it has not to. What is not known changes nothing."""
         budget = self.budget(row)
         if not budget:
             return ""
-        try:
-            return spent(budget, await self.usage(row))
-        except NotYetError:
-            return row.spent
+        return spent(budget, usage) if usage is not None else row.spent
 
     async def _judge(self, entry: Entry) -> None:
-        async with entry.acting:
-            try:
-                why = await self._spent(entry.row)
+        """Stop it or let it go on. It is locked only once its node has answered: until then its owner may pause and end it."""
+        row = entry.row
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                usage = await self._usage_now(row)
+            async with entry.acting:
+                if (entry.row.pod, entry.row.used) != (row.pod, row.used):
+                    return  # it got or gave back a sandbox meanwhile: the next look asks anew
+                why = self._why(entry.row, usage)
                 if why and entry.row.state is State.RUNNING:
                     await self._stop(entry, why)
                 elif not why and entry.row.spent:
                     await self._go_on(entry)
-            except LinkError as error:
-                raise refused(error) from error
+        except LinkError as error:
+            raise refused(error) from error
+        except TimeoutError:
+            sentence = f'the node of session "{row.id}" has not said within {PATIENCE_S:g} s what it used; ask again'
+            raise RefusedError(504, "node", sentence) from None
 
     async def _stop(self, entry: Entry, why: str) -> None:
         row = entry.row
