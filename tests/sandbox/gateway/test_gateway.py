@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hekla.sandbox.gateway.bounds import Bounds
+from hekla.sandbox.gateway.doors import hekla as hekla_door
 from hekla.sandbox.gateway.running import GatewaySettings
 from hekla.sandbox.link import NotYetError, Way
 from hekla.sandbox.sessions.records import EntryPoint, Kind
@@ -43,10 +44,10 @@ class Client:
 
 
 @asynccontextmanager
-async def opened(blueprints=(BASE, INTERPRETER, OTHER_INTERPRETER), settings=None, sandboxes=None):
+async def opened(blueprints=(BASE, INTERPRETER, OTHER_INTERPRETER), settings=None, sandboxes=None, store=None):
     with scratch() as root:
         sandboxes = sandboxes or ChildSandboxes(root, blueprints)
-        async with gateway(sandboxes, settings=settings) as running, HttpClient() as http:
+        async with gateway(sandboxes, store, settings=settings) as running, HttpClient() as http:
             try:
                 yield Client(http, running, sandboxes)
             finally:
@@ -525,3 +526,41 @@ def test_a_node_that_does_not_come_back_is_told_as_such_and_never_as_a_lost_sess
         sandboxes = StartingNode(root, (BASE,))
         sandboxes.away_for = float("inf")
         run(scenario, sandboxes=sandboxes, settings=GatewaySettings(drain_s=0.0, bounds=Bounds(node_patience_s=0.1)))
+
+
+class CountedQuestions(PaperSandboxes):
+    """Nodes that count how many are asked at a time what a sandbox used; some say nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.silent, self.asked, self.most = set(), 0, 0
+
+    async def usage(self, namespace, pod):
+        self.asked += 1
+        self.most = max(self.most, self.asked)
+        try:
+            await (asyncio.Event().wait() if pod in self.silent else asyncio.sleep(0))
+            return await super().usage(namespace, pod)
+        finally:
+            self.asked -= 1
+
+
+def test_a_list_with_accounts_asks_so_many_nodes_at_once_and_waits_for_no_silent_one(monkeypatch):
+    monkeypatch.setattr(hekla_door, "AT_ONCE", 4)
+    monkeypatch.setattr(hekla_door, "PATIENCE_S", 60.0)
+
+    async def scenario(client):
+        sessions = [await client.session() for _ in range(12)]
+        status, told, _ = await client.ask("GET", "/hekla/v1/sessions?usage=true")
+        assert status == 200
+        assert {one["id"] for one in told["sessions"] if one["usage"]} == set(sessions)
+        assert client.sandboxes.most == 4
+        monkeypatch.setattr(hekla_door, "PATIENCE_S", 0.5)
+        client.sandboxes.silent.add((await client.gateway.desk.find(sessions[0])).pod)
+        status, told, _ = await client.ask("GET", "/hekla/v1/sessions?usage=true")
+        assert status == 200
+        usages = {one["id"]: one["usage"] for one in told["sessions"]}
+        assert usages[sessions[0]] is None, "its node says nothing"
+        assert client.sandboxes.asked == 0
+
+    run(scenario, sandboxes=CountedQuestions())

@@ -38,6 +38,10 @@ from hekla.sandbox.sessions.wishes import Wish
 ROOT: Final = "/hekla/v1/"
 _INSIDE = re.compile(r"/hekla/v1/sessions/([^/]{1,128})/(?:daemon|ports/([1-9][0-9]{0,4}))(/.*)?")
 _PAGE: Final = 100
+AT_ONCE: Final = 64
+"""Sessions of a list whose nodes are asked at one time what they used; the others wait for their turn."""
+PATIENCE_S: Final = 5.0
+"""How long each is waited for: a node that is silent leaves its sessions of a list without an account."""
 
 
 class NewSession(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -141,7 +145,7 @@ class HeklaDoor:
         page, token = page_of(rows, asked.query.get("after", ""), int(limit), key=lambda row: row.id)
         shown = [_shown(house, row) for row in page]
         if asked.query.get("usage") == "true":
-            for one, usage in zip(shown, await asyncio.gather(*(_usage_of(house, row) for row in page)), strict=True):
+            for one, usage in zip(shown, await _usages_of(house, page), strict=True):
                 one["usage"] = usage
         return Reply(200, {"sessions": shown, "after": token})
 
@@ -269,12 +273,18 @@ def _shown(house: House, row: Session) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _usage_of(house: House, row: Session) -> Usage | None:
-    """What it has used; None: its node does not say so now."""
-    try:
-        return await house.desk.usage(row.id, None)
-    except RefusedError:
-        return None
+async def _usages_of(house: House, rows: list[Session]) -> list[Usage | None]:
+    """What each has used; None: its node does not say so now."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def of(row: Session) -> Usage | None:
+        try:
+            async with turns, asyncio.timeout(PATIENCE_S):
+                return await house.desk.usage(row.id, None)
+        except (RefusedError, TimeoutError):
+            return None
+
+    return await asyncio.gather(*(of(row) for row in rows))
 
 
 def _told_snapshot(one: Snapshot) -> dict[str, Any]:
