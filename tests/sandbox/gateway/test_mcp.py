@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from hekla.sandbox.sessions.store import MemoryStore, StoreUnavailableError
+from hekla.testing.paper_sandboxes import PaperSandboxes
 from hekla.testing.sandboxes import KEY, OTHER_KEY
 from sandbox.gateway.test_gateway import run
 
@@ -215,3 +217,54 @@ def test_nobody_listens_without_a_key_or_from_a_page_of_another_origin():
             assert (status, "error" in told) == (wanted, True), (method, path, told)
 
     run(scenario)
+
+
+class Lost(MemoryStore):
+    """A store that does not answer."""
+
+    async def create(self, session):
+        raise StoreUnavailableError("the store is gone")
+
+
+class Wrong(PaperSandboxes):
+    """Our own mistake."""
+
+    async def take(self, order):
+        raise KeyError("a mistake of ours")
+
+
+@pytest.mark.parametrize(
+    ("store", "sandboxes", "status", "code", "words"),
+    [
+        (Lost, PaperSandboxes, 503, -32000, "the store is gone"),
+        (MemoryStore, Wrong, 500, -32603, "internal server error"),
+    ],
+    ids=["the store is lost", "a mistake of ours"],
+)
+def test_a_call_that_fails_below_us_is_answered_with_its_id_on_either_way(store, sandboxes, status, code, words):
+    """Who listened to events waited for the answer for ever."""
+
+    async def scenario(client):
+        params = {"name": "run_code", "arguments": {"code": "1"}}
+        async with Listening(client) as listening:
+            told = await listening.said("tools/call", params, told_id="c")
+            assert (told["id"], told["error"]) == ("c", {"code": code, "message": words})
+            assert (await listening.said("ping", told_id="d"))["result"] == {}, "and the next one is answered"
+        body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
+        got, told, _ = await client.ask("POST", "/mcp", body)
+        assert (got, told["id"], told["error"]["code"]) == (status, 7, code)
+
+    run(scenario, store=store(), sandboxes=sandboxes())
+
+
+@pytest.mark.parametrize(("error", "status"), [(StoreUnavailableError("the store is gone"), 503), (KeyError("x"), 500)])
+def test_who_could_not_be_let_in_to_listen_is_told_so_and_not_left_waiting(error, status):
+    async def scenario(client):
+        async def by_headers(headers):
+            raise error
+
+        client.gateway.house.guard.by_headers = by_headers
+        got, told, _ = await client.ask("GET", "/mcp/sse")
+        assert (got, "error" in told) == (status, True)
+
+    run(scenario, sandboxes=PaperSandboxes())

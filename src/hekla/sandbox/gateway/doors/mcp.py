@@ -9,6 +9,7 @@ import asyncio
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from hekla import __version__
 from hekla.sandbox.gateway.answers import document
@@ -20,13 +21,17 @@ from hekla.sandbox.gateway.tools import TOOLS, Tool, check_arguments, schema_of
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Kind, Session
+from hekla.sandbox.sessions.store import StoreUnavailableError
 from hekla.sandbox.sessions.wishes import Wish
+
+log = structlog.get_logger(__name__)
 
 PATH: Final = "/mcp"
 VERSIONS: Final = ("2025-06-18", "2025-11-25", "2025-03-26", "2024-11-05")
 """Of the protocol; the first is offered to whoever asks for another."""
 DEFAULT_TEMPLATE: Final = "base"
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, REFUSED = -32700, -32600, -32601, -32602, -32000
+INTERNAL_ERROR: Final = -32603
 _GRACE_S: Final = 5.0
 """A command that is out of time is told so by the daemon first."""
 INSTRUCTIONS: Final = (
@@ -100,6 +105,11 @@ class McpDoor:
             result = await self._called(house, who, asked, str(method), params)
         except McpError as error:
             return Reply(200, _error(told_id, error.code, str(error)))
+        except StoreUnavailableError as error:
+            return Reply(503, _error(told_id, REFUSED, str(error)), [("retry-after", "1")])
+        except Exception as error:  # here the id is known, without which who listens to events would wait for ever
+            log.exception("a message was not answered", method=str(method)[:64], error=type(error).__name__)
+            return Reply(500, _error(told_id, INTERNAL_ERROR, "internal server error"))
         return Reply(200, {"jsonrpc": "2.0", "id": told_id, "result": result})
 
     async def _called(

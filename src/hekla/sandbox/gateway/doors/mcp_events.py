@@ -9,12 +9,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import quote
 
+import structlog
+
 from hekla.sandbox.gateway.answers import document, whole
 from hekla.sandbox.gateway.documents import Asked, Reply
 from hekla.sandbox.gateway.event_streams import EventStream
 from hekla.sandbox.gateway.front import Arrival, House, Wording
 from hekla.sandbox.gateway.guard import Principal
 from hekla.sandbox.sessions.limits import RefusedError
+from hekla.sandbox.sessions.store import StoreUnavailableError
+
+log = structlog.get_logger(__name__)
 
 EVENTS: Final = "/mcp/sse"
 MESSAGES: Final = "/mcp/messages"
@@ -61,17 +66,27 @@ class McpStreams:
         try:
             who = await admitted(house, arrival.headers)
         except RefusedError as refusal:
-            self._open.pop(name, None)
-            reply = house.refused(door, arrival.visitor.peer, refusal)
-            body = reply.value if isinstance(reply.value, bytes) else document(reply.value)
-            arrival.visitor.transport.write(whole(reply.status, body, keeps_alive=False))
-            arrival.visitor.done(keeps_alive=False)
+            self._turn_away(arrival, name, house.refused(door, arrival.visitor.peer, refusal))
+            return
+        except StoreUnavailableError as error:
+            self._turn_away(arrival, name, house.refusal(door, RefusedError(503, "store", str(error))))
+            return
+        except Exception as error:  # nobody else would tell the client, whose connection stays open
+            log.exception("a listener was not let in", error=type(error).__name__)
+            sentence = "internal server error"
+            self._turn_away(arrival, name, house.refusal(door, RefusedError(500, "internal", sentence)))
             return
         self._open[name] = (stream, who.owner)
         query = arrival.head.target.partition(b"?")[2].decode("latin-1")
         template = next((one for one in query.split("&") if one.startswith("template=")), "")
         stream.begin()
         stream.say("endpoint", f"{MESSAGES}?session_id={quote(name)}{'&' + template if template else ''}".encode())
+
+    def _turn_away(self, arrival: Arrival, name: str, reply: Reply) -> None:
+        self._open.pop(name, None)
+        body = reply.value if isinstance(reply.value, bytes) else document(reply.value)
+        arrival.visitor.transport.write(whole(reply.status, body, keeps_alive=False))
+        arrival.visitor.done(keeps_alive=False)
 
     def take(self, house: House, who: Principal, asked: Asked) -> Reply:
         """A message of somebody who listens; its answer goes there."""
