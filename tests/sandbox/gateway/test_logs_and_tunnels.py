@@ -1,11 +1,14 @@
 """What clients see of a sandbox that is no answer to a request: its log in E2B's API, and WebSockets to servers inside by real clients."""
 
 import asyncio
+import contextlib
 import json
 import time
 
 import pytest
 
+from hekla.sandbox.gateway import logs
+from hekla.sandbox.link import Way
 from hekla.testing.paper_sandboxes import PaperSandboxes
 from hekla.testing.sandboxes import KEY, OTHER_KEY
 from sandbox.gateway.test_gateway import opened, run
@@ -77,6 +80,66 @@ def test_on_paper_a_log_is_what_the_container_wrote():
         assert (status, told) == (200, {"logs": [], "logEntries": []})
 
     run(scenario, sandboxes=PaperSandboxes())
+
+
+class AgentsOwn(PaperSandboxes):
+    """An agent's own server where the daemon would be: it says what it likes, or nothing."""
+
+    def __init__(self, says):
+        super().__init__()
+        self._says, self._listening, self.ended = says, [], asyncio.Event()
+
+    def way(self, namespace, pod, port):
+        async def serve(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            if self._says is not None:
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(self._says), self._says))
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            self.ended.set()
+
+        async def connect(make):
+            listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+            self._listening.append(listening)
+            await asyncio.get_running_loop().create_connection(make, *listening.sockets[0].getsockname())
+
+        return Way(connect)
+
+    async def close(self):
+        for listening in self._listening:
+            listening.close()
+        await super().close()
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        None,
+        b'[{"at": 1, "level": "info", "message": "\xff", "fields": {}}]',
+        b'[{"at": 1, "x": ' + b"[" * 100_000,
+        b'[{"at": 1e300, "level": "info", "message": "late", "fields": {}}]',
+        b'[{"at": -1e300, "level": "info", "message": "early", "fields": {}}]',
+        b'{"at": "soon"}',
+    ],
+    ids=["nothing", "no text", "brackets without end", "a time that is none", "a time before any", "something else"],
+)
+def test_what_an_agents_own_server_says_of_its_journal_spoils_no_log(monkeypatch, says):
+    """It was a 500, or for ever no answer at all."""
+    monkeypatch.setattr(logs, "PATIENCE_S", 0.5 if says is None else 30.0)
+
+    async def scenario(client):
+        session = await client.session()
+        row = await client.gateway.desk.find(session)
+        client.sandboxes.written[row.pod] = "2026-11-23T10:00:00.123456789Z the agent begins\n"
+        status, told, _ = await client.ask("GET", f"/v2/sandboxes/{session}/logs")
+        assert status == 200, told
+        assert [one["message"] for one in told["logs"]] == ["the agent begins"]
+        if says is None:
+            async with asyncio.timeout(30):
+                await client.sandboxes.ended.wait()  # nobody waits for it any more
+
+    run(scenario, sandboxes=AgentsOwn(says))
 
 
 @pytest.mark.slow

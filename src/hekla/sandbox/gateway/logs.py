@@ -3,14 +3,16 @@
 A session that sleeps is not woken for its log: it has what its container wrote.
 """
 
+import asyncio
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 import structlog
 
 from hekla.sandbox.gateway.asking import ask_daemon
+from hekla.sandbox.gateway.documents import NO_DOCUMENT
 from hekla.sandbox.gateway.front import House
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
@@ -19,7 +21,11 @@ from hekla.sandbox.sessions.records import Session
 log = structlog.get_logger(__name__)
 
 MOST_LINES: Final = 1000
+PATIENCE_S: Final = 5.0
+"""How long a daemon is waited for: what its container wrote is told without it, too."""
 _MOST_BYTES: Final = 8 * 1024 * 1024
+_LATEST_S: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+"""Later than any time that a client can be told: an entry that says so is no daemon's of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +67,12 @@ def _written(text: str) -> LogLine | None:
 
 async def _remembered(house: House, session: Session) -> list[LogLine]:
     try:
-        told = await ask_daemon(house, session, "GET", "/journal", most=_MOST_BYTES)
-        entries: Any = _decode(told.body) if told.status == 200 else []
-    except (RefusedError, msgspec.MsgspecError) as error:  # an agent's own server, perhaps: then there is no journal
-        log.info("a sandbox told no journal", session=session.id, why=str(error))
+        async with asyncio.timeout(PATIENCE_S):
+            told = await ask_daemon(house, session, "GET", "/journal", most=_MOST_BYTES)
+        entries: list[_Entry] = _decode(told.body) if told.status == 200 else []
+    except (RefusedError, TimeoutError, *NO_DOCUMENT) as error:  # an agent's own server, perhaps: it has no journal
+        log.info("a sandbox told no journal", session=session.id, why=f"{type(error).__name__}: {error}"[:256])
         return []
-    return [LogLine(int(one.at * 1000), one.message, one.level, one.fields) for one in entries]
+    return [
+        LogLine(int(one.at * 1000), one.message, one.level, one.fields) for one in entries if 0 <= one.at < _LATEST_S
+    ]
