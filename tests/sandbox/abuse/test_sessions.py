@@ -19,6 +19,7 @@ from hekla.sandbox.sessions.store import MemoryStore
 from hekla.testing.paper_sandboxes import BASE, PaperSandbox, PaperSandboxes
 from hekla.testing.sandboxes import KEY, OTHER_KEY, PRIVATE_KEY
 from hekla.wire.client import HttpClient
+from sandbox.abuse.test_tokens_and_daemon import signed
 from sandbox.gateway.test_gateway import HEADER, INTERPRETER, OTHER_INTERPRETER, Client, opened, raw, run, server
 
 INVOKE = "/v1/namespaces/default/code-interpreters/my-interpreter/invocations"
@@ -50,6 +51,70 @@ def test_01_ids_that_were_guessed_are_all_the_same_404_and_soon_a_429():
         assert status == 429, told
 
     run(scenario, sandboxes=paper())
+
+
+async def missed_too_often(client):
+    client.gateway.house.strangers = Strangers(at_once=3, per_s=0.0)
+    for _ in range(3):
+        await client.ask("GET", f"{INVOKE}/", key="", x_agentcube_session_id=new_id())
+    status, _, _ = await client.ask("GET", f"{INVOKE}/", key="", x_agentcube_session_id=new_id())
+    assert status == 429
+
+
+def test_01_whoever_shows_a_sessions_own_token_is_no_stranger_whatever_others_at_its_address_missed():
+    """Behind a load balancer all clients are one address: one stranger's misses shut out every sandbox of everybody."""
+
+    async def scenario():
+        async with server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok") as (port, _), opened() as client:
+            body = {"templateID": "base", "timeout": 60, "secure": True, "network": {"allowPublicTraffic": False}}
+            _, made, _ = await client.ask("POST", "/v2/sandboxes", body)
+            session, access, traffic = made["sandboxID"], made["envdAccessToken"], made["trafficAccessToken"]
+            pod = (await client.gateway.desk.find(session)).pod
+            path = client.sandboxes.directory(client.sandboxes.found(pod)) / "file"
+            path.write_text("here")
+            await missed_too_often(client)
+            to_port = {"e2b_sandbox_id": session, "e2b_sandbox_port": str(port)}
+            rightly_signed, wrongly_signed = signed(access, str(path), "read"), signed("wrong", str(path), "read")
+            for query, headers, wanted in (
+                (f"/files?path={path}", {"e2b_sandbox_id": session, "x_access_token": access}, 200),
+                ("/", {**to_port, "e2b_traffic_access_token": traffic}, 200),
+                (f"/files?{rightly_signed}", {"e2b_sandbox_id": session}, 200),
+                (f"/files?{rightly_signed}", {}, 200),
+                (f"/files?path={path}", {"e2b_sandbox_id": session, "x_access_token": "wrong"}, 429),
+                (f"/files?path={path}", {"e2b_sandbox_id": session, "x_access_token": traffic}, 429),
+                (f"/files?path={path}", {"e2b_sandbox_id": session}, 429),
+                (f"/files?path={path}", {"e2b_sandbox_id": new_id(), "x_access_token": access}, 429),
+                (f"/files?{wrongly_signed}", {"e2b_sandbox_id": session}, 429),
+                (f"/files?{wrongly_signed}", {}, 429),
+                ("/", {**to_port, "e2b_traffic_access_token": "wrong"}, 429),
+                ("/", to_port, 429),
+            ):
+                status, told, _ = await client.ask("GET", query, key="", **headers)
+                assert status == wanted, (query, headers, told)
+
+    asyncio.run(scenario())
+
+
+def test_01_where_gateways_share_a_store_a_token_is_looked_up_and_a_guess_is_not():
+    class Shared(MemoryStore):
+        is_shared = True
+
+    async def scenario(client):
+        session = await client.session()
+        access = (await client.gateway.desk.find(session)).access_token
+        await missed_too_often(client)
+        entry = client.gateway.desk._room.register.known(session)
+        for named, token, wanted in (
+            (session, access, 502),  # on paper nobody listens
+            (session, "wrong", 429),
+            (new_id(), access, 429),
+            (session, "", 429),
+        ):
+            entry.read_s = 0.0  # too old to be believed: another gateway may have written it
+            headers = {"e2b_sandbox_id": named, **({"x_access_token": token} if token else {})}
+            assert (await client.ask("GET", "/files?path=x", key="", **headers))[0] == wanted, headers
+
+    run(scenario, sandboxes=paper(), store=Shared())
 
 
 def test_01_misses_are_forgiven_and_addresses_forgotten():

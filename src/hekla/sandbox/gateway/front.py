@@ -64,6 +64,16 @@ class Arrival:
         return asked.encode("latin-1") if asked and "upgrade" in self.headers.get("connection", "").lower() else b""
 
 
+Proof = Callable[[Session], bool]
+"""Whether a request shows a secret of that session's own: no guess has one, so whoever shows it is no stranger."""
+Prove = Callable[[Arrival], Proof | None]
+"""The proof of a request; None: it shows no secret at all, so that no session needs to be looked for."""
+
+
+def _shows_nothing(arrival: Arrival) -> None:
+    """Of dialects in which the id of a session is all that opens it."""
+
+
 class Wording(Protocol):
     """How the clients of a dialect read refusals."""
 
@@ -185,19 +195,27 @@ class House:
 
     # What doors need.
 
-    def passage(self, arrival: Arrival, door: Door, session: str, errand: Callable[[Session], Errand]) -> Passage:
+    def passage(
+        self,
+        arrival: Arrival,
+        door: Door,
+        session: str,
+        errand: Callable[[Session], Errand],
+        prove: Prove = _shows_nothing,
+    ) -> Passage:
         """Send a request on its way to a session; `errand` says how, or refuses. RefusedError where there is no such session."""
-        if self.strangers:
-            self._refuse_stranger(arrival)
+        is_stranger = bool(self.strangers) and self._is_stranger(arrival)
+        if is_stranger:
+            errand = _proven(prove(arrival), errand)
         passage = Passage(self, arrival.visitor, arrival.head, door.worded)
         known = self.desk.known(session)
         if known is not None:
             passage.begin(self._led(arrival, known, errand))
         elif self.desk.is_shared:
-            passage.begin_later(self._found(arrival, session, errand))
+            passage.begin_later(self._found(arrival, session, errand, is_stranger=is_stranger))
         else:
-            self.missed(arrival.visitor.peer)
-            raise RefusedError(404, "session_not_found", f'session "{session[:64]}" not found')
+            refusal = RefusedError(404, "session_not_found", f'session "{session[:64]}" not found')
+            raise self._nothing_there(arrival, refusal, is_stranger=is_stranger)
         return passage
 
     def passage_later(self, arrival: Arrival, door: Door, finding: Coroutine[None, None, Errand]) -> Passage:
@@ -206,13 +224,21 @@ class House:
         passage.begin_later(finding)
         return passage
 
-    async def _found(self, arrival: Arrival, session: str, errand: Callable[[Session], Errand]) -> Errand:
+    async def _found(
+        self, arrival: Arrival, session: str, errand: Callable[[Session], Errand], *, is_stranger: bool
+    ) -> Errand:
         try:
             row = await self.desk.find(session)
-        except RefusedError:
-            self.missed(arrival.visitor.peer)
-            raise
+        except RefusedError as refusal:
+            raise self._nothing_there(arrival, refusal, is_stranger=is_stranger) from None
         return self._led(arrival, row, errand)
+
+    def _nothing_there(self, arrival: Arrival, refusal: RefusedError, *, is_stranger: bool) -> RefusedError:
+        """What somebody is told; a stranger the same as where there is a session, else that would tell which guess was right."""
+        if is_stranger:
+            return too_many_misses()
+        self.missed(arrival.visitor.peer)
+        return refusal
 
     def _led(self, arrival: Arrival, session: Session, errand: Callable[[Session], Errand]) -> Errand:
         """The errand; an id that does not open what was asked, or a wrong token, is a miss, too."""
@@ -227,12 +253,11 @@ class House:
         """Somebody asked for what is not there, or is not theirs."""
         self.strangers.missed(address, asyncio.get_running_loop().time())
 
-    def _refuse_stranger(self, arrival: Arrival) -> None:
+    def _is_stranger(self, arrival: Arrival) -> bool:
         if not self.strangers.is_over(arrival.visitor.peer, asyncio.get_running_loop().time()):
-            return
+            return False
         secret = arrival.headers.get("x-api-key") or arrival.headers.get("authorization", "").partition(" ")[2].strip()
-        if self.guard.by_key(secret) is None:
-            raise too_many_misses()
+        return self.guard.by_key(secret) is None
 
     def document(self, arrival: Arrival, door: Door, answer: Handler) -> Document:
         """Have a request answered by a coroutine; its refusals are worded by the door."""
@@ -289,6 +314,19 @@ def too_many_misses() -> RefusedError:
     """Of one address, in a short time."""
     sentence = "too many requests for sessions that are not there, or with keys that are none; try again later"
     return RefusedError(429, "too_many_misses", sentence, retry_after_s=1.0)
+
+
+def _proven(proof: Proof | None, errand: Callable[[Session], Errand]) -> Callable[[Session], Errand]:
+    """The errand of somebody whose address missed too often: only with proof; RefusedError."""
+    if proof is None:
+        raise too_many_misses()
+
+    def proven(session: Session) -> Errand:
+        if not proof(session):
+            raise too_many_misses()
+        return errand(session)
+
+    return proven
 
 
 class GatewayFront:

@@ -1,8 +1,9 @@
 """Who asks for sessions that are not there, or with keys that are none: so many times from one address, then 429 until time has passed.
 
 An id has 130 random bits and a key is looked up by its digest, so nothing is found by trying; this keeps the trying from costing much.
-An address that is over its allowance is refused even what it guesses right, else the refusals would tell which guess was. A valid key
-is asked about first: whoever has one is never a stranger.
+An address that is over its allowance is refused even what it guesses right, else the refusals would tell which guess was. Whoever shows
+a valid key, or a token of the session's own, is never a stranger: behind a load balancer all clients have one address, and one
+stranger's misses would shut out everybody.
 """
 
 from collections import OrderedDict

@@ -8,12 +8,13 @@ import base64
 import hashlib
 import hmac
 import re
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
 from hekla.sandbox.gateway.doors.e2b.words import worded_inside
 from hekla.sandbox.gateway.errands import to_daemon, to_server
-from hekla.sandbox.gateway.front import Arrival, House
+from hekla.sandbox.gateway.front import Arrival, House, Proof
 from hekla.sandbox.gateway.relay import Errand
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.link import DAEMON
@@ -64,7 +65,7 @@ class InsideDoor:
             port = int(text)
         else:
             port, session = host_of(headers.get("host", ""), self._domain) or (ENVD, _signer(house, arrival))
-        return house.passage(arrival, self, session, lambda one: _errand(arrival, one, port))
+        return house.passage(arrival, self, session, lambda one: _errand(arrival, one, port), _proof)
 
     def worded(self, status: int, reason: str, sentence: str) -> tuple[int, bytes]:
         """A refusal."""
@@ -73,11 +74,21 @@ class InsideDoor:
 
 def _signer(house: House, arrival: Arrival) -> str:
     """The session whose token signed a URL; looked for among those used last, since nothing else in it tells."""
+    is_signed_by = _signature(arrival)
+    for row in house.desk.latest(_MOST_SIGNERS):
+        if is_signed_by(row):
+            return row.id
+    raise RefusedError(401, "unauthenticated", "invalid signature")
+
+
+def _signature(arrival: Arrival) -> Callable[[Session], bool]:
+    """Whether a URL was signed with a session's token."""
     query = dict(parse_qsl(arrival.head.target.partition(b"?")[2].decode("latin-1"), keep_blank_values=True))
     operation = "write" if arrival.head.method == b"POST" else "read"
     expires = query.get("signature_expiration", "")
     given = query.get("signature", "").encode()
-    for row in house.desk.latest(_MOST_SIGNERS):
+
+    def is_signed_by(row: Session) -> bool:
         terms = [
             query.get("path", ""),
             operation,
@@ -86,9 +97,31 @@ def _signer(house: House, arrival: Arrival) -> str:
             *([expires] if expires else []),
         ]
         digest = base64.b64encode(hashlib.sha256(":".join(terms).encode()).digest()).decode().rstrip("=")
-        if row.access_token and hmac.compare_digest(given, f"v1_{digest}".encode()):
-            return row.id
-    raise RefusedError(401, "unauthenticated", "invalid signature")
+        return bool(row.access_token) and hmac.compare_digest(given, f"v1_{digest}".encode())
+
+    return is_signed_by
+
+
+def _proof(arrival: Arrival) -> Proof | None:
+    """Whether a request shows a session's own token, or a signature made with one; None: it shows neither."""
+    access, traffic = (arrival.headers.get(name, "") for name in ("x-access-token", "e2b-traffic-access-token"))
+    is_signed = arrival.path == "/files" and _SIGNED.search(arrival.head.target) is not None
+    if not access and not traffic and not is_signed:
+        return None
+
+    def shows(session: Session) -> bool:
+        return (
+            _is_same(access, session.access_token)
+            or _is_same(traffic, session.traffic_token)
+            or (is_signed and _signature(arrival)(session))
+        )
+
+    return shows
+
+
+def _is_same(given: str, secret: str) -> bool:
+    """Never true of a secret that there is not."""
+    return bool(secret) and hmac.compare_digest(given.encode(), secret.encode())
 
 
 def _errand(arrival: Arrival, session: Session, port: int) -> Errand:
