@@ -14,6 +14,8 @@ from hekla.sandbox.sessions.records import EntryPoint, Session, Snapshot
 from hekla.sandbox.sessions.sqlite_store import SqliteSessions
 from hekla.sandbox.sessions.store import MemoryStore, StoreUnavailableError
 from hekla.testing import redis
+from hekla.testing.paper_sandboxes import PaperSandboxes
+from sandbox.sessions.deskkit import BASE, desk, e2b_wish
 
 ROW = Session(
     id="a" * 26, kind="code-interpreters", namespace="default", name="base", owner="alice", created_s=1000.0, touched_s=1000.0,
@@ -241,5 +243,28 @@ def test_a_row_waits_for_no_disk_and_what_outlives_a_power_cut_waits_for_it_else
         assert threading.current_thread() not in elsewhere
         assert CountingFile.syncs == before
         await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_pause_whose_disk_failed_is_told_as_such_and_is_what_the_row_says(tmp_path, monkeypatch):
+    """The row was written and its writer believed the one before: it met conflicts, and the old sandbox was nobody's."""
+
+    def fails(file):
+        monkeypatch.undo()
+        raise OSError("the disk is broken")
+
+    async def main():
+        sandboxes = PaperSandboxes([BASE])
+        async with desk(sandboxes, SqliteSessions(tmp_path / "agents.db")) as one:
+            session = await one.create(e2b_wish())
+            monkeypatch.setattr("hekla.sandbox.sessions.sqlite_store.os.fdatasync", fails)
+            with pytest.raises(StoreUnavailableError, match="the disk is broken"):
+                await one.pause(session.id, keeps_memory=False)
+            row = await one.find(session.id)
+            assert (row.state, row.sandbox, list(sandboxes.checkpoints)) == (State.PAUSED, "", [row.checkpoint])
+            assert sandboxes.sandboxes == {}, "its old sandbox was given back"
+            assert (await one.wake(session.id)).state == State.RUNNING
+            assert len(sandboxes.sandboxes) == 1
 
     asyncio.run(main())

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 
 from hekla.sandbox.sessions.lifecycle import BEING_MADE, Event, IllegalEventError, State, after
 from hekla.sandbox.sessions.records import Session
-from hekla.sandbox.sessions.store import SessionStore
+from hekla.sandbox.sessions.store import SessionStore, StoreUnavailableError
 
 BELIEVED_S = 1.0
 
@@ -95,21 +96,29 @@ class Register:
         return self._seen(row, now)
 
     async def write(self, entry: Entry, now: float, *events: Event, **changed: Any) -> None:
-        """Write a row anew, after events or without one; IllegalEventError, ChangedMeanwhileError."""
+        """Write a row anew, after events or without one; IllegalEventError, ChangedMeanwhileError, StoreUnavailableError."""
         row = entry.row
         state = row.state
         for event in events:
             state = after(state, event)
         changed["touched_s"] = max(entry.used_s, row.touched_s)
-        written = await self._store.update(msgspec.structs.replace(row, state=state, **changed))
+        try:
+            written = await self._store.update(msgspec.structs.replace(row, state=state, **changed))
+        except StoreUnavailableError:  # it may be written all the same: the disk or the answer failed after it
+            with contextlib.suppress(StoreUnavailableError):
+                await self._read_again(row.id, now)
+            raise
         if written is None:
-            current = await self._store.get(row.id)
-            if current is None:
-                self._forget(row.id)
-            else:
-                self._seen(current, now)
+            await self._read_again(row.id, now)
             raise ChangedMeanwhileError(row.id)
         self._seen(written, now)
+
+    async def _read_again(self, session: str, now: float) -> None:
+        current = await self._store.get(session)
+        if current is None:
+            self._forget(session)
+        else:
+            self._seen(current, now)
 
     async def remove(self, entry: Entry) -> None:
         """Remove a row whose session is gone."""

@@ -77,17 +77,17 @@ class Sleeping:
             await self._room.link.thaw(row.namespace, row.pod)
             await self._room.register.write(entry, self._room.now_s, Event.THAW)
         checkpoint = await self.checkpointed(entry, CheckpointKind.FILESYSTEM)
-        await self._room.register.write(
-            entry,
-            self._room.now_s,
-            Event.PAUSE,
-            checkpoint=checkpoint,
-            pending_checkpoint="",
-            sandbox="",
-            sandbox_uid="",
-            pod="",
-            used=await self._metering.used_so_far(row),
-        )
+        used = await self._metering.used_so_far(row)
+        gone = {"sandbox": "", "sandbox_uid": "", "pod": "", "pending_checkpoint": ""}
+        try:
+            await self._room.register.write(
+                entry, self._room.now_s, Event.PAUSE, checkpoint=checkpoint, used=used, **gone
+            )
+        finally:
+            if entry.row.checkpoint == checkpoint:  # also where the store says that it failed after it had written
+                await self._give_back(row)
+
+    async def _give_back(self, row: Session) -> None:
         try:
             await self._room.stock.drop(held_of(row))
         except StockError as error:
