@@ -84,6 +84,9 @@ def test_a_pod_outlives_its_platform_unchanged_and_ends_with_one_that_ends(tmp_p
             assert monotonic() < until, said  # the node of the new life does not know its pods yet
         assert said.out == "mine\n"
         assert kubectl("logs", "box").out == "began\n"
+        # the new node has written what it thinks of its pods by the time it made another one ready
+        kubectl("apply", "-f", "-", stdin=POD.replace("name: box", "name: next"))
+        kubectl("wait", "pod/next", "--for=condition=Ready", f"--timeout={PATIENCE_S:g}s")
         after = kubectl("get", "pod", "box", "-o", "json").json
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
