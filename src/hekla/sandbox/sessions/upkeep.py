@@ -53,7 +53,7 @@ class Upkeep:
                 if self._room.now_s - swept >= SWEEP_EVERY_S:
                     swept = self._room.now_s
                     await self.sweep(is_start=False)
-            except (StoreUnavailableError, StockError) as error:
+            except (StoreUnavailableError, StockError, LinkError) as error:
                 log.warning("upkeep of sessions failed", error=str(error))
 
     # Time that is over
