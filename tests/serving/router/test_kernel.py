@@ -5,13 +5,17 @@ import contextlib
 import importlib.util
 import os
 import random
+import subprocess
+import sys
 
 import pytest
 import structlog
 from bench import serving_budget as bench
+from llvmlite import binding
 
 from hekla.serving.router.endpoints import Fleet
 from hekla.serving.router.kernel import keeping, loading, upgrading
+from hekla.serving.router.kernel.object_code import undefined_symbols
 from hekla.serving.router.kernel.upgrading import WORTH_IT_PROMPTS, Upgrading
 from hekla.serving.router.local_plan import LocalPlan
 from hekla.serving.router.plan import Attempt, Destination, Fault, Usage
@@ -267,7 +271,61 @@ def test_a_router_with_much_to_do_gets_it_and_its_later_pools_too(kernel, monkey
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_whole_memory_is_taken_over_with_its_order_and_goes_on(kernel, seed):
+    dice = random.Random(seed)
+    plain = PrefixIndex(capacity=60, ttl_s=50.0) if seed else PrefixIndex(capacity=8000)
+    texts = [dice.randbytes(512 * dice.randrange(1, 10 if seed else 1500)) for _ in range(12)]
+    for step in range(30):
+        plain.insert(Blocks(dice.choice(texts), 1), dice.choice([0, 1, 70]), float(step))
+    flat = FlatIndex.of(plain, kernel)
+    for step in range(30, 80):
+        blocks, slot = Blocks(dice.choice(texts), 1), dice.choice([0, 1, 2, 70])
+        for index in (plain, flat):
+            if step % 9:
+                index.insert(blocks, slot, float(step))
+            elif step % 2:
+                index.forget(slot)
+            else:
+                index.expire(float(step))
+        asked = Blocks(dice.choice(texts), 1)
+        assert depths(plain, asked) == depths(flat, asked)
+        assert (plain.held(slot), plain.entries, plain.evicted) == (flat.held(slot), flat.entries, flat.evicted)
+
+
 # ---- how a router comes by it
+
+
+def test_the_code_needs_nothing_from_outside(code):
+    assert undefined_symbols(code.partition(b"\n\n")[2]) == set()
+
+
+def test_what_object_code_needs_is_seen(kernel):
+    text = "declare i64 @outside()\ndefine i64 @inside() {\n %1 = call i64 @outside()\n ret i64 %1\n}"
+    object_code = loading.machine().emit_object(binding.parse_assembly(text))
+    assert undefined_symbols(object_code) == ({"outside"} if object_code.startswith(b"\x7fELF") else set())
+
+
+WITHOUT_NUMBA = """
+import pathlib, sys
+sys.modules["numba"] = None
+from hekla.serving.router.kernel.loading import kernel_of
+from serving.router.poolkit import pool_of, question
+pool = pool_of(2)
+pool.use(kernel_of(pathlib.Path(sys.argv[1]).read_bytes()))
+for _ in range(3):
+    assert pool.send(question("a", "b", "c"), 0.0) is not None
+print(pool.index.entries, [name for name in sys.modules if name.startswith("numba.")])
+"""
+
+
+def test_the_code_runs_in_a_process_without_numba(code, tmp_path):
+    (tmp_path / "code").write_bytes(code)
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", WITHOUT_NUMBA, tmp_path / "code"], capture_output=True, text=True, timeout=100,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )  # fmt: skip
+    assert ran.stdout == "3 []\n", ran.stderr
 
 
 def test_without_numba_choosing_stays_plain(monkeypatch):

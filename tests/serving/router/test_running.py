@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import Namespace, Pod
 from hekla.api.crd import CUSTOM_KINDS, crd_document
@@ -275,6 +277,15 @@ def test_a_broken_part_is_begun_anew_and_requests_go_on(tmp_path: Path) -> None:
             del it.router.metrics.fold
             assert (await it.ask(kit.chat())).status == 200
             await it.logged()
+
+    kit.run(story())
+
+
+@pytest.mark.parametrize("is_wished", [True, False])
+def test_an_operator_says_whether_engines_are_chosen_in_machine_code(tmp_path: Path, is_wished: bool) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole(), compiled_choosing=is_wished):
+            assert ("router compiled choosing" in {one.get_name() for one in asyncio.all_tasks()}) == is_wished
 
     kit.run(story())
 

@@ -260,7 +260,8 @@ class Router:
             yield "traces", self.house.tracing.run
         yield "books", self._keep_books
         yield "configuration", self._follow_configuration
-        yield "compiled choosing", self.upgrading.run
+        if self.settings.compiled_choosing:
+            yield "compiled choosing", self.upgrading.run
         yield "upkeep", self.upkeep.run
         yield "waking", self.waking.run
         if self.settings.with_gateways:

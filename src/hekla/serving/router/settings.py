@@ -70,6 +70,9 @@ class RouterSettings:
     processes: int = 1
     """Processes that are this router together: one for each core it may use. They share port, budgets and knowledge."""
 
+    compiled_choosing: bool = True
+    """Choose engines in machine code after a thousand prompts: the same choices, sooner. It takes numba, and 55 MB."""
+
     family: str = ""
     """Of the processes of one router the name that they have in common; given by the one that starts them."""
 

@@ -1,6 +1,7 @@
 """Calls into the compiled decision: one function for each of `compiled.EXPORTS`, by its address.
 
-One loop calls them, like everything that is decided, so nobody sees a memory half written.
+One loop calls them, like everything that is decided, so nobody sees a memory half written. cffi lets other threads run during
+each call: none of them may touch an endpoint's counts or the memory of prompts.
 """
 
 from collections.abc import Callable, Mapping

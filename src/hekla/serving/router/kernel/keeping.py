@@ -19,7 +19,7 @@ from hekla.serving.router.endpoints import Counts
 from hekla.serving.router.policies.soonest import MOST_LOAD
 from hekla.serving.router.pool import ANSWER_WEIGHT
 
-_SOURCES: Final = ("compiled", "compiled_hash", "compiled_words", "layout", "functions", "loading")
+_SOURCES: Final = ("compiled", "compiled_hash", "compiled_words", "layout", "functions", "loading", "object_code")
 _BUILT_IN: Final = (Counts._fields_, MOST_LOAD, ANSWER_WEIGHT)
 """What the code is made from: modules beside this one, and facts of others."""
 

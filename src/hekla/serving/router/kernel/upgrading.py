@@ -34,6 +34,7 @@ class Upgrading:
         while sum(pool.matches.total for pool in self._pools()) < WORTH_IT_PROMPTS:
             await asyncio.sleep(LOOK_S)
         self._kernel = await load()
-        for pool in self._pools():
+        for pool in list(self._pools()):
             self.joined(pool)
+            await asyncio.sleep(0)  # what a pool remembers is written anew; others' requests go between
         await asyncio.Event().wait()

@@ -5,6 +5,7 @@ block to who holds it. 76 bytes a block instead of 229. Arrays grow by doubling 
 may have is bounded as in `index.py`.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -58,11 +59,7 @@ class FlatIndex:
         flat._words[Word.EVICTED] = plain.evicted
         for slot, capacity, ttl_s in plain.sizes():
             flat.resize(slot, capacity, ttl_s)
-        for slot, recent in plain.recent():
-            flat.reach(slot)
-            for one, sent_at in recent:
-                flat._hashes[0] = one
-                flat._insert(1, slot, sent_at)
+        flat._fill({slot: recent for slot, recent in plain.recent() if recent})
         return flat
 
     # ---- as `PrefixIndex`
@@ -173,6 +170,32 @@ class FlatIndex:
             self._add_slots((slot // SLOTS_A_WORD + 1) * SLOTS_A_WORD)
 
     # ---- memory
+
+    def _fill(self, recent: Mapping[int, Mapping[int, float]]) -> None:
+        """Take over blocks and times by endpoint, the oldest first: column by column, and the tables once.
+
+        A node after the other is written, so that each is chained to its neighbours, and the free ones are behind them.
+        """
+        total = sum(map(len, recent.values()))
+        if not total:
+            return
+        self.reach(max(recent))
+        if 2 * total > self._nodes:  # there is room for as much again before the arrays grow
+            self._add_nodes(2 * total - self._nodes)
+        arrays, at = self._arrays, 0
+        arrays[Word.PREVIOUS][:] = np.arange(-1, self._nodes - 1)
+        arrays[Word.NEXT][:] = np.arange(1, self._nodes + 1)
+        for slot, blocks in recent.items():
+            begin, at = at, at + len(blocks)
+            arrays[Word.KEYS][begin:at] = np.fromiter(blocks.keys(), np.uint64, len(blocks)).view(np.int64)
+            arrays[Word.TIMES][begin:at] = np.fromiter(blocks.values(), np.float64, len(blocks))
+            arrays[Word.SLOTS][begin:at] = slot
+            arrays[Word.PREVIOUS][begin] = arrays[Word.NEXT][at - 1] = -1
+            arrays[Word.OLDEST][slot], arrays[Word.YOUNGEST][slot] = begin, at - 1
+            arrays[Word.HELD][slot] = len(blocks)
+        arrays[Word.NEXT][-1] = -1
+        self._words[Word.FREE], self._words[Word.FREE_COUNT] = at, self._nodes - at
+        self._rehash()
 
     def _insert(self, count: int, slot: int, now: float) -> None:
         while self.kernel.insert(self.state, count, slot, now) == NO_ROOM:

@@ -6,7 +6,7 @@ an endpoint holds is closed under truncation: who holds block i holds all before
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import repeat
 from typing import Protocol
 
@@ -71,10 +71,9 @@ class PrefixIndex:
         """Blocks that somebody holds."""
         return len(self.holders)
 
-    def recent(self) -> Iterator[tuple[int, Iterable[tuple[int, float]]]]:
+    def recent(self) -> Iterator[tuple[int, Mapping[int, float]]]:
         """By endpoint: its blocks and when they were last sent, the oldest first."""
-        for slot, recent in self._recent.items():
-            yield slot, recent.items()
+        yield from self._recent.items()
 
     def sizes(self) -> Iterator[tuple[int, int, float | None]]:
         """Endpoints that have a size of their own, and how long they remember if that is their own, too."""
