@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -80,8 +81,8 @@ async def run_in(runtime, key, *argv):
     return output + errors, code
 
 
-async def again(state: Path, ends=None, groups=None):
-    runtime = ZygoteSandboxes(state, warm=0, preload=(), groups=groups)
+async def again(state: Path, ends=None, groups=None, preload=()):
+    runtime = ZygoteSandboxes(state, warm=0, preload=preload, groups=groups)
     await runtime.open(lambda key, end: ends.append((key, end)) if ends is not None else None)
     return runtime
 
@@ -359,11 +360,84 @@ def test_a_zygote_that_is_killed_while_many_are_made_costs_none_of_them(tmp_path
     asyncio.run(story())
 
 
+@pytest.mark.slow
+def test_sandboxes_outlive_an_upgrade_and_others_are_made_by_the_new_release(tmp_path):
+    state = tmp_path / "state"
+    killed = KilledNode(state)
+    killed.kill()
+
+    async def next_life():
+        runtime = await again(state, preload=("json",))
+        try:
+            assert (await run_in(runtime, KEY, "echo", "alive"))[0] == "alive\n"
+            await until(lambda: not is_alive(killed.zygote))
+            other = ContainerKey("u2", "main", 0)
+            await runtime.start(ContainerSpec(key=other, argv=(), hostname="two"))
+            assert (await run_in(runtime, other, "echo", "made"))[0] == "made\n"
+        finally:
+            await runtime.close()
+
+    asyncio.run(next_life())
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_lets_go_of_its_node_is_ended_with_its_sandboxes(tmp_path):
+    """The node told their pods that they had ended while they ran on, and two supervisors shared a directory."""
+
+    async def story():
+        state = tmp_path / "state"
+        ends = []
+        runtime = await again(state, ends)
+        if runtime.refusal:
+            pytest.skip(runtime.refusal)
+        try:
+            await runtime.start(ContainerSpec(key=KEY, argv=("sleep", "1000"), hostname="box"))
+            supervisor = json.loads((state / "supervisor.json").read_text())["pid"]
+            sandbox = runtime._boxes[KEY].cell.pid
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as latest:  # the latest node is the one
+                latest.connect(runtime._zygotes._link._address)
+                await until(lambda: ends)
+                await until(lambda: not is_alive(supervisor) and not is_alive(sandbox))
+            other = ContainerKey("u2", "main", 0)
+            await runtime.start(ContainerSpec(key=other, argv=(), hostname="two"))
+            assert (await run_in(runtime, other, "echo", "made"))[0] == "made\n"
+        finally:
+            await runtime.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("said", [b'{"event": "held"}', b"no JSON"], ids=["no labels", "no JSON"])
+def test_a_supervisor_that_is_not_understood_keeps_no_node_from_starting(tmp_path, said):
+    state = tmp_path / "state"
+    state.mkdir()
+    directory = os.open(state, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"/proc/self/fd/{directory}/supervisor.sock")
+        listener.listen(1)
+
+        def answer():
+            node, _ = listener.accept()
+            with node:
+                node.send(said)
+                node.recv(1)
+
+        async def story():
+            answering = asyncio.create_task(asyncio.to_thread(answer))
+            runtime = await again(state)
+            assert await runtime.observe() == {}
+            await runtime.close()
+            await answering
+
+        asyncio.run(story())
+    os.close(directory)
+
+
 ONE_MOMENT = """
 import os, socket, sys
 from hekla.node.shim.sandbox import packets
 from hekla.node.shim.sandbox.supervisor import Supervisor
-supervisor = Supervisor(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), 0, [], 1.0)
+supervisor = Supervisor(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), 0, 1.0)
 supervisor._zygote, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 packets.send(theirs, {"event": "forked", "id": "s1", "pid": 2**22 + 1})
 reader, writer = os.pipe()

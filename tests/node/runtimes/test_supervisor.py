@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from hekla.node.shim.sandbox import packets
-from hekla.node.shim.sandbox.supervisor import SOCKET
+from hekla.node.shim.sandbox.supervisor import PROTOCOL, SOCKET
 
 PATIENCE_S = 60.0
 ZYGOTE = [sys.executable, "-c", """
@@ -18,7 +18,7 @@ ours = socket.socket(fileno=int(sys.argv[1]))
 ours.send(b'{"event": "ready"}')
 ours.recv(1)
 """, "{socket}"]  # fmt: skip
-HELLO = {"order": "hello"}
+HELLO = {"order": "hello", "protocol": PROTOCOL, "zygote": {"release": "1", "command": ZYGOTE}}
 
 
 class Node:
@@ -32,7 +32,7 @@ class Node:
             listener.listen(4)
             main = "from hekla.node.shim.sandbox.supervisor import main; main()"
             self.process = subprocess.Popen(
-                [sys.executable, "-c", main, str(listener.fileno()), str(self.directory), str(PATIENCE_S), *ZYGOTE],
+                [sys.executable, "-c", main, str(listener.fileno()), str(self.directory), str(PATIENCE_S)],
                 pass_fds=[listener.fileno(), self.directory],
             )
         self.socket = self.connect()
@@ -91,11 +91,42 @@ def test_a_supervisor_that_may_open_nothing_says_so_and_goes_on(node):
     assert node.hear()["event"] == "ready"
 
 
+def test_a_supervisor_whose_place_another_has_taken_leaves_the_others_socket(node):
+    node.say(HELLO)
+    assert node.hear()["event"] == "welcome"
+    os.rename(node.state / SOCKET, node.state / "moved away")  # as unlinked, with its number kept from use
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as another:
+        another.bind(node.address)
+        node.say({"order": "end"})
+        node.process.wait(PATIENCE_S)
+        assert (node.state / SOCKET).exists()
+
+
+def test_a_supervisor_that_ends_takes_its_socket_with_it(node):
+    node.say({"order": "end"})
+    node.process.wait(PATIENCE_S)
+    assert not (node.state / SOCKET).exists()
+
+
+@pytest.mark.parametrize(("release", "stays"), [("1", True), ("2", False)])
+def test_a_zygote_of_another_release_makes_no_more(node, release, stays):
+    node.say(HELLO)
+    assert node.hear()["event"] == "welcome"
+    node.say({"order": "zygote"})
+    before = node.hear()["pid"]
+    earlier, node.socket = node.socket, node.connect()  # the latest node is the one
+    node.say({**HELLO, "zygote": {**HELLO["zygote"], "release": release}})
+    assert node.hear() == {"event": "welcome", "protocol": PROTOCOL, "zygote": before if stays else 0}
+    earlier.close()
+    node.say({"order": "zygote"})
+    assert (node.hear()["pid"] == before) is stays
+
+
 BEGIN = """
 import os, signal, socket, stat
 from hekla.node.shim.sandbox import packets
-from hekla.node.shim.sandbox.supervisor import Held, Supervisor
-supervisor = Supervisor(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), 0, [], 60.0)
+from hekla.node.shim.sandbox.supervisor import PROTOCOL, Held, Supervisor
+supervisor = Supervisor(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), 0, 60.0)
 def connected():
     ours, node = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, node):
@@ -116,7 +147,7 @@ def left(pid=0, status=None):
     reader, _ = os.pipe()
     held = supervisor._held["s1"] = Held("s1", [], {"control": reader}, {"slot": 1}, pid, status=status)
     return held
-hello = {"order": "hello"}
+hello = {"order": "hello", "protocol": PROTOCOL, "zygote": {}}
 """
 BEHIND = """
 left(status=9)
@@ -182,3 +213,10 @@ def test_an_end_that_a_node_could_not_be_told_waits_for_the_next():
 def test_a_number_that_an_orphan_had_may_be_a_sandboxs_later():
     """Whom a lost zygote had forked was reaped later, and whoever got its number was buried at once."""
     assert said_by(SOMEBODY_ELSES_NUMBER) == ["None", "None"]
+
+
+def test_a_node_that_speaks_otherwise_is_told_so_and_nothing_else():
+    otherwise = "left()\nhello['protocol'] = 1\nnode = connected()\nsupervisor._obey(hello, [])\n"
+    assert said_by(otherwise + "print(packets.receive(node)[0])\nheard_by(node)") == [
+        "{'event': 'welcome', 'protocol': 2, 'zygote': 0}"
+    ]

@@ -144,7 +144,20 @@ class Cells:
 
     async def find(self) -> list[tuple[Cell, Message]]:
         """What an earlier life of this node left running, and its notes; what they hear meanwhile waits for whom they are for."""
-        return [(self._adopt(left), left.note) for left in await self._link.find()]
+        found: list[tuple[Cell, Message]] = []
+        for left in await self._link.find():
+            try:
+                found.append((self._adopt(left), left.note))
+            except (
+                KeyError,
+                ValueError,
+                TypeError,
+            ) as problem:  # one that says nothing must not keep the node from starting
+                log.warning("a sandbox of an earlier life is not understood", sandbox=left.name, error=repr(problem))
+                self._post({"order": "kill", "id": left.name})
+                for descriptor in left.descriptors.values():
+                    os.close(descriptor)
+        return found
 
     def use(self, groups: SandboxGroups) -> None:
         """Found once it is known what is in them."""
@@ -221,9 +234,10 @@ class Cells:
         return cell
 
     def _adopt(self, left: Left) -> Cell:
-        slot = int(left.note["slot"])
+        slot, control = int(left.note["slot"]), left.descriptors["control"]
         self._slots.remove(slot)
-        cell = self._cell(left.name, slot, socket.socket(fileno=left.descriptors.pop("control")))
+        cell = self._cell(left.name, slot, socket.socket(fileno=control))
+        del left.descriptors["control"]
         cell.pid, cell.left_fds, cell.on_event = left.pid, left.descriptors, cell.unheard.append
         cell.ready.set_result(None)
         return cell

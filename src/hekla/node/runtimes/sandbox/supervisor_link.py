@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -31,6 +32,9 @@ MOST_WAITING = 10_000
 WELCOME_TIMEOUT_S, END_TIMEOUT_S = 30.0, 30.0
 SUPERVISOR, ZYGOTE = "hekla.node.shim.sandbox.supervisor", "hekla.node.shim.sandbox.zygote"
 _BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {} import main; main()"
+_SOURCE = Path(hekla.__file__).parent
+MADE_OF = ("node/shim", "sandbox/daemon")
+"""Folders of ours that a zygote has in memory: where one of their files differs, it is of another release."""
 
 Report = Message
 
@@ -59,7 +63,11 @@ class SupervisorLink:
     ) -> None:
         """`arguments` are the zygote's; for `grace_s` sandboxes wait for a node that was killed."""
         self._state, self._on_report, self._on_lost = state, on_report, on_lost
-        self._arguments, self._grace_s = tuple(arguments), grace_s
+        self._grace_s = grace_s
+        command = [*_boot(ZYGOTE), "{socket}", *arguments]
+        self._hello: Message = {
+            "order": "hello", "protocol": PROTOCOL, "zygote": {"release": _release(), "command": command},
+        }  # fmt: skip
         self._directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # not by path: that of a state directory may be longer than a socket's may be
         self._address = f"/proc/self/fd/{self._directory}/{SOCKET}"
@@ -83,6 +91,9 @@ class SupervisorLink:
                 welcome = await self._take_over(found)
         except (OSError, TimeoutError):
             welcome = {}
+        except (KeyError, ValueError) as problem:  # no JSON, another meaning, or descriptors that did not come
+            log.warning("the supervisor of an earlier life is not understood", error=repr(problem))
+            welcome = {}
         if welcome.get("protocol") == PROTOCOL:
             return found
         self._drop()
@@ -98,7 +109,7 @@ class SupervisorLink:
         sock = self._new_socket()
         self._socket = sock
         await loop.sock_connect(sock, self._address)
-        packets.send(sock, {"order": "hello"})
+        packets.send(sock, self._hello)
         while True:
             received = await _next_of(sock)
             if received is None:
@@ -114,8 +125,6 @@ class SupervisorLink:
         """Start one. Popen uses vfork here, so the agent's size does not matter."""
         if self._process is not None:
             self._process.poll()  # bury the one before
-        source = str(Path(hekla.__file__).parent.parent)
-        boot = [sys.executable, "-I", "-S", "-c"]
         with contextlib.suppress(FileNotFoundError):
             os.unlink(SOCKET, dir_fd=self._directory)
         with (
@@ -125,22 +134,19 @@ class SupervisorLink:
             listener.bind(self._address)
             listener.listen(BACKLOG)
             self._process = subprocess.Popen(
-                [
-                    *boot, _BOOT.format(SUPERVISOR), source, str(listener.fileno()), str(self._directory), str(self._grace_s),
-                    *boot, _BOOT.format(ZYGOTE), source, "{socket}", *self._arguments,
-                ],
+                [*_boot(SUPERVISOR), str(listener.fileno()), str(self._directory), str(self._grace_s)],
                 pass_fds=[listener.fileno(), self._directory],
                 stdin=subprocess.DEVNULL,
                 stdout=written,
                 stderr=written,
                 start_new_session=True,
                 env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
-            )  # fmt: skip
+            )
             (self._state / "supervisor.json").write_text(json.dumps(describe_process(self._process.pid)))
             self._socket = self._new_socket()
             self._socket.connect(self._address)  # does not wait: the socket listens already
         self._listen()
-        self.post({"order": "hello"})
+        self.post(self._hello)
 
     def post(self, order: Message, fds: Sequence[int] = ()) -> None:
         """Give one order, with descriptors if it has any (they may be closed afterwards); raises SpawnerGoneError."""
@@ -209,6 +215,9 @@ class SupervisorLink:
             if received is None:
                 self._drop()
                 if self._ended is None:
+                    # a link may end without it (it takes one node at a time, and one that reads too little for gone): two
+                    # supervisors would share a directory, and its sandboxes run on unheard
+                    kill_process_of(self._state / "supervisor.json")
                     self._on_lost()
                 elif not self._ended.done():  # else it was waited for in vain, and killed
                     self._ended.set_result(None)
@@ -233,6 +242,19 @@ class SupervisorLink:
             for descriptor in fds:
                 os.close(descriptor)
         self._outbox.clear()
+
+
+def _boot(module: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", _BOOT.format(module), str(_SOURCE.parent)]
+
+
+def _release() -> str:
+    """A number alone would not do: a checkout keeps it from one change to the next."""
+    seen = hashlib.sha256(hekla.__version__.encode())
+    for folder in MADE_OF:
+        for file in sorted((_SOURCE / folder).rglob("*.py")):
+            seen.update(file.read_bytes())
+    return seen.hexdigest()
 
 
 async def _next_of(sock: socket.socket) -> tuple[Message, list[int]] | None:

@@ -33,8 +33,8 @@ from hekla.node.shim.init import children_of, kill_quietly
 from hekla.node.shim.sandbox import packets
 from hekla.node.shim.sandbox.packets import Message
 
-PROTOCOL = 1
-"""A node of another release does not take over what it might misunderstand; it ends it."""
+PROTOCOL = 2
+"""Said in `hello` and in `welcome`: a node that speaks otherwise does not take over what it might misunderstand; it ends it."""
 SOCKET = "supervisor.sock"
 FIRST_NODE_S = 60.0
 """For the node that started us to say its first word."""
@@ -65,8 +65,12 @@ class Held:
 class Supervisor:
     """The loop and what it holds."""
 
-    def __init__(self, listener: socket.socket, directory: int, zygote: list[str], grace_s: float) -> None:
-        self._listener, self._directory, self._command, self._grace_s = listener, directory, zygote, grace_s
+    def __init__(self, listener: socket.socket, directory: int, grace_s: float) -> None:
+        self._listener, self._directory, self._grace_s = listener, directory, grace_s
+        self._door: os.stat_result | None = None
+        """Our socket in the directory, as long as nobody else's has taken its place."""
+        self._zygotes: Message = {}
+        """What the node says zygotes are made of: a command with `{socket}` in it, and its release."""
         self._selector = selectors.DefaultSelector()
         self._held: dict[str, Held] = {}
         self._by_pid: dict[int, str] = {}
@@ -85,6 +89,7 @@ class Supervisor:
 
     def run(self) -> NoReturn:
         """Serve one node after the other until one says that it is over, or none comes back."""
+        self._door = self._find_door()
         wakeup = _signals()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._wake(wakeup))
@@ -143,14 +148,20 @@ class Supervisor:
         elif kind == "kill" and held is not None:
             self._kill(held)
         elif kind == "hello":
-            self._welcome()
+            self._welcome(order)
         elif kind == "zygote":
             self._open_zygote()
         elif kind == "end":
             self._end_all()
 
-    def _welcome(self) -> None:
+    def _welcome(self, hello: Message) -> None:
         """All that a node of an earlier life left here; what it took no note of nobody waits for."""
+        if hello.get("protocol") != PROTOCOL:  # of us it understands this much
+            self._is_greeted = True
+            self._tell({"event": "welcome", "protocol": PROTOCOL, "zygote": 0})
+            self._is_greeted = False
+            return
+        self._use_zygotes_of(hello["zygote"])
         self._is_greeted = True
         for held in list(self._held.values()):
             if held.note:
@@ -165,6 +176,12 @@ class Supervisor:
         for held in list(self._held.values()):
             if held.status is not None:
                 self._bury(held, held.status)
+
+    def _use_zygotes_of(self, wanted: Message) -> None:
+        """After an upgrade sandboxes stay as they were made, and new ones are made by the new release."""
+        if wanted != self._zygotes and self._zygote is not None:
+            self._lose_zygote()
+        self._zygotes = wanted
 
     def _tell(self, report: Message, fds: Sequence[int] = ()) -> None:
         """Tell the node, now or once it reads; nobody is told nothing. The descriptors may be closed afterwards."""
@@ -319,7 +336,7 @@ class Supervisor:
             try:
                 for end in (ours, theirs):
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * packets.LONGEST)
-                command = [word.replace("{socket}", str(theirs.fileno())) for word in self._command]
+                command = [word.replace("{socket}", str(theirs.fileno())) for word in self._zygotes["command"]]
                 started = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
             except OSError:
                 ours.close()
@@ -381,10 +398,18 @@ class Supervisor:
 
     # the end
 
+    def _find_door(self) -> os.stat_result | None:
+        try:
+            return os.stat(SOCKET, dir_fd=self._directory)
+        except OSError:
+            return None
+
     def _end_all(self) -> NoReturn:
         """No node comes back: nothing is left."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(SOCKET, dir_fd=self._directory)
+        found = self._find_door()
+        if found and self._door and os.path.samestat(found, self._door):  # else a later supervisor listens there
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(SOCKET, dir_fd=self._directory)
         self._listener.close()
         if self._zygote is not None:
             self._zygote.close()
@@ -456,7 +481,7 @@ def _signals() -> int:
 
 
 def main() -> None:
-    """Entry: the listening socket, its directory, the grace, and the zygote's command with `{socket}` in it."""
+    """Entry: the listening socket, its directory, and the grace."""
     listener, directory = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     for descriptor in (listener.fileno(), directory):
         os.set_inheritable(descriptor, False)
@@ -465,4 +490,4 @@ def main() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # up to four for each sandbox
     linux.prctl(linux.PR_SET_DUMPABLE, 0)  # where there is one user only: notes name sessions
-    Supervisor(listener, directory, sys.argv[4:], float(sys.argv[3])).run()
+    Supervisor(listener, directory, float(sys.argv[3])).run()
