@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import pytest
 
@@ -147,22 +148,35 @@ def test_jobs_run_to_their_end_and_cron_jobs_make_them(kubectl: Kubectl) -> None
     assert "expected exactly 5 fields, found 2: [* *]" in refused.err
 
 
-def test_a_gang_is_read_like_any_object(kubectl: Kubectl) -> None:
-    gang = """
+def test_a_gang_is_read_like_any_object(kubectl: Kubectl, tmp_path: Path) -> None:
+    # a name is there from its pod's first address to its end: each waits for it, and nobody ends before all have seen it
+    gang = f"""
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
-metadata: {name: gang}
+metadata: {{name: gang}}
 spec:
   minAvailable: 3
   schedulerName: volcano
-  plugins: {env: [], svc: []}
+  plugins: {{env: [], svc: []}}
   tasks:
   - name: worker
     replicas: 3
     template:
       spec:
         restartPolicy: Never
-        containers: [{name: c, image: any, command: [sh, -c, "echo worker $VC_TASK_INDEX; getent hosts gang-worker-0.gang"]}]
+        volumes: [{{name: met, hostPath: {{path: {tmp_path}}}}}]
+        containers:
+        - name: c
+          image: any
+          volumeMounts: [{{name: met, mountPath: /met}}]
+          command:
+          - sh
+          - -c
+          - |
+            echo worker $VC_TASK_INDEX
+            until getent hosts gang-worker-0.gang; do sleep 0.05; done
+            touch /met/$VC_TASK_INDEX
+            until test "$(ls /met | wc -l)" = 3; do sleep 0.05; done
 """
     kubectl("apply", "-f", "-", stdin=gang)
     kubectl("wait", "vcjob/gang", "--for=jsonpath={.status.state.phase}=Completed", "--timeout=40s")
@@ -175,7 +189,7 @@ spec:
     described = kubectl("describe", "vcjob", "gang").out
     assert re.search(r"Phase: +Completed", described)
     large = gang.replace("name: gang", "name: large").replace(
-        "image: any", "image: any, resources: {limits: {nvidia.com/gpu: 9}}"
+        "image: any", "image: any\n          resources: {limits: {nvidia.com/gpu: 9}}"
     )
     kubectl("apply", "-f", "-", stdin=large)
     kubectl("wait", "vcjob/large", "--for=jsonpath={.status.state.phase}=Pending", "--timeout=20s")
