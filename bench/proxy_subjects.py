@@ -1,7 +1,8 @@
 """The processes of the router's bench (`serving_proxy.py`): a raw engine, a raw load, the router as it is, and its peers.
 
 Peers are taken where they are installed: haproxy (Debian), and in ~/.cache/hekla/peers/NAME virtual environments with
-sglang-router, vllm-router and litellm[proxy] from PyPI.
+sglang-router, vllm-router and litellm[proxy] from PyPI, and production-stack: vLLM's router in Python, whose name on PyPI
+went to the one in Rust (the package `src/vllm_router` of github.com/vllm-project/production-stack beside its requirements).
 """
 
 import asyncio
@@ -312,6 +313,13 @@ def _vllm(port: int, engine: int, folder: Path) -> list[str] | None:
     return command if program.exists() else None
 
 
+def _production_stack(port: int, engine: int, folder: Path) -> list[str] | None:
+    python = PEERS / "production-stack" / "bin" / "python"
+    # round robin is the cheapest of its policies
+    command = [str(python), "-m", "vllm_router.app", "--host", "127.0.0.1", "--port", str(port), "--service-discovery", "static", "--static-backends", f"http://127.0.0.1:{engine}", "--static-models", "m", "--routing-logic", "roundrobin", "--log-level", "error"]  # fmt: skip
+    return command if python.exists() else None
+
+
 def _litellm(port: int, engine: int, folder: Path) -> list[str] | None:
     program = PEERS / "litellm" / "bin" / "litellm"
     file = folder / "litellm.yaml"
@@ -329,6 +337,7 @@ SUBJECTS = (
     Subject("haproxy", _haproxy, {}),
     Subject("sglang-router", _sglang, {}),
     Subject("vllm-router", _vllm, {}),
+    Subject("production-stack", _production_stack, {}),
     Subject("litellm", _litellm, _LITELLM, connections=8, most_connections=20),
 )
 
