@@ -121,7 +121,7 @@ async def asleep_and_forked(report: Report, node: Node, key: ContainerKey) -> No
         began = time.perf_counter()
         copy = os.memfd_create("fork")
         await runtime.pack(key, CheckpointKind.INTERPRETER, copy)
-        await asyncio.gather(*(fill(runtime, child, copy) for child in children))
+        await asyncio.gather(*(runtime.claim_as_copy(child, copy, Claim(session=child.pod_uid)) for child in children))
         forks.append((time.perf_counter() - began) * 1e3)
         os.close(copy)
         for child in children:
@@ -132,15 +132,6 @@ async def asleep_and_forked(report: Report, node: Node, key: ContainerKey) -> No
     report.add("memory of an idle sandbox, p50", percentile(used, 0.5), "MiB", note="charged to its group")
     for one in idle:
         await runtime.stop(one, grace_s=0)
-
-
-async def fill(runtime: ZygoteSandboxes, child: ContainerKey, copy: int) -> None:
-    source = os.open(f"/proc/self/fd/{copy}", os.O_RDONLY)
-    try:
-        await runtime.unpack(child, CheckpointKind.INTERPRETER, source)
-    finally:
-        os.close(source)
-    await runtime.claim(child, Claim(session=child.pod_uid))
 
 
 async def settled(runtime: ZygoteSandboxes) -> None:

@@ -205,6 +205,35 @@ def test_a_fork_goes_on_with_files_and_variables_and_shares_no_secret(told):
     told(story)
 
 
+def test_nobody_changes_what_copies_are_made_of(told, monkeypatch):
+    """It is one file for all children, and the parent was given it to write into."""
+
+    async def story(cluster, door):
+        await cluster.apply("parent", SANDBOX)
+        await cluster.running("parent")
+        await door.claim("parent")
+        pod = await cluster.apply("child", SANDBOX, annotations={"hekla.dev/fork-of": "parent"})
+        await cluster.running("child")
+        runtime = cluster.agent.sandbox_runtimes["sandbox"]
+        copy, problems = runtime.claim_as_copy, []
+
+        async def claim_as_copy(key, source, claim):
+            with open(f"/proc/self/fd/{source}", "r+b", buffering=0) as again:
+                for spoil in (lambda: again.write(b"x"), lambda: again.truncate(0)):
+                    with pytest.raises(PermissionError) as problem:
+                        spoil()
+                    problems.append(problem.value)
+            return await copy(key, source, claim)
+
+        monkeypatch.setattr(runtime, "claim_as_copy", claim_as_copy)
+        child = {"namespace": "default", "pod": "child", "uid": pod.metadata.uid, "claim": {"session": "s-child"}}
+        answer = await door.ask("POST", "/sandboxes/default/parent/fork", {"children": [child]})
+        assert [each.error for each in msgspec.json.decode(answer, type=Forked).children] == [""]
+        assert len(problems) == 2
+
+    told(story)
+
+
 def test_a_checkpoint_continues_in_another_sandbox_of_the_same_owner_only(told):
     async def story(cluster, door):
         owner = {"agentcube.io/owner": "ann"}

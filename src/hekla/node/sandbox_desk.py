@@ -4,6 +4,7 @@ Raises SandboxError, whose code is an HTTP status. Every call may be repeated.
 """
 
 import asyncio
+import fcntl
 import os
 import socket
 import time
@@ -40,6 +41,8 @@ OnReady = Callable[[str, str, str], None]
 CHILD_PATIENCE_S = 15.0
 """How long a fork waits for a child's pod to run."""
 LOOK_EVERY_S = 0.002
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+"""What one sandbox has packed and others are filled from, nobody changes any more, whoever still holds it."""
 
 
 class SandboxPods(Protocol):
@@ -147,11 +150,12 @@ class SandboxDesk:
         runtime, key, _ = self._find(namespace, pod)
         if not children:
             raise SandboxError(422, "a fork names at least one child")
-        copy = os.memfd_create("hekla-fork", os.MFD_CLOEXEC)
+        copy = os.memfd_create("hekla-fork", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             began = time.perf_counter()
             left_out = await runtime.pack(key, CheckpointKind.INTERPRETER, copy)
             paused_us = int((time.perf_counter() - began) * 1e6)
+            fcntl.fcntl(copy, fcntl.F_ADD_SEALS, SEALS)
             done = await asyncio.gather(*(self._fill(child, copy) for child in children))
         finally:
             os.close(copy)
@@ -179,13 +183,7 @@ class SandboxDesk:
         try:
             async with asyncio.timeout(CHILD_PATIENCE_S):
                 runtime, key = await self._until_running(child)
-            if not runtime.session_of(key):
-                source = os.open(f"/proc/self/fd/{copy}", os.O_RDONLY | os.O_CLOEXEC)  # its own position
-                try:
-                    await runtime.unpack(key, CheckpointKind.INTERPRETER, source)
-                finally:
-                    os.close(source)
-            await runtime.claim(key, child.claim)
+            await runtime.claim_as_copy(key, copy, child.claim)
         except TimeoutError:
             return ForkedChild(uid=child.uid, error=f'pod "{child.pod}" does not run here after {CHILD_PATIENCE_S:g} s')
         except SandboxError as refusal:

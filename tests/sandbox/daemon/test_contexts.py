@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -222,6 +223,45 @@ def test_a_fork_goes_on_from_where_the_session_is_and_apart_from_it():
         assert len(chances) == 4
         one.remove(context.id)
         assert texts(await run(one, "x", copies[0]), "result") == "[1, 1]"
+
+    tell(story)
+
+
+async def saved(one):
+    """All contexts in a file, as a copy of the sandbox reads them."""
+    told, datas, _ = await one.save()
+    return told, [len(data) for data in datas], io.BytesIO(b"".join(datas))
+
+
+def test_a_copys_variables_come_by_themselves_and_nobody_is_served_without_them():
+    async def story(one):
+        await run(one, "x = [1, 2]")
+        written = await saved(one)
+        one.remove(one.default().id)
+        await one.load(*written)
+        copy = one.default()
+        assert texts(await run(one, "x"), "result") == "[1, 2]"  # asked at once
+        one.remove(copy.id)
+        written[2].seek(0)
+        await one.load(*written)
+        await one.default().filling  # asked by nobody
+        assert one.default().process is not None
+        assert texts(await run(one, "x"), "result") == "[1, 2]"
+
+    tell(story)
+
+
+def test_a_copy_that_is_begun_anew_before_its_variables_came_has_none():
+    async def story(one):
+        await run(one, "x = [1, 2]")
+        written = await saved(one)
+        one.remove(one.default().id)
+        await one.load(*written)
+        filling = one.default().filling
+        one.restart(one.default().id)
+        with pytest.raises(asyncio.CancelledError):
+            await filling
+        assert texts(await run(one, "'x' in globals()"), "result") == "False"
 
     tell(story)
 

@@ -14,7 +14,8 @@ import secrets
 import shutil
 import signal
 import socket
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any
 
 from hekla.sandbox.daemon.kernel import FORKED, LOADED, LONGEST_MESSAGE, READY, SAVED
 from hekla.sandbox.daemon.processes import MARK, Command, CommandError, Identity, Processes, _marked
@@ -29,6 +30,9 @@ INTERRUPT_GRACE_S = 2.0
 """After an interrupt a cell has so long to end; then its process is ended."""
 INTERRUPT_EVERY_S = 0.1
 START_TIMEOUT_S = 10.0
+FILL_AFTER_S = 0.05
+"""A copy's variables come once nobody has asked for them for so long: its siblings are told whose they are first."""
+PIECE = 1 << 20
 PROGRAMS = {"bash": ("bash", "-c"), "javascript": ("node", "-e"), "js": ("node", "-e"), "r": ("Rscript", "-e")}
 """Languages that keep nothing between cells."""
 PYTHON = "python"
@@ -47,14 +51,25 @@ class Context:
         self.mark = secrets.token_hex(8)
         self.envs = {**envs, **user.environment(), MARK: self.mark}
         self.turn = asyncio.Lock()
+        self.is_wanted = asyncio.Event()
+        """Somebody asks something of it: variables that are to come may wait no longer."""
         self.cells = 0
         self.trouble = ""
         """Why it came without the variables that it should have come with: its next cell says so."""
+        self.filling: asyncio.Future[None] | None = None
+        """Its variables are on their way."""
         self.process: Process | None = None
         self.command: Command | None = None
 
+    def wanted(self) -> asyncio.Lock:
+        """Its turn, for who asks something of it."""
+        self.is_wanted.set()
+        return self.turn
+
     def kill(self) -> None:
         """End what runs in it, with everything that carries its mark."""
+        if self.filling is not None:
+            self.filling.cancel()
         if self.process is not None:
             self.process.kill()
             self.process = None
@@ -152,7 +167,6 @@ class Contexts:
         self._contexts: dict[str, Context] = {}
         self._defaults: dict[str, str] = {}
         """By language: the context of cells that name none."""
-        self._filling: set[asyncio.Task[None]] = set()
 
     def listed(self) -> list[Context]:
         """In the order in which they were made."""
@@ -210,7 +224,7 @@ class Contexts:
         copy = self.create(context.language, context.cwd, context.user.name)
         if context.language != PYTHON:
             return copy
-        async with context.turn:
+        async with context.wanted():
             process = await self._process(context)
             own, its = socket.socketpair()
             output, written = os.pipe()
@@ -238,7 +252,7 @@ class Contexts:
         datas: list[bytes] = []
         left_out: list[str] = []
         for context in self.listed():
-            async with context.turn:
+            async with context.wanted():
                 data, missing = await self._written(context)
             is_default = self._defaults.get(context.language) == context.id
             told.append({
@@ -271,12 +285,12 @@ class Contexts:
         finally:
             os.close(copy)
 
-    def load(self, told: list[dict[str, Any]], datas: list[bytes]) -> None:
-        """Make contexts that were saved, with their ids. Their variables come by and by: whoever asks something of one waits for them.
+    async def load(self, told: list[dict[str, Any]], sizes: list[int], file: IO[bytes]) -> None:
+        """Make contexts that were saved, with their ids. Their variables come a little later: whoever asks something of one waits for them.
 
         Of eight copies of a session none is slower for that, and who made them has them five times sooner.
         """
-        for one, data in zip(told, datas):
+        for one, size in zip(told, sizes):
             context = self.create(one["language"], one["cwd"] if os.path.isdir(one["cwd"]) else "", one["user"])
             del self._contexts[context.id]
             context.id, context.cells = one["id"], one["cells"]
@@ -284,35 +298,30 @@ class Contexts:
             if one["is_default"]:
                 self._defaults[context.language] = context.id
             if one["has_variables"]:
-                filling = asyncio.ensure_future(self._fill(context, data))
-                self._filling.add(filling)
-                filling.add_done_callback(self._filling.discard)
+                saved = _own_copy(file, size)
+                await context.turn.acquire()  # before anybody's cell
+                context.filling = asyncio.ensure_future(self._fill(context, saved))
+                context.filling.add_done_callback(partial(_is_filled, context, saved))
+                asyncio.get_running_loop().call_later(FILL_AFTER_S, context.is_wanted.set)
 
-    async def _fill(self, context: Context, data: bytes) -> None:
-        async with context.turn:  # taken before anybody's cell: nobody can ask before the sandbox is claimed
-            try:
-                context.trouble = await self._filled(context, data)
-            except (CommandError, OSError) as error:
-                context.trouble = str(error)
-
-    async def _filled(self, context: Context, data: bytes) -> str:
-        process = await self._process(context)
-        copy = os.memfd_create("context")
+    async def _fill(self, context: Context, saved: int) -> None:
+        await context.is_wanted.wait()
         try:
-            with os.fdopen(os.dup(copy), "wb") as file:
-                file.write(data)
-            os.lseek(copy, 0, os.SEEK_SET)
-            await process.ask({"op": "load", "cells": context.cells}, (copy,))
-            answer = await process.next()
-        finally:
-            os.close(copy)
+            context.trouble = await self._filled(context, saved)
+        except (CommandError, OSError) as error:
+            context.trouble = str(error)
+
+    async def _filled(self, context: Context, saved: int) -> str:
+        process = await self._process(context)
+        await process.ask({"op": "load", "cells": context.cells}, (saved,))
+        answer = await process.next()
         return str(answer["problem"]) if answer and answer.get("type") == LOADED else "its interpreter did not answer"
 
     async def run(
         self, context: Context, code: str, envs: Mapping[str, str] | None = None, timeout_s: float = 0.0
     ) -> AsyncGenerator[Message, None]:
         """Run one cell: stdout, stderr, result and error messages as they come. Leaving early interrupts it."""
-        async with context.turn:
+        async with context.wanted():
             context.cells += 1
             if context.trouble:
                 text = f"this session's variables could not be brought along: {context.trouble}\n"
@@ -405,6 +414,30 @@ class Contexts:
         if told is None or told.get("type") != READY:
             process.kill()
             raise CommandError("the interpreter did not start", "unavailable")
+
+
+def _is_filled(context: Context, saved: int, filling: asyncio.Future[None]) -> None:
+    """A callback: who was cancelled before the first step does nothing more by itself."""
+    os.close(saved)
+    context.filling = None
+    context.turn.release()
+
+
+def _own_copy(file: IO[bytes], size: int) -> int:
+    """Some bytes as a file of this sandbox's alone: what several are filled from is not for the code in any of them."""
+    copy = os.memfd_create("context")
+    try:
+        with os.fdopen(os.dup(copy), "wb") as own:
+            while size > 0:
+                piece = file.read(min(size, PIECE))
+                if not piece:
+                    raise CommandError("the variables end early")
+                size -= own.write(piece)
+        os.lseek(copy, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(copy)
+        raise
+    return copy
 
 
 async def _until_end(process: Process) -> None:

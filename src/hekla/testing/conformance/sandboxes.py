@@ -241,6 +241,37 @@ class SandboxContract:
 
         self.live(tmp_path, story, [SandboxFeature.CHECKPOINT_INTERPRETER])
 
+    def test_a_copy_is_filled_and_claimed_in_one_go_and_is_one_sessions(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            parent, child = await asyncio.gather(made.claimed("a"), made.start("b"))
+            await made.sh(parent, "echo kept > /home/user/note")
+            await made.ask(parent, "/execute", {"code": "import os; x = os.environ.get('WHOSE', 'nobody'); y = [x]"})
+            with open(tmp_path / "packed", "w+b") as packed:
+                await made.runtime.pack(parent, CheckpointKind.INTERPRETER, packed.fileno())
+                claim = Claim(session="s-b", env={"WHOSE": "b"})
+                assert await made.runtime.claim_as_copy(child, packed.fileno(), claim)
+                assert not await made.runtime.claim_as_copy(child, packed.fileno(), claim)
+                with pytest.raises(SandboxError, match="another session"):
+                    await made.runtime.claim_as_copy(child, packed.fileno(), Claim(session="s-c"))
+            assert made.runtime.session_of(child) == "s-b"
+            code = "print(y, open('/home/user/note').read().strip(), __import__('os').environ['WHOSE'])"
+            _, body = await made.ask(child, "/execute", {"code": code})
+            told = [json.loads(line) for line in body.splitlines() if line.startswith(b"{")]
+            assert "".join(one["text"] for one in told if one["type"] == "stdout") == "['nobody'] kept b\n"
+
+        self.live(tmp_path, story, [SandboxFeature.FORK])
+
+    def test_a_sandbox_that_was_filled_with_nonsense_is_nobodys(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.start()
+            (tmp_path / "packed").write_bytes(b"x" * 100)
+            with open(tmp_path / "packed", "rb") as packed, pytest.raises(SandboxError, match="no checkpoint"):
+                await made.runtime.claim_as_copy(key, packed.fileno(), Claim(session="s-b"))
+            assert made.runtime.session_of(key) == ""
+            assert await made.runtime.claim(key, Claim(session="s-c"))
+
+        self.live(tmp_path, story, [SandboxFeature.FORK])
+
     def test_an_interpreter_collects_its_garbage(self, tmp_path: Path) -> None:
         async def story(made: Sandboxes) -> None:
             key = await made.claimed()

@@ -22,7 +22,13 @@ class Parts:
 
     files: int
     variables: int
+    has_files: bool = True
     has_variables: bool = True
+
+    @property
+    def filled(self) -> list[int]:
+        """Those in which there is something."""
+        return [self.files] * self.has_files + [self.variables] * self.has_variables
 
 
 @contextlib.contextmanager
@@ -41,21 +47,23 @@ def writing(output: int) -> Iterator[Parts]:
 
 @contextlib.contextmanager
 def reading(source: int) -> Iterator[Parts]:
-    """Both parts of a bundle, each from its beginning."""
+    """Both parts of a bundle, each from its beginning: what is read there says itself where it ends, so nothing is copied.
+
+    Each has a position of its own: several may read one bundle at a time.
+    """
     whole = os.fstat(source).st_size
     if whole < _TAIL.size:
         raise SandboxError(422, "this is no checkpoint: it is too short")
     magic, end_of_files, size = _TAIL.unpack(os.pread(source, _TAIL.size, whole - _TAIL.size))
     if magic != _MAGIC or end_of_files + size + _TAIL.size != whole:
         raise SandboxError(422, "this is no checkpoint: its end is not where it should be")
-    variables = os.memfd_create("variables", os.MFD_CLOEXEC)
+    opened = [os.open(f"/proc/self/fd/{source}", os.O_RDONLY | os.O_CLOEXEC) for _ in range(2)]
     try:
-        _copy(source, end_of_files, size, variables)
-        os.lseek(variables, 0, os.SEEK_SET)
-        os.lseek(source, 0, os.SEEK_SET)  # a tar file says where it ends
-        yield Parts(source, variables, size > 0)
+        os.lseek(opened[1], end_of_files, os.SEEK_SET)
+        yield Parts(opened[0], opened[1], end_of_files > 0, size > 0)
     finally:
-        os.close(variables)
+        for one in opened:
+            os.close(one)
 
 
 def _copy(source: int, start: int, size: int, sink: int) -> None:

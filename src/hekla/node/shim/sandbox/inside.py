@@ -266,19 +266,34 @@ def park(spec: Spec, daemon: Any, sockets: tuple[socket.socket, socket.socket], 
         preload=[name for name in spec["preload"] if name in sys.modules],
     )
     daemon.park(
-        *sockets, options, spec["env"], _operations(own, is_layer=spec.get("is_layered", bool(spec.get("rootfs"))))
-    )
+        *sockets, options, spec["env"],
+        _operations(own, given_to(spec), is_layer=spec.get("is_layered", bool(spec.get("rootfs")))),
+    )  # fmt: skip
 
 
-def _operations(own: int, *, is_layer: bool) -> dict[str, Callable[..., Any]]:
+def given_to(spec: Spec) -> frozenset[str]:
+    """What every sandbox of a plan is made with, so that a copy has it before anything is copied."""
+    targets = [target for _, target, _ in spec.get("mounts", ())] + [path for path, _ in spec.get("homes", ())]
+    laid = {name for name, _ in (*DIRECTORIES, *LINKS, *spec.get("links", ()))} | {
+        *spec.get("files", ()),
+        "dev/termination-log",
+    }
+    for target in targets:
+        parts = target.strip("/").split("/")
+        laid |= {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return frozenset(laid)
+
+
+def _operations(own: int, given: frozenset[str], *, is_layer: bool) -> dict[str, Callable[..., Any]]:
     """What the node asks of a sandbox beside the daemon's own business: its files, packed and unpacked by itself."""
     # a layer is written through what is laid over it: what overlay has looked up in there it does not look up again
     whole = os.open("/", os.O_RDONLY | os.O_DIRECTORY) if is_layer else own
 
     async def pack(order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        if _is_little(own):
-            return archive.pack(own, descriptors[0])
-        return await _in_child(lambda: archive.pack(own, descriptors[0]))
+        def packed() -> dict[str, Any]:
+            return archive.pack(own, descriptors[0], archive.Given(given, order["taken_ns"]))
+
+        return packed() if _is_little(own) else await _in_child(packed)
 
     async def unpack(order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         if os.fstat(descriptors[0]).st_size <= LITTLE_BYTES:
