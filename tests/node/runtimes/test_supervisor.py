@@ -5,6 +5,8 @@ import resource
 import socket
 import subprocess
 import sys
+from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -193,6 +195,36 @@ for pid in pids:
     supervisor._adopt(held, pid)
     print(held.status)
 """
+DEAD_ZYGOTE = """
+node = connected()
+supervisor._is_greeted = True
+supervisor._zygote_pid = os.fork()
+if not supervisor._zygote_pid:
+    signal.pause()
+supervisor._zygote, zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+supervisor._selector.register(supervisor._zygote, 1, supervisor._hear_zygote)
+supervisor._held["s0"] = Held("s0", [], {})
+packets.send(zygote, {"event": "forked", "id": "s0", "pid": 2**22 + 1})
+zygote.close()
+supervisor._obey({"order": "spawn", "id": "s1", "spec": {"cgroups": []}}, [os.dup(0) for _ in range(3)])
+print(supervisor._zygote, list(supervisor._held))
+try:
+    while True:
+        print(packets.receive(node)[0])
+except BlockingIOError:
+    pass
+"""
+
+
+def until(is_so):
+    deadline = monotonic() + PATIENCE_S
+    while not is_so():
+        assert monotonic() < deadline
+
+
+def is_asleep(pid):
+    """Whether it waits for a time to pass, not for a word."""
+    return "nanosleep" in Path(f"/proc/{pid}/wchan").read_text() or os.geteuid() != 0
 
 
 def said_by(story):
@@ -220,3 +252,32 @@ def test_a_node_that_speaks_otherwise_is_told_so_and_nothing_else():
     assert said_by(otherwise + "print(packets.receive(node)[0])\nheard_by(node)") == [
         "{'event': 'welcome', 'protocol': 2, 'zygote': 0}"
     ]
+
+
+def test_who_is_ordered_of_a_zygote_that_was_just_killed_is_made_by_the_next():
+    """The order met a broken pipe and counted as the host's refusal, which nobody tries again; whom the zygote had told of lives on."""
+    assert said_by(DEAD_ZYGOTE) == [
+        "None ['s0']",
+        "{'event': 'spawned', 'id': 's0', 'pid': 4194305}",
+        "{'event': 'zygote gone'}",
+        "{'event': 'failed', 'id': 's1', 'message': 'the zygote was killed', 'is_alive': False}",
+    ]
+
+
+def test_a_node_says_how_long_sandboxes_wait_for_the_next():
+    """A supervisor that had outlived its node went on with the grace of the life in which it was started."""
+    assert said_by(
+        "node = connected()\nsupervisor._obey({**hello, 'grace_s': 7.0}, [])\nprint(supervisor._grace_s)"
+    ) == ["7.0"]
+
+
+def test_a_supervisor_without_room_for_a_node_does_not_spin_and_takes_it_in_later(node):
+    node.say(HELLO)
+    assert node.hear()["event"] == "welcome"
+    node.opens_at_most(3)
+    later = node.connect()
+    packets.send(later, HELLO)
+    until(lambda: is_asleep(node.process.pid))
+    node.opens_at_most(0)
+    assert packets.receive(later)[0]["event"] == "welcome"
+    later.close()

@@ -66,7 +66,8 @@ class SupervisorLink:
         self._grace_s = grace_s
         command = [*_boot(ZYGOTE), "{socket}", *arguments]
         self._hello: Message = {
-            "order": "hello", "protocol": PROTOCOL, "zygote": {"release": _release(), "command": command},
+            "order": "hello", "protocol": PROTOCOL, "grace_s": grace_s,
+            "zygote": {"release": _release(), "command": command},
         }  # fmt: skip
         self._directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # not by path: that of a state directory may be longer than a socket's may be

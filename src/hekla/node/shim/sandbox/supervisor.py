@@ -12,6 +12,7 @@ The zygote is started by exec, not forked from here: what it has in memory every
 """
 
 import contextlib
+import errno
 import os
 import resource
 import select
@@ -38,6 +39,8 @@ PROTOCOL = 2
 SOCKET = "supervisor.sock"
 FIRST_NODE_S = 60.0
 """For the node that started us to say its first word."""
+NO_ROOM_S = 0.1
+"""Between two looks at a node that knocks while no more descriptors may be opened."""
 DESCRIPTORS = 3
 """What a sandbox is made with: both ends of its control socket, and the socket that its daemon listens on."""
 MOST_WAITING = 10_000
@@ -106,7 +109,9 @@ class Supervisor:
         """The latest node is the one: two at a time have the lock of their data directory against them."""
         try:
             node, _ = self._listener.accept()
-        except OSError:
+        except OSError as problem:
+            if problem.errno in (errno.EMFILE, errno.ENFILE):
+                time.sleep(NO_ROOM_S)  # who knocks goes on knocking, and all we would do is look again
             return
         peer = node.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         if struct.unpack("3i", peer)[1] != os.geteuid():
@@ -162,6 +167,7 @@ class Supervisor:
             self._is_greeted = False
             return
         self._use_zygotes_of(hello["zygote"])
+        self._grace_s = hello.get("grace_s", self._grace_s)
         self._is_greeted = True
         for held in list(self._held.values()):
             if held.note:
@@ -252,6 +258,8 @@ class Supervisor:
             return
         try:
             packets.send(self._zygote, order, fds)
+        except (BrokenPipeError, ConnectionResetError):
+            self._find_zygote_dead()
         except (OSError, packets.TooLongError) as problem:
             self._fail(held, str(problem))
 
@@ -365,6 +373,13 @@ class Supervisor:
         elif held is not None:
             self._fail(held, report["message"])
         return True
+
+    def _find_zygote_dead(self) -> None:
+        """Its last words first, as in `_wake`: whom it told of lives on."""
+        while self._hear_zygote():
+            continue
+        if self._zygote is not None:
+            self._lose_zygote()
 
     def _adopt(self, held: Held | None, pid: int) -> None:
         status = self._early.pop(pid, None)
