@@ -49,12 +49,14 @@ def reconcile_set(parent, world, now):
 
 
 @asynccontextmanager
-async def running(*reconcilers, clock=None):
+async def running(*reconcilers, clock=None, is_busy=lambda: False):
     async with api_server() as server:
         flaky = FlakyTransport(InProcessTransport(server.handle))
         user = ApiClient(InProcessTransport(server.handle))
         async with Informers(ApiClient(flaky), dice=random.Random(1)) as informers:
-            runtime = Runtime(informers, reconcilers, clock=clock or LoopClock(), dice=random.Random(2))
+            runtime = Runtime(
+                informers, reconcilers, clock=clock or LoopClock(), dice=random.Random(2), is_busy=is_busy
+            )
             task = asyncio.create_task(runtime.run())
             try:
                 yield user, flaky, runtime
@@ -262,6 +264,63 @@ def test_a_status_that_can_wait_is_written_once_with_what_comes_next_and_never_t
             await user.delete(Node, "n")
             await asyncio.sleep(1)
             assert not any("later" in one for one in flaky.requests)
+
+    virtual_time.run(scenario())
+
+
+def test_while_its_owner_is_busy_an_object_gives_way_and_never_for_longer_than_it_may():
+    async def scenario():
+        looks, hurry = [], []
+
+        @reconciler(ConfigMap, gives_way_s=1.5)
+        def reconcile_politely(obj, world, now):
+            looks.append(obj.data["n"])
+            yield from ()
+
+        async with running(reconcile_politely, is_busy=lambda: bool(hurry)) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("c", n="at once"))
+            await asyncio.sleep(0.1)
+            assert looks == ["at once"], "nobody is in a hurry"
+            hurry.append("a burst")
+            await user.patch(ConfigMap, "c", {"data": {"n": "later"}}, "default")
+            await asyncio.sleep(1)
+            assert looks == ["at once"]
+            hurry.clear()
+            await asyncio.sleep(0.1)
+            assert looks == ["at once", "later"], "the burst is over"
+            hurry.append("a burst without an end")
+            await user.patch(ConfigMap, "c", {"data": {"n": "in time"}}, "default")
+            await asyncio.sleep(1.4)
+            assert looks[-1] == "later"
+            await asyncio.sleep(0.3)
+            assert looks[-1] == "in time"
+
+    virtual_time.run(scenario())
+
+
+def test_a_status_that_can_wait_gives_way_four_times_as_long():
+    async def scenario():
+        hurry = ["a burst"]
+
+        @reconciler(Node)
+        def reconcile_phase(node, world, now):
+            wanted = node.metadata.annotations["phase"]
+            if wanted != node.status.phase:
+                yield SetStatus(target_of(node), {"phase": wanted}, can_wait_s=0.5)
+
+        async with running(reconcile_phase, is_busy=lambda: bool(hurry)) as (user, _, _runtime):
+
+            async def phase_after(seconds):
+                await asyncio.sleep(seconds)
+                return (await user.get(Node, "n")).status.phase
+
+            await user.create(Node, {"metadata": {"name": "n", "annotations": {"phase": "first"}}})
+            assert await phase_after(1.9) == ""
+            assert await phase_after(0.2) == "first", "no burst is so long that nothing is told"
+            await user.patch(Node, "n", {"metadata": {"annotations": {"phase": "second"}}})
+            assert await phase_after(0.7) == "first"
+            hurry.clear()
+            assert await phase_after(0.4) == "second"
 
     virtual_time.run(scenario())
 

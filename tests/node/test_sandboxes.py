@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 
 import msgspec
 import pytest
@@ -84,6 +85,37 @@ def test_a_pod_without_a_command_runs_its_daemon_and_a_session_claims_it(told):
         await cluster.client.delete(type(await cluster.running("box")), "box", "default", grace_s=0)
         await cluster.gone("box")
         await door.ask("POST", "/sandboxes/default/box/claim", {"session": "s-1"}, status=404)
+
+    told(story)
+
+
+def test_a_sandbox_without_a_command_has_nothing_on_the_nodes_disk_and_an_empty_log(told):
+    async def story(cluster, door):
+        def kept(pod):
+            found = os.walk(cluster.directory)  # what goes meanwhile is passed over
+            return [
+                name for path, folders, files in found for name in (path, *folders, *files) if pod.metadata.uid in path
+            ]
+
+        await cluster.apply("bare", SANDBOX)
+        bare = await cluster.running("bare")
+        assert kept(bare) == []
+        assert await cluster.log("bare") == ""
+        volumes = {"volumes": [{"name": "work", "emptyDir": {}}]}
+        mounts = {"volumeMounts": [{"name": "work", "mountPath": "/work"}]}
+        shell = {"command": ["sh", "-c", "echo hello; sleep 1000"]}
+        await cluster.apply("full", {**SANDBOX, **volumes, "containers": [{**CONTAINER, **mounts, **shell}]})
+        full = await cluster.running("full")
+        async with asyncio.timeout(30):
+            while await cluster.log("full") != "hello\n":
+                await asyncio.sleep(0.01)
+        assert {"work", "0.log"} <= set(kept(full))
+        for pod in (bare, full):
+            await cluster.client.delete(type(pod), pod.metadata.name, "default", grace_s=0)
+            await cluster.gone(pod.metadata.name)
+        async with asyncio.timeout(30):
+            while kept(full):
+                await asyncio.sleep(0.01)
 
     told(story)
 

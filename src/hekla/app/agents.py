@@ -43,6 +43,7 @@ async def run_embedded_gateway(features: Features, informers: Informers) -> None
         GatewaySettings(host=HOST, port=features.settings.agents_port, or_any_port=True),
         store=store, stock=stock, link=NodeLink(lambda: features.sandboxes), guard=guard, mint=mint, named=stock,
     )  # fmt: skip
+    features.is_making_sessions = lambda: gateway.desk.is_making
     try:
         await gateway.start()
         directory.agents_url.write_text(f"http://{HOST}:{gateway.port}\n")

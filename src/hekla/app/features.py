@@ -48,12 +48,19 @@ class Features:
     on_sandbox_ready: Callable[[str, str, str], None] = lambda namespace, pod, container: None
     """Told by the node agent of this process of each sandbox that is ready: who hands them out need not wait for its status."""
 
+    is_making_sessions: Callable[[], bool] = lambda: False
+    """Whether somebody waits for a session at this moment, once the gateway of this process runs."""
+
     has_read: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the scheduler has read the cluster, or has ended before it did."""
 
     def tell_sandbox_ready(self, namespace: str, pod: str, container: str) -> None:
         """Pass on what the node agent finds, to whoever listens by then."""
         self.on_sandbox_ready(namespace, pod, container)
+
+    def is_hurried(self) -> bool:
+        """Whether what nobody waits for should give way."""
+        return self.is_making_sessions()
 
     def proxy(self, call: Call) -> Answer | Awaitable[Answer]:
         """Logs, exec, attach, port-forward: the node agent's business, once it runs."""
@@ -129,7 +136,10 @@ async def _run_agents(features: Features, informers: Informers, api: ApiServer) 
     from hekla.sandbox.reconcilers import RECONCILERS
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(run_reconcilers(informers, RECONCILERS, component="agent-sandbox-controller"))
+        controller = run_reconcilers(
+            informers, RECONCILERS, component="agent-sandbox-controller", is_busy=features.is_hurried
+        )
+        group.create_task(controller, name="reconcilers of sandboxes")
         group.create_task(PoolSizer(informers).run(), name="sizer of pools")
         group.create_task(run_embedded_gateway(features, informers), name="gateway of sandboxes")
 

@@ -7,7 +7,7 @@ in `reconcile.py`; the queue is `work_queue.py`, the caches `informer.py`, the w
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -45,6 +45,15 @@ LONG_THOUGHT_S = 0.005
 REST_PER_THOUGHT = 9.0
 LONGEST_REST_S = 2.0
 """A decision that took more than 5 ms is followed by nine times as long a rest for its object, at most 2 s."""
+
+LOOK_AGAIN_S = 0.05
+"""How often an object that gives way looks whether it still has to."""
+BUSY_PATIENCE = 4.0
+"""A status that can wait waits so many times as long while more urgent work is under way."""
+
+
+def _never_busy() -> bool:
+    return False
 
 
 class CacheWorld:
@@ -95,7 +104,9 @@ class Runtime:
         dice: random.Random | None = None,
         component: str = "hekla",
         field_manager: str = "hekla",
+        is_busy: Callable[[], bool] = _never_busy,
     ) -> None:
+        """`is_busy` says whether somebody waits for more urgent work in this process: reconcilers that can give way to it."""
         clock, dice = clock or SystemClock(), dice or random.Random()
         self._informers = informers
         self._events = EventRecorder(informers.client, clock, component=component)
@@ -104,7 +115,7 @@ class Runtime:
         for spec in reconcilers:
             name = component.replace("{}", spec.name)
             executor = Executor(informers.client, self._events, field_manager=field_manager, component=name)
-            self.controllers.append(Controller(spec, informers, executor, clock, dice))
+            self.controllers.append(Controller(spec, informers, executor, clock, dice, is_busy))
 
     async def run(self) -> None:
         """Reconcile until `stop` is called (then what runs may end) or the task is cancelled (then it ends at once)."""
@@ -151,9 +162,16 @@ class Controller:
     """One reconciler at work."""
 
     def __init__(
-        self, spec: Reconciler, informers: Informers, executor: Executor, clock: Clock, dice: random.Random
+        self,
+        spec: Reconciler,
+        informers: Informers,
+        executor: Executor,
+        clock: Clock,
+        dice: random.Random,
+        is_busy: Callable[[], bool] = _never_busy,
     ) -> None:
         self.name = spec.name
+        self._is_busy = is_busy
         self._spec = spec
         self._executor = executor
         self._clock = clock
@@ -170,6 +188,8 @@ class Controller:
         self._rests_s: dict[ObjectKey, float] = {}
         self._put_off: dict[ObjectKey, float] = {}
         """Since when each object has had a status to write that can wait."""
+        self._gave_way: dict[ObjectKey, float] = {}
+        """Since when each object has given way."""
 
     async def run(self) -> None:
         """Fill the caches, then work until closed."""
@@ -251,8 +271,12 @@ class Controller:
         if obj is None:
             self.queue.forget(key)
             self._put_off.pop(key, None)
+            self._gave_way.pop(key, None)
             return []
         began_s = self._clock.elapsed_s()
+        if self._gives_way(key, began_s):
+            self.queue.add_after(key, LOOK_AGAIN_S)
+            return []
         commands = list(self._spec.decide(obj, self._world, self._clock.now()))
         self._rest_after(key, self._clock.elapsed_s() - began_s)
         commands = self._without_what_can_wait(key, commands, began_s)
@@ -265,6 +289,15 @@ class Controller:
             self.queue.add_after(key, max(min(later), 0.001))
         return done
 
+    def _gives_way(self, key: ObjectKey, now_s: float) -> bool:
+        """Whether an object is to be looked at later because others are in a hurry; never for longer than its reconciler allows."""
+        if self._spec.gives_way_s and self._is_busy():
+            waited_s = now_s - self._gave_way.setdefault(key, now_s)
+            if waited_s < self._spec.gives_way_s:
+                return True
+        self._gave_way.pop(key, None)
+        return False
+
     def _without_what_can_wait(self, key: ObjectKey, commands: list[Command], now_s: float) -> list[Command]:
         """Put off a status of little news until it has waited long enough; another look then decides what it says."""
         waits = [command.can_wait_s for command in commands if isinstance(command, SetStatus) and command.can_wait_s]
@@ -273,6 +306,8 @@ class Controller:
             return commands
         since_s = self._put_off.setdefault(key, now_s)
         left_s = since_s + min(waits) - now_s
+        if left_s <= 0 and self._is_busy():
+            left_s = min(LOOK_AGAIN_S + min(waits) / 2, since_s + BUSY_PATIENCE * min(waits) - now_s)
         if left_s <= 0:
             del self._put_off[key]
             return commands
@@ -356,10 +391,15 @@ class _Parking:
 
 
 async def run_reconcilers(
-    informers: Informers, reconcilers: Sequence[Reconciler], *, clock: Clock | None = None, component: str = "hekla"
+    informers: Informers,
+    reconcilers: Sequence[Reconciler],
+    *,
+    clock: Clock | None = None,
+    component: str = "hekla",
+    is_busy: Callable[[], bool] = _never_busy,
 ) -> None:
     """Run reconcilers until cancelled."""
-    await Runtime(informers, reconcilers, clock=clock, component=component).run()
+    await Runtime(informers, reconcilers, clock=clock, component=component, is_busy=is_busy).run()
 
 
 def _found(finding: MapInWorld, world: World, obj: Resource) -> Iterator[ObjectKey]:

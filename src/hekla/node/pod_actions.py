@@ -134,9 +134,11 @@ class PodActions:
         if not tracked.is_real:
             return PlaceReady(address)
         try:
-            tracked.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if tracked.needs_directory:
+                tracked.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             await self._make_volumes(tracked)
-            self.write_hosts(tracked)
+            if not tracked.is_sandbox:  # it has names of its own, and sees nobody else's
+                self.write_hosts(tracked)
         except (ConfigError, VolumeError, OSError, KubeError) as problem:
             self._tell(tracked.pod, "Warning", "FailedMount", f"MountVolume.SetUp failed: {problem}")
             return PlaceFailed(str(problem))
@@ -167,7 +169,7 @@ class PodActions:
                 # a simulated pod has no files, so nothing is mounted
                 places=tracked.places if tracked.is_real else None,
                 rootfs=self._images.rootfs_of(container.image),
-                hosts_file=tracked.hosts_file if tracked.is_real else None,
+                hosts_file=tracked.hosts_file if tracked.is_real and not tracked.is_sandbox else None,
                 devices=self._device_variables(tracked, container),
                 default_command=self._default_command(tracked, container),
                 entry=entry_point(container.image, is_installed=has_vllm()) if tracked.is_real else (),
@@ -275,7 +277,7 @@ class PodActions:
         await self._statuses.written(tracked.uid)
         self.release_devices(tracked)
         await tracked.runtime.remove(tracked.uid)
-        if tracked.is_real:
+        if tracked.is_real and tracked.directory.exists():  # an earlier release made one for every pod
             await asyncio.to_thread(shutil.rmtree, tracked.directory, ignore_errors=True)
         return PlaceRemoved()
 

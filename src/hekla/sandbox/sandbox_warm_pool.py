@@ -24,6 +24,10 @@ REST_S = 0.3
 """Between two rounds: of three hundred that are taken at once the first is replaced at once and the others when all were handed out.
 What makes a new one costs ten times what hands one out, and took its turn before it."""
 
+GIVES_WAY_S = 1.5
+"""How long a pool waits with its next round while sessions of this process are being made: who takes three hundred at once would
+otherwise stand behind the first seventy-five that replace them."""
+
 RECHECK_S = 60.0
 FEW_AT_ONCE, MOST_AT_ONCE = 16, 300
 """Sandboxes made or deleted in one go; the next round goes on. Of many that are missing a quarter is made at a time, so that whoever
@@ -38,7 +42,9 @@ def _of_template(template: SandboxTemplate, world: World) -> Iterator[tuple[str,
             yield pool.metadata.namespace, pool.metadata.name
 
 
-@reconciler(SandboxWarmPool, owns=(Sandbox,), finds={SandboxTemplate: _of_template}, rests_s=REST_S)
+@reconciler(
+    SandboxWarmPool, owns=(Sandbox,), finds={SandboxTemplate: _of_template}, rests_s=REST_S, gives_way_s=GIVES_WAY_S
+)
 def reconcile_sandbox_warm_pool(pool: SandboxWarmPool, world: World, now: datetime) -> Iterator[Command]:
     """Bring one pool a step closer to its size."""
     meta = pool.metadata

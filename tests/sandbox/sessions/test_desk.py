@@ -260,6 +260,30 @@ def test_the_same_key_asked_twice_at_once_makes_one_session():
     virtual_time.run(scenario())
 
 
+def test_the_desk_is_in_a_hurry_as_long_as_somebody_waits_for_a_session():
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        sandboxes.takes_s = 1.0
+        async with desk(sandboxes) as one:
+            assert not one.is_making
+            asked = [asyncio.ensure_future(one.create(wish())) for _ in range(2)]
+            await asyncio.sleep(0.5)
+            assert one.is_making
+            await asked[0]
+            await asked[1]
+            assert not one.is_making
+            late = asyncio.ensure_future(one.create(wish()))
+            await asyncio.sleep(0.5)
+            late.cancel()
+            await asyncio.sleep(0.1)
+            assert not one.is_making, "who left does not wait"
+            with pytest.raises(RefusedError):
+                await one.create(wish(name="unknown"))
+            assert not one.is_making
+
+    virtual_time.run(scenario())
+
+
 def test_a_caller_who_leaves_leaves_nothing_behind():
     async def scenario():
         sandboxes = PaperSandboxes([BASE])

@@ -122,6 +122,11 @@ class Desk:
         """Live sessions by state."""
         return Counter(str(one.row.state) for one in self._room.register if one.row.is_live)
 
+    @property
+    def is_making(self) -> bool:
+        """Whether somebody waits for a session to be made: what nobody waits for gives way."""
+        return self._making.is_busy
+
     def used_s(self, session: str) -> float:
         """When a session was used last."""
         entry = self._room.register.known(session)

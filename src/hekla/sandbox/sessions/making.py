@@ -20,7 +20,13 @@ class Making:
         self._room, self._ending = room, ending
         self._by_key: dict[tuple[str, str], asyncio.Future[Session]] = {}
         """What was asked with an idempotency key, by owner and key."""
+        self._under_way = 0
         ending.on_gone = self._forget_key
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for a session at this moment."""
+        return self._under_way > 0
 
     def recall(self) -> None:
         """Know what an earlier life was asked with a key."""
@@ -59,6 +65,13 @@ class Making:
         self._by_key.pop((row.owner, row.idempotency_key), None)
 
     async def _create(self, wish: Wish) -> Session:
+        self._under_way += 1
+        try:
+            return await self._created(wish)
+        finally:
+            self._under_way -= 1
+
+    async def _created(self, wish: Wish) -> Session:
         blueprint = self.checked(wish)
         row = new_row(wish, blueprint, self._room.now_s)
         entry = await self._room.register.create(row, self._room.now_s)

@@ -24,15 +24,19 @@ class OwnCommand:
     """The pod's command, its output kept in its log."""
 
     def __init__(self, cell: Cell, container: ContainerSpec, log: Path) -> None:
-        self._cell, self._container = cell, container
-        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._log = LogFile(str(log.parent), log.name, max_bytes=LOG_MAX_BYTES, files=LOG_FILES)
+        self._cell, self._container, self._path = cell, container, log
+        self._log: LogFile | None = None
+        """Made for a command that may print: most sandboxes have their daemon only."""
         self._sources: dict[int, str] = {}
 
     async def start(self) -> None:
         """Run it; a container without a command has its daemon only. Raises StartError."""
         if not self._container.argv:
             return
+        try:
+            self._open_log()
+        except OSError as problem:
+            raise StartError(f"its log {self._path} cannot be written: {problem}") from problem
         nothing = os.open(os.devnull, os.O_RDONLY)
         out, err = os.pipe(), os.pipe()
         try:
@@ -52,7 +56,14 @@ class OwnCommand:
 
     def go_on(self) -> None:
         """With the output that an earlier life of this node left: what was read and not written yet is all that is lost."""
-        self._follow({self._cell.left_fds.pop(name): name for name in STREAMS if name in self._cell.left_fds})
+        left = {self._cell.left_fds.pop(name): name for name in STREAMS if name in self._cell.left_fds}
+        if left:
+            self._open_log()
+        self._follow(left)
+
+    def _open_log(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._log = LogFile(str(self._path.parent), self._path.name, max_bytes=LOG_MAX_BYTES, files=LOG_FILES)
 
     def _follow(self, sources: dict[int, str]) -> None:
         self._sources = sources
@@ -71,7 +82,8 @@ class OwnCommand:
             while descriptor in self._sources:
                 if self._copy(descriptor) is None:
                     self._drop(descriptor)
-        self._log.close()
+        if self._log is not None:
+            self._log.close()
 
     def _copy(self, descriptor: int) -> bool | None:
         """True: there may be more; None: not now."""
@@ -80,6 +92,7 @@ class OwnCommand:
         except BlockingIOError:
             return None
         if data:
+            assert self._log is not None, "output comes from what is followed"
             self._log.write(self._sources[descriptor], data)
             return True
         self._drop(descriptor)

@@ -351,7 +351,9 @@ class DaemonSandboxes:
         """Forget a pod's ended attempts and their logs."""
         for key in [key for key, box in self._boxes.items() if key.pod_uid == pod_uid and box.gone.done()]:
             del self._boxes[key]
-        await asyncio.to_thread(shutil.rmtree, self._state / "logs" / pod_uid, ignore_errors=True)
+        logs = self._state / "logs" / pod_uid
+        if logs.exists():  # of most sandboxes there are none
+            await asyncio.to_thread(shutil.rmtree, logs, ignore_errors=True)
 
     async def close(self) -> None:
         """End everything."""
