@@ -32,7 +32,7 @@ from hekla.api.agents.node_contract import (
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.kube.informer import Informers
-from hekla.sandbox.link import LinkError, SandboxGoneError, UnsupportedError, Way
+from hekla.sandbox.link import LinkError, SandboxGoneError, UnansweredError, UnsupportedError, Way
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import WireError
 from hekla.wire.tls import client_context
@@ -184,7 +184,7 @@ class ClusterLink:
         try:
             answer = await self._door(address).client.request(method, address.url + path, headers, body, PATIENCE_S)
         except WireError as error:
-            raise LinkError(f'node "{address.name}" does not answer: {error}') from error
+            raise UnansweredError(f'node "{address.name}" does not answer: {error}') from error
         assert isinstance(answer.body, bytes)  # `request` answers whole
         return answer.status, answer.body
 
@@ -272,7 +272,7 @@ def _read(address: NodeAddress, status: int, body: bytes, answers: type[T]) -> T
     try:
         return msgspec.json.decode(body, type=answers)
     except msgspec.DecodeError as error:
-        raise LinkError(f'node "{address.name}" answered what makes no sense: {error}') from error
+        raise UnansweredError(f'node "{address.name}" answered what makes no sense: {error}') from error
 
 
 def _refusal(address: NodeAddress, status: int, body: bytes) -> Exception:

@@ -20,7 +20,7 @@ DAEMON = 0
 
 
 class LinkError(Exception):
-    """The node did not do what was asked. LinkError > NotYetError, SandboxGoneError, UnsupportedError. The sentence says which sandbox, and why."""
+    """The node did not do what was asked. LinkError > NotYetError, SandboxGoneError, UnansweredError, UnsupportedError. The sentence says which sandbox, and why."""
 
 
 class NotYetError(LinkError):
@@ -29,6 +29,10 @@ class NotYetError(LinkError):
 
 class SandboxGoneError(LinkError):
     """There is no such sandbox on any node."""
+
+
+class UnansweredError(LinkError):
+    """It was asked and did not answer, or what makes no sense: whether it did what was asked nobody knows."""
 
 
 class UnsupportedError(LinkError):

@@ -115,7 +115,7 @@ async def check(store, sandboxes):
         for uid, row in owned.items():
             assert held[uid].claim is not None
             assert held[uid].claim.session == row.id
-            assert held[uid].is_frozen or row.state is not State.PAUSED
+            assert held[uid].is_frozen is (row.state is not State.RUNNING)
         kept = {row.checkpoint for row in rows.values()} | {one.checkpoint for one in await store.snapshots()}
         assert sandboxes.checkpoints.keys() == kept - {""}, "a checkpoint leaked, or is missing"
         for row in rows.values():

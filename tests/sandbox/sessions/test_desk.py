@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.kube.clock import LoopClock
-from hekla.sandbox.link import UnsupportedError
+from hekla.sandbox.link import UnansweredError, UnsupportedError
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.network import NOBODY
@@ -200,6 +200,44 @@ def test_an_idle_session_freezes_and_those_who_wake_it_wait_together():
             woken = await asyncio.gather(*(one.wake(session.id) for _ in range(20)))
             assert {row.state for row in woken} == {State.RUNNING}
             assert steps.count("thaw") == 1
+
+    virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize("sleep", ["freeze", "pause"])
+def test_a_session_whose_node_was_killed_while_it_froze_it_is_woken_by_the_next_request(sleep):
+    """It counted as running and stood still, and whoever asked it was told to thaw it first."""
+
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+
+        def fall_silent(step):
+            if step == "frozen":
+                raise UnansweredError('node "n" does not answer')
+
+        async with desk(sandboxes) as one:
+            session = await one.create(wish())
+            sandboxes.before = fall_silent
+            with pytest.raises(RefusedError, match="does not answer"):
+                await getattr(one, sleep)(session.id)
+            sandboxes.before = lambda step: None
+            assert (await one.wake(session.id)).state is State.RUNNING
+            assert not next(iter(sandboxes.sandboxes.values())).is_frozen
+
+    virtual_time.run(scenario())
+
+
+def test_what_is_mended_at_a_start_does_not_stop_what_was_woken_meanwhile():
+    async def scenario():
+        sandboxes, store = PaperSandboxes([BASE]), MemoryStore()
+        async with desk(sandboxes, store) as one:
+            session = await one.create(wish())
+            await one.freeze(session.id)
+        async with desk(sandboxes, store) as one:
+            await one.wake(session.id)
+            await asyncio.sleep(5.0)
+            assert (await one.find(session.id)).state is State.RUNNING
+            assert not next(iter(sandboxes.sandboxes.values())).is_frozen
 
     virtual_time.run(scenario())
 

@@ -101,6 +101,8 @@ def _of_row(row: Session, its: Held | None, *, is_start: bool) -> Iterator[Findi
     elif is_another(row, its.container):
         yield Finding(Remedy.END, row.id, its, STARTED_ANEW)
         return
+    elif state is State.FROZEN and is_start:
+        yield Finding(Remedy.FREEZE, row.id, its, "it may not stand still yet")
     if is_start and (row.pending_checkpoint or (row.checkpoint and state in SERVING)):
         yield Finding(Remedy.CLEAN, row.id, its, "it names a checkpoint that it does not need")
 

@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from hekla.api.agents.node_contract import CheckpointKind, CheckpointOrder
-from hekla.sandbox.link import LinkError, SandboxGoneError
+from hekla.sandbox.link import LinkError, SandboxGoneError, UnansweredError
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event, State, takes
 from hekla.sandbox.sessions.limits import RefusedError
@@ -65,6 +65,9 @@ class Sleeping:
             await self._room.link.freeze(entry.row.namespace, entry.row.pod)
         except SandboxGoneError as error:
             self._room.spawn(self._ending.end_entry(entry, "its sandbox is gone"), f"end {entry.row.id}")
+            raise refused(error) from error
+        except UnansweredError as error:
+            # it may stand still: asleep is right either way, for to wake what runs does nothing
             raise refused(error) from error
         except LinkError as error:
             await self._room.register.write(entry, self._room.now_s, back)

@@ -164,8 +164,14 @@ class Upkeep:
                 )
                 await self._room.register.write(entry, self._room.now_s, checkpoint=kept, pending_checkpoint="")
         elif finding.remedy is Remedy.FREEZE:
-            with contextlib.suppress(LinkError):
-                await self._room.link.freeze(entry.row.namespace, entry.row.pod)
+            # beside the start: a node that is silent must not keep a gateway from opening
+            self._room.spawn(self._freeze_again(entry), f"freeze {entry.row.id}")
+
+    async def _freeze_again(self, entry: Entry) -> None:
+        async with entry.acting:  # somebody may have woken it since it was looked at
+            if entry.row.state in (State.FROZEN, State.PAUSED) and entry.row.sandbox:
+                with contextlib.suppress(LinkError):
+                    await self._room.link.freeze(entry.row.namespace, entry.row.pod)
 
     async def _settle(self, entry: Entry, held: Held) -> None:
         try:
