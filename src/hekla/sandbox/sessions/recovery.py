@@ -7,6 +7,7 @@ Every step of `desk.py` may be its last. Whatever is found then ends in a sessio
     another container   what the session held died with the one before: it has ended
     row on its way      its caller got no answer: it ends, unless it can be asked for again (an idempotency key, a resume)
     row that expires    what was begun is finished
+    row that sleeps     its sandbox may not stand still yet, if its node or its gateway died over it: told again
     stray checkpoint    one that was begun, or that a resume has used up: dropped
 
 Another gateway may be at work on what looks half-made, so where the store is shared a row or a sandbox must have looked
