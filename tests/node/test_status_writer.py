@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from hekla.api.agents import names
 from hekla.api.core import Pod
 from hekla.api.meta import Document, ObjectMeta
-from hekla.node.status_writer import PAUSE_S, WAITING_S, StatusWriter
+from hekla.node.status_writer import PAUSE_S, SESSION_WAITS_S, WAITING_S, StatusWriter
 from hekla.testing import virtual_time
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u"))
@@ -49,6 +50,55 @@ def test_a_pod_that_is_being_started_is_written_when_it_runs_or_after_a_while(
         assert [status["phase"] for _, status in server.patches] == [phase for _, phase in written]
         for (at, _), (expected, _) in zip(server.patches, written, strict=True):
             assert expected <= at - began <= expected + PAUSE_S + 0.01
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(told())
+
+
+SESSIONS = Pod(metadata=ObjectMeta(name="s", namespace="default", uid="v", labels={names.SESSION_ID: "s-1"}))
+
+
+@pytest.mark.parametrize(
+    ("pod", "phase", "hurried_s", "at"),
+    [
+        (SESSIONS, "Running", 0.0, 0.0),
+        (SESSIONS, "Running", 0.35, 0.4),
+        (SESSIONS, "Running", 9.0, SESSION_WAITS_S),
+        (SESSIONS, "Failed", 9.0, 0.0),
+        (POD, "Running", 9.0, 0.0),
+    ],
+    ids=["nobody waits", "until nobody waits", "never for long", "an end is told at once", "others' pods do not wait"],
+)
+def test_a_sessions_pod_tells_that_it_runs_when_nobody_waits_for_a_session(
+    pod: Pod, phase: str, hurried_s: float, at: float
+) -> None:
+    async def told() -> None:
+        server, loop = Server(), asyncio.get_running_loop()
+        began = loop.time()
+        writer = StatusWriter(server, lambda: loop.time() < began + hurried_s)  # type: ignore[arg-type]  # the one call of a client
+        running = asyncio.create_task(writer.run())
+        writer.put(pod, {"phase": phase})
+        await asyncio.sleep(5)
+        ((when, status),) = server.patches
+        assert status["phase"] == phase
+        assert at <= when - began <= at + WAITING_S / 2
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(told())
+
+
+def test_whoever_takes_a_pod_apart_does_not_wait_for_what_its_status_waits_for() -> None:
+    async def told() -> None:
+        server, loop = Server(), asyncio.get_running_loop()
+        began = loop.time()
+        writer = StatusWriter(server, lambda: True)  # type: ignore[arg-type]  # the one call of a client
+        running = asyncio.create_task(writer.run())
+        writer.put(SESSIONS, {"phase": "Running"})
+        await writer.written("v")
+        assert loop.time() - began < WAITING_S
+        assert [status["phase"] for _, status in server.patches] == ["Running"]
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

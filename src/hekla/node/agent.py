@@ -87,9 +87,11 @@ class NodeAgent:
         hidden: Sequence[Path] = (),
         backoff: Backoff | None = None,
         sandbox_grace_s: float = GRACE_S,
+        is_hurried: Callable[[], bool] = lambda: False,
     ) -> None:
         """`hidden` directories (keys, databases) are covered in containers, as `data_dir` is; a pod chooses among
         `runtimes` by runtimeClassName, by default all there are. For `sandbox_grace_s` sandboxes outlive us if we are killed.
+        `is_hurried` says that somebody waits for sessions: what is told of those that run already can wait.
         """
         self._clock = clock or SystemClock()
         self._nodes = {node.name: node for node in nodes}
@@ -114,9 +116,9 @@ class NodeAgent:
         self._client = client
         self._addresses = LoopbackAddresses(offset=_offset(data_dir))
         self._objects = Objects(informers, client, self._addresses, token_source=token_source, api_address=api_address)
-        self._statuses = StatusWriter(client)
+        self._statuses = StatusWriter(client, is_hurried)
         self._events = EventRecorder(
-            client, self._clock, component="hekla-node", is_busy=lambda: self._actions.is_starting
+            client, self._clock, component="hekla-node", is_busy=lambda: self._actions.is_starting or is_hurried()
         )
         images = images or ImageRegistry.of_directory(data_dir / "images")
         self._actions = PodActions(

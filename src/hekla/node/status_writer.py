@@ -6,10 +6,12 @@ forgotten; what could not be sent is tried again.
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 
 import msgspec
 import structlog
 
+from hekla.api.agents import names
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.kube.client import Client, PatchType
@@ -27,14 +29,18 @@ PAUSE_S = 0.005
 WAITING_S = 0.1
 """The same for what is told of a pod that is still being started: it is nearly always out of date by then."""
 
+SESSION_WAITS_S = 1.0
+"""How long a session's pod that runs may wait with saying so, while other sessions are being made: its own was told by the node."""
+
 RETRY_S = (0.2, 10.0)
 
 
 class StatusWriter:
     """Statuses by pod uid, waiting to be sent. `run` sends them."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, is_hurried: Callable[[], bool] = lambda: False) -> None:
+        """`is_hurried`: somebody waits for sessions, and what nobody waits for gives way."""
+        self._client, self._is_hurried = client, is_hurried
         self._wanted: dict[str, tuple[Pod, Document]] = {}
         self._ready: OrderedDict[str, None] = OrderedDict()
         """Uids of what is wanted and not on its way: looking for them among thousands took longer than sending one."""
@@ -63,7 +69,8 @@ class StatusWriter:
         self._ready.pop(uid, None)
 
     async def written(self, uid: str) -> None:
-        """Wait until nothing of this pod waits to be sent."""
+        """Wait until nothing of this pod waits to be sent; what had some time is sent now."""
+        self._make_ready(uid)
         async with self._changed:
             await self._changed.wait_for(lambda: uid not in self._wanted and uid not in self._busy)
 
@@ -83,11 +90,24 @@ class StatusWriter:
         self._wanted[uid] = (pod, status)
         if uid in self._busy or uid in self._ready:
             return
-        if status.get("phase") != "Pending":
+        if status.get("phase") != "Pending" and not self._gives_way(uid):
             self._make_ready(uid)
         elif uid not in self._later:
             self._later.add(uid)
-            asyncio.get_running_loop().call_later(WAITING_S, self._make_ready, uid)
+            asyncio.get_running_loop().call_later(WAITING_S, self._look_again, uid, SESSION_WAITS_S - WAITING_S)
+
+    def _gives_way(self, uid: str) -> bool:
+        pod, status = self._wanted[uid]
+        is_of_session = names.SESSION_ID in pod.metadata.labels
+        return is_of_session and status.get("phase") == "Running" and self._is_hurried()
+
+    def _look_again(self, uid: str, left_s: float) -> None:
+        if uid not in self._later:
+            return
+        if left_s >= WAITING_S / 2 and uid in self._wanted and self._gives_way(uid):
+            asyncio.get_running_loop().call_later(WAITING_S, self._look_again, uid, left_s - WAITING_S)
+        else:
+            self._make_ready(uid)
 
     def _make_ready(self, uid: str) -> None:
         self._later.discard(uid)
