@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -81,10 +82,24 @@ async def run_in(runtime, key, *argv):
     return output + errors, code
 
 
+@asynccontextmanager
 async def again(state: Path, ends=None, groups=None, preload=()):
+    """The next life of a directory's sandboxes, closed with the block; one that refuses is a failure, since the last life ran."""
     runtime = ZygoteSandboxes(state, warm=0, preload=preload, groups=groups)
     await runtime.open(lambda key, end: ends.append((key, end)) if ends is not None else None)
-    return runtime
+    try:
+        yield runtime
+    finally:
+        await runtime.close()
+
+
+@asynccontextmanager
+async def first_life(state: Path, ends=None):
+    """A life that nothing came before: only here may a machine say that it can run no sandbox."""
+    async with again(state, ends) as runtime:
+        if runtime.refusal:
+            pytest.skip(runtime.refusal)
+        yield runtime
 
 
 def is_alive(pid):
@@ -111,8 +126,7 @@ def test_a_sandbox_outlives_its_node_with_files_claim_and_command(tmp_path):
     KilledNode(state, command=("sh", "-c", loop), more=CLAIMED).kill()
 
     async def next_life():
-        runtime = await again(state)
-        try:
+        async with again(state) as runtime:
             observed = (await runtime.observe())[KEY]
             assert observed.exit is None
             assert runtime.session_of(KEY) == "s1"
@@ -124,8 +138,6 @@ def test_a_sandbox_outlives_its_node_with_files_claim_and_command(tmp_path):
             assert (state / "logs" / "u1" / "main" / "0.log").read_text().count("began") == 1
             await runtime.start(ContainerSpec(key=KEY, argv=("false",), hostname="box"))
             assert (await runtime.observe())[KEY] == observed
-        finally:
-            await runtime.close()
 
     asyncio.run(next_life())
 
@@ -136,11 +148,8 @@ def test_a_sandbox_that_refused_a_claim_is_nobodys_in_the_next_life_too(tmp_path
     KilledNode(state, more=REFUSED).kill()
 
     async def next_life():
-        runtime = await again(state)
-        try:
+        async with again(state) as runtime:
             assert await runtime.claim(KEY, Claim(session="s2", owner="o")) is True
-        finally:
-            await runtime.close()
 
     asyncio.run(next_life())
 
@@ -159,14 +168,11 @@ def test_how_a_command_ended_while_no_node_was_there_is_told(tmp_path):
     async def next_life():
         await until(lambda: not is_alive(shell))
         ends = []
-        runtime = await again(state, ends)
-        try:
+        async with again(state, ends):
             await until(lambda: ends)
             [(key, end)] = ends
             assert (key, end.code) == (KEY, 7)
             assert "last" in log.read_text()
-        finally:
-            await runtime.close()
 
     asyncio.run(next_life())
 
@@ -180,12 +186,9 @@ def test_a_sandbox_that_ended_while_no_node_was_there_is_told(tmp_path):
 
     async def next_life():
         await until(lambda: not is_alive(killed.sandbox))
-        runtime = await again(state)
-        try:
+        async with again(state) as runtime:
             await until(lambda: runtime._boxes[KEY].gone.done())
             assert (await runtime.observe())[KEY].exit.code == 137
-        finally:
-            await runtime.close()
 
     asyncio.run(next_life())
 
@@ -196,12 +199,9 @@ def test_commands_of_a_node_that_was_killed_end_when_the_next_one_comes(tmp_path
     KilledNode(state, more='await runtime.exec(key, ["sleep", "4711"])').kill()
 
     async def next_life():
-        runtime = await again(state)
-        try:
+        async with again(state) as runtime:
             seen, _ = await run_in(runtime, KEY, "sh", "-c", "while pgrep -x sleep; do :; done; echo none")
             assert seen.endswith("none\n")
-        finally:
-            await runtime.close()
 
     asyncio.run(next_life())
 
@@ -213,16 +213,13 @@ def test_a_frozen_sandbox_stays_frozen_and_goes_on_when_it_is_woken(tmp_path, gr
     KilledNode(state, more="await runtime.freeze(key)", groups="None" if groups is None else repr(groups)).kill()
 
     async def next_life():
-        runtime = await again(state, groups=groups)
-        try:
+        async with again(state, groups=groups) as runtime:
             assert runtime.is_frozen(KEY)
             with pytest.raises(ExecError, match="frozen"):
                 await runtime.exec(KEY, ["true"])
             assert (await runtime.usage(KEY)).frozen_s > 0
             await runtime.thaw(KEY)
             assert (await run_in(runtime, KEY, "echo", "awake"))[0] == "awake\n"
-        finally:
-            await runtime.close()
 
     asyncio.run(next_life())
 
@@ -239,14 +236,11 @@ def test_what_it_used_is_counted_on(tmp_path):
     cpu_us, wall_s = (float(word) for word in (state / "used").read_text().split())
 
     async def next_life():
-        runtime = await again(state)
-        try:
+        async with again(state) as runtime:
             used = await runtime.usage(KEY)
             assert used.wall_s >= wall_s
             if used.source == "cgroup":
                 assert used.cpu_us >= cpu_us
-        finally:
-            await runtime.close()
 
     asyncio.run(next_life())
 
@@ -297,14 +291,11 @@ async def main"""
         pytest.skip("no sandbox can run here")
 
     async def next_life():
-        runtime = await again(state)
-        try:
+        async with again(state) as runtime:
             assert set(await runtime.observe()) == {KEY}
             other = ContainerKey("u2", "main", 0)
             await runtime.start(ContainerSpec(key=other, argv=(), hostname="two"))
             assert "began" not in (await run_in(runtime, other, "ls", "/tmp"))[0].split()
-        finally:
-            await runtime.close()
 
     asyncio.run(next_life())
 
@@ -312,11 +303,7 @@ async def main"""
 @pytest.mark.slow
 def test_sandboxes_outlive_their_zygote_and_others_are_forked_from_the_next(tmp_path):
     async def story():
-        runtime = ZygoteSandboxes(tmp_path / "state", warm=0, preload=())
-        await runtime.open(lambda key, end: None)
-        if runtime.refusal:
-            pytest.skip(runtime.refusal)
-        try:
+        async with first_life(tmp_path / "state") as runtime:
             await runtime.start(ContainerSpec(key=KEY, argv=("sleep", "1000"), hostname="box"))
             for number in range(3):
                 zygote = runtime.zygote_pid
@@ -328,8 +315,6 @@ def test_sandboxes_outlive_their_zygote_and_others_are_forked_from_the_next(tmp_
                 assert (await run_in(runtime, other, "echo", "alive"))[0] == "alive\n"
             await runtime.stop(KEY, grace_s=0)
             assert (await runtime.observe())[KEY].exit.code == 137
-        finally:
-            await runtime.close()
 
     asyncio.run(story())
 
@@ -337,11 +322,7 @@ def test_sandboxes_outlive_their_zygote_and_others_are_forked_from_the_next(tmp_
 @pytest.mark.slow
 def test_a_zygote_that_is_killed_while_many_are_made_costs_none_of_them(tmp_path):
     async def story():
-        runtime = ZygoteSandboxes(tmp_path / "state", warm=0, preload=())
-        await runtime.open(lambda key, end: None)
-        if runtime.refusal:
-            pytest.skip(runtime.refusal)
-        try:
+        async with first_life(tmp_path / "state") as runtime:
             await runtime.prepare()
             keys = [ContainerKey(f"u{number}", "main", 0) for number in range(8)]
             making = [
@@ -354,8 +335,6 @@ def test_a_zygote_that_is_killed_while_many_are_made_costs_none_of_them(tmp_path
             await asyncio.gather(*making)
             for key in keys:
                 assert (await run_in(runtime, key, "echo", "made"))[0] == "made\n"
-        finally:
-            await runtime.close()
 
     asyncio.run(story())
 
@@ -367,15 +346,12 @@ def test_sandboxes_outlive_an_upgrade_and_others_are_made_by_the_new_release(tmp
     killed.kill()
 
     async def next_life():
-        runtime = await again(state, preload=("json",))
-        try:
+        async with again(state, preload=("json",)) as runtime:
             assert (await run_in(runtime, KEY, "echo", "alive"))[0] == "alive\n"
             await until(lambda: not is_alive(killed.zygote))
             other = ContainerKey("u2", "main", 0)
             await runtime.start(ContainerSpec(key=other, argv=(), hostname="two"))
             assert (await run_in(runtime, other, "echo", "made"))[0] == "made\n"
-        finally:
-            await runtime.close()
 
     asyncio.run(next_life())
 
@@ -387,10 +363,7 @@ def test_a_supervisor_that_lets_go_of_its_node_is_ended_with_its_sandboxes(tmp_p
     async def story():
         state = tmp_path / "state"
         ends = []
-        runtime = await again(state, ends)
-        if runtime.refusal:
-            pytest.skip(runtime.refusal)
-        try:
+        async with first_life(state, ends) as runtime:
             await runtime.start(ContainerSpec(key=KEY, argv=("sleep", "1000"), hostname="box"))
             supervisor = json.loads((state / "supervisor.json").read_text())["pid"]
             sandbox = runtime._boxes[KEY].cell.pid
@@ -401,8 +374,6 @@ def test_a_supervisor_that_lets_go_of_its_node_is_ended_with_its_sandboxes(tmp_p
             other = ContainerKey("u2", "main", 0)
             await runtime.start(ContainerSpec(key=other, argv=(), hostname="two"))
             assert (await run_in(runtime, other, "echo", "made"))[0] == "made\n"
-        finally:
-            await runtime.close()
 
     asyncio.run(story())
 
@@ -424,9 +395,8 @@ def test_a_supervisor_that_is_not_understood_keeps_no_node_from_starting(tmp_pat
 
         async def story():
             answering = asyncio.create_task(asyncio.to_thread(answer))
-            runtime = await again(state)
-            assert await runtime.observe() == {}
-            await runtime.close()
+            async with again(state) as runtime:
+                assert await runtime.observe() == {}
             await answering
 
         asyncio.run(story())
