@@ -11,6 +11,7 @@ import yaml
 from hekla.apiserver.status import bad_request
 from hekla.cli.main import main
 from hekla.cli.output import as_yaml
+from hekla.kube.api_client import ApiClient
 from hekla.testing.api_server import LiveApiServer
 from hekla.wire.messages import Response
 
@@ -140,6 +141,20 @@ def test_scale_changes_replicas_of_what_has_a_scale_and_names_what_has_none(web)
     code, _, err = web.run("scale", "namespace", "default", "--replicas", "3")
     assert (code, "has no scale subresource" in err) == (1, True)
     assert web.run("scale", "deploy", "--replicas", "3")[0] == 2
+
+
+def test_a_wait_whose_time_is_up_says_what_it_saw_last(web, monkeypatch):
+    async def time_is_up(*_, **__):
+        raise TimeoutError
+        yield
+
+    monkeypatch.setattr(ApiClient, "watch_documents", time_is_up)
+    code, out, err = web.run("wait", "deploy/web", "--for=jsonpath={.spec.replicas}=7", "--timeout=60s")
+    assert (code, out) == (124, "")
+    assert err == (
+        "hekla: timed out after 60s waiting for jsonpath={.spec.replicas}=7 on deploy/web; "
+        'deployment.apps/web has "1" at {.spec.replicas}\n'
+    )
 
 
 def test_labels_are_set_kept_replaced_and_removed(web):

@@ -5,7 +5,7 @@ import pytest
 
 from hekla.api.meta import Kind, Scope
 from hekla.cli import commands
-from hekla.cli.commands.wait import parse_condition
+from hekla.cli.commands.wait import Latest, parse_condition, what_is_there
 from hekla.cli.durations import parse_duration
 from hekla.cli.main import ON_UNLESS_TOLD, CommandError, _without_values, command_names, main
 from hekla.cli.manifests import parse_manifests, read_manifests
@@ -217,3 +217,33 @@ def test_every_switch_that_is_on_unless_told_can_be_turned_off_so():
         for pair in re.findall(r'"(--[a-z-]+/--no-[a-z-]+)"', file.read_text())
     }
     assert pairs == ON_UNLESS_TOLD, "list it in `ON_UNLESS_TOLD` of cli/main.py"
+
+
+@pytest.mark.parametrize(
+    ("condition", "there"),
+    [
+        ("phase=Complted", 'has the phase "Completed"'),
+        ("condition=ready", 'has Ready="False" (Probing: no answer yet)'),
+        ("condition=Done", "has no condition Done, but Ready"),
+        ("jsonpath={.status.succeeded}=4", 'has "3" at {.status.succeeded}'),
+        ("jsonpath={.status.nothing}", 'has "" at {.status.nothing}'),
+        ("delete", "is still there"),
+    ],
+)
+def test_a_wait_in_vain_says_what_is_there_instead(condition, there):
+    ready = {"type": "Ready", "status": "False", "reason": "Probing", "message": "no answer yet"}
+    job = {"status": {"state": {"phase": "Completed"}, "succeeded": 3, "conditions": [ready]}}
+    assert what_is_there(condition, job) == there
+    assert what_is_there(condition, None) == "does not exist"
+
+
+def test_a_wait_in_vain_shows_no_more_than_a_line_of_a_long_value():
+    assert len(what_is_there("jsonpath={.data}=x", {"data": "y" * 5000})) < 250
+
+
+def test_an_object_that_was_not_looked_at_yet_is_not_told_of_as_the_one_before_it():
+    latest = Latest()
+    latest.noting("pod/a", bool)({"status": {}})
+    assert latest.name == "pod/a"
+    latest.noting("pod/b", bool)
+    assert (latest.name, latest.document) == ("", None)

@@ -12,6 +12,7 @@ Examples:
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,20 +46,44 @@ def run(
 
     limit_s = parse_duration(timeout, "--timeout")
     wanted = parse_condition(condition)
+    latest = Latest()
 
     async def work(connection: "Connection") -> None:
         try:
             async with asyncio.timeout(limit_s):
-                await _wait_all(connection, words, namespace, selector, wanted)
+                await _wait_all(connection, words, namespace, selector, wanted, latest)
         except TimeoutError:
+            instead = f"; {latest.name} {what_is_there(condition, latest.document)}" if latest.name else ""
             raise CommandError(
-                f"timed out after {timeout} waiting for {condition} on {' '.join(words)}", EXIT_TIMEOUT
+                f"timed out after {timeout} waiting for {condition} on {' '.join(words)}{instead}", EXIT_TIMEOUT
             ) from None
 
     run_connected(kubeconfig, work)
 
 
 Wanted = Callable[["Document | None"], bool]
+
+
+LONGEST_VALUE = 200
+"""Characters of a value that a refusal shows: a jsonpath may lead to a whole object."""
+
+
+@dataclass
+class Latest:
+    """What was last seen of the object that is waited for; without a name, none was looked at yet."""
+
+    name: str = ""
+    document: "Document | None" = None
+
+    def noting(self, name: str, wanted: Wanted) -> Wanted:
+        """The same test, which notes what it was asked about; what the object before it was is forgotten."""
+        self.name, self.document = "", None
+
+        def is_wanted(document: "Document | None") -> bool:
+            self.name, self.document = name, document
+            return wanted(document)
+
+        return is_wanted
 
 
 def parse_condition(text: str) -> Wanted:
@@ -83,7 +108,33 @@ def parse_condition(text: str) -> Wanted:
     )
 
 
-async def _wait_all(connection: "Connection", words: list[str], namespace: str, selector: str, wanted: Wanted) -> None:
+def what_is_there(condition: str, document: "Document | None") -> str:
+    """What an object has instead of what `--for` asks for: a mistyped phase is seen beside the true one."""
+    if document is None:
+        return "does not exist"
+    what, _, value = condition.partition("=")
+    if what == "phase":
+        return f'has the phase "{_phase(document)}"'
+    if what == "condition":
+        return _condition_there(document, value.partition("=")[0])
+    if what == "jsonpath":
+        path = (value.rpartition("=")[0] if "}=" in value else value).strip("'\"")
+        return f'has "{_lookup(document, path)[:LONGEST_VALUE]}" at {path}'
+    return "is still there"
+
+
+def _condition_there(document: "Document", kind: str) -> str:
+    found = {str(c.get("type")): c for c in (document.get("status") or {}).get("conditions") or []}
+    for name, one in found.items():
+        if name.lower() == kind.lower():
+            why = ": ".join(str(one[key]) for key in ("reason", "message") if one.get(key))
+            return f'has {name}="{one.get("status")}"' + (f" ({why[:LONGEST_VALUE]})" if why else "")
+    return f"has no condition {kind}" + (f", but {', '.join(sorted(found))}" if found else "")
+
+
+async def _wait_all(
+    connection: "Connection", words: list[str], namespace: str, selector: str, wanted: Wanted, latest: Latest
+) -> None:
     from hekla.cli.resources import discover, parse_selection
 
     namespace = namespace or connection.default_namespace
@@ -93,8 +144,10 @@ async def _wait_all(connection: "Connection", words: list[str], namespace: str, 
             page = await connection.client.list_documents(kind, namespace, label_selector=selector)
             names = tuple(one["metadata"]["name"] for one in page.items)
         for name in names:
-            await _wait_one(connection, kind, name, namespace if kind.is_namespaced else "", wanted)
-            typer.echo(f"{kind.singular}{'.' + kind.group if kind.group else ''}/{name} condition met")
+            shown = f"{kind.singular}{'.' + kind.group if kind.group else ''}/{name}"
+            where = namespace if kind.is_namespaced else ""
+            await _wait_one(connection, kind, name, where, latest.noting(shown, wanted))
+            typer.echo(f"{shown} condition met")
 
 
 async def _wait_one(connection: "Connection", kind: "Kind", name: str, namespace: str, wanted: Wanted) -> None:
