@@ -81,7 +81,7 @@ class TrackedPod:
 
     @property
     def needs_directory(self) -> bool:
-        """Whether anything of the pod lies on this machine's disk: a sandbox without volumes has nothing there, and starts 0.8 ms sooner."""
+        """Whether anything of the pod lies on this machine's disk: a sandbox without volumes has nothing there, which spares its start 0.5 ms."""
         return not self.is_sandbox or bool(self.pod.spec.volumes)
 
     @property
