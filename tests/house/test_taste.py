@@ -277,6 +277,13 @@ def test_files_that_documents_name_are_there():
     assert not missing, "name the file where it is now:\n" + "\n".join(missing)
 
 
+def test_fragments_of_the_changelog_have_a_kind_and_say_something():
+    named = re.compile(r"\+[a-z0-9-]+\.(added|changed|fixed|removed|security)\.md")
+    fragments = sorted((ROOT / "changes").iterdir())
+    odd = [name_of(p) for p in fragments if not named.fullmatch(p.name) or not p.read_text().strip()]
+    assert not odd, f"name these changes/+<slug>.<added|changed|fixed|removed|security>.md, and write a sentence: {odd}"
+
+
 @pytest.mark.parametrize("word", ["simply", "obviously", "just run"])
 def test_documents_do_not_belittle(word):
     found = [
