@@ -35,6 +35,8 @@ OBJECT = {"apiVersion": "runtime.agentcube.volcano.sh/v1alpha1", "kind": "CodeIn
 PATIENCE_S = 300.0
 QUIET_CPU_S = 0.15
 """Processor time of the platform in a second in which it makes nothing."""
+QUIET_S = 5
+"""Such seconds in a row: on a full machine it makes sandboxes so slowly that one of them may look like rest."""
 
 
 class Door:
@@ -92,11 +94,12 @@ class Door:
 
     async def until_quiet(self) -> None:
         """Until the platform makes nothing any more: what was taken is replaced."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, quiet_s = time.monotonic() + PATIENCE_S, 0
         while time.monotonic() < deadline:
             before = self.process.cpu_s
             await asyncio.sleep(1.0)
-            if self.process.cpu_s - before < QUIET_CPU_S:
+            quiet_s = quiet_s + 1 if self.process.cpu_s - before < QUIET_CPU_S else 0
+            if quiet_s == QUIET_S:
                 return
         raise RuntimeError(f"the platform was still at work after {PATIENCE_S:g} s")
 

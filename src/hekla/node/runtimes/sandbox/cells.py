@@ -174,14 +174,14 @@ class Cells:
         """A sandbox for a container: a warm one if there is one that fits, else another. Raises StartError."""
         # without groups a limit is set while a sandbox is made, and on none that is made already
         if is_plain(container) and (self._groups.parents or not container.limits.memory_bytes):
+            self._stock.taken(asyncio.get_running_loop().time())
+            self._shrink_later()
             while self._warm:
                 cell = self._warm.popleft()
                 if not cell.gone.done():
                     self._refill_soon()
                     self._limit(cell, container.limits)
                     return cell
-            self._stock.missed(asyncio.get_running_loop().time())
-            self._shrink_later()
         cell = await self.make(container)
         self._refill_soon()
         return cell
@@ -369,6 +369,8 @@ class Cells:
         if self._refill_at is not None:
             self._refill_at.cancel()
             self._refill_at = None
+        if len(self._warm) >= self._stock.wanted:
+            self._stock.filled()
         while (
             not self._is_closing
             and len(self._warm) + len(self._refilling) < self._stock.wanted

@@ -23,17 +23,24 @@ class StockSize:
     most: int
     added: int = 0
     quiet_since_s: float = 0.0
+    taken_since_full: int = 0
 
     @property
     def wanted(self) -> int:
         """How many to keep now."""
         return self.least + self.added
 
-    def missed(self, now_s: float) -> None:
-        """One was wanted, and none was there."""
-        self.quiet_since_s = now_s
-        if self.least:
-            self.added = max(self.added, min(self.added + 1, self.most - self.least))
+    def taken(self, now_s: float) -> None:
+        """One was wanted. Those that were made during a burst are missing from the next: all count that were taken since the stock was full."""
+        self.taken_since_full += 1
+        if self.taken_since_full > self.wanted:
+            self.quiet_since_s = now_s
+            if self.least:
+                self.added = max(self.added, min(self.taken_since_full, self.most) - self.least)
+
+    def filled(self) -> None:
+        """As many are there as are to be kept."""
+        self.taken_since_full = 0
 
     def rest(self, now_s: float) -> float:
         """Let go of what was not missed for long; in how many seconds to look again, 0: nothing is left to let go of."""
