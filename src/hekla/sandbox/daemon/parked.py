@@ -37,7 +37,8 @@ LONGEST_MESSAGE = 1024 * 1024
 MOST_DESCRIPTORS = 16
 DIAL_TIMEOUT_S = 10.0
 BACKLOG = 128
-ROUNDS = 20
+HALT_PATIENCE_S = 1.0
+LOOK_EVERY_S = 0.001
 LONGEST_WORDS = 4096
 MOST_ENDS = 64
 _CLOCK_REALTIME_COARSE = 5
@@ -260,17 +261,19 @@ class Parked:
         return {"descriptors": [made.detach()]}
 
     async def _halt(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Stop all that runs here but this process, which the node stops next."""
-        for _ in range(ROUNDS):  # what was just being forked is stopped the next time
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGSTOP)
+        """Stop all that runs here but this process and the first one, which the node stops next; done once nothing moves any more."""
+        deadline = time.monotonic() + HALT_PATIENCE_S
+        while True:  # what was just being forked is stopped the next time
+            _tell_everybody(signal.SIGSTOP)
             if not _moving():
-                break
-        return {}
+                return {}
+            if time.monotonic() >= deadline:
+                _tell_everybody(signal.SIGCONT)
+                raise RefusedError("something in the sandbox waits for the kernel and cannot be stopped now")
+            time.sleep(LOOK_EVERY_S)  # and let nobody in meanwhile, who would start something else
 
     async def _resume(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGCONT)
+        _tell_everybody(signal.SIGCONT)
         return {}
 
     async def _save(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
@@ -319,11 +322,26 @@ def _last_words(path: str) -> str:
         os.close(descriptor)
 
 
+def _tell_everybody(number: int) -> None:
+    """A signal to all of this namespace but its first process and this one."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, number)
+
+
 def _moving() -> bool:
-    """Whether any process but this one is not stopped."""
+    """Whether a thread of any other process is not stopped: each stops by itself, once it is run."""
     for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                if file.read().rpartition(b")")[2].split()[0] in (b"R", b"S", b"D"):
+        if name.isdigit() and int(name) not in (1, os.getpid()):
+            with contextlib.suppress(OSError):  # it has just ended
+                if any(
+                    _state(f"/proc/{name}/task/{task}") in (b"R", b"S", b"D")
+                    for task in os.listdir(f"/proc/{name}/task")
+                ):
                     return True
     return False
+
+
+def _state(process: str) -> bytes:
+    with contextlib.suppress(OSError), open(f"{process}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0]
+    return b""

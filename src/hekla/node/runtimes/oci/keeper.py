@@ -21,6 +21,7 @@ from hekla.node.runtimes.sandbox.cells import Cell
 from hekla.node.runtimes.sandbox.channel import Message, OrderRefusedError, SandboxGoneError
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
 from hekla.node.runtimes.sandbox.plan import PROCESSES, SLOTS, Host, Spec, spec_of
+from hekla.node.runtimes.sandbox.standstill import send_all, stand_still
 from hekla.node.shim import oci
 
 START_TIMEOUT_S = 60.0
@@ -105,10 +106,13 @@ class Containers:
                 self._groups.thaw(cell.name)
                 raise TimeoutError("something in the container waits for the kernel and cannot be stopped now")
         else:
-            with contextlib.suppress(OrderRefusedError, SandboxGoneError):
+            with contextlib.suppress(SandboxGoneError):
                 await cell.channel.ask("halt")
-            for pid in (cell.pid, *children_of(cell.pid)):
-                _send(pid, signal.SIGSTOP)
+            try:
+                await stand_still([cell.pid, *children_of(cell.pid)], "the container")
+            except TimeoutError:
+                await self._go_on(cell)
+                raise
         cell.is_frozen = True
 
     async def thaw(self, cell: Cell) -> None:
@@ -117,11 +121,14 @@ class Containers:
             with contextlib.suppress(OSError):
                 self._groups.thaw(cell.name)
         else:
-            for pid in (cell.pid, *children_of(cell.pid)):
-                _send(pid, signal.SIGCONT)
-            with contextlib.suppress(OrderRefusedError, SandboxGoneError):
-                await cell.channel.ask("resume")
+            await self._go_on(cell)
         cell.is_frozen = False
+
+    @staticmethod
+    async def _go_on(cell: Cell) -> None:
+        send_all([cell.pid, *children_of(cell.pid)], signal.SIGCONT)
+        with contextlib.suppress(OrderRefusedError, SandboxGoneError):
+            await cell.channel.ask("resume")
 
     async def dial_daemon(self, cell: Cell) -> socket.socket:
         """A connection to the daemon's door."""
@@ -221,10 +228,4 @@ def _nobody(told: Message) -> None:
 
 
 def _kill(pid: int) -> None:
-    _send(pid, signal.SIGKILL)
-
-
-def _send(pid: int, number: signal.Signals) -> None:
-    if pid > 0:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+    send_all([pid], signal.SIGKILL)

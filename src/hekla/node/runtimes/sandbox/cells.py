@@ -24,6 +24,7 @@ from hekla.node.runtimes import ContainerSpec, Limits, StartError
 from hekla.node.runtimes.sandbox.channel import Channel, Message, OrderRefusedError, Orders, SandboxGoneError
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
 from hekla.node.runtimes.sandbox.plan import PROCESSES, SLOTS, Host, is_plain, spec_of
+from hekla.node.runtimes.sandbox.standstill import stand_still, state_of
 from hekla.node.runtimes.sandbox.stock_size import StockSize, most_of
 from hekla.node.runtimes.sandbox.supervisor_link import Left, Report, SupervisorLink
 from hekla.node.runtimes.spawner_link import SpawnerGoneError
@@ -271,7 +272,11 @@ class Cells:
                 raise TimeoutError("something in the sandbox waits for the kernel and cannot be stopped now")
         else:
             await cell.channel.ask("halt")
-            os.kill(cell.pid, signal.SIGSTOP)
+            try:
+                await stand_still([cell.pid], "the sandbox")
+            except TimeoutError:
+                await self._go_on(cell)
+                raise
         cell.is_frozen = True
 
     async def thaw(self, cell: Cell) -> None:
@@ -281,10 +286,13 @@ class Cells:
         if self._groups.can_freeze:
             self._groups.thaw(cell.name)
         else:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(cell.pid, signal.SIGCONT)
-                await cell.channel.ask("resume")
+            await self._go_on(cell)
         cell.is_frozen = False
+
+    async def _go_on(self, cell: Cell) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(cell.pid, signal.SIGCONT)
+            await cell.channel.ask("resume")
 
     async def dial_daemon(self, cell: Cell) -> socket.socket:
         """A connection to the daemon's own door."""
@@ -481,14 +489,6 @@ def running_pids(cell: Cell) -> list[int]:
             for task in os.listdir(f"/proc/{pid}/task"):
                 todo += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     return found
-
-
-def state_of(pid: int) -> str:
-    """A process's state as /proc says it; empty: there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
 
 
 def _made(path: Path) -> Path:
