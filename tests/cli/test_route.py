@@ -96,10 +96,14 @@ def test_every_target_and_both_engines_of_a_pair_are_printed(capsys):
     }  # fmt: skip
     other = among("e", "e: lowest cost", {"queue": 7.0}) | {"target": "ml/old", "share": 0.25, "answer_tokens": 256}
     other["candidates"][0] |= {"estimated_answer_s": 5.12, "accepted_speculation": 0.8}
+    paired["recorded"] = {"blocks": 9, "held": {"d.ml": 4}}
+    other["recorded"] = {"unknown": "Redis did not answer"}
     _print_decision(paired | {"route": "ml/r", "otherTargets": [other]})
     out = capsys.readouterr().out
     assert "ml/r sends m 75% to ml/pd, 25% to ml/old" in out
     assert "ml/old, 25% of the requests:" in out
+    assert "recorded in Redis, of 9 blocks: d.ml 4\n" in out
+    assert "recorded in Redis: not known, Redis did not answer\n" in out
     assert "the pair: p prefills, d decodes" in out
     assert "answers have about 256 tokens" in out
     assert all(one in out for one in ("THEN", "5.120s", "DRAFTS KEPT", "80%"))

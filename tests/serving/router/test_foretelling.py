@@ -1,5 +1,7 @@
 """What would become of a request, told without sending it: the route, the targets by weight, the choice among engines."""
 
+import asyncio
+
 from hekla.serving.router.backends import SKIP_PREFILL
 from hekla.serving.router.foretelling import foretell
 from hekla.serving.router.plan import Refusal
@@ -11,7 +13,7 @@ BODY = b'{"model": "m", "messages": [{"role": "user", "content": "hello"}]}'
 
 
 def told(at, body=BODY, path="/v1/chat/completions"):
-    return foretell(at, path, body, {}, 0.0)
+    return asyncio.run(foretell(at, path, body, {}, lambda: 0.0))
 
 
 def test_a_request_is_told_its_route_its_engines_and_the_choice():

@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 from hekla.serving.router import recorded_caches
 from hekla.serving.router.configuration import read_configuration
 from hekla.serving.router.endpoints import Endpoint
+from hekla.serving.router.foretelling import foretell
 from hekla.serving.router.policies.kvcache_aware import KvCacheAware
 from hekla.serving.router.prefix.recorded import LIFE_S, Recorded, RecordFormat, recorded_of, stale
 from hekla.serving.router.record_stores import RedisRecords
@@ -248,6 +249,58 @@ def test_a_chat_goes_where_a_side_car_recorded_it(
             finally:
                 redis.start()
         await client.aclose()
+
+    kit.run(story())
+
+
+@pytest.mark.usefixtures("patient")
+def test_an_explanation_asks_redis_as_the_request_would(
+    tmp_path: Any, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hekla.serving.router.running.records_at", lambda *_: RedisRecords(Redis.from_url(redis.url)))
+    monkeypatch.setattr(recorded_caches, "EXPLAIN_S", kit.PATIENCE_S)
+    (tmp_path / "none").write_text(CONFIGURATION)
+
+    async def story() -> None:
+        client = Redis.from_url(redis.url)
+        await client.flushall()
+        async with routed(tmp_path, tokenizer="", publishes=False) as (router, engines, http):
+            said = [{"role": "user", "content": "lava fields and the sheep that cross them " * 30}]
+            body = msgspec.json.encode({"model": "m", "messages": said})
+            ids = await tokens(http, engines[0], said)
+            blocks = len(ids) // BLOCK_SIZE
+            await SideCar(client, "e1.ml").stored(range(blocks), ids[: blocks * BLOCK_SIZE])
+            path, caches = "/v1/chat/completions", router.caches
+            told: Any = await foretell(router.director, path, body, {}, router._now, caches.explain)
+            assert (told["chosen"], told["recorded"]["held"]) == ("e1", {"e1.ml": blocks})
+            scores = {one["name"]: one["scores"]["kvcache-aware"] for one in told["candidates"]}
+            assert scores["e1"] > scores["e0"] == 0
+            assert "match_ratio_count" not in "\n".join(caches.lines()), "it counts as no request"
+        await client.aclose()
+
+    kit.run(story())
+
+
+@pytest.mark.parametrize(
+    ("clients", "records", "why"),
+    [
+        (Clients(status=404), MemoryRecords(), "the prompt's tokens are not known: a answered /tokenize with 404"),
+        (Clients(), None, "Redis or the engine's tokens are not to be had: connection refused"),
+    ],
+)
+def test_an_explanation_says_why_it_does_not_know_the_records(clients: Clients, records: Any, why: str) -> None:
+    async def story() -> None:
+        caches = RecordedCaches(Tokenizing(clients), lambda: records or Gone(), now=lambda: 0.0, wall=lambda: 0.0)
+        asked = question("m", "lava " * 400)
+        assert await caches.explain(backend(), asked) is None, "nobody configured it"
+        caches.configure(RecordFormat())
+        asked.recorded = Recorded(1, {"of.another": 1})
+        assert await caches.explain(backend(), asked) == why
+        assert asked.recorded is None, "what another backend's engines hold says nothing of these"
+        assert "errors_total{" not in "\n".join(caches.lines())
+        held = caches.of_text(backend(), asked)
+        assert held is not None, "requests ask on"
+        await caches.close()
 
     kit.run(story())
 

@@ -337,7 +337,9 @@ def _print_decision(told: dict[str, Any]) -> None:
 
 
 def _print_engines(told: dict[str, Any]) -> None:
-    """The engines of one target; of pairs, those of each role and what was paired."""
+    """The engines of one target; of pairs, those of each role and what was paired. First what side-cars recorded of the prompt."""
+    if "recorded" in told:
+        typer.echo(_recorded_line(told["recorded"]))
     if "pair" not in told:
         _print_candidates(told)
         return
@@ -347,6 +349,13 @@ def _print_engines(told: dict[str, Any]) -> None:
     pair = told["pair"]
     if pair is not None and pair["decode"]:
         typer.echo(f"the pair: {' or '.join(pair['prefill'])} prefills, {' or '.join(pair['decode'])} decodes")
+
+
+def _recorded_line(recorded: dict[str, Any]) -> str:
+    if "unknown" in recorded:
+        return f"recorded in Redis: not known, {recorded['unknown']}"
+    held = ", ".join(f"{pod} {blocks}" for pod, blocks in recorded["held"].items()) or "nobody holds the first"
+    return f"recorded in Redis, of {recorded['blocks']} blocks: {held}"
 
 
 def _print_candidates(told: dict[str, Any], role: str = "") -> None:

@@ -1,7 +1,7 @@
 """What a router says of itself: the models that it serves, its health, its metrics, and for debugging what it knows."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -44,7 +44,7 @@ class Documents:
         *,
         known: Callable[[type[Resource]], list[Resource]],
         is_ready: Callable[[], bool],
-        foretell: Callable[[Request], dict[str, Any] | Refusal],
+        foretell: Callable[[Request], Awaitable[dict[str, Any] | Refusal]],
     ) -> None:
         """`known` lists the objects of a kind; `foretell` says what would become of a request."""
         self._known = known
@@ -73,7 +73,7 @@ class Documents:
             return Response(200, self._metrics.text(self._house), _METRICS)
         return Response(404, b"only /metrics is here\n", "text/plain")
 
-    def debug_request(self, request: Request) -> Response:
+    def debug_request(self, request: Request) -> Response | Awaitable[Response]:
         """What is known, as JSON: /debug/config_dump/KINDS, or /debug/config_dump/namespaces/NAMESPACE/KINDS/NAME."""
         if (stranger := self._house.stranger(request.headers)) is not None:
             return _json({"error": {"message": stranger.message, "code": stranger.reason}}, stranger.status)
@@ -94,11 +94,11 @@ class Documents:
         wanted = [one for one in found if (one.metadata.namespace, one.metadata.name) == (words[1], words[3])]
         return _json(wanted[0]) if wanted else _json({"error": f"{kind} {words[1]}/{words[3]} is not known"}, 404)
 
-    def _explained(self, request: Request) -> Response:
+    async def _explained(self, request: Request) -> Response:
         """What would become of the request in this one's body; `path` says where it would go."""
         if request.method != "POST":
             return _json({"error": "POST the body of a request here, with ?path=/v1/chat/completions"}, 405)
-        told = self._foretell(request)
+        told = await self._foretell(request)
         if isinstance(told, Refusal):
             return _json({"error": {"message": told.message, "type": told.reason, "code": told.status}}, told.status)
         return _json(told)

@@ -15,7 +15,7 @@ import structlog
 from hekla.serving.router.backends import Backend
 from hekla.serving.router.histograms import Counts, Histograms
 from hekla.serving.router.plan import Waiting
-from hekla.serving.router.prefix.recorded import Entries, RecordFormat, recorded_of, stale
+from hekla.serving.router.prefix.recorded import Entries, Recorded, RecordFormat, recorded_of, stale
 from hekla.serving.router.question import Question
 from hekla.serving.router.tokenizing import MOST_ASKED, Held, NotTokenizedError, Tokenizing
 
@@ -23,6 +23,8 @@ WAIT_S: Final = 0.025
 """20 ms for an engine that tokenizes, 5 for Redis."""
 TIMEOUT_S: Final = 0.25
 """How long the server may take before it counts as gone."""
+EXPLAIN_S: Final = 1.0
+"""How long an explanation waits for tokens and Redis together: nobody's request is behind it."""
 ALONE_S: Final = 1.0
 """How long it is not asked then."""
 SWEEP_EVERY_S: Final = 3600.0
@@ -94,6 +96,7 @@ class RecordedCaches:
         self._records: Records | None = None
         self._alone_until = -inf
         self._under_way: set[asyncio.Task[None]] = set()
+        self._explaining = 0
         self._took_redis = Histograms(
             f"{NAME}_redis_duration_seconds", "How long Redis took to say who holds a prompt", DURATIONS_S
         )
@@ -127,6 +130,31 @@ class RecordedCaches:
         task.add_done_callback(self._under_way.discard)
         asyncio.get_running_loop().call_later(self._wait_s, held.go)
         return held
+
+    async def explain(self, backend: Backend, question: Question) -> Recorded | str | None:
+        """Note in a question that will not be sent what is recorded; returns it, or why it is not known. None: nobody is asked.
+
+        Neither the plug-in's metrics nor whether Redis counts as gone change.
+        """
+        question.token_ids = question.recorded = None  # another backend may have been asked for it before
+        if self.format is None:
+            return None
+        if self._now() < self._alone_until:
+            return "Redis did not answer a moment ago, so requests go on without it"
+        if self._explaining >= MOST_ASKED:
+            return f"{MOST_ASKED} explanations ask already; ask again in {EXPLAIN_S:g} s"
+        self._explaining += 1
+        try:
+            async with asyncio.timeout(EXPLAIN_S):
+                return await self._noted(self.format, backend, question)
+        except NotTokenizedError as error:
+            return f"the prompt's tokens are not known: {error}"
+        except (RecordsGoneError, TimeoutError) as error:
+            return (
+                f"Redis or the engine's tokens are not to be had: {str(error) or f'no answer within {EXPLAIN_S:g} s'}"
+            )
+        finally:
+            self._explaining -= 1
 
     async def run(self) -> None:
         """Sweep old entries away once an hour, as Kthena's router does."""
@@ -180,6 +208,14 @@ class RecordedCaches:
             log.warning("cache records unreachable", why=str(error) or type(error).__name__, alone_s=ALONE_S)
         finally:
             held.go()
+
+    async def _noted(self, cut: RecordFormat, backend: Backend, question: Question) -> Recorded:
+        assert self._records is not None, "it is on"
+        ids = await self._tokenizing.ids_of(backend, question)
+        rows = await self._records.rows(cut.keys(question.model, ids))
+        recorded = recorded_of(rows, [*backend.decode.members, *backend.prefill.members])
+        question.token_ids, question.recorded = ids, recorded
+        return recorded
 
     async def _rows(self, keys: Sequence[str], model: str) -> list[Mapping[bytes, bytes]]:
         assert self._records is not None, "it is on"

@@ -267,9 +267,9 @@ class Router:
         if self.settings.with_gateways:
             yield "gateways", self.gateway_ports.run
 
-    def _foretell(self, request: Request) -> dict[str, Any] | Refusal:
+    async def _foretell(self, request: Request) -> dict[str, Any] | Refusal:
         path = next(iter(request.query().get("path", ())), "/v1/chat/completions")
-        return foretell(self.director, path, request.body, request.headers, self._now())
+        return await foretell(self.director, path, request.body, request.headers, self._now, self.caches.explain)
 
     async def _keep_books(self) -> None:
         while True:
