@@ -369,6 +369,46 @@ def test_forks_are_sessions_of_their_own_with_fresh_credentials():
     virtual_time.run(scenario())
 
 
+def test_a_frozen_session_wakes_for_its_fork_and_one_that_is_paused_without_its_sandbox_is_not_forked():
+    async def scenario():
+        async with desk(PaperSandboxes([BASE])) as one:
+            parent = await one.create(e2b_wish())
+            await one.freeze(parent.id)
+            (copy,) = await one.fork(parent.id, "alice", 1, e2b_wish())
+            assert {row.state for row in (copy, await one.find(parent.id))} == {State.RUNNING}
+            await one.pause(parent.id, keeps_memory=False)
+            with pytest.raises(RefusedError, match="is paused and cannot be forked") as refusal:
+                await one.fork(parent.id, "alice", 1, e2b_wish())
+            assert refusal.value.status == 409
+
+    virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize("keeps_memory", [True, False])
+def test_a_session_that_falls_asleep_before_its_fork_has_its_turn_is_not_forked_and_nothing_is_made(keeps_memory):
+    class Slow(PaperSandboxes):
+        async def checkpoint(self, namespace, pod, order):
+            await asyncio.sleep(5.0)
+            return await super().checkpoint(namespace, pod, order)
+
+    async def scenario():
+        sandboxes = Slow([BASE])
+        async with desk(sandboxes) as one:
+            parent = await one.create(e2b_wish())
+            writing = asyncio.create_task(one.snapshot(parent.id, "alice"))
+            await asyncio.sleep(1.0)
+            pausing = asyncio.create_task(one.pause(parent.id, keeps_memory=keeps_memory))
+            forking = asyncio.create_task(one.fork(parent.id, "alice", 2, e2b_wish()))
+            await writing
+            with pytest.raises(RefusedError, match="is paused and cannot be forked"):
+                await forking
+            await pausing
+            assert [row.id for row in await one.listed(None)] == [parent.id]
+            assert len(sandboxes.sandboxes) == keeps_memory
+
+    virtual_time.run(scenario())
+
+
 def test_who_asks_a_copy_that_is_being_filled_waits_for_it():
     class Slow(PaperSandboxes):
         async def fork(self, namespace, pod, children):

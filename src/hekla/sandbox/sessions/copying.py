@@ -60,12 +60,12 @@ class Copying:
         if not 1 <= count <= self._room.limits.forks:
             raise RefusedError(400, "count", f"{count} copies were asked for; ask for 1 to {self._room.limits.forks}")
         await self._sleeping.until_made(entry)
-        if entry.row.state not in (State.RUNNING, State.FROZEN):
-            raise RefusedError(409, "state", f'session "{session}" is {entry.row.state} and cannot be forked')
+        _check_state(entry, State.RUNNING, State.FROZEN)
         blueprint = self._making.checked(wish)
         check_room(self._room.limits, wish.owner, count, self._room.register.live)
         await self._sleeping.wake(session)
         async with entry.acting:
+            _check_state(entry, State.RUNNING)  # it may have been put to sleep again before our turn came
             parent = entry.row
             lineage = (*parent.lineage, parent.sandbox_uid)
             rows = [
@@ -113,3 +113,8 @@ class Copying:
             await self._making.write_running(entry, held, Event.TAKEN, Event.BOUND)
         self._room.look_again(entry)
         return entry.row
+
+
+def _check_state(entry: Entry, *allowed: State) -> None:
+    if entry.row.state not in allowed:
+        raise RefusedError(409, "state", f'session "{entry.row.id}" is {entry.row.state} and cannot be forked')

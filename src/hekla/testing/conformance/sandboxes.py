@@ -57,6 +57,12 @@ class Sandboxes:
         head_, _, rest = answer.partition(b"\r\n\r\n")
         return int(head_.split()[1]), rest
 
+    async def printed(self, key: ContainerKey, code: str) -> str:
+        """What a cell of the first interpreter printed."""
+        _, body = await self.ask(key, "/execute", {"code": code})
+        told = [json.loads(line) for line in body.splitlines() if line.startswith(b"{")]
+        return "".join(one["text"] for one in told if one["type"] == "stdout")
+
 
 class SandboxContract:
     """The promises. Each test runs its own event loop."""
@@ -260,6 +266,86 @@ class SandboxContract:
             assert "".join(one["text"] for one in told if one["type"] == "stdout") == "['nobody'] kept b\n"
 
         self.live(tmp_path, story, [SandboxFeature.FORK])
+
+    def test_a_copy_made_while_a_cell_runs_has_what_the_cell_left_behind(self, tmp_path: Path) -> None:
+        """It waits for the cell: variables and the files that they speak of are those of one moment."""
+
+        async def story(made: Sandboxes) -> None:
+            parent, child = await asyncio.gather(made.claimed("a"), made.start("b"))
+            code = "import os, time\nopen('/home/user/began', 'w').close()\nwhile not os.path.exists('/home/user/go'): time.sleep(0.01)\n"
+            code += "open('/home/user/made', 'w').write('by the cell'); x = '/home/user/made'"
+            cell = asyncio.create_task(made.ask(parent, "/execute", {"code": code}))
+            await made.sh(parent, "until [ -e /home/user/began ]; do sleep 0.01; done")
+            with open(tmp_path / "packed", "w+b") as packed:
+                packing = asyncio.create_task(made.runtime.pack(parent, CheckpointKind.INTERPRETER, packed.fileno()))
+                await asyncio.sleep(0)  # it is asked first
+                await made.sh(parent, "touch /home/user/go")
+                await asyncio.gather(packing, cell)
+                await made.runtime.claim_as_copy(child, packed.fileno(), Claim(session="s-b"))
+            assert await made.printed(child, "print(open(x).read())") == "by the cell\n"
+
+        self.live(tmp_path, story, [SandboxFeature.FORK])
+
+    def test_a_parent_that_dies_while_it_is_copied_is_told_and_the_copy_stays_nobodys(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            parent, child = await asyncio.gather(made.claimed("a"), made.start("b"))
+            code = "import time\nopen('/home/user/began', 'w').close()\nwhile True: time.sleep(1)"
+            cell = asyncio.create_task(made.ask(parent, "/execute", {"code": code}))
+            await made.sh(parent, "until [ -e /home/user/began ]; do sleep 0.01; done")
+            with open(tmp_path / "packed", "w+b") as packed:
+                packing = asyncio.create_task(made.runtime.pack(parent, CheckpointKind.INTERPRETER, packed.fileno()))
+                await asyncio.sleep(0)  # it waits for the cell, which never ends
+                await made.runtime.stop(parent, grace_s=0)
+                with pytest.raises(SandboxError) as refusal:
+                    async with asyncio.timeout(PATIENCE_S):
+                        await packing
+                assert refusal.value.code == 503
+                await asyncio.gather(cell, return_exceptions=True)
+                with pytest.raises(SandboxError, match="no checkpoint"):
+                    await made.runtime.claim_as_copy(child, packed.fileno(), Claim(session="s-b"))
+            assert made.runtime.session_of(child) == ""
+            assert await made.runtime.claim(child, Claim(session="s-c"))
+
+        self.live(tmp_path, story, [SandboxFeature.FORK])
+
+    def test_a_copy_that_dies_before_its_variables_came_takes_none_from_its_sibling(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            parent, first, second = await asyncio.gather(made.claimed("a"), made.start("b"), made.start("c"))
+            await made.ask(parent, "/execute", {"code": "x = list(range(100_000))"})
+            with open(tmp_path / "packed", "w+b") as packed:
+                await made.runtime.pack(parent, CheckpointKind.INTERPRETER, packed.fileno())
+                copies = ((first, "s-b"), (second, "s-c"))
+                await asyncio.gather(
+                    *(made.runtime.claim_as_copy(key, packed.fileno(), Claim(session=whose)) for key, whose in copies)
+                )
+                await made.runtime.stop(first, grace_s=0)  # what it is filled with comes once it was told whose it is
+                with pytest.raises(SandboxError) as refusal:
+                    await made.runtime.claim_as_copy(first, packed.fileno(), Claim(session="s-b"))
+                assert refusal.value.code == 404
+            assert await made.printed(second, "print(len(x), x[-1])") == "100000 99999\n"
+
+        self.live(tmp_path, story, [SandboxFeature.FORK])
+
+    def test_a_frozen_sandbox_is_neither_copied_nor_made_a_copy_until_it_goes_on(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            parent, child = await asyncio.gather(made.claimed("a"), made.start("b"))
+            await made.ask(parent, "/execute", {"code": "x = 'kept'"})
+            with open(tmp_path / "packed", "w+b") as packed:
+                await made.runtime.freeze(parent)
+                with pytest.raises(SandboxError, match="frozen") as refusal:
+                    await made.runtime.pack(parent, CheckpointKind.INTERPRETER, packed.fileno())
+                assert (refusal.value.code, made.runtime.is_frozen(parent)) == (409, True)
+                await made.runtime.thaw(parent)
+                await made.runtime.pack(parent, CheckpointKind.INTERPRETER, packed.fileno())
+                await made.runtime.freeze(child)
+                with pytest.raises(SandboxError, match="frozen"):
+                    await made.runtime.claim_as_copy(child, packed.fileno(), Claim(session="s-b"))
+                assert made.runtime.session_of(child) == ""
+                await made.runtime.thaw(child)
+                assert await made.runtime.claim_as_copy(child, packed.fileno(), Claim(session="s-c"))
+            assert await made.printed(child, "print(x)") == "kept\n"
+
+        self.live(tmp_path, story, [SandboxFeature.FORK, SandboxFeature.FREEZE])
 
     def test_a_sandbox_that_was_filled_with_nonsense_is_nobodys(self, tmp_path: Path) -> None:
         async def story(made: Sandboxes) -> None:

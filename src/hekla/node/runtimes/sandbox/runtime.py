@@ -434,13 +434,11 @@ class DaemonSandboxes:
             return ()
         left_out: list[str] = []
         with bundle.writing(output) as parts:
-            packing = self._ask(box, "pack", {}, (parts.files,))
-            if kind is CheckpointKind.INTERPRETER:  # interpreters write theirs while the daemon packs
-                saving = self._ask(box, "save", {}, (parts.variables,))
-                (saved, _), (packed, _) = await asyncio.gather(saving, packing)
+            # variables first: they wait for cells that run, and cells write files (12 ms for 100,000 numbers and 5 MB; 11 at once)
+            if kind is CheckpointKind.INTERPRETER:
+                saved, _ = await self._ask(box, "save", {}, (parts.variables,))
                 left_out += saved["left_out"]
-            else:
-                packed, _ = await packing
+            packed, _ = await self._ask(box, "pack", {}, (parts.files,))
             left_out += [f"{path}: neither file, directory nor link" for path in packed["left_out"]]
         return left_out
 
