@@ -268,7 +268,7 @@ class SandboxContract:
         self.live(tmp_path, story, [SandboxFeature.FORK])
 
     def test_a_copy_made_while_a_cell_runs_has_what_the_cell_left_behind(self, tmp_path: Path) -> None:
-        """It waits for the cell: variables and the files that they speak of are those of one moment."""
+        """It waits for the cell: the files that its variables speak of come along."""
 
         async def story(made: Sandboxes) -> None:
             parent, child = await asyncio.gather(made.claimed("a"), made.start("b"))
