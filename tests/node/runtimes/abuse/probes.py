@@ -65,7 +65,8 @@ print("descriptors:", sorted(int(n) for n in os.listdir("/proc/self/fd"))[:3], "
 print("devices:", " ".join(sorted(set(os.listdir("/dev")) - {"fd", "stdin", "stdout", "stderr", "ptmx", "pts", "shm", "termination-log"})))
 print("sys:", os.listdir("/sys"))
 print("cgroups:", [line for line in open("/proc/self/cgroup").read().split() if not line.endswith(":/")])
-print("mounted:", any("cgroup" in line or "/hekla" in line.split()[1] for line in open("/proc/mounts")))
+mounts = [line for line in open("/proc/mounts") if not line.split()[1].endswith("/.venv")]  # a checkout may be called hekla
+print("mounted:", any("cgroup" in line or "/hekla" in line.split()[1] for line in mounts))
 """
 
 NETWORK = """
