@@ -34,6 +34,7 @@ class TestEmulatedMachines(SandboxContract):
         return MicrovmSandboxes(directory / "state of a node", warm=0, accelerator="tcg", goldens=Shared.goldens)
 
 
+@pytest.mark.timeout(300)  # two machines boot, emulated
 def test_a_machine_that_was_written_down_goes_on_on_another_node_with_all_that_ran_in_it(tmp_path):
     async def story():
         one, other = (

@@ -5,6 +5,7 @@ import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Protocol
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from hekla.testing.kubectl import Kubectl, Said
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+PATIENCE_S = 90.0
 
 
 class Hekla(Protocol):
@@ -123,11 +125,17 @@ def test_a_pod_that_no_node_can_hold_waits_and_says_why(kubectl: Kubectl, hekla:
     hekla("apply", "-f", "-", stdin=pod("large", large))
     kubectl("wait", "pod/large", "--for=condition=PodScheduled=False", "--timeout=90s")
     why = "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient nvidia.com/gpu."
-    assert why in kubectl("describe", "pod", "large").out
+    deadline = monotonic() + PATIENCE_S
+    while (
+        why not in kubectl("describe", "pod", "large").out
+    ):  # of nodes that are not ready yet another sentence is true first
+        assert monotonic() < deadline, kubectl("describe", "pod", "large").out
     assert why in hekla("describe", "pod", "large").out
     assert kubectl("get", "pod", "large", "--no-headers").out.split()[2] == "Pending"
     late = hekla("wait", "pod/large", "--for=condition=Ready", "--timeout=1s", code=124)
-    assert late.err == "hekla: timed out after 1s waiting for condition=Ready on pod/large\n"
+    assert late.err == (
+        "hekla: timed out after 1s waiting for condition=Ready on pod/large; pod/large has no condition Ready, but PodScheduled\n"
+    )
 
 
 @pytest.mark.usefixtures("tidy")
