@@ -237,6 +237,7 @@ async def served(
     client: Client, watch: Neighbours, planned: Sequence[Planned], forget: Callable[[], Awaitable[float]]
 ) -> Served:
     """The first of a few tries in which the machine was ours, or the one in which it was most."""
+    await serve(client, planned)  # batches of shapes that the engine meets for the first time are not its pace
     tries = []
     for _ in range(TRIES):
         before = await forget()
