@@ -24,6 +24,7 @@ from hekla.sandbox.sessions.network import egress_of
 from hekla.sandbox.sessions.records import Session, Snapshot
 from hekla.sandbox.sessions.refusals import refused
 from hekla.sandbox.sessions.sleeping import Sleeping
+from hekla.sandbox.sessions.stillness import Stillness
 from hekla.sandbox.sessions.stock import Stock, StockError
 from hekla.sandbox.sessions.store import SessionStore, StoreUnavailableError
 from hekla.sandbox.sessions.upkeep import Upkeep
@@ -49,11 +50,12 @@ class Desk:
             store=store, stock=stock, link=link, clock=clock, limits=self.limits, public_key=public_key
         )
         self._ending = Ending(self._room)
-        self._metering = Metering(self._room)
+        self._stillness = Stillness(self._room)
+        self._metering = Metering(self._room, self._stillness)
         self._making = Making(self._room, self._ending)
-        self._sleeping = Sleeping(self._room, self._making, self._ending, self._metering)
+        self._sleeping = Sleeping(self._room, self._making, self._ending, self._metering, self._stillness)
         self._copying = Copying(self._room, self._making, self._sleeping, self._ending)
-        self._upkeep = Upkeep(self._room, self._making, self._sleeping, self._ending)
+        self._upkeep = Upkeep(self._room, self._making, self._sleeping, self._ending, self._stillness)
 
     @property
     def now_s(self) -> float:
@@ -71,6 +73,8 @@ class Desk:
         self._making.recall()
         self.stock.tell_restarts(self._upkeep.restarted)
         await self.sweep(is_start=not self.is_shared)
+        self._stillness.doubt_all()
+        self._stillness.ask_again()  # beside the start: a node that is silent must not keep a gateway from opening
         for entry in register:
             self._room.look_again(entry)
         self._room.spawn(self._upkeep.run(), "session upkeep")

@@ -18,6 +18,7 @@ from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.refusals import refused
 from hekla.sandbox.sessions.register import Entry
+from hekla.sandbox.sessions.stillness import Stillness
 from hekla.sandbox.sessions.store import StoreUnavailableError
 from hekla.sandbox.sessions.workroom import Workroom
 
@@ -36,8 +37,8 @@ ASKED_IN_A_ROW: Final = 64
 class Metering:
     """The accounts of one gateway's sessions."""
 
-    def __init__(self, room: Workroom) -> None:
-        self._room = room
+    def __init__(self, room: Workroom, stillness: Stillness) -> None:
+        self._room, self._stillness = room, stillness
         room.check_budget, room.account = self.check, partial(self.used_so_far, patience_s=LAST_LOOK_S)
         self._told_of: set[tuple[str, str, str]] = set()
         """Objects whose budget makes no sense and was told of."""
@@ -178,18 +179,17 @@ class Metering:
     async def _stop(self, entry: Entry, why: str) -> None:
         row = entry.row
         log.info("session stands still", session=row.id, owner=row.owner, why=why)
-        await self._room.changed(entry, Event.FREEZE, spent=why)
         try:
-            await self._room.link.freeze(row.namespace, row.pod)
-        except LinkError:
-            await self._room.changed(entry, Event.THAW, spent="")
-            raise
-        self._room.on_end(row.id)  # who waits for an answer of it is told why
+            await self._stillness.stop(entry, Event.FREEZE, spent=why)
+        finally:
+            if entry.row.spent:  # also where its node has not answered
+                self._room.on_end(row.id)  # who waits for an answer of it is told why
 
     async def _go_on(self, entry: Entry) -> None:
         row = entry.row
         log.info("session goes on", session=row.id, owner=row.owner, why="its budget was raised")
         if row.state is State.FROZEN:
+            self._stillness.doubt(entry)
             await self._room.link.thaw(row.namespace, row.pod)
             await self._room.changed(entry, Event.THAW, spent="")
         else:

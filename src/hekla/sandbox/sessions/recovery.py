@@ -7,8 +7,9 @@ Every step of `desk.py` may be its last. Whatever is found then ends in a sessio
     another container   what the session held died with the one before: it has ended
     row on its way      its caller got no answer: it ends, unless it can be asked for again (an idempotency key, a resume)
     row that expires    what was begun is finished
-    row that sleeps     its sandbox may not stand still yet, if its node or its gateway died over it: told again
     stray checkpoint    one that was begun, or that a resume has used up: dropped
+
+A row that sleeps may have a sandbox that does not stand still yet, which nobody sees from here: `stillness.py` tells its node again.
 
 Another gateway may be at work on what looks half-made, so where the store is shared a row or a sandbox must have looked
 like that for longer than any step takes.
@@ -29,7 +30,6 @@ class Remedy(StrEnum):
     END = "end"
     SETTLE = "settle"
     PUT_BACK = "put back"
-    FREEZE = "freeze"
     CLEAN = "clean"
     DROP = "drop"
 
@@ -94,16 +94,12 @@ def _of_row(row: Session, its: Held | None, *, is_start: bool) -> Iterator[Findi
             yield Finding(Remedy.END, row.id, None, "its sandbox is gone")
         elif its is not None and row.checkpoint:
             yield Finding(Remedy.DROP, row.id, its, "it has a checkpoint")
-        elif its is not None and is_start:
-            yield Finding(Remedy.FREEZE, row.id, its, "it may not stand still yet")
     elif its is None:
         yield Finding(Remedy.END, row.id, None, "its sandbox is gone")
         return
     elif is_another(row, its.container):
         yield Finding(Remedy.END, row.id, its, STARTED_ANEW)
         return
-    elif state is State.FROZEN and is_start:
-        yield Finding(Remedy.FREEZE, row.id, its, "it may not stand still yet")
     if is_start and (row.pending_checkpoint or (row.checkpoint and state in SERVING)):
         yield Finding(Remedy.CLEAN, row.id, its, "it names a checkpoint that it does not need")
 

@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from hekla.api.agents.node_contract import CheckpointKind, CheckpointOrder
-from hekla.sandbox.link import LinkError, SandboxGoneError, UnansweredError
+from hekla.sandbox.link import LinkError, SandboxGoneError
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event, State, takes
 from hekla.sandbox.sessions.limits import RefusedError
@@ -16,6 +16,7 @@ from hekla.sandbox.sessions.metering import Metering
 from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.refusals import refusal_of, refused
 from hekla.sandbox.sessions.register import BELIEVED_S, Entry
+from hekla.sandbox.sessions.stillness import Stillness
 from hekla.sandbox.sessions.stock import Held, StockError
 from hekla.sandbox.sessions.wishes import held_of, order_of
 from hekla.sandbox.sessions.workroom import Workroom
@@ -29,8 +30,11 @@ WOKEN_S: Final = 300.0
 class Sleeping:
     """How sessions sleep and wake."""
 
-    def __init__(self, room: Workroom, making: Making, ending: Ending, metering: Metering) -> None:
+    def __init__(
+        self, room: Workroom, making: Making, ending: Ending, metering: Metering, stillness: Stillness
+    ) -> None:
         self._room, self._making, self._ending, self._metering = room, making, ending, metering
+        self._stillness = stillness
         self._waking: dict[str, asyncio.Task[None]] = {}
 
     async def freeze(self, session: str, owner: str | None = None) -> Session:
@@ -38,8 +42,7 @@ class Sleeping:
         entry = await self._room.found(session, owner)
         async with entry.acting:
             if entry.row.state is not State.FROZEN:
-                await self._room.changed(entry, Event.FREEZE)
-                await self._stand_still(entry, Event.THAW)
+                await self._stand_still(entry, Event.FREEZE)
         return entry.row
 
     async def pause(self, session: str, owner: str | None = None, *, keeps_memory: bool = True) -> Session:
@@ -51,26 +54,22 @@ class Sleeping:
             if not takes(entry.row.state, Event.PAUSE):
                 raise RefusedError(409, "state", f'session "{session}" is {entry.row.state} and cannot be paused')
             if keeps_memory:
-                was_frozen = entry.row.state is State.FROZEN
-                await self._room.changed(entry, Event.PAUSE)
-                if not was_frozen:
-                    await self._stand_still(entry, Event.THAW)
+                if entry.row.state is State.FROZEN:
+                    await self._room.changed(entry, Event.PAUSE)
+                else:
+                    await self._stand_still(entry, Event.PAUSE)
             else:
                 await self._put_away(entry)
         self._room.on_end(session)
         return entry.row
 
-    async def _stand_still(self, entry: Entry, back: Event) -> None:
+    async def _stand_still(self, entry: Entry, event: Event) -> None:
         try:
-            await self._room.link.freeze(entry.row.namespace, entry.row.pod)
+            await self._stillness.stop(entry, event)
         except SandboxGoneError as error:
             self._room.spawn(self._ending.end_entry(entry, "its sandbox is gone"), f"end {entry.row.id}")
             raise refused(error) from error
-        except UnansweredError as error:
-            # it may stand still: asleep is right either way, for to wake what runs does nothing
-            raise refused(error) from error
         except LinkError as error:
-            await self._room.register.write(entry, self._room.now_s, back)
             raise refused(error) from error
 
     async def _put_away(self, entry: Entry) -> None:
@@ -146,6 +145,7 @@ class Sleeping:
             raise RefusedError(504, "create_timeout", f'session "{entry.row.id}" is still being made') from None
 
     async def _thaw(self, entry: Entry) -> None:
+        self._stillness.doubt(entry)
         try:
             await self._room.link.thaw(entry.row.namespace, entry.row.pod)
         except SandboxGoneError as error:

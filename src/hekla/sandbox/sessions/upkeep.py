@@ -21,6 +21,7 @@ from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.recovery import STARTED_ANEW, Finding, Remedy, findings, is_another
 from hekla.sandbox.sessions.register import Entry
 from hekla.sandbox.sessions.sleeping import Sleeping
+from hekla.sandbox.sessions.stillness import Stillness
 from hekla.sandbox.sessions.stock import Held, StockError
 from hekla.sandbox.sessions.store import StoreUnavailableError
 from hekla.sandbox.sessions.wishes import claim_of
@@ -38,8 +39,11 @@ HOLDING: Final = SERVING | {State.PAUSED}
 class Upkeep:
     """What nobody asks for."""
 
-    def __init__(self, room: Workroom, making: Making, sleeping: Sleeping, ending: Ending) -> None:
+    def __init__(
+        self, room: Workroom, making: Making, sleeping: Sleeping, ending: Ending, stillness: Stillness
+    ) -> None:
         self._room, self._making, self._sleeping, self._ending = room, making, sleeping, ending
+        self._stillness = stillness
         self._suspects: set[tuple[str, str]] = set()
         room.alarm.on_due = self._time_is_up
 
@@ -49,6 +53,7 @@ class Upkeep:
         while True:
             await asyncio.sleep(USES_EVERY_S)
             try:
+                self._stillness.ask_again()
                 await self._room.register.write_uses()
                 if self._room.now_s - swept >= SWEEP_EVERY_S:
                     swept = self._room.now_s
@@ -163,15 +168,6 @@ class Upkeep:
                     msgspec.structs.replace(entry.row, checkpoint="" if kept else entry.row.checkpoint)
                 )
                 await self._room.register.write(entry, self._room.now_s, checkpoint=kept, pending_checkpoint="")
-        elif finding.remedy is Remedy.FREEZE:
-            # beside the start: a node that is silent must not keep a gateway from opening
-            self._room.spawn(self._freeze_again(entry), f"freeze {entry.row.id}")
-
-    async def _freeze_again(self, entry: Entry) -> None:
-        async with entry.acting:  # somebody may have woken it since it was looked at
-            if entry.row.state in (State.FROZEN, State.PAUSED) and entry.row.sandbox:
-                with contextlib.suppress(LinkError):
-                    await self._room.link.freeze(entry.row.namespace, entry.row.pod)
 
     async def _settle(self, entry: Entry, held: Held) -> None:
         try:

@@ -1,0 +1,183 @@
+"""Sessions that sleep while nobody knows whether their sandbox does: nodes and stores that fail over it, gateways that share one. In virtual time."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from hekla.sandbox.link import UnansweredError, UnsupportedError
+from hekla.sandbox.sessions.lifecycle import State
+from hekla.sandbox.sessions.limits import RefusedError
+from hekla.sandbox.sessions.store import MemoryStore, StoreUnavailableError
+from hekla.sandbox.sessions.upkeep import USES_EVERY_S
+from hekla.testing import virtual_time
+from hekla.testing.paper_sandboxes import PaperSandboxes
+from sandbox.sessions.deskkit import BASE, desk, wish
+
+LASTING = replace(BASE, idle_s=0.0, life_s=24 * 3600.0)
+BOUNDED = replace(LASTING, budget="cpu=10s")
+"""Spent on paper after 20 s awake."""
+
+
+async def until(one, session, state):
+    """It comes to be in a state; a test that waits for ever fails by its limit."""
+    while (await one.find(session)).state is not state:
+        await asyncio.sleep(0.1)
+
+
+def fail_at(sandboxes, step, error):
+    """Let one step of the nodes fail, each time until told otherwise."""
+
+    def before(now):
+        if now == step:
+            raise error
+
+    sandboxes.before = before
+
+
+def heal(sandboxes):
+    sandboxes.before = lambda step: None
+
+
+async def sleeps(one, session, way):
+    """Put to sleep by its owner, or by its budget."""
+    if way == "budget":
+        await until(one, session, State.FROZEN)
+    else:
+        with pytest.raises(RefusedError, match="does not answer"):
+            await getattr(one, way)(session)
+
+
+WAYS = {"freeze": LASTING, "pause": LASTING, "budget": BOUNDED}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_order_to_stand_still_that_never_arrived_is_given_again(way):
+    async def scenario():
+        sandboxes = PaperSandboxes([WAYS[way]])
+        async with desk(sandboxes) as one, asyncio.timeout(300):
+            session = await one.create(wish())
+            fail_at(sandboxes, "freeze", UnansweredError('node "n" does not answer'))
+            await sleeps(one, session.id, way)
+            assert not sandboxes.found(session.pod).is_frozen
+            await asyncio.sleep(2 * USES_EVERY_S)  # silent still
+            heal(sandboxes)
+            await asyncio.sleep(USES_EVERY_S + 0.1)
+            assert sandboxes.found(session.pod).is_frozen
+            assert (await one.find(session.id)).state is not State.RUNNING
+
+    virtual_time.run(scenario())
+
+
+def test_a_session_whose_node_died_while_its_budget_stopped_it_goes_on_when_the_budget_is_raised():
+    """Its row was taken back to running, with nothing spent: raised at once, nobody thawed what stood still."""
+
+    async def scenario():
+        sandboxes = PaperSandboxes([LASTING])
+        async with desk(sandboxes) as one, asyncio.timeout(300):
+            session = await one.create(wish(budget={"cpu": 10.0}))
+            fail_at(sandboxes, "frozen", UnansweredError('node "n" does not answer'))
+            await until(one, session.id, State.FROZEN)
+            heal(sandboxes)
+            row = await one.set_budget(session.id, "alice", "cpu=1h")
+            assert (row.state, row.spent) == (State.RUNNING, "")
+            await asyncio.sleep(2 * USES_EVERY_S)
+            assert not sandboxes.found(session.pod).is_frozen
+
+    virtual_time.run(scenario())
+
+
+class FailsToTakeBack(MemoryStore):
+    """Where a row that goes back to running cannot be written for a while."""
+
+    is_full = False
+
+    async def update(self, session):
+        if self.is_full and session.state is State.RUNNING:
+            raise StoreUnavailableError("the disk is full")
+        return await super().update(session)
+
+
+@pytest.mark.parametrize("way", ["freeze", "budget"])
+def test_a_session_that_cannot_freeze_runs_again_once_the_store_takes_it(way):
+    """The row said for ever that it stood still, with its budget spent, while its sandbox ran on."""
+
+    async def scenario():
+        sandboxes, store = PaperSandboxes([WAYS[way]]), FailsToTakeBack()
+        async with desk(sandboxes, store) as one, asyncio.timeout(300):
+            session = await one.create(wish())
+            fail_at(sandboxes, "freeze", UnsupportedError("this runtime cannot freeze"))
+            store.is_full = True
+            if way == "budget":
+                await until(one, session.id, State.FROZEN)
+            else:
+                with pytest.raises(StoreUnavailableError):
+                    await one.freeze(session.id)
+            assert (await one.find(session.id)).state is State.FROZEN
+            store.is_full = False
+            await until(one, session.id, State.RUNNING)
+            assert not sandboxes.found(session.pod).is_frozen
+
+    virtual_time.run(scenario())
+
+
+def test_a_wake_that_the_store_did_not_take_stands_still_again():
+    async def scenario():
+        sandboxes, store = PaperSandboxes([LASTING]), FailsToTakeBack()
+        async with desk(sandboxes, store) as one, asyncio.timeout(300):
+            session = await one.create(wish())
+            await one.freeze(session.id)
+            store.is_full = True
+            with pytest.raises(StoreUnavailableError):
+                await one.wake(session.id)
+            assert not sandboxes.found(session.pod).is_frozen
+            await asyncio.sleep(USES_EVERY_S + 0.1)
+            assert sandboxes.found(session.pod).is_frozen, "its row says that it sleeps"
+
+    virtual_time.run(scenario())
+
+
+class SharedStore(MemoryStore):
+    is_shared = True
+
+
+def test_a_gateway_that_shares_its_store_lets_stand_still_what_another_died_over():
+    async def scenario():
+        sandboxes, store = PaperSandboxes([LASTING]), SharedStore()
+        async with desk(sandboxes, store) as first:
+            session = await first.create(wish())
+            fail_at(sandboxes, "freeze", UnansweredError("the node does not answer"))
+            with pytest.raises(RefusedError):
+                await first.freeze(session.id)
+        heal(sandboxes)
+        async with desk(sandboxes, store):
+            await asyncio.sleep(0.1)
+            assert sandboxes.found(session.pod).is_frozen
+
+    virtual_time.run(scenario())
+
+
+class SlowToTell(PaperSandboxes):
+    """A node whose answer to a thaw takes its time."""
+
+    async def thaw(self, namespace, pod):
+        await super().thaw(namespace, pod)
+        await asyncio.sleep(0.5)
+
+
+def test_a_gateway_that_starts_while_another_wakes_a_session_does_not_leave_it_standing_still():
+    async def scenario():
+        sandboxes, store = SlowToTell([LASTING]), SharedStore()
+        async with desk(sandboxes, store) as first:
+            session = await first.create(wish())
+            await first.freeze(session.id)
+            waking = asyncio.create_task(first.wake(session.id))
+            await asyncio.sleep(0.1)
+            async with desk(sandboxes, store):
+                await asyncio.sleep(0.1)
+                assert sandboxes.found(session.pod).is_frozen, "the case that is meant"
+                assert (await waking).state is State.RUNNING
+                await asyncio.sleep(USES_EVERY_S)
+                assert not sandboxes.found(session.pod).is_frozen
+
+    virtual_time.run(scenario())
