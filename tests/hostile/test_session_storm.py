@@ -28,8 +28,8 @@ from hekla.api.agents.names import ISOLATION_STRENGTHS, SESSION_ID
 from hekla.api.agents.node_contract import NODE_ISOLATION_LABEL
 from hekla.node.runtimes.sweep import kill_process_of, start_time
 from hekla.testing.platform import PlatformProcess
-from hekla_sdk import Session
-from hekla_sdk.errors import HeklaError, NotFoundError, RefusedError, UnreachableError
+from hekla_sdk import Result, Session
+from hekla_sdk.errors import HeklaError, LimitError, NotFoundError, RefusedError, UnreachableError
 from hekla_sdk.settings import Gateway
 
 CLIENTS = 3
@@ -165,7 +165,7 @@ class Client:
         elif self.dice.random() < 0.1 and self.world.is_whole:  # or all would be given up while nobody answers
             self._end(session)
         else:
-            self.check(session, freeze=self.dice.random() < 0.2)
+            self.check(session, freeze=self.dice.random() < 0.2, spend=self.dice.random() < 0.1)
 
     def open(self) -> None:
         deadly, value = self.witness.deadly, self.dice.randrange(10**6)
@@ -181,20 +181,32 @@ class Client:
                 return
         Session.connect(session, gateway=self.world.door).kill()
 
-    def check(self, session: str, *, freeze: bool = False) -> None:
-        """It holds what it held, or is told as gone."""
+    def check(self, session: str, *, freeze: bool = False, spend: bool = False) -> None:
+        """It holds what it held, or is told as gone; also after it stood still, of its owner's will or for want of a budget."""
         value = self.witness.values.get(session)
         try:
             with Session.connect(session, gateway=self.world.door) as there:
                 if freeze:
                     there.freeze()
-                said = there.run_code("x")
+                if spend:
+                    there.set_budget("awake=1ms")  # spent already
+                    there.set_budget("")
+                    self.witness.told["stood still until its budget was raised"] += 1
+                said = self._asked(there)
         except NotFoundError as error:
             self.witness.gone(session, str(error))
             return
         if value is not None:
             assert said.text == str(value), f"session {session} held {value} and says {said}"
             self.witness.told["answered with what it held"] += 1
+
+    @staticmethod
+    def _asked(there: Session) -> Result:
+        try:
+            return there.run_code("x")
+        except LimitError:  # what was to raise its budget was killed, or another client spent it
+            there.set_budget("")
+            return there.run_code("x")
 
 
 @contextmanager

@@ -152,6 +152,19 @@ async def test_a_session_sleeps_and_wakes_with_the_next_request(sessions):
         assert [one.metadata for one in await sessions.all() if one.id == session.id] == [{"who": "sleeper"}]
 
 
+async def test_a_session_whose_budget_is_spent_says_so_and_goes_on_when_it_is_raised(sessions):
+    async with sessions.create(timeout=120, budget="cpu=1h") as session:
+        await session.run_code("x = 1")
+        assert (await session.set_budget("awake=1ms")).state == "frozen"
+        with pytest.raises(hekla_sdk.LimitError, match="stands still: it has") as refusal:
+            await session.run_code("x")
+        assert (refusal.value.reason, refusal.value.status) == ("budget_spent", 402)
+        assert (await session.set_budget("")).state == "running"
+        assert (await session.run_code("x")).text == "1"
+        with pytest.raises(hekla_sdk.InvalidError, match="makes no sense"):
+            await session.set_budget("luck=1")
+
+
 async def test_forks_are_sessions_of_their_own_and_end_with_their_block(sessions):
     # their files and variables are in test_on_a_platform.py: the sandboxes of this gateway share the machine's
     async with sessions.create(timeout=120) as session:

@@ -51,14 +51,14 @@ class AsyncSession:
     def create(
         cls, template: str = "base", *, namespace: str = "default", kind: str = "", snapshot: str = "", timeout: float = 0.0,
         freeze_after: float = 0.0, on_timeout: str = "kill", env: Mapping[str, str] | None = None, metadata: Mapping[str, str] | None = None,
-        network: Mapping[str, object] | None = None, gateway: Gateway | None = None, data_dir: str | os.PathLike[str] | None = None,
+        network: Mapping[str, object] | None = None, budget: str = "", gateway: Gateway | None = None, data_dir: str | os.PathLike[str] | None = None,
     ) -> "Opening":  # fmt: skip
         """Open a session: await it, or enter it with `async with`. `timeout`: seconds until its time is over, 0: as its template says. `freeze_after`: seconds without
-        a request until it stands still, to wake with the next one. Leaving the block ends it.
+        a request until it stands still, to wake with the next one. `budget`: what it may use before it stands still, as "cpu=90s,network=1Gi". Leaving the block ends it.
         """
         asked = operations.create(
             template=template, namespace=namespace, kind=kind, snapshot=snapshot, timeout=timeout, freeze_after=freeze_after,
-            on_timeout=on_timeout, env=env or {}, metadata=metadata or {}, network=network or {}, idempotency_key=secrets.token_hex(16),
+            on_timeout=on_timeout, env=env or {}, metadata=metadata or {}, network=network or {}, budget=budget, idempotency_key=secrets.token_hex(16),
         )  # fmt: skip
         return Opening(_opened(gateway or find_gateway(data_dir), asked, is_ours=True))
 
@@ -131,6 +131,10 @@ class AsyncSession:
     async def set_timeout(self, timeout: float) -> SessionInfo:
         """End it so many seconds from now."""
         return await self._wire.do(operations.act(self.id, "timeout", {"timeout": timeout}))
+
+    async def set_budget(self, budget: str) -> SessionInfo:
+        """What it may use from now on, as "cpu=90s,network=1Gi"; "" is no bound. One that stands still for want of it goes on where it is raised."""
+        return await self._wire.do(operations.act(self.id, "budget", {"budget": budget}))
 
     async def fork(self, count: int = 1) -> "list[AsyncSession]":
         """Copies of it with its files and variables; RefusedError if any of them could not be made, and then none is left."""

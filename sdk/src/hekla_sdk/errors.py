@@ -11,7 +11,7 @@ HeklaError
     ├── AuthenticationError 401, 403
     ├── NotFoundError       404: nothing, or somebody else's
     ├── ConflictError       409: not in this state
-    ├── LimitError          429, 507
+    ├── LimitError          402, 429, 507
     └── UnavailableError    5xx
 """
 
@@ -91,7 +91,7 @@ class UnavailableError(RefusedError):
 
 _BY_STATUS: dict[int, type[RefusedError]] = {
     400: InvalidError, 413: InvalidError, 422: InvalidError, 401: AuthenticationError, 403: AuthenticationError,
-    404: NotFoundError, 409: ConflictError, 429: LimitError, 507: LimitError,
+    404: NotFoundError, 409: ConflictError, 402: LimitError, 429: LimitError, 507: LimitError,
 }  # fmt: skip
 _STATUS_OF_CODE = {
     "not_found": 404, "invalid_argument": 400, "unauthenticated": 401, "permission_denied": 403, "already_exists": 409,

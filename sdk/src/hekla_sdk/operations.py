@@ -28,12 +28,13 @@ def session_path(session: str, rest: str = "") -> str:
 
 def create(
     *, template: str, namespace: str, kind: str, snapshot: str, timeout: float, freeze_after: float, on_timeout: str,
-    env: Mapping[str, str], metadata: Mapping[str, str], network: Mapping[str, object], idempotency_key: str,
+    env: Mapping[str, str], metadata: Mapping[str, str], network: Mapping[str, object], budget: str, idempotency_key: str,
 ) -> Steps[SessionInfo]:  # fmt: skip
     """Open a session."""
     told = {
         "name": template, "namespace": namespace, "kind": kind, "snapshot": snapshot, "timeout": timeout, "freeze_after": freeze_after,
         "on_timeout": on_timeout, "env": dict(env), "metadata": dict(metadata), "network": dict(network),
+        "budget": budget,
     }  # fmt: skip
     request = Request("POST", "sessions", json.dumps(told).encode(), {**JSON, "idempotency-key": idempotency_key})
     return SessionInfo.read(document_of(fine((yield request))))
@@ -85,7 +86,7 @@ def kill(session: str) -> Steps[bool]:
 
 
 def act(session: str, name: str, body: Mapping[str, object]) -> Steps[SessionInfo]:
-    """`pause`, `resume`, `freeze` or `timeout`."""
+    """`pause`, `resume`, `freeze`, `timeout` or `budget`."""
     return SessionInfo.read(document_of(fine((yield _posted(session_path(session, name), body)))))
 
 

@@ -49,15 +49,15 @@ class Session:
     def create(
         cls, template: str = "base", *, namespace: str = "default", kind: str = "", snapshot: str = "", timeout: float = 0.0,
         freeze_after: float = 0.0, on_timeout: str = "kill", env: Mapping[str, str] | None = None, metadata: Mapping[str, str] | None = None,
-        network: Mapping[str, object] | None = None, gateway: Gateway | None = None, data_dir: str | os.PathLike[str] | None = None,
+        network: Mapping[str, object] | None = None, budget: str = "", gateway: Gateway | None = None, data_dir: str | os.PathLike[str] | None = None,
     ) -> "Session":  # fmt: skip
         """Open a session. `timeout`: seconds until its time is over, 0: as its template says. `freeze_after`: seconds without
-        a request until it stands still, to wake with the next one. Leaving a `with` block ends it.
+        a request until it stands still, to wake with the next one. `budget`: what it may use before it stands still, as "cpu=90s,network=1Gi". Leaving a `with` block ends it.
         """
         wire = Wire(gateway or find_gateway(data_dir))
         asked = operations.create(
             template=template, namespace=namespace, kind=kind, snapshot=snapshot, timeout=timeout, freeze_after=freeze_after,
-            on_timeout=on_timeout, env=env or {}, metadata=metadata or {}, network=network or {}, idempotency_key=secrets.token_hex(16),
+            on_timeout=on_timeout, env=env or {}, metadata=metadata or {}, network=network or {}, budget=budget, idempotency_key=secrets.token_hex(16),
         )  # fmt: skip
         try:
             return cls(wire, wire.do(asked), is_ours=True)
@@ -139,6 +139,10 @@ class Session:
     def set_timeout(self, timeout: float) -> SessionInfo:
         """End it so many seconds from now."""
         return self._wire.do(operations.act(self.id, "timeout", {"timeout": timeout}))
+
+    def set_budget(self, budget: str) -> SessionInfo:
+        """What it may use from now on, as "cpu=90s,network=1Gi"; "" is no bound. One that stands still for want of it goes on where it is raised."""
+        return self._wire.do(operations.act(self.id, "budget", {"budget": budget}))
 
     def fork(self, count: int = 1) -> "list[Session]":
         """Copies of it with its files and variables; RefusedError if any of them could not be made, and then none is left."""
