@@ -150,3 +150,36 @@ def test_many_jobs_of_few_shapes_take_few_calls_of_a_kernel() -> None:
     world.schedule()
     assert sum(1 for task in world.cluster.tasks.values() if task.row >= 0) == 2000
     assert world.policy.placer.stream.calls <= 2000 / lookahead.MOST_JOBS + 10
+
+
+def in_cycles(mixes: list[list[int]], *, forgets: bool = False) -> tuple[list[int], int]:
+    """Where the jobs of each cycle go, whose shapes are of a few in any order, and how often tables were packed for it."""
+    world = World(plugins=PLUGINS[1])
+    for number in range(20):
+        world.node(f"n{number}", cpu=16, memory=64, labels={"zone": "ab"[number % 2]})
+    stream = world.policy.placer.stream
+    for cycle, mix in enumerate(mixes):
+        for number, kind in enumerate(mix):
+            selector = (("zone", "a"),) if kind % 3 == 0 else ()
+            world.job(
+                f"j{cycle}-{number}",
+                cpu=1 + kind % 2,
+                memory=0.1 * (1 + kind),
+                constraints=Constraints(selector=selector),
+            )
+        if forgets:
+            stream._known = stream._all = None
+        world.schedule()
+    return [task.row for task in world.cluster.tasks.values()], stream.packs
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=2, max_size=12), min_size=2, max_size=12))
+@settings(max_examples=30, deadline=None)
+def test_tables_that_are_kept_from_cycle_to_cycle_place_as_new_ones(mixes: list[list[int]]) -> None:
+    assert in_cycles(mixes)[0] == in_cycles(mixes, forgets=True)[0]
+
+
+def test_shapes_that_come_again_in_another_order_are_not_packed_anew() -> None:
+    mixes = [[(cycle * step) % 8 for step in range(1, 8)] for cycle in range(1, 21)]
+    assert in_cycles(mixes)[1] <= 8, "at most once for each shape"
+    assert in_cycles(mixes, forgets=True)[1] >= 20

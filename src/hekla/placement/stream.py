@@ -6,7 +6,7 @@ together. A shape that comes again has a row in the pool of indexes; one that co
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -62,6 +62,14 @@ class Classes:
     adding: FloatArray  # [scored, class]
     balance: FloatArray  # [3, class]
 
+    def of(self, columns: IntArray) -> "Classes":
+        """Of some of them, in this order: the tables of nodes are shared."""
+        return replace(
+            self,
+            profile=self.profile[columns],
+            **{name: getattr(self, name).take(columns, axis=1) for name in ("least", "weight", "adding", "balance")},
+        )
+
 
 class Stream:
     """Takes nodes for pods of many shapes in turn."""
@@ -75,11 +83,16 @@ class Stream:
         self._position: IntArray = np.zeros(0, np.int64)  # [slot]
         self._scratch: IdArray = np.zeros(0, np.int32)
         self._known: tuple[tuple[Shape, ...], Classes] | None = None
+        self._all: Classes | None = None
+        """Of shapes that come again, and those that came with them last."""
+        self._column: dict[Shape, int] = {}
         self._right_at = (-1, -1)
         self._rank: IdArray | None = None
         self._by_rank: IdArray = np.zeros(0, np.int32)  # [rank], the row that has it
         self.calls = 0
         """How often the kernel was called, for tests of how work is shared."""
+        self.packs = 0
+        """How often tables were packed, for the same."""
 
     def take(self, shapes: Sequence[Shape], counts: Sequence[int]) -> tuple[list[int], int]:
         """Take the best nodes for `counts[i]` pods of `shapes[i]`, one item after the other, each whole.
@@ -111,14 +124,27 @@ class Stream:
         return rows, items
 
     def _classes(self, kinds: tuple[Shape, ...]) -> Classes:
+        """In this order: columns of what was packed before, as long as the nodes and the shapes are the same."""
         known = self._known
         if known is not None and known[0] == kinds and known[1].version == self._nodes.version:
             return known[1]
+        column = self._column
+        if self._all is None or self._all.version != self._nodes.version or not all(map(column.__contains__, kinds)):
+            self._pack(kinds)
+        assert self._all is not None, "packed now, or before"
+        columns = np.array([self._column[shape] for shape in kinds], np.int64)
+        self._known = kinds, self._all.of(columns)
+        return self._known[1]
+
+    def _pack(self, kinds: tuple[Shape, ...]) -> None:
+        """Those of now with those that come again: most calls have some of a few shapes, in another order each time."""
+        self.packs += 1
+        shapes = tuple(dict.fromkeys((*kinds, *self._slots)))
         while True:
-            classes = self._packed(kinds)
-            if classes.version == self._nodes.version:  # a new resource in a weight enlarges the columns on the way
-                self._known = kinds, classes
-                return classes
+            self._all = self._packed(shapes)
+            if self._all.version == self._nodes.version:  # a new resource in a weight enlarges the columns on the way
+                break
+        self._column = {shape: at for at, shape in enumerate(shapes)}
 
     def _packed(self, kinds: Sequence[Shape]) -> Classes:
         version = self._nodes.version
