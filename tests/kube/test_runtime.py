@@ -298,6 +298,26 @@ def test_while_its_owner_is_busy_an_object_gives_way_and_never_for_longer_than_i
     virtual_time.run(scenario())
 
 
+def test_what_somebody_waits_for_gives_way_to_nobody():
+    async def scenario():
+        looks = []
+
+        @reconciler(ConfigMap, gives_way_s=5.0, may_give_way=lambda obj, world: obj.data["is"] == "aftermath")
+        def reconcile_politely(obj, world, now):
+            looks.append(obj.data["is"])
+            yield from ()
+
+        async with running(reconcile_politely, is_busy=lambda: True) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("a", **{"is": "aftermath"}))
+            await user.create(ConfigMap, config_map("b", **{"is": "urgent"}))
+            await asyncio.sleep(1)
+            assert looks == ["urgent"]
+            await asyncio.sleep(4.2)
+            assert looks == ["urgent", "aftermath"]
+
+    virtual_time.run(scenario())
+
+
 def test_a_status_that_can_wait_gives_way_four_times_as_long():
     async def scenario():
         hurry = ["a burst"]

@@ -217,6 +217,46 @@ def test_the_first_second_is_not_told_step_by_step() -> None:
     assert condition(world)[:2] == ("True", "DependenciesReady")
 
 
+def may_wait(world: FakeWorld) -> bool:
+    """Whether a look at the Sandbox gives way to sessions that are being made."""
+    asked = reconcile_sandbox.may_give_way
+    assert asked is not None
+    return asked(world.get(Sandbox, "ns", "box"), world)
+
+
+def of_session(*changes: Document) -> FakeWorld:
+    """A session's Sandbox and its pod, which runs unless the changes say otherwise."""
+    world = world_of()
+    world.change(Sandbox, "ns", "box", {"metadata": {"labels": {names.SESSION_ID: "s"}}})
+    world.execute(decide(reconcile_sandbox, world, "ns", "box", now=NOW))
+    for change in ({"status": RUNNING}, *changes):
+        world.change(Pod, "ns", "box", change)
+    return world
+
+
+def test_a_sandbox_whose_session_has_its_pod_may_be_looked_at_later() -> None:
+    assert may_wait(of_session())
+    assert may_wait(of_session({"status": {"phase": "Pending"}}))
+    assert not may_wait(settled(world_of())), "it is nobody's"
+
+
+def test_a_pod_that_ended_or_may_still_be_preempted_is_seen_to_at_once() -> None:
+    assert not may_wait(of_session({"status": {"phase": "Failed"}}))
+    claimed = {"spec": {"priorityClassName": names.IDLE_PRIORITY_CLASS}}
+    assert not may_wait(of_session(claimed)), "it comes from a pool, and the mark that protects it is not written yet"
+    assert may_wait(of_session(claimed, {"metadata": {"annotations": {names.PREEMPTABLE: "false"}}}))
+
+
+@pytest.mark.parametrize("spec", [{"shutdownTime": "2026-01-01T00:00:30Z"}, {"operatingMode": "Suspended"}])
+def test_an_end_that_is_asked_for_and_a_pod_that_is_missing_are_seen_to_at_once(spec: Document) -> None:
+    world = of_session()
+    world.change(Sandbox, "ns", "box", {"spec": spec})
+    assert not may_wait(world)
+    without = world_of()
+    without.change(Sandbox, "ns", "box", {"metadata": {"labels": {names.SESSION_ID: "s"}}})
+    assert not may_wait(without)
+
+
 @pytest.mark.parametrize(
     "spec", [{}, {"service": True}, {"operatingMode": "Suspended"}], ids=["plain", "service", "suspended"]
 )

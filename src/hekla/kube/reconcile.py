@@ -75,6 +75,9 @@ class Reconciler:
     gives_way_s: float = 0.0
     """How long an object may wait while its runtime's owner is busy with what somebody waits for."""
 
+    may_give_way: Callable[[Any, World], bool] | None = None
+    """Which objects may, where that is not all of them: some are what somebody waits for."""
+
 
 def reconciler(
     kind: type[Resource],
@@ -89,6 +92,7 @@ def reconciler(
     at_once: int = Reconciler.at_once,
     rests_s: float = Reconciler.rests_s,
     gives_way_s: float = Reconciler.gives_way_s,
+    may_give_way: Callable[[Any, World], bool] | None = None,
 ) -> Callable[[Callable[[Any, World, datetime], Iterator[Command]]], Reconciler]:
     """Turn the function below into a `Reconciler`; its `decide` is the function itself, which tests call."""
 
@@ -97,7 +101,7 @@ def reconciler(
         return Reconciler(
             name=label, kind=kind, owns=owns, reads=reads, wakes=wakes or {}, finds=finds or {}, concerns=concerns,
             decide=decide, heeds=heeds or {}, at_once=at_once, rests_s=rests_s,
-            gives_way_s=gives_way_s,
+            gives_way_s=gives_way_s, may_give_way=may_give_way,
         )  # fmt: skip
 
     return declare

@@ -274,7 +274,7 @@ class Controller:
             self._gave_way.pop(key, None)
             return []
         began_s = self._clock.elapsed_s()
-        if self._gives_way(key, began_s):
+        if self._gives_way(key, obj, began_s):
             self.queue.add_after(key, LOOK_AGAIN_S)
             return []
         commands = list(self._spec.decide(obj, self._world, self._clock.now()))
@@ -289,9 +289,10 @@ class Controller:
             self.queue.add_after(key, max(min(later), 0.001))
         return done
 
-    def _gives_way(self, key: ObjectKey, now_s: float) -> bool:
+    def _gives_way(self, key: ObjectKey, obj: Resource, now_s: float) -> bool:
         """Whether an object is to be looked at later because others are in a hurry; never for longer than its reconciler allows."""
-        if self._spec.gives_way_s and self._is_busy():
+        may = self._spec.may_give_way
+        if self._spec.gives_way_s and self._is_busy() and (may is None or may(obj, self._world)):
             waited_s = now_s - self._gave_way.setdefault(key, now_s)
             if waited_s < self._spec.gives_way_s:
                 return True

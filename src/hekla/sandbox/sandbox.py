@@ -22,7 +22,7 @@ from hekla.kube.timestamps import parse_rfc3339
 from hekla.sandbox.late_environment import cannot_have_it
 from hekla.sandbox.observing import find
 from hekla.sandbox.owning import controller_of, is_controlled_by, name_hash, owner_reference
-from hekla.sandbox.sandbox_pod import claim_name, metadata_patch, pod_document, pod_name
+from hekla.sandbox.sandbox_pod import claim_name, is_protected, metadata_patch, pod_document, pod_name
 from hekla.sandbox.sandbox_service import service_document, service_patch
 from hekla.sandbox.sandbox_status import MULTIPLE_PODS, Found, expired_status, is_told_expired, sandbox_status
 
@@ -30,6 +30,22 @@ SETTLING_S = 1.0
 """A Sandbox younger than this tells only where it has arrived, not each step on the way: four writes become one."""
 SESSION_STATUS_S = 0.5
 """How long the status of a session's Sandbox may wait: its session goes by its node, and a hundred of them at once are in each other's way."""
+
+GIVES_WAY_S = 1.0
+"""How long a session's Sandbox waits to be looked at while sessions of this process are being made: to decide about a hundred cold ones
+again and again was an eighth of the event loop's time."""
+
+
+def _may_give_way(sandbox: Sandbox, world: World) -> bool:
+    """A session goes by its pod: while that lives and nobody may preempt it, what its Sandbox still has to say keeps nobody waiting."""
+    if names.SESSION_ID not in sandbox.metadata.labels or sandbox.spec.shutdown_time:
+        return False
+    return sandbox.spec.operating_mode == OperatingMode.RUNNING and any(
+        pod.status.phase in ("", "Pending", "Running")
+        and pod.metadata.deletion_timestamp is None
+        and is_protected(sandbox, pod)
+        for pod in world.owned(Pod, sandbox.metadata.uid)
+    )
 
 
 @dataclass
@@ -40,7 +56,10 @@ class _Look:
     commands: list[Command] = field(default_factory=list)
 
 
-@reconciler(Sandbox, owns=(Pod, Service, PersistentVolumeClaim), reads=(RuntimeClass, PriorityClass))
+@reconciler(
+    Sandbox, owns=(Pod, Service, PersistentVolumeClaim), reads=(RuntimeClass, PriorityClass),
+    gives_way_s=GIVES_WAY_S, may_give_way=_may_give_way,
+)  # fmt: skip
 def reconcile_sandbox(sandbox: Sandbox, world: World, now: datetime) -> Iterator[Command]:
     """Bring one Sandbox a step closer."""
     if sandbox.metadata.deletion_timestamp is not None:

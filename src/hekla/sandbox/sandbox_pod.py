@@ -103,6 +103,11 @@ def metadata_patch(pod: Pod, sandbox: Sandbox) -> Document:
     return patch
 
 
+def is_protected(sandbox: Sandbox, pod: Pod) -> bool:
+    """Whether a pod has the mark already, or needs none."""
+    return all(pod.metadata.annotations.get(key) == value for key, value in _protection(sandbox, pod).items())
+
+
 def _protection(sandbox: Sandbox, pod: Pod) -> dict[str, str]:
     """A pod that waited keeps its low priority for life; once it is somebody's, it gives way to nobody for that."""
     began_idle = pod.spec.priority_class_name == names.IDLE_PRIORITY_CLASS

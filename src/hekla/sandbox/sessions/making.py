@@ -12,6 +12,12 @@ from hekla.sandbox.sessions.stock import Blueprint, Held, Order
 from hekla.sandbox.sessions.wishes import Wish, check_size, claim_of, new_row, order_of
 from hekla.sandbox.sessions.workroom import Workroom
 
+BURST = 16
+"""So many at once are a burst, of which more is to come: each is asked its first thing as soon as it runs."""
+LINGERS_S = 0.5
+"""How long after a burst its first requests still come before what nobody waits for. Not after single sessions: a pool that
+waited behind each of them would be empty in a stream of four a second."""
+
 
 class Making:
     """How sessions come to be."""
@@ -20,13 +26,14 @@ class Making:
         self._room, self._ending = room, ending
         self._by_key: dict[tuple[str, str], asyncio.Future[Session]] = {}
         """What was asked with an idempotency key, by owner and key."""
-        self._under_way = 0
+        self._under_way = self._most_under_way = 0
+        self._lingers_until_s = 0.0
         ending.on_gone = self._forget_key
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits for a session at this moment."""
-        return self._under_way > 0
+        """Whether somebody waits for a session at this moment, or has just got one of many."""
+        return self._under_way > 0 or self._room.now_s < self._lingers_until_s
 
     def recall(self) -> None:
         """Know what an earlier life was asked with a key."""
@@ -66,10 +73,15 @@ class Making:
 
     async def _create(self, wish: Wish) -> Session:
         self._under_way += 1
+        self._most_under_way = max(self._most_under_way, self._under_way)
         try:
             return await self._created(wish)
         finally:
             self._under_way -= 1
+            if not self._under_way:
+                if self._most_under_way >= BURST:
+                    self._lingers_until_s = self._room.now_s + LINGERS_S
+                self._most_under_way = 0
 
     async def _created(self, wish: Wish) -> Session:
         blueprint = self.checked(wish)
