@@ -187,16 +187,19 @@ class RuntimeClassRule:
     """Adds what a pod's runtime class costs and where it runs."""
 
     name: str = "RuntimeClass"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
-        """New pods that name one."""
-        return _is_new_pod(request) and bool(request.object and request.object["spec"].get("runtimeClassName"))
+        """New pods; most name no class."""
+        return _is_new_pod(request)
 
     def mutate(self, request: AdmissionRequest, reader: Reader) -> None:
         """Set overhead, merge node selector and tolerations; refuse a class that does not exist."""
         assert request.object is not None
         spec = request.object["spec"]
-        wanted = spec["runtimeClassName"]
+        wanted = spec.get("runtimeClassName")
+        if not wanted:
+            return
         found = reader.get("runtimeclasses.node.k8s.io", "", wanted)
         if found is None:
             raise forbidden("pods", "", request.name, f'pod rejected: RuntimeClass "{wanted}" not found')

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader, User
@@ -30,11 +30,12 @@ class RbacEscalation:
 
     rights: Rights
     name: str = "RbacEscalation"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Roles and bindings that are written."""
         is_write = request.operation in {Operation.CREATE, Operation.UPDATE}
-        return is_write and request.kind.group == GROUP and request.object is not None
+        return is_write and request.kind.group == GROUP
 
     def mutate(self, request: AdmissionRequest, reader: Reader) -> None:
         """Nothing is changed."""

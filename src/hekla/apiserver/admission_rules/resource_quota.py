@@ -8,6 +8,7 @@ on conflicts.) The price is one pass over a namespace's objects per write, paid 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
@@ -23,10 +24,11 @@ class ResourceQuotaRule:
     """Refuses what exceeds a quota, and pods that leave a limited resource unsaid."""
 
     name: str = "ResourceQuota"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Creations in a namespace, and growing updates of what has a size."""
-        if not request.kind.is_namespaced or request.subresource or request.object is None:
+        if not request.kind.is_namespaced or request.subresource:
             return False
         if request.operation is Operation.CREATE:
             return True

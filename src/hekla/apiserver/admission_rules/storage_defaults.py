@@ -13,19 +13,18 @@ class DefaultStorageClass:
     """Sets spec.storageClassName of new claims."""
 
     name: str = "DefaultStorageClass"
+    is_by_kind: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
-        """New claims that say nothing; an empty name means "no class" and is kept."""
-        return (
-            request.operation is Operation.CREATE
-            and request.kind.resource == "persistentvolumeclaims"
-            and request.object is not None
-            and request.object["spec"].get("storageClassName") is None
-        )
+        """New claims."""
+        is_claim = request.kind.resource == "persistentvolumeclaims" and not request.subresource
+        return request.operation is Operation.CREATE and is_claim
 
     def mutate(self, request: AdmissionRequest, reader: Reader) -> None:
-        """Take the newest class that is marked as the default."""
+        """Take the newest class that is marked as the default; an empty name means "no class" and is kept."""
         assert request.object is not None
+        if request.object["spec"].get("storageClassName") is not None:
+            return
         classes = [
             one
             for one in reader.list("storageclasses.storage.k8s.io")

@@ -56,11 +56,16 @@ def pod_warnings(metadata: Document, spec: Document, path: str = "") -> list[str
         found += _doubled(spec.get("hostAliases", ()), "ip", f"{path}spec.hostAliases", "duplicate ip")
         found += _doubled(spec.get("imagePullSecrets", ()), "name", f"{path}spec.imagePullSecrets", "duplicate name")
         found += _fractions(spec.get("overhead", {}), f"{path}spec.overhead")
+    ports: list[tuple[list[Document], str]] = []
     for key in _CONTAINERS:
-        for index, container in enumerate(spec.get(key, ())):
-            if _may_be_odd(container):
-                found += _about_container(container, f"{path}spec.{key}[{index}]")
-    found += _about_ports([(c["ports"], f"{where}.ports") for c, where in _containers(spec, f"{path}spec") if "ports" in c])  # fmt: skip
+        if key in spec:
+            for index, container in enumerate(spec[key]):
+                if "ports" in container:
+                    ports.append((container["ports"], f"{path}spec.{key}[{index}].ports"))
+                if _may_be_odd(container):
+                    found += _about_container(container, f"{path}spec.{key}[{index}]")
+    if ports:
+        found += _about_ports(ports)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         found.append(f"{path}spec.terminationGracePeriodSeconds: {_NEGATIVE_GRACE}")
     return found
@@ -137,10 +142,14 @@ def _about_annotations(annotations: dict[str, str], spec: Document, path: str) -
 
 def _may_be_odd(container: Document) -> bool:
     # asked first: most containers are not, and every pod that is made comes by here
-    env, resources = container.get("env", ()), container.get("resources", {})
-    return len(env) != len({one.get("name") for one in env}) or any(
-        key != "claims" and resources[key].get(name, "").endswith("m") for key in resources for name in _WHOLE_BYTES
-    )
+    if (env := container.get("env")) and len(env) != len({one.get("name") for one in env}):
+        return True
+    for key, amounts in container.get("resources", {}).items():
+        if key != "claims":
+            for name in _WHOLE_BYTES:
+                if name in amounts and amounts[name].endswith("m"):
+                    return True
+    return False
 
 
 def _about_container(container: Document, path: str) -> Iterator[str]:
