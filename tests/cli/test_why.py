@@ -10,6 +10,7 @@ from hekla.cli.main import main
 from hekla.testing.platform import PlatformProcess, running_platform
 
 PODS, GROUPS = "/api/v1/namespaces/default/pods", "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,28 @@ def test_other_questions_are_refused_with_a_sentence(
     platform: PlatformProcess, capsys: pytest.CaptureFixture[str], words: list[str], code: int, sentence: str
 ) -> None:
     assert main(["why", *words, "--kubeconfig", str(platform.kubeconfig)]) == code
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_job_that_is_over_is_told_from_one_that_has_no_gang_yet(
+    platform: PlatformProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job: dict[str, Any] = {
+        "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "short"},
+        "spec": {"tasks": [{"name": "main", "replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}]},
+    }  # fmt: skip
+    assert platform.ask("POST", JOBS, job).status == 201
+    words = ["why", "vcjob/short", "--kubeconfig", str(platform.kubeconfig)]
+    assert main(words) == 1
+    assert 'vcjob "short" in namespace "default" has no PodGroup yet (its phase is ' in capsys.readouterr().err
+    made = platform.ask("GET", f"{JOBS}/short").document
+    made["status"] = {"state": {"phase": "Completed", "lastTransitionTime": "2026-11-24T02:00:00Z"}}
+    answer = platform.ask("PUT", f"{JOBS}/short/status", made)
+    assert answer.status == 200, answer.body
+    assert main(words) == 1
+    sentence = (
+        'vcjob "short" in namespace "default" is over (Completed since 2026-11-24T02:00:00Z), so it waits for nothing'
+    )
     assert sentence in capsys.readouterr().err
 
 

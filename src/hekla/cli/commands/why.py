@@ -113,6 +113,8 @@ async def _explained(connection: "Connection", name: str, namespace: str) -> dic
     from hekla.cli.why_route import why_route, why_server
 
     namespace, word = namespace or connection.default_namespace, name.partition(".")[0]
+    if word == "vcjob":
+        return await _explained_job(connection, name, namespace)
     if word in SUBJECTS:
         return await connection.client.request("GET", EXPLANATION.path(namespace, name))
     if word == "modelroute":
@@ -120,3 +122,39 @@ async def _explained(connection: "Connection", name: str, namespace: str) -> dic
     if word == "modelserver":
         return await why_server(connection, name, namespace)
     return await why_below(connection, name, owners()[word], namespace)
+
+
+async def _explained_job(connection: "Connection", name: str, namespace: str) -> dict[str, Any]:
+    """What the scheduler says of a Volcano job. It knows PodGroups only, so where it has none the job itself is asked."""
+    from hekla.api.explanation import EXPLANATION
+    from hekla.api.volcano import Job
+    from hekla.cli.main import CommandError
+    from hekla.kube.errors import ApiError, NotFoundError
+
+    try:
+        return await connection.client.request("GET", EXPLANATION.path(namespace, name))
+    except NotFoundError as unknown:
+        job_name = name.partition(".")[2]
+        try:
+            job = await connection.client.get_document(Job.kind_info, job_name, namespace)
+        except NotFoundError:
+            raise CommandError(f'vcjob "{job_name}" does not exist in namespace "{namespace}"') from None
+        except ApiError:
+            raise unknown from None  # who may not see jobs hears what the scheduler said
+        raise CommandError(without_group(job)) from None
+
+
+def without_group(job: dict[str, Any]) -> str:
+    """What to say of a job that has no PodGroup: it is over, or the controllers have not come to it."""
+    from hekla.workloads.job_lifecycle import FINISHED
+
+    state = (job.get("status") or {}).get("state") or {}
+    phase, meta = state.get("phase", ""), job["metadata"]
+    named = f'vcjob "{meta["name"]}" in namespace "{meta["namespace"]}"'
+    if phase in FINISHED:
+        since = f" since {state['lastTransitionTime']}" if state.get("lastTransitionTime") else ""
+        return f"{named} is over ({phase}{since}), so it waits for nothing"
+    return (
+        f"{named} has no PodGroup yet (its phase is {phase or 'not written yet'}); ask again in a moment, and if none comes, "
+        f"`hekla describe vcjob/{meta['name']}` shows its events"
+    )
