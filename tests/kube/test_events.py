@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 from hekla.api.core import ConfigMap
 from hekla.kube.api_client import ApiClient
@@ -41,6 +42,18 @@ def test_the_same_event_is_one_object_with_a_count_even_after_a_restart():
         await other.written()
         task.cancel()
         assert [(one["reason"], one["count"]) for one in await events(client)] == [("Waiting", 4)]
+
+    run(scenario)
+
+
+def test_what_waits_counts_whatever_revision_it_was_about_and_says_apart_who_told_it():
+    async def scenario(client, recorder):
+        for revision in ("7", "8"):
+            recorder.record(Event(replace(target(), resource_version=revision), "Waiting", "no room"))
+        recorder.record(Event(target(), "Waiting", "no room at all"), component="another")
+        await recorder.written()
+        said = sorted((one["source"]["component"], one["count"]) for one in await events(client))
+        assert said == [("another", 1), ("tester", 2)]
 
     run(scenario)
 

@@ -44,6 +44,15 @@ class _Known:
     count: int
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """An event that is to be written, and how often it has happened since."""
+
+    event: Event
+    component: str
+    times: int = 1
+
+
 class EventRecorder:
     """Takes events at once and writes them in the background. `run` does the writing."""
 
@@ -55,7 +64,7 @@ class EventRecorder:
         self._clock = clock
         self._component = component
         self._is_busy = is_busy
-        self._pending: OrderedDict[tuple[Event, str], int] = OrderedDict()
+        self._pending: OrderedDict[tuple[object, ...], _Waiting] = OrderedDict()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._limits: OrderedDict[str, TokenBucket] = OrderedDict()
         self._wake = asyncio.Event()
@@ -66,14 +75,15 @@ class EventRecorder:
 
     def record(self, event: Event, component: str = "") -> None:
         """Write this event soon; the same one again before that only counts."""
-        stable = _without_revision(event), component or self._component
-        if stable in self._pending:
-            self._pending[stable] += 1
+        same = _sameness(event, component := component or self._component)
+        waiting = self._pending.get(same)
+        if waiting is not None:
+            waiting.times += 1
             return
         if len(self._pending) >= MAX_PENDING:
             self._pending.popitem(last=False)
             self.dropped += 1
-        self._pending[stable] = 1
+        self._pending[same] = _Waiting(event, component)
         self._idle.clear()
         self._wake.set()
 
@@ -95,8 +105,8 @@ class EventRecorder:
 
     def _next(self) -> list[tuple[Event, str, int]]:
         """The oldest of those that wait."""
-        oldest = [self._pending.popitem(last=False) for _ in range(min(AT_ONCE, len(self._pending)))]
-        return [(event, component, times) for (event, component), times in oldest]
+        oldest = [self._pending.popitem(last=False)[1] for _ in range(min(AT_ONCE, len(self._pending)))]
+        return [(one.event, one.component, one.times) for one in oldest]
 
     def _rest_s(self, wrote_s: float) -> float:
         is_crowded = len(self._pending) > MAX_PENDING // 2
@@ -179,10 +189,15 @@ def _identity(event: Event) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _without_revision(event: Event) -> Event:
+def _sameness(event: Event, component: str) -> tuple[object, ...]:
+    """What an event has in common with one that only counts: all but the target's revision.
+
+    A flat tuple, because a dataclass in a dataclass takes 2 us to hash, three times for each pod that is bound.
+    """
     target = event.target
-    stable = Target(kind=target.kind, name=target.name, namespace=target.namespace, uid=target.uid)
-    return Event(stable, event.reason, event.message, event.type)
+    return (
+        target.kind, target.namespace, target.name, target.uid, event.reason, event.message, event.type, component,
+    )  # fmt: skip
 
 
 def _namespace(event: Event) -> str:

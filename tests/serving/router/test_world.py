@@ -47,6 +47,16 @@ def test_order_of_news_does_not_matter() -> None:
         assert names(made, "ml/other") == []
 
 
+def test_a_server_that_comes_after_its_pods_takes_them_as_they_are_by_then() -> None:
+    made = world(pod("a", APP, ready=False), pod("b", APP), pod("c", {"app": "other"}))
+    made.note(pod("a", APP, ready=False), pod("a", APP))
+    made.note(pod("b", APP), pod("b", APP, ready=False))
+    made.note(pod("c", {"app": "other"}), pod("c", APP))
+    made.note(None, server("llama"))
+    assert names(made) == ["a", "c"]
+    assert made.servers["ml/llama"].matched == {"ml/a", "ml/b", "ml/c"}
+
+
 def test_a_pod_that_stops_being_ready_leaves_and_comes_back_with_another_record() -> None:
     made = world(server("llama"), pod("a", APP))
     made.note(pod("a", APP), pod("a", APP, ready=False))

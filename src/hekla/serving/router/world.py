@@ -175,6 +175,10 @@ class World:
 
     def _note_pod(self, key: str, pod: Pod | None) -> None:
         before = self._pods.get(key)
+        is_indexed = before is not None and pod is not None and before.metadata.labels == pod.metadata.labels
+        if is_indexed and not self._backends_by_label:
+            _put(self._pods, key, pod)  # nobody asks for pods: a cluster of training jobs binds thousands a second
+            return
         old_marks, new_marks = set(_marks(before)), set(_marks(pod))
         for mark in old_marks - new_marks:
             self._pods_by_label[mark].discard(key)
