@@ -17,6 +17,7 @@ from bench.report import Report, percentile, run_bench
 from hekla.api.agents.node_contract import CheckpointKind, Claim
 from hekla.node.runtimes import ContainerKey, ContainerSpec
 from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
+from hekla.sandbox.daemon.parked import REST_AFTER_S
 
 ROUNDS = 60
 CHILDREN = 8
@@ -98,10 +99,28 @@ async def on_the_node(report: Report, folder: Path, *, warm: int, preload: tuple
         told(report, f"start ({kind})", starts)
         told(report, f"claim ({kind})", claims)
         told(report, f"start, claim, first command ({kind})", firsts)
+        if warm:
+            await first_cells(report, node)
         if not warm:
             await asleep_and_forked(report, node, first)
     finally:
         await runtime.close()
+
+
+async def first_cells(report: Report, node: Node) -> None:
+    """In sandboxes that have waited for longer than their interpreters need to be ready."""
+    cells, used = [], []
+    for _ in range(report.scaled(20)):
+        await asyncio.sleep(2 * REST_AFTER_S)
+        key = await node.claimed()
+        used.append((await node.runtime.usage(key)).memory_bytes / 2**20)
+        began = time.perf_counter()
+        await node.ask(key, "/execute", {"code": "1 + 1"})
+        cells.append((time.perf_counter() - began) * 1e3)
+        await node.runtime.stop(key, grace_s=0)
+        await settled(node.runtime)
+    told(report, "first cell of a sandbox that waited", cells)
+    report.add("  memory of it before, p50", percentile(used, 0.5), "MiB")
 
 
 async def asleep_and_forked(report: Report, node: Node, key: ContainerKey) -> None:

@@ -325,3 +325,106 @@ def test_contexts_are_bounded_and_one_that_is_removed_is_gone(monkeypatch):
             one.find(first.id)
 
     tell(story)
+
+
+WHO_I_AM = """
+import os, sys
+def lines(name):
+    return sorted(line for line in open(f"/proc/self/{name}") if not line.startswith(("Pid", "NSpid", "NStgid", "NSpgid", "NSsid", "Tgid", "Ngid", "Vm", "Hugetlb", "SigQ", "Rss", "voluntary", "nonvoluntary")))
+variables = {name: value for name, value in os.environ.items() if name != "HEKLA_COMMAND"}
+opened = sorted(os.readlink(f"/proc/self/fd/{one}").partition(":")[0] for one in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{one}"))
+mask = os.umask(0); os.umask(mask)
+[lines("status"), lines("limits"), variables, os.getcwd(), opened, mask, os.getsid(0) == os.getpgrp() == os.getpid(), sys.argv, sys.path, sorted(globals())]
+"""
+
+
+def test_an_interpreter_that_waited_is_as_one_that_begins_with_its_context():
+    """User, groups, capabilities, limits, session, mask, variables, directory and what is open: a table of the one beside the other."""
+
+    async def story(one):
+        await one.make_spare()
+        waited, _ = one._spare
+        first, second = one.default(), one.create()
+        tables = [texts(await run(one, WHO_I_AM, context), "result") for context in (first, second)]
+        assert first.process is waited
+        assert second.process is not waited
+        assert tables[0] == tables[1]
+        assert "CapEff" in tables[0]
+
+    tell(story)
+
+
+def test_an_interpreter_that_waited_has_the_variables_and_the_directory_of_who_takes_it():
+    async def story(one):
+        await one.make_spare()
+        one._processes.environment["CLAIMED"] = "later"
+        context = one.create(cwd="/usr")
+        asked = "import os; [os.environ['CLAIMED'], os.environ['HEKLA_COMMAND'], os.getcwd()]"
+        assert texts(await run(one, asked, context), "result") == str(["later", context.mark, "/usr"])
+
+    tell(story)
+
+
+def test_an_interpreter_that_waited_rolls_other_dice_than_when_it_began_to_wait():
+    """A snapshot may have been taken of it meanwhile, and many sandboxes go on from there."""
+
+    async def story(one):
+        await one.make_spare()
+        process, _ = one._spare
+        await process.ask({"op": "run", "code": "import random; state = random.getstate(); 1", "envs": {}})
+        while (await process.next())["type"] != "end":
+            continue
+        assert texts(await run(one, "random.getstate() == state"), "result") == "False"
+
+    tell(story)
+
+
+def test_an_interpreter_that_died_waiting_is_not_missed():
+    async def story(one):
+        await one.make_spare()
+        dead = one._spare[0]
+        os.kill(dead.pid, signal.SIGKILL)
+        assert await dead.next() is None  # it is gone for whoever asks it
+        assert texts(await run(one, "6 * 7"), "result") == "42"
+
+    tell(story)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_an_interpreter_waits_for_its_own_user_only():
+    async def story(one):
+        await one.make_spare()
+        waiting = one._spare
+        other = one.create(user="nobody")
+        uid = "[line.split()[1:] for line in open('/proc/self/status') if line.startswith(('Uid', 'CapEff'))]"
+        told = texts(await run(one, uid, other), "result")
+        assert told == str([[str(other.user.uid)] * 4, ["0" * 16]])
+        assert one._spare is waiting
+        waiting[0].kill()
+
+    tell(story)
+
+
+def test_no_second_interpreter_waits_and_none_where_a_context_is_open():
+    async def story(one):
+        await one.make_spare()
+        waiting = one._spare
+        await one.make_spare()
+        assert one._spare is waiting
+        await run(one, "1")
+        await one.make_spare()
+        assert one._spare is None
+
+    tell(story)
+
+
+def test_an_interpreter_that_nobody_took_is_let_go():
+    async def story(one):
+        await one.make_spare()
+        waiting = one._spare[0]
+        one.let_spare_go()
+        one.let_spare_go()
+        assert await waiting.next() is None
+        assert texts(await run(one, "6 * 7"), "result") == "42"
+
+    tell(story)

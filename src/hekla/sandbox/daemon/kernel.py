@@ -109,10 +109,21 @@ class Kernel:
                 self._fork()
             elif asked["op"] == "env":
                 os.environ.update(asked["envs"])
+            elif asked["op"] == "take":
+                self._take(asked["cwd"], asked["envs"])
             elif asked["op"] == "save":
                 self._save()
             elif asked["op"] == "load":
                 self._load(asked["cells"])
+
+    def _take(self, cwd: str, envs: dict[str, str]) -> None:
+        """Be somebody's, after a wait: as if it had begun now."""
+        made_anew()
+        os.environ.clear()
+        os.environ.update(envs)
+        with contextlib.suppress(OSError):
+            os.chdir(cwd)
+        self.tell({"type": READY, "pid": os.getpid()})
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send one message; waits while the daemon does not read."""

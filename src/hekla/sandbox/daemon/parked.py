@@ -37,6 +37,10 @@ LONGEST_MESSAGE = 1024 * 1024
 MOST_DESCRIPTORS = 16
 DIAL_TIMEOUT_S = 10.0
 BACKLOG = 128
+REST_AFTER_S = 0.5
+"""A burst that refills a stock is over by then, and whom somebody waits for is claimed."""
+SPARE_KEPT_S = 60.0
+"""So long after a pod took this sandbox an interpreter waits for the first cell: a stock is bounded, idle pods are not, and it is 3 MiB."""
 HALT_PATIENCE_S = 1.0
 LOOK_EVERY_S = 0.001
 LONGEST_WORDS = 4096
@@ -99,7 +103,15 @@ class Parked:
         server = HttpServer(self._handle, Daemon.worded)
         await loop.create_unix_server(server.protocol, sock=listener, backlog=BACKLOG)
         self._tell({"event": "ready"})
+        loop.call_later(REST_AFTER_S, self._rest)
         await self._over.wait()
+
+    def _rest(self) -> None:
+        """Nobody has come yet, so it is in a node's stock, which is bounded: make ready what a first cell will want."""
+        if not self._taken_ns and not self._is_claimed and not self._started:
+            task = asyncio.ensure_future(self._daemon.contexts.make_spare())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _handle(self, request: Request, answer: Answer) -> None:
         if not self._is_claimed and request.path != "/health":  # a probe asks before anybody claims
@@ -165,6 +177,7 @@ class Parked:
     async def _go(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """What the pod brings before anybody claims it: its name and its variables. Until now nobody's code has run here."""
         self._taken_ns = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+        asyncio.get_running_loop().call_later(SPARE_KEPT_S, self._daemon.contexts.let_spare_go)
         self.rename(order["hostname"])
         os.environ.update(order["env"])
         self._daemon.processes.environment.update(order["env"])
