@@ -62,7 +62,7 @@ log = structlog.get_logger(__name__)
 PRELOAD = ("numpy", "pandas")
 """Imported by the zygote where they are installed: an interpreter has them without the 170 ms that numpy takes."""
 WARM = 8
-"""As many as a fork makes copies at a time; each takes 9 MiB."""
+"""As many as a fork makes copies at a time; each takes 10 MiB."""
 OOM_SIGNAL = 9
 GONE = 503
 GRACE_S = 60.0

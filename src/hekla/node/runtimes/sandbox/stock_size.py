@@ -1,6 +1,6 @@
 """How many sandboxes a node keeps warm for pods that nobody has asked for yet: as many more than a few as were missing lately.
 
-A sandbox costs 15 to 20 ms of a processor to make and 9 MiB to keep, 3 of them its interpreter. A hundred sessions at once found eight
+A sandbox costs 15 to 20 ms of a processor to make and 10 MiB to keep, 3 of them its interpreter. A hundred sessions at once found eight
 and waited for the rest; the next hundred find a hundred. Pools of objects (`hekla.sandbox.pools`) are another thing: they have a
 template and a place in a queue. Pure; `cells.py` makes and ends.
 """
@@ -11,7 +11,7 @@ KEPT_S = 600.0
 """So long without one missing, and half of what was added goes."""
 SHARE_OF_MEMORY = 32
 """All of them together take at most one part in so many of the machine's memory."""
-EACH_BYTES = 9 << 20
+EACH_BYTES = 10 << 20
 MOST = 128
 
 
