@@ -15,7 +15,7 @@ from hekla.kube.errors import ApiError, ConflictError, NotFoundError, TransportE
 from hekla.kube.events import SilentRecorder
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec
-from hekla.placement.model import Queue, TaskStatus
+from hekla.placement.model import Queue, Task, TaskStatus
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named, build_plugin
 from hekla.placement.session import Session
@@ -168,6 +168,50 @@ def test_a_pod_deleted_before_its_bind_is_not_bound() -> None:
             await asyncio.sleep(0)
         assert server.asked == 0
         assert not cluster.nodes.used.any()
+        await binder.close()
+
+    asyncio.run(story())
+
+
+class OneCommit(BulkServer):
+    """Answers all calls that are under way at once, as a commit does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def bind_many(self, bindings: list[tuple[str, str, str, str]]) -> list[ApiError | None]:
+        self.calls.append(len(bindings))
+        await self.durable
+        self.bound += [(pod, node) for _, pod, _, node in bindings]
+        return [None] * len(bindings)
+
+
+def test_a_bind_that_comes_as_one_commit_ends_all_calls_does_not_wait_for_the_next_one() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        cluster.put_queue(Queue(name="default"))
+        cluster.put_node(NodeSpec(name="n1", allocatable={"cpu": 100_000, "pods": 200}))
+        feed = ClusterFeed(cluster, scheduler_names=("",))
+        for number in range(3):
+            feed.on_pod(None, make_pod(f"p{number}"))
+        server, loop = OneCommit(), asyncio.get_running_loop()
+        binds = list(action_named("allocate")(Session(Policy(cluster, [[build_plugin("gang")]]))))
+        late = [binds.pop()]
+
+        def on_settled(_task: Task, _is_bound: bool) -> None:
+            while late:  # before the loop has told anybody that the calls are over
+                loop.call_soon(binder.submit, late.pop())
+
+        binder = Binder(server, feed, SilentRecorder(), wake=lambda: None, on_settled=on_settled)  # type: ignore[arg-type]  # two calls of a client
+        for number, bind in enumerate(binds, 1):
+            binder.submit(bind)
+            while len(server.calls) < number:
+                await asyncio.sleep(0)
+        server.durable.set_result(None)
+        for _ in range(20):  # turns of the loop, of which four are needed
+            await asyncio.sleep(0)
+        assert sorted(pod for pod, _ in server.bound) == ["p0", "p1", "p2"]
         await binder.close()
 
     asyncio.run(story())

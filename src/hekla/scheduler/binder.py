@@ -271,8 +271,17 @@ def _needs_more(pod: Pod) -> bool:
 
 
 def _start(work: Coroutine[None, None, None], among: set[asyncio.Task[None]]) -> None:
-    worker = asyncio.create_task(work, name="binder")
+    async def until_done() -> None:
+        try:
+            await work
+        finally:
+            # In the same turn of the loop in which it saw that nothing waits: a callback comes a turn later, and who submitted in
+            # between started nobody. Two calls that one commit ended left the last five of 2,000 pods unbound for ever.
+            among.discard(worker)
+
+    worker = asyncio.create_task(until_done(), name="binder")
     among.add(worker)
+    worker.add_done_callback(lambda _: work.close())  # who is cancelled before the first step never came to await it
     worker.add_done_callback(among.discard)
 
 
