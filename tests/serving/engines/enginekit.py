@@ -150,6 +150,11 @@ class Engine:
         lines = self.ask("GET", "/metrics")[1].splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((f"{name}{{", f"{name} ")))
 
+    def halt(self, *, is_halted: bool = True) -> None:
+        """Let all its processes stand still, or go on: what is under way stays under way, however busy the machine is."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGSTOP if is_halted else signal.SIGCONT)
+
     def kill(self) -> None:
         """At once, with all its processes, as when a machine dies."""
         process, self.process = self.process, None

@@ -219,23 +219,27 @@ def test_what_an_engine_caches_decides_for_a_chat_that_came_there_past_the_route
     run(story())
 
 
-async def reading(stream, begun):
+async def reading(stream, begun, may_go_on):
     """To the stream's end; how many tokens it counted there, as several may come in one piece."""
     tokens = None
     async for chunk in stream:
         tokens = chunk.usage.completion_tokens if chunk.usage else tokens
         begun.set()
+        await may_go_on.wait()
     return tokens
 
 
-async def long_answer(at, prompt, tokens):
-    """A stream of so many tokens that has begun, as a task that reads it."""
+async def long_answer(at, prompt, tokens, may_go_on=None):
+    """A stream of so many tokens that has begun, as a task that reads it; its first piece alone until it may go on."""
     begun = asyncio.Event()
+    if may_go_on is None:
+        may_go_on = asyncio.Event()
+        may_go_on.set()
     stream = await at.client.completions.create(
         model=MODEL, prompt=prompt, max_tokens=tokens, stream=True, stream_options={"include_usage": True},
         extra_body={"ignore_eos": True},
     )  # fmt: skip
-    answer = asyncio.create_task(reading(stream, begun))
+    answer = asyncio.create_task(reading(stream, begun, may_go_on))
     await asyncio.wait((answer, asyncio.create_task(begun.wait())), return_when=asyncio.FIRST_COMPLETED)
     return answer
 
@@ -258,11 +262,16 @@ def test_an_engine_killed_in_the_middle_of_a_stream_takes_nobody_along(engines):
 
     async def story():
         async with house(engines) as at:
-            answer = await long_answer(at, STORY * 8, 1700)
+            may_go_on = asyncio.Event()
+            answer = await long_answer(at, STORY * 8, 1700, may_go_on)
+            for engine in engines:
+                engine.halt()
             [victim] = [engine for engine in engines if at.served_by(engine.name)]
             [survivor] = [engine for engine in engines if engine is not victim]
+            survivor.halt(is_halted=False)
             before = await figure(survivor, "vllm:request_success_total")
             await asyncio.to_thread(victim.kill)
+            may_go_on.set()
             with pytest.raises(BROKEN):
                 await answer
             for number in range(6):
