@@ -1,12 +1,13 @@
 """Cycles of the pure engine, and the CPU they take."""
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from bench.placement.worlds import WISHES, world
-from hekla.app.collecting import Housekeeping
+from hekla.app.serving import COLLECT_AFTER
 from hekla.placement.constraint import NO_CONSTRAINTS
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
@@ -76,6 +77,13 @@ def cycles(made: World, arrivals: int, number: int) -> list[float]:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """As in the platform: looks are short, and what stays is taken out of the collector's sight."""
-    with Housekeeping().kept():
+    """What the platform does at start: objects that stay are taken out of the collector's sight, which looks seldom."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
+    try:
         yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

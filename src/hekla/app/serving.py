@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 import structlog
 import uvloop
 
-from hekla.app.collecting import Housekeeping
 from hekla.app.data_directory import DataDirectoryError, file_trouble
 from hekla.app.logging import configure_logging
 from hekla.app.settings import Settings
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from hekla.app.embedded import Platform
 
 log = structlog.get_logger(__name__)
+
+COLLECT_AFTER = (50_000, 20, 50)
+"""Python's 700 new objects are those of a few requests: what is still under way would be carried to the oldest
+generation, whose collections hold up everybody, and every request would pay for looking at all pods anew."""
 
 SWITCH_AFTER_S = 0.0005
 """Python's 5 ms are how long a commit waits for a busy event loop each time it comes back from SQLite: create to bound
@@ -50,29 +54,30 @@ async def _serve(settings: Settings, ready: "Callable[[Platform], None]", ready_
     from hekla.apiserver.store import StoreError
     from hekla.app.embedded import platform
 
-    stop, housekeeping = asyncio.Event(), Housekeeping()
+    stop = asyncio.Event()
     _listen_for_signals(stop)
     if lives_while >= 0:
         # nothing is ever written to it: readable means that its other end is gone
         asyncio.get_running_loop().add_reader(lives_while, _let_go, lives_while, stop)
     try:
         async with platform(settings) as running:
-            with housekeeping.kept():
-                sys.setswitchinterval(SWITCH_AFTER_S)
-                _tell_parent(ready_fd, {"url": running.url})
-                ready(running)
-                await _until(stop, running, housekeeping)
+            # what start-up made stays for good: the collector need never look at it again
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*COLLECT_AFTER)
+            sys.setswitchinterval(SWITCH_AFTER_S)
+            _tell_parent(ready_fd, {"url": running.url})
+            ready(running)
+            await _until(stop, running)
     except (DataDirectoryError, StoreError, PkiError) as error:
         raise PlatformError(str(error)) from error
     except OSError as error:
         raise PlatformError(file_trouble(error)) from error
 
 
-async def _until(stop: asyncio.Event, running: "Platform", housekeeping: Housekeeping) -> None:
+async def _until(stop: asyncio.Event, running: "Platform") -> None:
     told, ended = asyncio.create_task(stop.wait()), asyncio.create_task(running.ended())
-    beside = asyncio.create_task(housekeeping.run())
     await asyncio.wait({told, ended}, return_when=asyncio.FIRST_COMPLETED)
-    beside.cancel()
     told.cancel()
     if ended.done() and not ended.cancelled() and (error := ended.exception()):
         log.error("a feature died", exc_info=error)
