@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hekla.api.explanation import EXPLANATION
+from hekla.cli.commands.why import without_group
 from hekla.cli.main import main
 from hekla.testing.platform import PlatformProcess, running_platform
 
@@ -191,3 +192,20 @@ def test_a_queue_is_told_with_who_waits_in_it(platform: PlatformProcess, capsys:
     assert "default/train: " in text
     assert main(["why", "queue/absent", "--kubeconfig", str(platform.kubeconfig)]) == 1
     assert 'queue "absent" does not exist' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("phase", "says"),
+    [
+        ("Aborted", "is Aborted since 2026-11-24T02:00:00Z, so it has no PodGroup and asks for no node; it waits until somebody resumes it"),
+        ("Terminating", "is Terminating since 2026-11-24T02:00:00Z, so it has no PodGroup and asks for no node"),
+        ("Pending", "has no PodGroup yet (its phase is Pending); ask again in a moment"),
+        ("Failed", "is over (Failed since 2026-11-24T02:00:00Z), so it waits for nothing"),
+    ],
+)  # fmt: skip
+def test_a_job_without_a_group_hears_why_it_has_none(phase, says):
+    job = {
+        "metadata": {"name": "short", "namespace": "default"},
+        "status": {"state": {"phase": phase, "lastTransitionTime": "2026-11-24T02:00:00Z"}},
+    }
+    assert f'vcjob "short" in namespace "default" {says}' in without_group(job)

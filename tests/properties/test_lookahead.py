@@ -1,8 +1,9 @@
 """Deciding many jobs in one pass gives what deciding them one by one gives, whatever the world."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,8 @@ from hekla.placement.kernels import twin
 from hekla.placement.lookahead import Lookahead
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
+from hekla.placement.shape import Shape
+from hekla.placement.stream import Classes, Stream
 from hekla.placement.turns import Turns
 from hekla.testing.cluster import World, check
 
@@ -183,3 +186,17 @@ def test_shapes_that_come_again_in_another_order_are_not_packed_anew() -> None:
     mixes = [[(cycle * step) % 8 for step in range(1, 8)] for cycle in range(1, 21)]
     assert in_cycles(mixes)[1] <= 8, "at most once for each shape"
     assert in_cycles(mixes, forgets=True)[1] >= 20
+
+
+def test_a_shape_that_comes_once_has_those_that_come_again_not_packed_for_it() -> None:
+    mixes = [[*range(8)], [*range(8)], [0, 1, 20], [2, 1, 21], [1, 0, 22]]
+    sizes: list[int] = []
+    world_packs = Stream._packed
+
+    def counted(stream: Stream, kinds: Sequence[Shape]) -> Classes:
+        sizes.append(len(kinds))
+        return world_packs(stream, kinds)
+
+    with patch.object(Stream, "_packed", counted):
+        in_cycles(mixes)
+    assert sizes[-3:] == [3, 3, 3]

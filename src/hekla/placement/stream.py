@@ -84,7 +84,7 @@ class Stream:
         self._scratch: IdArray = np.zeros(0, np.int32)
         self._known: tuple[tuple[Shape, ...], Classes] | None = None
         self._all: Classes | None = None
-        """Of shapes that come again, and those that came with them last."""
+        """Of shapes that come again."""
         self._column: dict[Shape, int] = {}
         self._right_at = (-1, -1)
         self._rank: IdArray | None = None
@@ -128,23 +128,25 @@ class Stream:
         known = self._known
         if known is not None and known[0] == kinds and known[1].version == self._nodes.version:
             return known[1]
-        column = self._column
-        if self._all is None or self._all.version != self._nodes.version or not all(map(column.__contains__, kinds)):
-            self._pack(kinds)
-        assert self._all is not None, "packed now, or before"
-        columns = np.array([self._column[shape] for shape in kinds], np.int64)
-        self._known = kinds, self._all.of(columns)
+        if not all(
+            map(self._slots.__contains__, kinds)
+        ):  # some come once: all that come again would be packed for them
+            self._known = kinds, self._pack(kinds)
+            return self._known[1]
+        kept = self._all
+        if kept is None or kept.version != self._nodes.version or not all(map(self._column.__contains__, kinds)):
+            # most calls have some of a few shapes, in another order each time
+            kept = self._all = self._pack(shapes := tuple(self._slots))
+            self._column = {shape: at for at, shape in enumerate(shapes)}
+        self._known = kinds, kept.of(np.array([self._column[shape] for shape in kinds], np.int64))
         return self._known[1]
 
-    def _pack(self, kinds: tuple[Shape, ...]) -> None:
-        """Those of now with those that come again: most calls have some of a few shapes, in another order each time."""
+    def _pack(self, kinds: tuple[Shape, ...]) -> Classes:
         self.packs += 1
-        shapes = tuple(dict.fromkeys((*kinds, *self._slots)))
         while True:
-            self._all = self._packed(shapes)
-            if self._all.version == self._nodes.version:  # a new resource in a weight enlarges the columns on the way
-                break
-        self._column = {shape: at for at, shape in enumerate(shapes)}
+            classes = self._packed(kinds)
+            if classes.version == self._nodes.version:  # a new resource in a weight enlarges the columns on the way
+                return classes
 
     def _packed(self, kinds: Sequence[Shape]) -> Classes:
         version = self._nodes.version

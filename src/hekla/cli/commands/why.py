@@ -144,16 +144,22 @@ async def _explained_job(connection: "Connection", name: str, namespace: str) ->
         raise CommandError(without_group(job)) from None
 
 
+def _since(state: dict[str, Any]) -> str:
+    return f" since {state['lastTransitionTime']}" if state.get("lastTransitionTime") else ""
+
+
 def without_group(job: dict[str, Any]) -> str:
     """What to say of a job that has no PodGroup: it is over, or the controllers have not come to it."""
-    from hekla.workloads.job_lifecycle import FINISHED
+    from hekla.workloads.job_lifecycle import ALIVE, FINISHED
 
     state = (job.get("status") or {}).get("state") or {}
     phase, meta = state.get("phase", ""), job["metadata"]
     named = f'vcjob "{meta["name"]}" in namespace "{meta["namespace"]}"'
     if phase in FINISHED:
-        since = f" since {state['lastTransitionTime']}" if state.get("lastTransitionTime") else ""
-        return f"{named} is over ({phase}{since}), so it waits for nothing"
+        return f"{named} is over ({phase}{_since(state)}), so it waits for nothing"
+    if phase and phase not in ALIVE:  # its group went with its pods
+        until = "; it waits until somebody resumes it" if phase == "Aborted" else ""
+        return f"{named} is {phase}{_since(state)}, so it has no PodGroup and asks for no node{until}"
     return (
         f"{named} has no PodGroup yet (its phase is {phase or 'not written yet'}); ask again in a moment, and if none comes, "
         f"`hekla describe vcjob/{meta['name']}` shows its events"
