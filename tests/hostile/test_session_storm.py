@@ -189,9 +189,11 @@ class Client:
                 if freeze:
                     there.freeze()
                 if spend:
-                    there.set_budget("awake=1ms")  # spent already
+                    stood = (
+                        there.set_budget("awake=1ms").state == "frozen"
+                    )  # spent already; another client may have woken it
                     there.set_budget("")
-                    self.witness.told["stood still until its budget was raised"] += 1
+                    self.witness.told["stood still until its budget was raised"] += stood
                 said = self._asked(there)
         except NotFoundError as error:
             self.witness.gone(session, str(error))

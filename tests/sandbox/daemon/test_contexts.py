@@ -428,3 +428,20 @@ def test_an_interpreter_that_nobody_took_is_let_go():
         assert texts(await run(one, "6 * 7"), "result") == "42"
 
     tell(story)
+
+
+def test_a_context_that_is_removed_while_it_takes_what_waits_runs_nothing():
+    """Its cell ran to its end, in an interpreter of nobody."""
+
+    async def story(one):
+        await one.make_spare()
+        context = one.create()
+        running = asyncio.ensure_future(run(one, "1+1", context))
+        while context.process is None:
+            await asyncio.sleep(0)
+        one.remove(context.id)
+        with pytest.raises((CommandError, OSError)):
+            await running
+        assert context.process is None
+
+    tell(story)

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from hekla.sandbox.link import UnansweredError, UnsupportedError
+from hekla.sandbox.link import LinkError, NotYetError, SandboxGoneError, UnansweredError, UnsupportedError
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
+from hekla.sandbox.sessions.records import OnTimeout
 from hekla.sandbox.sessions.store import MemoryStore, StoreUnavailableError
 from hekla.sandbox.sessions.upkeep import USES_EVERY_S
 from hekla.testing import virtual_time
 from hekla.testing.paper_sandboxes import PaperSandboxes
-from sandbox.sessions.deskkit import BASE, desk, wish
+from sandbox.sessions.deskkit import BASE, desk, e2b_wish, wish
 
 LASTING = replace(BASE, idle_s=0.0, life_s=24 * 3600.0)
 BOUNDED = replace(LASTING, budget="cpu=10s")
@@ -137,24 +138,51 @@ def test_a_wake_that_the_store_did_not_take_stands_still_again():
     virtual_time.run(scenario())
 
 
-class SharedStore(MemoryStore):
-    is_shared = True
-
-
-def test_a_gateway_that_shares_its_store_lets_stand_still_what_another_died_over():
+def test_a_session_that_was_thawed_to_be_put_away_and_was_not_stands_still_again():
     async def scenario():
-        sandboxes, store = PaperSandboxes([LASTING]), SharedStore()
-        async with desk(sandboxes, store) as first:
-            session = await first.create(wish())
-            fail_at(sandboxes, "freeze", UnansweredError("the node does not answer"))
-            with pytest.raises(RefusedError):
-                await first.freeze(session.id)
-        heal(sandboxes)
-        async with desk(sandboxes, store):
-            await asyncio.sleep(0.1)
+        sandboxes, store = PaperSandboxes([LASTING]), FailsToTakeBack()
+        async with desk(sandboxes, store) as one:
+            session = await one.create(wish())
+            await one.freeze(session.id)
+            store.is_full = True
+            with pytest.raises(StoreUnavailableError):
+                await one.pause(session.id, keeps_memory=False)
+            await asyncio.sleep(USES_EVERY_S + 0.1)
             assert sandboxes.found(session.pod).is_frozen
 
     virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize("error", [NotYetError, LinkError, SandboxGoneError, UnansweredError])
+@pytest.mark.parametrize("way", ["freeze", "pause", "time"])
+def test_a_node_that_is_not_there_yet_when_a_gateway_starts_wakes_and_ends_no_session(way, error):
+    """Those that slept counted as running and stood still; those whose time had paused them were ended."""
+
+    async def scenario():
+        sandboxes, store = PaperSandboxes([LASTING]), MemoryStore()
+        async with desk(sandboxes, store) as one:
+            told = {"timeout_s": 20.0, "on_timeout": OnTimeout.PAUSE} if way == "time" else {}
+            session = await one.create(e2b_wish(**told))
+            if way == "time":
+                await until(one, session.id, State.PAUSED)
+            else:
+                await getattr(one, way)(session.id)
+            asleep = (await one.find(session.id)).state
+        fail_at(sandboxes, "freeze", error("no node agent is up yet"))
+        async with desk(sandboxes, store) as one:
+            await asyncio.sleep(3 * USES_EVERY_S)
+            assert (await one.find(session.id)).state is asleep
+            heal(sandboxes)
+            assert (await one.wake(session.id)).state is State.RUNNING
+            await asyncio.sleep(2 * USES_EVERY_S)
+            assert not sandboxes.found(session.pod).is_frozen
+            assert (await one.find(session.id)).state is State.RUNNING
+
+    virtual_time.run(scenario())
+
+
+class SharedStore(MemoryStore):
+    is_shared = True
 
 
 class SlowToTell(PaperSandboxes):
@@ -165,7 +193,7 @@ class SlowToTell(PaperSandboxes):
         await asyncio.sleep(0.5)
 
 
-def test_a_gateway_that_starts_while_another_wakes_a_session_does_not_leave_it_standing_still():
+def test_a_gateway_that_starts_while_another_wakes_a_session_leaves_it_awake():
     async def scenario():
         sandboxes, store = SlowToTell([LASTING]), SharedStore()
         async with desk(sandboxes, store) as first:
@@ -175,9 +203,7 @@ def test_a_gateway_that_starts_while_another_wakes_a_session_does_not_leave_it_s
             await asyncio.sleep(0.1)
             async with desk(sandboxes, store):
                 await asyncio.sleep(0.1)
-                assert sandboxes.found(session.pod).is_frozen, "the case that is meant"
-                assert (await waking).state is State.RUNNING
-                await asyncio.sleep(USES_EVERY_S)
-                assert not sandboxes.found(session.pod).is_frozen
+            assert (await waking).state is State.RUNNING
+            assert not sandboxes.found(session.pod).is_frozen
 
     virtual_time.run(scenario())

@@ -443,6 +443,8 @@ class Contexts:
             await self._until_ready(process)
         except (CommandError, OSError):
             process.kill()
+            if context.process is not process:
+                raise  # it was removed, or its time was over: no other one is begun for it
             context.process = None
             return None
         return process

@@ -73,8 +73,9 @@ class Desk:
         self._making.recall()
         self.stock.tell_restarts(self._upkeep.restarted)
         await self.sweep(is_start=not self.is_shared)
-        self._stillness.doubt_all()
-        self._stillness.ask_again()  # beside the start: a node that is silent must not keep a gateway from opening
+        await (
+            self._stillness.doubt_all()
+        )  # beside the start: a node that is silent must not keep a gateway from opening
         for entry in register:
             self._room.look_again(entry)
         self._room.spawn(self._upkeep.run(), "session upkeep")

@@ -76,6 +76,7 @@ class Sleeping:
         """A checkpoint first, then the row that knows it, then the sandbox goes."""
         row = entry.row
         if row.state is State.FROZEN:
+            self._stillness.doubt(entry)
             await self._room.link.thaw(row.namespace, row.pod)
             await self._room.register.write(entry, self._room.now_s, Event.THAW)
         checkpoint = await self.checkpointed(entry, CheckpointKind.FILESYSTEM)

@@ -6,20 +6,22 @@ time that nobody counts. So a session stays in doubt until a node has answered, 
 """
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
-from hekla.sandbox.link import LinkError, SandboxGoneError, UnansweredError
+from hekla.sandbox.link import LinkError, SandboxGoneError, UnansweredError, UnsupportedError
 from hekla.sandbox.sessions.lifecycle import Event, State
-from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.register import BELIEVED_S, Entry
-from hekla.sandbox.sessions.store import StoreUnavailableError
+from hekla.sandbox.sessions.register import Entry
 from hekla.sandbox.sessions.workroom import Workroom
 
 log = structlog.get_logger(__name__)
 
-ASLEEP = frozenset({State.FROZEN, State.PAUSED})
+PATIENCE_S: Final = 5.0
+"""How long a node is waited for that is told again: meanwhile nobody else can wake the session, or end it."""
+ASKED_IN_A_ROW: Final = 64
+"""Questions that begin before others are served."""
+ASLEEP: Final = frozenset({State.FROZEN, State.PAUSED})
 
 
 class Stillness:
@@ -28,7 +30,7 @@ class Stillness:
     def __init__(self, room: Workroom) -> None:
         self._room = room
         self._in_doubt: set[str] = set()
-        """Sessions that sleep by their row while nobody knows whether their sandbox does; never more than there are sessions."""
+        """Sessions of which nobody knows whether their sandbox sleeps as their row does; never more than there are sessions."""
 
     async def stop(self, entry: Entry, event: Event, **changed: Any) -> None:
         """Write down that a session sleeps, then let its sandbox stand still; LinkError, RefusedError, StoreUnavailableError.
@@ -56,40 +58,45 @@ class Stillness:
         """Its sandbox is about to be thawed, and its row says so afterwards: until then it may run although its session sleeps."""
         self._in_doubt.add(entry.row.id)
 
-    def doubt_all(self) -> None:
+    async def doubt_all(self) -> None:
         """A gateway starts: whoever told the nodes before may have died over it."""
         self._in_doubt.update(entry.row.id for entry in self._room.register if _sleeps_somewhere(entry))
+        await self.ask_again()
 
-    def ask_again(self) -> None:
-        """Tell the nodes again about every session in doubt. Nobody is waited for: a silent node holds up its own sessions alone."""
-        for session in tuple(self._in_doubt):
+    async def ask_again(self) -> None:
+        """Tell the nodes again about every session in doubt. Nobody is waited for: a silent node holds up its own sessions alone.
+
+        Where gateways share their sessions nobody is told again: another one may be waking the session, and what stands still
+        while its row says that it runs is worse than what runs while its row says that it sleeps.
+        """
+        if self._room.store.is_shared:
+            self._in_doubt.clear()
+        for number, session in enumerate(tuple(self._in_doubt), 1):
             entry = self._room.register.known(session)
-            if entry is None:
+            if entry is None or not (entry.acting.locked() or _sleeps_somewhere(entry)):
                 self._in_doubt.discard(session)
             elif not entry.acting.locked():
                 self._room.spawn(self._stop_again(entry), f"freeze {session}")
+            if number % ASKED_IN_A_ROW == 0:
+                await asyncio.sleep(0)
 
     async def _stop_again(self, entry: Entry) -> None:
         session = entry.row.id
         async with entry.acting:  # somebody may have woken or ended it since it was looked at
             try:
-                if await self._room.register.find(session, self._room.now_s) is entry and _sleeps_somewhere(entry):
-                    await self._freeze(entry)
-                    await self._unless_another_woke_it(entry)
-                self._in_doubt.discard(session)
-            except SandboxGoneError:
-                self._in_doubt.discard(session)  # a sweep finds that, too, and ends it
-            except (LinkError, RefusedError, StoreUnavailableError) as error:
+                if _sleeps_somewhere(entry):
+                    async with asyncio.timeout(PATIENCE_S):
+                        await self._room.link.freeze(entry.row.namespace, entry.row.pod)
+            except UnsupportedError:  # it could not be taken back when that was found
+                if entry.row.state is State.FROZEN:
+                    await self._room.changed(entry, Event.THAW, spent="")
+            except (
+                LinkError,
+                TimeoutError,
+            ) as error:  # asleep is right meanwhile; a sweep ends it if its sandbox is gone
                 log.info("a session that sleeps may not stand still", session=session, why=str(error))
-
-    async def _unless_another_woke_it(self, entry: Entry) -> None:
-        """Another gateway thaws first and writes then: a row that says "running" a little later was woken while it was stopped here."""
-        if not self._room.store.is_shared:
-            return
-        await asyncio.sleep(2 * BELIEVED_S)
-        current = await self._room.register.find(entry.row.id, self._room.now_s)
-        if current is not None and current.row.is_live and not _sleeps_somewhere(current):
-            await self._room.link.thaw(current.row.namespace, current.row.pod)
+                return
+            self._in_doubt.discard(session)
 
 
 def _sleeps_somewhere(entry: Entry) -> bool:

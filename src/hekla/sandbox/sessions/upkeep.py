@@ -53,7 +53,7 @@ class Upkeep:
         while True:
             await asyncio.sleep(USES_EVERY_S)
             try:
-                self._stillness.ask_again()
+                await self._stillness.ask_again()
                 await self._room.register.write_uses()
                 if self._room.now_s - swept >= SWEEP_EVERY_S:
                     swept = self._room.now_s
