@@ -10,7 +10,7 @@ from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import OnTimeout
 from hekla.sandbox.sessions.store import MemoryStore, StoreUnavailableError
-from hekla.sandbox.sessions.upkeep import USES_EVERY_S
+from hekla.sandbox.sessions.upkeep import AGAIN_S, PAUSE_PATIENCE_S, USES_EVERY_S
 from hekla.testing import virtual_time
 from hekla.testing.paper_sandboxes import PaperSandboxes
 from sandbox.sessions.deskkit import BASE, desk, e2b_wish, wish
@@ -177,6 +177,106 @@ def test_a_node_that_is_not_there_yet_when_a_gateway_starts_wakes_and_ends_no_se
             await asyncio.sleep(2 * USES_EVERY_S)
             assert not sandboxes.found(session.pod).is_frozen
             assert (await one.find(session.id)).state is State.RUNNING
+
+    virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize("keeps_memory", [True, False])
+@pytest.mark.parametrize("error", [NotYetError, LinkError, UnansweredError])
+def test_a_session_whose_time_is_over_while_its_node_starts_anew_is_paused_when_it_is_back(keeps_memory, error):
+    """It was ended, because it could not be paused."""
+
+    async def scenario():
+        sandboxes, tries = PaperSandboxes([LASTING]), []
+
+        def before(step):
+            if step in ("freeze", "checkpoint"):
+                tries.append(step)
+                raise error("the node starts anew")
+
+        async with desk(sandboxes) as one:
+            told = {"timeout_s": 20.0, "on_timeout": OnTimeout.PAUSE, "keeps_memory": keeps_memory}
+            session = await one.create(e2b_wish(**told))
+            sandboxes.before = before
+            await asyncio.sleep(20.0 + 60.0)
+            assert (await one.find(session.id)).state is (State.PAUSED if keeps_memory else State.RUNNING)
+            assert 10 <= len(tries) <= 14, "once in five seconds"
+            heal(sandboxes)
+            await asyncio.sleep(AGAIN_S + 0.1)
+            row = await one.find(session.id)
+            assert (row.state, bool(row.sandbox)) == (State.PAUSED, keeps_memory)
+            assert (await one.wake(session.id)).state is State.RUNNING
+
+    virtual_time.run(scenario())
+
+
+def test_a_session_that_no_node_can_put_away_ends_after_a_while():
+    async def scenario():
+        sandboxes = PaperSandboxes([LASTING])
+        async with desk(sandboxes) as one:
+            session = await one.create(e2b_wish(timeout_s=20.0, on_timeout=OnTimeout.PAUSE, keeps_memory=False))
+            fail_at(sandboxes, "checkpoint", LinkError("the disk is full"))
+            await asyncio.sleep(20.0 + PAUSE_PATIENCE_S - 1.0)
+            assert (await one.find(session.id)).is_live
+            await asyncio.sleep(2 * AGAIN_S)
+            with pytest.raises(RefusedError, match="not found"):
+                await one.find(session.id)
+            assert not sandboxes.sandboxes
+
+    virtual_time.run(scenario())
+
+
+class IsGoneForAWhile(MemoryStore):
+    """A store that takes nothing for a while."""
+
+    is_gone = False
+
+    async def update(self, session):
+        if self.is_gone:
+            raise StoreUnavailableError("the store is gone for a moment")
+        return await super().update(session)
+
+
+@pytest.mark.parametrize("due", ["end", "freeze", "pause"])
+def test_what_was_due_while_the_store_was_gone_is_done_when_it_is_back(due):
+    """It was tried once: a session whose time had come in that moment lived until somebody used it."""
+
+    async def scenario():
+        sandboxes, store = PaperSandboxes([LASTING]), IsGoneForAWhile()
+        told = {
+            "end": {"timeout_s": 20.0}, "freeze": {"freeze_s": 20.0, "timeout_s": 3600.0},
+            "pause": {"timeout_s": 20.0, "on_timeout": OnTimeout.PAUSE},
+        }[due]  # fmt: skip
+        async with desk(sandboxes, store) as one:
+            session = await one.create(e2b_wish(**told))
+            await asyncio.sleep(19.0)
+            store.is_gone = True
+            await asyncio.sleep(10.0)
+            store.is_gone = False
+            await asyncio.sleep(AGAIN_S + 0.1)
+            if due == "end":
+                assert not sandboxes.sandboxes
+            else:
+                assert sandboxes.found(session.pod).is_frozen
+                asleep = {"freeze": State.FROZEN, "pause": State.PAUSED}[due]
+                assert (await one.find(session.id)).state is asleep
+
+    virtual_time.run(scenario())
+
+
+def test_a_session_freezes_by_itself_again_after_its_node_was_away():
+    """One silence of its node, and it never froze by itself any more."""
+
+    async def scenario():
+        sandboxes = PaperSandboxes([LASTING])
+        async with desk(sandboxes) as one:
+            session = await one.create(wish(freeze_s=20.0))
+            fail_at(sandboxes, "freeze", UnansweredError("the node does not answer"))
+            await until(one, session.id, State.FROZEN)
+            heal(sandboxes)
+            await one.wake(session.id)
+            await until(one, session.id, State.FROZEN)
+            assert sandboxes.found(session.pod).is_frozen
 
     virtual_time.run(scenario())
 

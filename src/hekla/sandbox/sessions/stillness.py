@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import structlog
 
-from hekla.sandbox.link import LinkError, SandboxGoneError, UnansweredError, UnsupportedError
+from hekla.sandbox.link import LinkError, UnsupportedError
 from hekla.sandbox.sessions.lifecycle import Event, State
 from hekla.sandbox.sessions.register import Entry
 from hekla.sandbox.sessions.workroom import Workroom
@@ -35,8 +35,8 @@ class Stillness:
     async def stop(self, entry: Entry, event: Event, **changed: Any) -> None:
         """Write down that a session sleeps, then let its sandbox stand still; LinkError, RefusedError, StoreUnavailableError.
 
-        The caller holds the entry. After UnansweredError and SandboxGoneError the row still says that it sleeps; after another LinkError it
-        runs as before.
+        The caller holds the entry. After UnsupportedError the row says that it runs, as before. After every other LinkError it still says that
+        it sleeps, for to wake what runs does nothing, and its node is told again: one that starts anew would else end what was to be paused.
         """
         self._in_doubt.add(entry.row.id)  # whatever happens from here on
         await self._room.changed(entry, event, **changed)
@@ -46,9 +46,7 @@ class Stillness:
         row = entry.row
         try:
             await self._room.link.freeze(row.namespace, row.pod)
-        except (SandboxGoneError, UnansweredError):
-            raise
-        except LinkError:
+        except UnsupportedError:
             await self._room.changed(entry, Event.THAW, spent="")
             self._in_doubt.discard(row.id)
             raise
@@ -90,10 +88,8 @@ class Stillness:
             except UnsupportedError:  # it could not be taken back when that was found
                 if entry.row.state is State.FROZEN:
                     await self._room.changed(entry, Event.THAW, spent="")
-            except (
-                LinkError,
-                TimeoutError,
-            ) as error:  # asleep is right meanwhile; a sweep ends it if its sandbox is gone
+            except (LinkError, TimeoutError) as error:
+                # asleep is right meanwhile; a sweep ends it if its sandbox is gone
                 log.info("a session that sleeps may not stand still", session=session, why=str(error))
                 return
             self._in_doubt.discard(session)

@@ -32,6 +32,10 @@ log = structlog.get_logger(__name__)
 USES_EVERY_S: Final = 5.0
 """How often it is written down when sessions were used."""
 SWEEP_EVERY_S: Final = 60.0
+AGAIN_S: Final = 5.0
+"""When what was due is tried again, where a node or the store did not answer."""
+PAUSE_PATIENCE_S: Final = 300.0
+"""How long a session lives on whose time is over and whose node cannot put it away: as long as one takes to start anew."""
 HOLDING: Final = SERVING | {State.PAUSED}
 """States in which a sandbox may hold what cannot be had again."""
 
@@ -45,6 +49,10 @@ class Upkeep:
         self._room, self._making, self._sleeping, self._ending = room, making, sleeping, ending
         self._stillness = stillness
         self._suspects: set[tuple[str, str]] = set()
+        self._under_way: set[str] = set()
+        """Sessions for which what is due is being done."""
+        self._not_before: dict[str, float] = {}
+        """When it is tried again for those for which it could not be done."""
         room.alarm.on_due = self._time_is_up
 
     async def run(self) -> None:
@@ -66,22 +74,40 @@ class Upkeep:
     def _time_is_up(self, session: str) -> None:
         entry = self._room.register.known(session)
         if entry is None or not entry.row.is_live:
+            self._not_before.pop(session, None)
             return
         when, due = next_due(entry.row, used_s=entry.used_s, is_busy=entry.busy > 0)
+        when = max(when, self._not_before.get(session, 0.0))
         if when > self._room.now_s:
             self._room.alarm.put(session, when)
-        else:
-            self._room.spawn(self._do_due(entry, due), f"{due} {session}")
+        elif session not in self._under_way:
+            self._under_way.add(session)
+            self._room.spawn(self._do_due(entry), f"{due} {session}")
 
-    async def _do_due(self, entry: Entry, due: Due) -> None:
-        """What its time says, unless another gateway or its owner was faster."""
+    async def _do_due(self, entry: Entry) -> None:
+        """What its time says, unless another gateway or its owner was faster; again a little later if it could not be done."""
+        session = entry.row.id
+        try:
+            await self._do(entry)
+        except StoreUnavailableError as error:
+            log.warning("what is due of a session cannot be written yet", session=session, error=str(error))
+        finally:
+            self._under_way.discard(session)
+            self._not_before.pop(session, None)
+            if entry.row.is_live:
+                when, _ = next_due(entry.row, used_s=entry.used_s, is_busy=entry.busy > 0)
+                if when <= self._room.now_s:
+                    when = self._not_before[session] = self._room.now_s + AGAIN_S
+                self._room.alarm.put(session, when)
+
+    async def _do(self, entry: Entry) -> None:
         current = await self._room.register.find(entry.row.id, self._room.now_s)
         if current is not entry or not entry.row.is_live:
             return
         when, due = next_due(entry.row, used_s=entry.used_s, is_busy=entry.busy > 0)
         if when > self._room.now_s:
-            self._room.look_again(entry)
-        elif due is Due.FREEZE:
+            return
+        if due is Due.FREEZE:
             await self._or_live_on(self._sleeping.freeze(entry.row.id), entry)
         elif due is Due.PAUSE:
             await self._or_end(self._sleeping.pause(entry.row.id, keeps_memory=entry.row.keeps_memory), entry)
@@ -91,8 +117,11 @@ class Upkeep:
     async def _or_live_on(self, freezing: Awaitable[Session], entry: Entry) -> None:
         try:
             await freezing
-        except RefusedError as error:  # a runtime that cannot freeze: do not try each moment anew
+        except RefusedError as error:
             log.info("a session could not be frozen", session=entry.row.id, error=str(error))
+            if error.reason != "unsupported":
+                return  # its row says that it sleeps, and its node is told again
+            # a runtime that cannot freeze: do not try each moment anew
             with contextlib.suppress(RefusedError):
                 await self._never_freeze(entry)
 
@@ -100,7 +129,11 @@ class Upkeep:
         try:
             await pausing
         except RefusedError as error:
-            if entry.row.is_live and entry.row.state is not State.PAUSED:
+            if not entry.row.is_live or entry.row.state is State.PAUSED:
+                return
+            if error.reason == "node" and self._room.now_s < entry.row.expires_s + PAUSE_PATIENCE_S:
+                log.info("a session cannot be paused yet", session=entry.row.id, error=str(error))
+            else:
                 log.warning("a session that should have been paused ends", session=entry.row.id, error=str(error))
                 await self._ending.end_entry(entry, "its time is over")
 
