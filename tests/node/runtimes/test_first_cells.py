@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hekla.api.agents.node_contract import Claim
+from hekla.node.runtimes.sandbox import SandboxError
 from hekla.node.runtimes.sandbox.cells import running_pids
 from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
 from hekla.testing.conformance.runtimes import PATIENCE_S
@@ -40,8 +41,17 @@ async def rested(runtime, made):
     return await made.start("rested"), inside
 
 
+def figures_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def started_at(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return figures_of(pid)[19]
+
+
+def ticks_of(pid):
+    """Of processor time, its own and the kernel's for it."""
+    return figures_of(pid)[11:13]
 
 
 def test_the_first_cell_runs_in_the_interpreter_that_waited(tmp_path):
@@ -63,6 +73,11 @@ def test_what_waits_stands_still_with_its_sandbox_and_goes_on_with_it(tmp_path):
         key, inside = await rested(runtime, made)
         await made.runtime.claim(key, Claim(session="s", env={"WHO": "me"}))
         await made.runtime.freeze(key)
+        assert runtime.is_frozen(key)
+        used = ticks_of(inside[INTERPRETER])
+        with pytest.raises(SandboxError, match="frozen"):
+            await made.printed(key, WHO)
+        assert ticks_of(inside[INTERPRETER]) == used
         await made.runtime.thaw(key)
         assert (await made.printed(key, WHO)).startswith("me ")
         assert running_pids(runtime._boxes[key].cell) == inside
