@@ -128,9 +128,8 @@ class Stream:
         known = self._known
         if known is not None and known[0] == kinds and known[1].version == self._nodes.version:
             return known[1]
-        if not all(
-            map(self._slots.__contains__, kinds)
-        ):  # some come once: all that come again would be packed for them
+        if not all(map(self._slots.__contains__, kinds)):
+            # some come once: all that come again would be packed for them
             self._known = kinds, self._pack(kinds)
             return self._known[1]
         kept = self._all
