@@ -28,6 +28,8 @@ LINK, MONITOR, KERNEL, INITRD, MEMORY = 3, 4, 5, 6, 7
 """Descriptors that the monitor is born with."""
 PIECE = 1 << 24
 WORDS = 16 * 1024
+SETTLES_S = 30.0
+ASKS_EVERY_S = 0.001
 SLOW_CLOCKS = " tsc_early_khz=1000000 no_timer_check lpj=1000000 mitigations=off"
 """An emulated processor has no clock that a kernel could calibrate its own by, and none of the leaks that mitigations are for."""
 SHARED = ({"capability": "x-ignore-shared", "state": True}, {"capability": "events", "state": True})
@@ -100,6 +102,16 @@ class QemuMachine:
         await self.qmp.ask("getfd", {"fdname": "state"}, (output,))
         await self.qmp.ask("migrate", {"uri": "fd:state"})
         await self.qmp.until("MIGRATION", status="completed")
+        await self._settled()
+
+    async def _settled(self) -> None:
+        """Until it may go on: the word that all is written comes a little before, and who asks in between is refused."""
+        try:
+            async with asyncio.timeout(SETTLES_S):
+                while (await self.qmp.ask("query-status"))["status"] == "finish-migrate":
+                    await asyncio.sleep(ASKS_EVERY_S)
+        except TimeoutError:
+            raise MachineError(f"the machine is written down and has not settled within {SETTLES_S:g} s") from None
 
     async def take_state(self, source: int, capabilities: Sequence[dict[str, object]]) -> None:
         """Go on from there, paused."""
