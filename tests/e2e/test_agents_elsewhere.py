@@ -73,7 +73,7 @@ class Door:
 
 def gateway(cluster: Cluster, directory: Path, *flags: str) -> tuple[str, ...]:
     """Its flags, and a token that nodes take."""
-    token = cluster.ours("create", "token", "hekla-agents", f"--audience={NODE_AUDIENCE}", "--duration=1h").out
+    token = cluster.ours("create", "token", "hekla-agents", f"--audience={NODE_AUDIENCE}", "--duration=24h").out
     file = directory / "node-token"
     file.touch(mode=0o600)
     file.write_text(token)

@@ -11,14 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from hekla.api.agents.node_contract import NODE_AUDIENCE
 from hekla.api.meta import Document
 from hekla.kube.client import Client
-from hekla.kube.errors import KubeError
-
-log = structlog.get_logger(__name__)
 
 BELIEVED_S: Final = 60.0
 REFUSED_S: Final = 10.0
@@ -36,18 +31,14 @@ class Callers:
         self._known: OrderedDict[tuple[bytes, str], tuple[float, bool]] = OrderedDict()
 
     async def may(self, token: str, method: str) -> bool:
-        """Whether the bearer of a token may ask that."""
+        """Whether the bearer of a token may ask that; KubeError: nobody can be asked now."""
         if not token or len(token) > LONGEST_TOKEN:
             return False
         key = hashlib.sha256(token.encode()).digest(), VERBS.get(method, "create")
         until, is_allowed = self._known.get(key, (0.0, False))
         if until > self._now():
             return is_allowed
-        try:
-            is_allowed = await self._ask(token, key[1])
-        except KubeError as error:
-            log.warning("a caller could not be looked up, and is refused", why=str(error))
-            return False
+        is_allowed = await self._ask(token, key[1])
         self._known[key] = (self._now() + (BELIEVED_S if is_allowed else REFUSED_S), is_allowed)
         while len(self._known) > MOST_KEPT:
             self._known.popitem(last=False)

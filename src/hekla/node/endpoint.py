@@ -15,7 +15,10 @@ import json
 from collections.abc import AsyncIterator
 from datetime import datetime
 
+import structlog
+
 from hekla.api.pods import Pod
+from hekla.kube.errors import KubeError
 from hekla.node.agent import NodeAgent
 from hekla.node.callers import Callers
 from hekla.node.pod_proxy import proxy_to
@@ -36,6 +39,8 @@ from hekla.wire.client import HttpClient
 from hekla.wire.errors import ProtocolViolationError
 from hekla.wire.messages import AcceptWebSocket, Answer, Duplex, Request, Response, SwitchProtocol, WebSocket
 from hekla.wire.spdy_session import SpdySession, WebSocketBytes
+
+log = structlog.get_logger(__name__)
 
 Query = dict[str, list[str]]
 
@@ -73,8 +78,13 @@ class NodeEndpoint:
     async def handle(self, request: Request) -> Answer:
         """A wire handler: the kubelet's paths."""
         bearer = request.headers.get(NODE_TOKEN) or request.headers.get("authorization", "").removeprefix("Bearer ")
-        if not await self._may(bearer, request.method):
-            return RefusalError(401, "Unauthorized", "Unauthorized").response()
+        try:
+            if not await self._may(bearer, request.method):
+                return RefusalError(401, "Unauthorized", "Unauthorized").response()
+        except KubeError as error:
+            log.warning("a caller could not be looked up, and is refused", why=str(error))
+            said = "this node cannot ask the API server now who calls; try again"
+            return RefusalError(503, "ServiceUnavailable", said).response()
         if request.path == "/healthz":
             return Response(200, b"ok", "text/plain")
         if request.target.startswith(("/sandboxes/", "/checkpoints/")):

@@ -284,7 +284,8 @@ def _refusal(address: NodeAddress, status: int, body: bytes) -> Exception:
         sentence = f'node "{address.name}" answered {status}'
     if status == 401:
         return LinkError(
-            f'node "{address.name}" does not let this gateway in; it needs the right to create nodes/proxy'
+            f'node "{address.name}" does not let this gateway in: the token of --node-token must not have run out, must be '
+            "for the audience hekla-nodes, and needs the right to create nodes/proxy"
         )
     if status == 502:
         return ConnectionRefusedError(sentence)
