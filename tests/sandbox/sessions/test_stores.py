@@ -268,3 +268,22 @@ def test_a_pause_whose_disk_failed_is_told_as_such_and_is_what_the_row_says(tmp_
             assert len(sandboxes.sandboxes) == 1
 
     asyncio.run(main())
+
+
+def test_a_snapshot_whose_disk_failed_is_refused_and_not_listed(tmp_path, monkeypatch):
+    """It was refused, and yet it stood in the list."""
+
+    def fails(file):
+        monkeypatch.undo()
+        raise OSError("no space left on device")
+
+    async def main():
+        store = SqliteSessions(tmp_path / "agents.db")
+        monkeypatch.setattr("hekla.sandbox.sessions.sqlite_store.os.fdatasync", fails)
+        snapshot = Snapshot(id="s1", owner="a", namespace="n", session=ROW.id, kind="k", name="b", checkpoint="c")
+        with pytest.raises(StoreUnavailableError, match="no space left"):
+            await store.put_snapshot(snapshot)
+        assert await store.snapshots() == []
+        await store.close()
+
+    asyncio.run(main())

@@ -95,9 +95,13 @@ class SqliteSessions:
         return [_read(row) for row in self._ask("SELECT row, revision, touched FROM session")]
 
     async def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Write a snapshot down."""
+        """Write a snapshot down; one that cannot be kept is not listed either."""
         self._do("INSERT OR REPLACE INTO snapshot VALUES (?, ?)", snapshot.id, _encode(snapshot))
-        await self._on_disk()
+        try:
+            await self._on_disk()
+        except StoreUnavailableError:
+            self._do("DELETE FROM snapshot WHERE id = ?", snapshot.id)
+            raise
 
     async def snapshots(self) -> list[Snapshot]:
         """Every snapshot."""
