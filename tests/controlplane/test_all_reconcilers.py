@@ -91,6 +91,24 @@ STRANGERS = (
 )
 
 
+def with_claim_template() -> Document:
+    document = pod("it")
+    document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    return document
+
+
+def device_template() -> Document:
+    return thing("ResourceClaimTemplate", "one-gpu", api="resource.k8s.io/v1", spec={"spec": {"devices": {}}})
+
+
+def device_claim(*users: str) -> Document:
+    status = {
+        "reservedFor": [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in users],
+        "allocation": {"devices": {"results": [{"request": "gpu", "device": "gpu-0"}]}},
+    }
+    return thing("ResourceClaim", "it", api="resource.k8s.io/v1", spec={}, status=status)
+
+
 def ephemeral() -> Document:
     document = pod("it", node="n")
     template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
@@ -189,6 +207,8 @@ CASES = [
     case_of("pv-protection", volume(
         "Released", finalizers=["kubernetes.io/pv-protection", "mine"], deletionTimestamp=LONG_AGO
     ), namespace=""),
+    case_of("resource-claim", with_claim_template(), device_template()),
+    case_of("resource-claim-users", device_claim("gone", "stranger-2")),
     Case(PROVISIONS, (claim(), default_storage_class(), pod_with_claim := pod(node="n"), node()), may_touch=its_volume),
     Case(reconcile_volume, (volume(annotations={PROVISIONED_BY: PROVISIONER}),), namespace=""),
     Case(reconcile_volume, (volume(),), namespace=""),
