@@ -20,8 +20,8 @@ from hekla.apiserver.store import Change, Key, Stored
 
 ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 ROWS_AT_ONCE = 32
-"""Rows of one statement. Each statement gives up the interpreter and has to win it back from a busy event loop, which
-took a commit of 30 rows up to 30 times 5 ms; the statements of a few sizes stay prepared."""
+"""Rows of one statement. Each statement gives up the interpreter and has to win it back from a busy event loop, at up to
+`app.serving.SWITCH_AFTER_S` a time; the statements of all sizes up to this stay prepared, in a megabyte."""
 
 SCAN = "select rv, resource, namespace, name, created, is_deletion, crc, selectors, managed, body from log order by rv"
 
@@ -88,6 +88,11 @@ class Journal:
 
     def _transact(self, batch: Batch) -> None:
         writer = self._files.writer
+        if 0 < len(batch.changes) <= ROWS_AT_ONCE and not batch.garbage:
+            writer.run(
+                *_insert(batch.changes)
+            )  # a transaction by itself: the interpreter is won back once, not seven times
+            return
         writer.run("begin immediate")
         for statement, values in _inserts(batch.changes):
             writer.run(statement, values)
@@ -133,14 +138,14 @@ class Journal:
 
 
 def _inserts(changes: Sequence[Change]) -> Iterator[tuple[str, list[Any]]]:
-    """Statements of 32, 16, 8, 4, 2, 1 rows that insert all changes."""
-    start, size = 0, ROWS_AT_ONCE
-    while start < len(changes):
-        while size > len(changes) - start:
-            size //= 2
-        values = [value for change in changes[start : start + size] for value in _row(change)]
-        yield _insert_of(size), values
-        start += size
+    """As few statements as insert all changes."""
+    for start in range(0, len(changes), ROWS_AT_ONCE):
+        yield _insert(changes[start : start + ROWS_AT_ONCE])
+
+
+def _insert(changes: Sequence[Change]) -> tuple[str, list[Any]]:
+    """One statement that inserts them, and its values."""
+    return _insert_of(len(changes)), [value for change in changes for value in _row(change)]
 
 
 @cache

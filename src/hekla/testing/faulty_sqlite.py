@@ -3,7 +3,7 @@
 It wraps a real driver, so that everything but the injected failure is SQLite's own behaviour.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,30 +31,36 @@ class FaultyDriver:
         """Open a connection."""
         return _FaultyConnection(self, self._driver(path))
 
-    def before(self, sql: str, connection: Connection) -> None:
+    def before(self, sql: str) -> None:
         """Called with every statement; raises if it is to fail."""
         if self.is_dead and not sql.startswith(("select", "pragma", "rollback")):
             raise SqliteError("disk I/O error (injected)", Code.IOERR)
-        if sql != "commit":
-            return
+
+    def before_commit(self, carry_out: Callable[[], object]) -> None:
+        """Called with what ends a transaction, or is one by itself; raises if it is to fail."""
         self.commits += 1
         if self.refuse_commits:
             self.refuse_commits -= 1
             if self.fail_after_commit:
-                connection.run(sql)
+                carry_out()
             raise SqliteError("database or disk is full (injected)", self.code)
 
 
 class _FaultyConnection:
     def __init__(self, driver: FaultyDriver, real: Connection) -> None:
         self._driver, self._real = driver, real
+        self._is_in_transaction = False
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        self._driver.before(sql, self._real)
+        self._driver.before(sql)
+        if sql == "commit" or (sql.startswith("insert into log") and not self._is_in_transaction):
+            self._driver.before_commit(lambda: self._real.run(sql, values))
+        if sql in ("begin immediate", "commit", "rollback"):
+            self._is_in_transaction = sql == "begin immediate"
         return self._real.run(sql, values)
 
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        self._driver.before(sql, self._real)
+        self._driver.before(sql)
         self._real.run_many(sql, rows)
 
     def scan(self, sql: str) -> Iterator[Row]:
