@@ -52,13 +52,17 @@ class StatusWriter:
         """Uids of what is wanted and has some time."""
 
         self._busy: set[str] = set()
+        self._forgotten: set[str] = set()
+        """Of what is on its way: whose pod is gone meanwhile."""
         self._wake = asyncio.Event()
-        self._changed = asyncio.Condition()
+        self._settled: dict[str, asyncio.Event] = {}
+        """For who waits until nothing of a pod waits."""
         self._failures = 0
 
     def put(self, pod: Pod, status: Document) -> None:
         """Send this status soon, unless it is what was sent last."""
         uid = pod.metadata.uid
+        self._forgotten.discard(uid)
         if uid in self._wanted or uid in self._busy or self._sent.get(uid) != _digests(status):
             self._want(uid, pod, status)
 
@@ -67,12 +71,19 @@ class StatusWriter:
         self._sent.pop(uid, None)
         self._wanted.pop(uid, None)
         self._ready.pop(uid, None)
+        if uid in self._busy:
+            self._forgotten.add(uid)
+        self._settle(uid)
 
     async def written(self, uid: str) -> None:
         """Wait until nothing of this pod waits to be sent; what had some time is sent now."""
         self._make_ready(uid)
-        async with self._changed:
-            await self._changed.wait_for(lambda: uid not in self._wanted and uid not in self._busy)
+        while uid in self._wanted or uid in self._busy:
+            await self._settled.setdefault(uid, asyncio.Event()).wait()
+
+    def _settle(self, uid: str) -> None:
+        if uid not in self._wanted and uid not in self._busy and (settled := self._settled.pop(uid, None)):
+            settled.set()
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -122,17 +133,20 @@ class StatusWriter:
         except KubeError as problem:
             self._failures = min(self._failures + 1, 8)
             log.info("pod status not written", pod=pod.metadata.name, error=str(problem), failures=self._failures)
-            self._wanted.setdefault(uid, (pod, status))
+            if uid not in self._forgotten:
+                self._wanted.setdefault(uid, (pod, status))
             await asyncio.sleep(min(RETRY_S[1], RETRY_S[0] * 2**self._failures))
         except Exception:  # the task boundary: one pod's status that cannot be written must not end all others'
             log.exception("pod status lost", pod=pod.metadata.name)
         finally:
             self._busy.discard(uid)
+            if uid in self._forgotten:
+                self._forgotten.discard(uid)
+                self._sent.pop(uid, None)
             if uid in self._wanted:
                 self._ready[uid] = None
             self._wake.set()
-            async with self._changed:
-                self._changed.notify_all()
+            self._settle(uid)
 
     async def _send(self, uid: str, pod: Pod, status: Document) -> None:
         before, now = self._sent.get(uid, {}), _digests(status)

@@ -1,11 +1,18 @@
 """What a sandbox packs of its files: all that somebody changed, and nothing that every sandbox is made with."""
 
 import os
+import shutil
+import subprocess
+import sys
+import threading
 import time
 
 import pytest
+from hypothesis import given as generated
+from hypothesis import strategies as st
 
-from hekla.node.shim.sandbox.archive import Given, pack, unpack
+from hekla.node.shim.sandbox import archive as archives
+from hekla.node.shim.sandbox.archive import MOST_PIECES, Given, pack, unpack
 
 COARSE = 5  # CLOCK_REALTIME_COARSE, by which the kernel dates most files
 
@@ -80,3 +87,176 @@ def test_where_nobody_says_what_it_was_made_with_all_is_packed(made, tmp_path):
     assert unpacked(packed(directory, Given(), tmp_path), tmp_path / "copy").keys() == {
         "home", "home/user", "etc", "etc/passwd",
     }  # fmt: skip
+
+
+def told(directory):
+    """What is told of packing all of a directory, and the archive's size in bytes."""
+    own, output = os.open(directory, os.O_RDONLY), os.memfd_create("packed")
+    try:
+        return pack(own, output), os.fstat(output).st_size
+    finally:
+        os.close(own)
+        os.close(output)
+
+
+def meanwhile(monkeypatch, name, change, of=""):
+    """Have something happen right after the first call of one of `os`'s functions, or the first for a path that ends so."""
+    real, is_over = getattr(os, name), threading.Event()
+
+    def then(path, **named):
+        found = real(path, **named)
+        if not is_over.is_set() and str(path).endswith(of):
+            is_over.set()
+            change()
+        return found
+
+    monkeypatch.setattr(archives.os, name, then)
+
+
+def test_what_a_program_deletes_meanwhile_is_left_out(tmp_path, monkeypatch):
+    (tmp_path / "kept").write_text("1")
+    (tmp_path / "lock").write_text("2")
+    meanwhile(monkeypatch, "listdir", (tmp_path / "lock").unlink)
+    assert told(tmp_path)[0] == {"files": 1, "left_out": [], "unreadable": []}
+
+
+def test_a_directory_that_a_program_deletes_meanwhile_is_left_out(tmp_path, monkeypatch):
+    (tmp_path / "kept").write_text("1")
+    (tmp_path / "work" / "deep").mkdir(parents=True)
+    meanwhile(monkeypatch, "listdir", lambda: shutil.rmtree(tmp_path / "work"))
+    assert told(tmp_path)[0]["files"] == 1
+
+
+def test_a_program_that_makes_and_deletes_files_all_the_time_does_not_keep_others_from_being_packed(tmp_path):
+    (tmp_path / "kept").write_text("1")
+    churn = 'cd "$0"; while :; do mkdir -p a/b; echo 1 > a/b/c; echo 2 > d; ln -sf d e; rm -rf a d e; done'
+    with subprocess.Popen(["sh", "-c", churn, tmp_path]) as program:
+        try:
+            for _ in range(100):
+                assert told(tmp_path)[0]["files"] >= 1
+        finally:
+            program.kill()
+
+
+def test_a_file_that_shrinks_while_it_is_packed_ends_in_zeros(made, tmp_path, monkeypatch):
+    directory, _ = made
+    log = directory / "log"
+    log.write_bytes(b"x" * 100_000)
+    real = os.fstat
+
+    def then_cut(descriptor):
+        found = real(descriptor)
+        if found.st_size == 100_000:
+            os.truncate(log, 10)
+        return found
+
+    monkeypatch.setattr(archives.os, "fstat", then_cut)
+    copy = unpacked(packed(directory, Given(), tmp_path), tmp_path / "copy")
+    assert copy["log"] == "x" * 10 + "\0" * 99_990
+
+
+def test_what_was_swapped_for_another_file_is_not_read(tmp_path, monkeypatch):
+    """A directory that leads elsewhere between a look and an open might lead to what only the daemon may read."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "note").write_text("the daemon's")
+    sandbox = tmp_path / "sandbox"
+    (sandbox / "own").mkdir(parents=True)
+    (sandbox / "own" / "note").write_text("mine")
+
+    def swapped():
+        shutil.rmtree(sandbox / "own")
+        (sandbox / "own").symlink_to(secret)
+
+    meanwhile(monkeypatch, "lstat", swapped, of="own/note")
+    assert told(sandbox)[0]["files"] == 1
+
+
+def test_a_file_that_became_a_fifo_does_not_stop_the_packing(tmp_path, monkeypatch):
+    (tmp_path / "note").write_text("mine")
+
+    def swapped():
+        (tmp_path / "note").unlink()
+        os.mkfifo(tmp_path / "note")
+
+    meanwhile(monkeypatch, "lstat", swapped)
+    assert told(tmp_path)[0]["files"] == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_is_told_and_the_rest_is_packed(tmp_path):
+    (tmp_path / "kept").write_text("1")
+    (tmp_path / "closed").write_text("2")
+    (tmp_path / "closed").chmod(0)
+    assert told(tmp_path)[0] == {"files": 1, "left_out": [], "unreadable": ["/closed"]}
+
+
+@pytest.mark.parametrize("content", [None, "a file is in it"])
+def test_a_directory_that_became_a_link_or_a_file_is_one_in_the_copy(tmp_path, content):
+    directory, target = tmp_path / "a", tmp_path / "b"
+    directory.mkdir()
+    (directory / "srv").symlink_to("/tmp") if content is None else (directory / "srv").write_text(content)
+    (target / "srv" / "deep").mkdir(parents=True)
+    (target / "srv" / "deep" / "note").write_text("from the image")
+    archive = packed(directory, Given(), tmp_path)
+    own = os.open(target, os.O_RDONLY)
+    with open(archive, "rb") as file:
+        unpack(own, file.fileno())
+    os.close(own)
+    assert os.readlink(target / "srv") == "/tmp" if content is None else (target / "srv").read_text() == content
+
+
+def test_holes_stay_holes(made, tmp_path):
+    directory, _ = made
+    with open(directory / "disk", "wb") as file:
+        file.truncate(256 << 20)
+        os.pwrite(file.fileno(), b"in the middle", 100 << 20)
+    archive = packed(directory, Given(), tmp_path)
+    assert archive.stat().st_size < 1 << 20
+    target = tmp_path / "copy"
+    target.mkdir()
+    own = os.open(target, os.O_RDONLY)
+    with open(archive, "rb") as file:
+        unpack(own, file.fileno())
+    os.close(own)
+    with open(target / "disk", "rb") as file:
+        assert os.pread(file.fileno(), 15, (100 << 20) - 1) == b"\0in the middle\0"
+    found = (target / "disk").stat()
+    assert (found.st_size, found.st_blocks * 512 < 1 << 20) == (256 << 20, True)
+
+
+@generated(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9_000)), max_size=12), st.integers(0, 300_000))
+def test_a_file_comes_out_as_it_went_in_wherever_its_holes_are(tmp_path_factory, writes, size):
+    directory = tmp_path_factory.mktemp("world")
+    (directory / "in").mkdir()
+    with open(directory / "in" / "disk", "wb") as file:
+        file.truncate(size)
+        for block, length in writes:
+            os.pwrite(file.fileno(), bytes([block + 1]) * length, block * 4096)
+    archive = packed(directory / "in", Given(), directory)
+    listed = subprocess.run(["tar", "-xOf", archive, "disk"], capture_output=True, check=True).stdout
+    assert listed == (directory / "in" / "disk").read_bytes(), "GNU's tar reads it, too"
+    unpacked(archive, directory / "out")
+    assert (directory / "out" / "disk").read_bytes() == listed
+
+
+def test_a_file_of_very_many_pieces_is_packed_whole_after_so_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "MOST_PIECES", 3)
+    assert MOST_PIECES > 3
+    directory = tmp_path / "in"
+    directory.mkdir()
+    with open(directory / "disk", "wb") as file:
+        for block in range(0, 20, 2):
+            os.pwrite(file.fileno(), b"x" * 4096, block * 4096)
+    copy = unpacked(packed(directory, Given(), tmp_path), tmp_path / "copy")
+    assert copy["disk"] == (directory / "disk").read_text()
+
+
+def test_no_room_is_told_with_the_file_and_what_helps(tmp_path):
+    directory = tmp_path / "in"
+    directory.mkdir()
+    (directory / "large").write_bytes(b"x" * 200_000)
+    limited = "import resource, os, signal, sys; from hekla.node.shim.sandbox.archive import pack; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); pack(os.open(sys.argv[1], os.O_RDONLY), os.memfd_create('x'))"
+    told = subprocess.run([sys.executable, "-c", limited, directory], capture_output=True, text=True, check=False)
+    assert "no room for all files of the sandbox in one checkpoint, at /large (File too large); delete" in told.stderr

@@ -48,10 +48,19 @@ CLAIMED = 'await runtime.claim(key, Claim(session="s1", owner="o"))'
 REFUSED = """
     from hekla.node.runtimes.sandbox import SandboxError
     try:
-        await runtime.claim(key, Claim(session="s1", owner="o", random_seed="not hexadecimal"))
+        await runtime.claim(key, Claim(session="s1", owner="o", env={"KEY": "secret"}, random_seed="not hexadecimal"))
         raise SystemExit("it was not refused")
     except SandboxError:
         pass
+"""
+UNHEARD = """
+    from hekla.node.runtimes.sandbox import SandboxError
+    await runtime.freeze(key)
+    try:
+        await runtime.claim(key, Claim(session="s1", owner="o"))
+        raise SystemExit("it was not refused")
+    except SandboxError:
+        await runtime.thaw(key)
 """
 
 
@@ -67,7 +76,8 @@ class KilledNode:
         )  # fmt: skip
         line = self.process.stdout.readline()
         if not line:
-            self.kill()
+            assert self.process.wait() == 0, "it failed, and did not say that no sandbox can run here"
+            self.process.stdout.close()
             pytest.skip("no sandbox can run here")
         self.supervisor, self.zygote, self.sandbox = json.loads(line)
 
@@ -143,13 +153,28 @@ def test_a_sandbox_outlives_its_node_with_files_claim_and_command(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sandbox_that_refused_a_claim_is_nobodys_in_the_next_life_too(tmp_path):
+def test_a_sandbox_that_heard_nothing_of_a_claim_is_nobodys_in_the_next_life_too(tmp_path):
+    state = tmp_path / "state"
+    KilledNode(state, more=UNHEARD).kill()
+
+    async def next_life():
+        async with again(state) as runtime:
+            assert await runtime.claim(KEY, Claim(session="s2", owner="o")) is True
+
+    asyncio.run(next_life())
+
+
+@pytest.mark.slow
+def test_a_sandbox_that_refused_a_claim_halfway_is_nobody_elses_in_the_next_life_either(tmp_path):
+    """It has variables of whoever it refused."""
     state = tmp_path / "state"
     KilledNode(state, more=REFUSED).kill()
 
     async def next_life():
         async with again(state) as runtime:
-            assert await runtime.claim(KEY, Claim(session="s2", owner="o")) is True
+            with pytest.raises(SandboxError) as refusal:
+                await runtime.claim(KEY, Claim(session="s2", owner="o"))
+            assert refusal.value.code in (404, 409, 503)
 
     asyncio.run(next_life())
 

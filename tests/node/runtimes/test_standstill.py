@@ -63,6 +63,24 @@ def test_what_cannot_be_stopped_goes_on_and_is_told(monkeypatch):
     assert sent == [(7, signal.SIGSTOP), (7, signal.SIGCONT)]
 
 
+def test_a_freeze_that_is_given_up_lets_all_go_on(monkeypatch):
+    """Nobody would know that they stand still, so nobody would let them go on."""
+    monkeypatch.setattr(standstill, "stands_still", lambda pid: False)
+
+    async def story(pid):
+        freezing = asyncio.create_task(stand_still([pid], "the sandbox"))
+        async with asyncio.timeout(60):
+            while state_of(pid) != "T":
+                await asyncio.sleep(0)
+            freezing.cancel()
+            await asyncio.gather(freezing, return_exceptions=True)
+            while state_of(pid) == "T":
+                await asyncio.sleep(0)
+
+    with busy() as pid:
+        asyncio.run(story(pid))
+
+
 class Inside:
     """The daemon's side, with a namespace of processes that stop after so many looks."""
 

@@ -15,7 +15,7 @@ import pytest
 from hekla.api.agents.names import ISOLATION_STRENGTHS
 from hekla.api.agents.node_contract import CheckpointKind, Claim
 from hekla.node.runtimes import ContainerKey, ContainerSpec, StartError
-from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature, SandboxRuntime
+from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature, SandboxRuntime, bundle
 from hekla.testing.conformance.runtimes import PATIENCE_S, output_of
 
 DAEMON = 0
@@ -355,6 +355,40 @@ class SandboxContract:
                 await made.runtime.claim_as_copy(key, packed.fileno(), Claim(session="s-b"))
             assert made.runtime.session_of(key) == ""
             assert await made.runtime.claim(key, Claim(session="s-c"))
+
+        self.live(tmp_path, story, [SandboxFeature.FORK])
+
+    def test_a_sandbox_whose_programs_delete_files_all_the_time_is_packed(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key = await made.claimed()
+            churn = "cd /home/user; echo kept > kept; (while :; do mkdir -p a/b; echo 1 > a/b/c; rm -rf a; done) > /dev/null 2>&1 &"
+            await made.sh(key, churn)
+            for _ in range(20):
+                with open(tmp_path / "packed", "w+b") as packed:
+                    assert await made.runtime.pack(key, CheckpointKind.FILESYSTEM, packed.fileno()) == []
+                assert b"home/user/kept" in (tmp_path / "packed").read_bytes()
+
+        self.live(tmp_path, story, [SandboxFeature.CHECKPOINT_FILES])
+
+    def test_a_copy_that_was_refused_halfway_is_never_anybody_elses(self, tmp_path: Path) -> None:
+        """It has files of its parent: whoever claimed it would read them."""
+
+        async def story(made: Sandboxes) -> None:
+            parent, child = await asyncio.gather(made.claimed("a"), made.start("b"))
+            await made.sh(parent, "echo secret > /home/user/note")
+            await made.ask(parent, "/execute", {"code": "x = 1"})
+            with open(tmp_path / "packed", "w+b") as packed:
+                await made.runtime.pack(parent, CheckpointKind.INTERPRETER, packed.fileno())
+                with bundle.reading(packed.fileno()) as parts:
+                    variables_at = os.lseek(parts.variables, 0, os.SEEK_CUR)
+                os.pwrite(packed.fileno(), b"nonsense", variables_at)
+                with pytest.raises(SandboxError):
+                    await made.runtime.claim_as_copy(child, packed.fileno(), Claim(session="s-b"))
+                with pytest.raises(SandboxError, match=r"another session|runs in no sandbox"):
+                    await made.runtime.claim(child, Claim(session="s-c"))
+            async with asyncio.timeout(PATIENCE_S):
+                while made.runtime.has(child):
+                    await asyncio.sleep(0.01)
 
         self.live(tmp_path, story, [SandboxFeature.FORK])
 

@@ -116,14 +116,21 @@ class Machines:
         held = self._of(cell)
         try:
             await held.machine.pause()
+            self._stop_monitor(held, cell.name)
         except MachineError as problem:
             raise SandboxGoneError(str(problem)) from None
+        except BaseException:  # nobody would know that it stands still
+            with contextlib.suppress(MachineError):
+                await held.machine.resume()
+            raise
+        cell.is_frozen = True
+
+    def _stop_monitor(self, held: _Held, name: str) -> None:
         if not self._groups.can_freeze:
             os.kill(held.machine.pid, signal.SIGSTOP)
-        elif not self._groups.freeze(cell.name):
-            self._groups.thaw(cell.name)
+        elif not self._groups.freeze(name):
+            self._groups.thaw(name)
             raise TimeoutError("the machine's monitor waits for the kernel and cannot be stopped now")
-        cell.is_frozen = True
 
     async def thaw(self, cell: Cell) -> None:
         """It goes on, with the right time."""

@@ -106,11 +106,11 @@ class Containers:
                 self._groups.thaw(cell.name)
                 raise TimeoutError("something in the container waits for the kernel and cannot be stopped now")
         else:
-            with contextlib.suppress(SandboxGoneError):
-                await cell.channel.ask("halt")
             try:
+                with contextlib.suppress(SandboxGoneError):
+                    await cell.channel.ask("halt")
                 await stand_still([cell.pid, *children_of(cell.pid)], "the container")
-            except TimeoutError:
+            except BaseException:  # nobody would know that it stands still
                 await self._go_on(cell)
                 raise
         cell.is_frozen = True

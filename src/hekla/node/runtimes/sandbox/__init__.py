@@ -46,7 +46,10 @@ class SandboxRuntime(Runtime, Protocol):
         """Bind a warm sandbox to a session; False if it was that session's already. Another session's: SandboxError 409."""
 
     async def claim_as_copy(self, key: ContainerKey, source: int, claim: Claim) -> bool:
-        """As `claim`, and before it fill the sandbox, which was just started, with what was packed of another with its interpreters."""
+        """As `claim`, and before it fill the sandbox, which was just started, with what was packed of another with its interpreters.
+
+        One that refuses when it has a part of it ends: it is never anybody else's.
+        """
 
     def has(self, key: ContainerKey) -> bool:
         """Whether it runs."""

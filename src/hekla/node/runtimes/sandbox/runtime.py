@@ -65,6 +65,8 @@ WARM = 8
 """As many as a fork makes copies at a time; each takes 10 MiB."""
 OOM_SIGNAL = 9
 GONE = 503
+HALFWAY = 422
+"""The daemon itself refused: it may have taken a part of what it was told."""
 GRACE_S = 60.0
 """How long sandboxes wait for a node that was killed."""
 
@@ -387,8 +389,12 @@ class DaemonSandboxes:
             try:
                 await self._ask(box, op, told, fds)
             except SandboxError as refusal:
-                if refusal.code != GONE:
-                    box.session = ""  # it said no, so it is nobody's
+                if (
+                    refusal.code == HALFWAY
+                ):  # it has somebody's files or secrets, and is nobody's: nobody must ever get it
+                    self._later(self._end(box))
+                elif refusal.code != GONE:
+                    box.session = ""  # it heard nothing
                     box.remember()  # in a later life too
                 raise
             box.is_claimed = True
@@ -440,6 +446,9 @@ class DaemonSandboxes:
                 left_out += saved["left_out"]
             packed, _ = await self._ask(box, "pack", {}, (parts.files,))
             left_out += [f"{path}: neither file, directory nor link" for path in packed["left_out"]]
+            left_out += [
+                f"{path}: not even the sandbox's own daemon may read it" for path in packed.get("unreadable", ())
+            ]
         return left_out
 
     async def unpack(self, key: ContainerKey, kind: CheckpointKind, source: int) -> None:

@@ -19,14 +19,17 @@ STILL = ("T", "t", "Z", "X")
 
 
 async def stand_still(pids: Sequence[int], what: str, *, patience_s: float = FREEZE_PATIENCE_S) -> None:
-    """Stop processes, and return once none of their threads moves. Raises TimeoutError, and then lets them go on."""
+    """Stop processes, and return once none of their threads moves. Raises TimeoutError; then, and where it is cancelled, they go on."""
     send_all(pids, signal.SIGSTOP)
     deadline = time.monotonic() + patience_s
-    while not all(stands_still(pid) for pid in pids):
-        if time.monotonic() >= deadline:
-            send_all(pids, signal.SIGCONT)
-            raise TimeoutError(f"something in {what} waits for the kernel and cannot be stopped now")
-        await asyncio.sleep(LOOK_EVERY_S)
+    try:
+        while not all(stands_still(pid) for pid in pids):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"something in {what} waits for the kernel and cannot be stopped now")
+            await asyncio.sleep(LOOK_EVERY_S)
+    except BaseException:  # who gave up waiting does not know that they stand still
+        send_all(pids, signal.SIGCONT)
+        raise
 
 
 def send_all(pids: Sequence[int], number: signal.Signals) -> None:
