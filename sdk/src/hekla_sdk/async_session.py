@@ -4,6 +4,8 @@ async with AsyncSession.create() as session:
     print((await session.run_code("6 * 7")).text)
 """
 
+from __future__ import annotations
+
 import asyncio
 import inspect
 import os
@@ -52,7 +54,7 @@ class AsyncSession:
         cls, template: str = "base", *, namespace: str = "default", kind: str = "", snapshot: str = "", timeout: float = 0.0,
         freeze_after: float = 0.0, on_timeout: str = "kill", env: Mapping[str, str] | None = None, metadata: Mapping[str, str] | None = None,
         network: Mapping[str, object] | None = None, budget: str = "", gateway: Gateway | None = None, data_dir: str | os.PathLike[str] | None = None,
-    ) -> "Opening":  # fmt: skip
+    ) -> Opening:  # fmt: skip
         """Open a session: await it, or enter it with `async with`. `timeout`: seconds until its time is over, 0: as its template says. `freeze_after`: seconds without
         a request until it stands still, to wake with the next one. `budget`: what it may use before it stands still, as "cpu=90s,network=1Gi". Leaving the block ends it.
         """
@@ -63,7 +65,7 @@ class AsyncSession:
         return Opening(_opened(gateway or find_gateway(data_dir), asked, is_ours=True))
 
     @classmethod
-    def connect(cls, session: str, *, gateway: Gateway | None = None, data_dir: str | os.PathLike[str] | None = None) -> "Opening":  # fmt: skip
+    def connect(cls, session: str, *, gateway: Gateway | None = None, data_dir: str | os.PathLike[str] | None = None) -> Opening:  # fmt: skip
         """A session that is there already. Leaving the block does not end it."""
         return Opening(_opened(gateway or find_gateway(data_dir), operations.info(session), is_ours=False))
 
@@ -87,7 +89,7 @@ class AsyncSession:
         """Forget a snapshot, by its id."""
         await _asked(operations.delete_snapshot(snapshot), gateway, data_dir)
 
-    async def __aenter__(self) -> "AsyncSession":
+    async def __aenter__(self) -> AsyncSession:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:  # fmt: skip
@@ -136,7 +138,7 @@ class AsyncSession:
         """What it may use from now on, as "cpu=90s,network=1Gi"; "" is no bound. One that stands still for want of it goes on where it is raised."""
         return await self._wire.do(operations.act(self.id, "budget", {"budget": budget}))
 
-    async def fork(self, count: int = 1) -> "list[AsyncSession]":
+    async def fork(self, count: int = 1) -> list[AsyncSession]:
         """Copies of it with its files and variables; RefusedError if any of them could not be made, and then none is left."""
         made, refused = await self._wire.do(operations.fork(self.id, count))
         forks = [AsyncSession(self._wire.shared(), one, is_ours=True) for one in made]
@@ -226,12 +228,12 @@ class AsyncSession:
     async def start(
         self, command: str | Sequence[str], *, stdin: bool = False, cwd: str = "", env: Mapping[str, str] | None = None,
         timeout: float = 0.0, tag: str = "", most: int = MOST_KEPT,
-    ) -> "AsyncProcess":  # fmt: skip
+    ) -> AsyncProcess:  # fmt: skip
         """Start a command, and be told its output while it runs; it runs on if nobody listens."""
         request = streams.start(self.id, command, cwd=cwd, env=env or {}, has_input=stdin, timeout=timeout, tag=tag)
         return await AsyncProcess(self._wire, self.id, await self._wire.open(request), ProcessReader(most)).begun()
 
-    async def attach(self, pid: int, *, most: int = MOST_KEPT) -> "AsyncProcess":
+    async def attach(self, pid: int, *, most: int = MOST_KEPT) -> AsyncProcess:
         """A command that runs already, from now on."""
         stream = await self._wire.open(streams.attach(self.id, pid))
         return await AsyncProcess(self._wire, self.id, stream, ProcessReader(most)).begun()
@@ -269,7 +271,7 @@ class AsyncProcess:
         self._news: list[Output] = []
         self.pid = 0
 
-    async def begun(self) -> "AsyncProcess":
+    async def begun(self) -> AsyncProcess:
         """Itself, once its number is known."""
         reader = self._reader
         while not reader.pid and not reader.is_over and await self._read():
@@ -295,7 +297,7 @@ class AsyncProcess:
                 await self._stream.close()
                 return
 
-    async def __aenter__(self) -> "AsyncProcess":
+    async def __aenter__(self) -> AsyncProcess:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:  # fmt: skip

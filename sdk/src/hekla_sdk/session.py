@@ -4,6 +4,8 @@ with Session.create() as session:
     print(session.run_code("6 * 7").text)
 """
 
+from __future__ import annotations
+
 import os
 import secrets
 import threading
@@ -50,7 +52,7 @@ class Session:
         cls, template: str = "base", *, namespace: str = "default", kind: str = "", snapshot: str = "", timeout: float = 0.0,
         freeze_after: float = 0.0, on_timeout: str = "kill", env: Mapping[str, str] | None = None, metadata: Mapping[str, str] | None = None,
         network: Mapping[str, object] | None = None, budget: str = "", gateway: Gateway | None = None, data_dir: str | os.PathLike[str] | None = None,
-    ) -> "Session":  # fmt: skip
+    ) -> Session:  # fmt: skip
         """Open a session. `timeout`: seconds until its time is over, 0: as its template says. `freeze_after`: seconds without
         a request until it stands still, to wake with the next one. `budget`: what it may use before it stands still, as "cpu=90s,network=1Gi". Leaving a `with` block ends it.
         """
@@ -66,7 +68,7 @@ class Session:
             raise
 
     @classmethod
-    def connect(cls, session: str, *, gateway: Gateway | None = None, data_dir: str | os.PathLike[str] | None = None) -> "Session":  # fmt: skip
+    def connect(cls, session: str, *, gateway: Gateway | None = None, data_dir: str | os.PathLike[str] | None = None) -> Session:  # fmt: skip
         """A session that is there already. Leaving a `with` block does not end it."""
         wire = Wire(gateway or find_gateway(data_dir))
         try:
@@ -95,7 +97,7 @@ class Session:
         """Forget a snapshot, by its id."""
         _asked(operations.delete_snapshot(snapshot), gateway, data_dir)
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:  # fmt: skip
@@ -144,7 +146,7 @@ class Session:
         """What it may use from now on, as "cpu=90s,network=1Gi"; "" is no bound. One that stands still for want of it goes on where it is raised."""
         return self._wire.do(operations.act(self.id, "budget", {"budget": budget}))
 
-    def fork(self, count: int = 1) -> "list[Session]":
+    def fork(self, count: int = 1) -> list[Session]:
         """Copies of it with its files and variables; RefusedError if any of them could not be made, and then none is left."""
         made, refused = self._wire.do(operations.fork(self.id, count))
         forks = [Session(self._wire.shared(), one, is_ours=True) for one in made]
@@ -231,12 +233,12 @@ class Session:
     def start(
         self, command: str | Sequence[str], *, stdin: bool = False, cwd: str = "", env: Mapping[str, str] | None = None,
         timeout: float = 0.0, tag: str = "", most: int = MOST_KEPT,
-    ) -> "Process":  # fmt: skip
+    ) -> Process:  # fmt: skip
         """Start a command, and be told its output while it runs; it runs on if nobody listens."""
         request = streams.start(self.id, command, cwd=cwd, env=env or {}, has_input=stdin, timeout=timeout, tag=tag)
         return Process(self._wire, self.id, self._wire.open(request), ProcessReader(most))
 
-    def attach(self, pid: int, *, most: int = MOST_KEPT) -> "Process":
+    def attach(self, pid: int, *, most: int = MOST_KEPT) -> Process:
         """A command that runs already, from now on."""
         return Process(self._wire, self.id, self._wire.open(streams.attach(self.id, pid)), ProcessReader(most))
 
@@ -274,7 +276,7 @@ class Process:
                 self._stream.close()
                 return
 
-    def __enter__(self) -> "Process":
+    def __enter__(self) -> Process:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:  # fmt: skip

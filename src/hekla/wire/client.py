@@ -10,6 +10,8 @@ A request on a kept connection costs one future and one timer; `client_connectio
 request that met a kept connection just as the server closed it, before any byte of an answer, is sent once more.
 """
 
+from __future__ import annotations
+
 import asyncio
 import socket
 import ssl
@@ -64,7 +66,7 @@ class StreamedResponse:
 class _Origin:
     """One server, and the connections to it."""
 
-    def __init__(self, client: "HttpClient", origin: str) -> None:
+    def __init__(self, client: HttpClient, origin: str) -> None:
         parts = urlsplit(origin)
         scheme = _SCHEMES.get(parts.scheme, parts.scheme)
         if scheme not in _DEFAULT_PORTS or not parts.hostname:
@@ -105,7 +107,7 @@ class _Origin:
             if handed is not None and handed.is_usable:
                 return handed
 
-    def _pass_on(self, waiter: "asyncio.Future[ClientConnection | None]") -> None:
+    def _pass_on(self, waiter: asyncio.Future[ClientConnection | None]) -> None:
         """Give what a cancelled waiter was handed to the next."""
         if waiter.done() and not waiter.cancelled():
             handed = waiter.result()
@@ -214,7 +216,7 @@ class HttpClient:
         self._tunnels: set[ClientConnection] = set()
         self._ticker: asyncio.TimerHandle | None = None
 
-    async def __aenter__(self) -> "HttpClient":
+    async def __aenter__(self) -> HttpClient:
         return self
 
     async def __aexit__(

@@ -120,8 +120,10 @@ def is_alive(pid):
 
 
 def below(pid):
-    found = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid=,comm="], capture_output=True, text=True, check=False)
-    return [(int(number), name) for number, name in map(str.split, found.stdout.splitlines())]
+    found = [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
+    return [(child, Path(f"/proc/{child}/comm").read_text().strip()) for child in found]
 
 
 async def until(holds):

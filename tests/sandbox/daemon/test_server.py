@@ -354,7 +354,7 @@ found, [name for name in os.environ if 'KEY' in name or 'TOKEN' in name]
 
 def test_the_daemon_cannot_be_looked_into_by_its_own_user(daemon):
     """Its memory and descriptors belong to root from when it has secrets, whoever it runs as."""
-    with open(f"/proc/{daemon.process.pid}/environ", "rb") as file:
+    with contextlib.suppress(PermissionError), open(f"/proc/{daemon.process.pid}/environ", "rb") as file:  # root may
         assert TOKEN.encode() not in file.read()
     assert os.stat(f"/proc/{daemon.process.pid}/mem").st_uid == 0
 

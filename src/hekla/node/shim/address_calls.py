@@ -11,6 +11,8 @@
 Each answer is an error number, 0 if the call is done, or None if the kernel should carry it out.
 """
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import fcntl

@@ -17,6 +17,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +102,9 @@ class Parked:
         self._daemon.processes.begin()
         loop.add_signal_handler(signal.SIGTERM, self._over.set)
         server = HttpServer(self._handle, Daemon.worded)
-        await loop.create_unix_server(server.protocol, sock=listener, backlog=BACKLOG)
+        # from 3.13 on asyncio looks for the socket's file, to delete it at the end: that is the host's, and its path leads elsewhere here
+        kept: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        await loop.create_unix_server(server.protocol, sock=listener, backlog=BACKLOG, **kept)
         self._tell({"event": "ready"})
         loop.call_later(REST_AFTER_S, self._rest)
         await self._over.wait()

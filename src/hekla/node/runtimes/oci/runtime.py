@@ -14,11 +14,12 @@ from hekla.node.runtimes.isolation import filters
 from hekla.node.runtimes.oci.engines import ENGINES, Engine, installed
 from hekla.node.runtimes.oci.keeper import Containers
 from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature
+from hekla.node.runtimes.sandbox.apart import why_nothing_is_set_apart
 from hekla.node.runtimes.sandbox.cells import CellKeeper
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
 from hekla.node.runtimes.sandbox.plan import Host
-from hekla.node.runtimes.sandbox.runtime import DaemonSandboxes, forbids_user_namespaces
+from hekla.node.runtimes.sandbox.runtime import DaemonSandboxes
 
 PACKING = frozenset((SandboxFeature.CHECKPOINT_FILES, SandboxFeature.CHECKPOINT_INTERPRETER, SandboxFeature.FORK))
 
@@ -66,5 +67,5 @@ class OciSandboxes(DaemonSandboxes):
         if not known.seccomp and not engine.is_own_kernel:
             return None, "the kernel has no seccomp filters for this machine, and no sandbox runs without"
         host = Host(is_root=os.geteuid() == 0, has_landlock=known.landlock, preload=())
-        refusal = "" if host.is_root else forbids_user_namespaces()
+        refusal = await why_nothing_is_set_apart()
         return Containers(self._state, host, self.groups, engine, program), refusal

@@ -47,6 +47,7 @@ from hekla.node.runtimes.isolation import filters
 from hekla.node.runtimes.logs import last_text, read_log
 from hekla.node.runtimes.process_exec import LIFE, AttachedStreams, ProcessExec
 from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature, bundle
+from hekla.node.runtimes.sandbox.apart import why_nothing_is_set_apart
 from hekla.node.runtimes.sandbox.cells import Cell, CellKeeper, Cells
 from hekla.node.runtimes.sandbox.channel import Message, OrderRefusedError, SandboxGoneError
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
@@ -645,27 +646,11 @@ class ZygoteSandboxes(DaemonSandboxes):
         return await self._zygotes.find()
 
     async def _find_cells(self) -> tuple[CellKeeper | None, str]:
-        """What can be known without trying; the zygote starts with the first sandbox, which tells the rest."""
+        """What can be known without a zygote: that starts with the first sandbox, which tells the rest."""
         if not filters().seccomp or self._zygotes is None:
             return None, "the kernel has no seccomp filters for this machine, and no sandbox runs without"
         self._zygotes.use(self.groups)
-        return self._zygotes, "" if os.geteuid() == 0 else forbids_user_namespaces()
-
-
-def forbids_user_namespaces() -> str:
-    """Why an ordinary user may make none, by what the kernel and distributions say in files."""
-    for file, bad, why in (
-        ("/proc/sys/user/max_user_namespaces", "0", "the kernel allows no user namespaces (user.max_user_namespaces is 0)"),
-        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "only root may make user namespaces (kernel.unprivileged_userns_clone is 0)"),
-        (
-            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
-            "AppArmor keeps ordinary users from user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)",
-        ),
-    ):  # fmt: skip
-        with contextlib.suppress(OSError):
-            if Path(file).read_text().strip() == bad:
-                return f"{why}; run the node as root, or change that setting"
-    return ""
+        return self._zygotes, await why_nothing_is_set_apart()
 
 
 def _told_of(claim: Claim) -> Message:
