@@ -11,7 +11,7 @@ import pytest
 from hekla.apiserver import revision_log, sqlite_checkpoint
 from hekla.apiserver.change_window import WindowLimits
 from hekla.apiserver.sqlite_driver import ApswConnection, Code, Connection, Driver, Row, SqliteError, StandardConnection
-from hekla.apiserver.sqlite_store import SqliteStore
+from hekla.apiserver.sqlite_store import BUSY_S, LONGEST_PAUSE_S, PAUSE_S, SqliteStore
 from hekla.apiserver.store import (
     GENESIS,
     CompactedError,
@@ -342,6 +342,21 @@ def test_a_commit_has_as_few_statements_as_can_be(tmp_path: Path, count: int, st
 
     session(tmp_path, story, driver=driver)
     assert rows_on_disk(tmp_path) == count
+
+
+def test_who_writes_alone_waits_for_nobody_and_a_crowd_shares_its_commits(tmp_path: Path) -> None:
+    async def story(store: SqliteStore) -> None:
+        await put(store, A)
+        assert store._pause_s(store._last_end_s) == 0.0
+        for crowd, pause_s in ((8, 2 * PAUSE_S), (100, LONGEST_PAUSE_S)):
+            for _ in range(2):  # the second crowd comes while the first one's pause is asked for
+                before = store.revision
+                await asyncio.gather(*(put(store, A) for _ in range(crowd)))
+                assert store.revision == before + crowd
+                assert store._pause_s(store._last_end_s) == pytest.approx(pause_s)
+            assert store._pause_s(store._last_end_s + 2 * BUSY_S) == 0.0
+
+    session(tmp_path, story)
 
 
 @BOTH

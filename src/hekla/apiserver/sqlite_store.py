@@ -32,6 +32,14 @@ GARBAGE_PER_BATCH = 512
 GARBAGE_PAUSE_S = 0.25
 LOADED_AT_ONCE = 1000
 
+PAUSE_S = 0.001
+"""The finest that uvloop's clock can tell."""
+WRITES_PER_PAUSE = 4
+"""A batch waits so much longer for each so many writes of the last one: who writes alone waits for nobody."""
+LONGEST_PAUSE_S = 0.005
+BUSY_S = 0.010
+"""The last batch tells nothing any more when it has been over for so long."""
+
 
 class SqliteStore(RevisionLog):
     """A `Store` in a directory. Opening reads all current objects; raises StoreOpenError if that cannot be."""
@@ -44,6 +52,7 @@ class SqliteStore(RevisionLog):
         self._garbage: deque[tuple[int, int]] = deque()  # (revision of the change that fell out, row to delete)
         self._sweep: asyncio.TimerHandle | None = None
         self._jobs: queue.SimpleQueue[tuple[Batch, asyncio.AbstractEventLoop] | None] = queue.SimpleQueue()
+        self._last_size, self._last_end_s = 0, 0.0
         self._compacted = self._files.meta("compacted")
         super().__init__(revision=self._compacted, oldest=self._compacted, limits=limits)
         try:
@@ -105,6 +114,12 @@ class SqliteStore(RevisionLog):
 
     # ---- writing
 
+    def _pause_s(self, now_s: float) -> float:
+        # A commit hands the interpreter over several times, whatever its size, and who writes at once must all wait for it.
+        if now_s - self._last_end_s > BUSY_S:
+            return 0.0
+        return min(LONGEST_PAUSE_S, self._last_size // WRITES_PER_PAUSE * PAUSE_S)
+
     def _commit(self, changes: Sequence[Change]) -> None:
         # Rows are swept in pauses; only when they heap up do they ride with the writes.
         count = min(len(self._garbage), 2 * len(changes)) if len(self._garbage) > 20 * GARBAGE_PER_BATCH else 0
@@ -143,6 +158,7 @@ class SqliteStore(RevisionLog):
         if error is not None and batch.garbage:
             self._garbage.extendleft(reversed(batch.garbage))
         if batch.changes:
+            self._last_size, self._last_end_s = len(batch.changes), asyncio.get_running_loop().time()
             self._finished(error)
         self._plan_sweep()
 
