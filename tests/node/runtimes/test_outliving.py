@@ -227,7 +227,9 @@ def test_commands_of_a_node_that_was_killed_end_when_the_next_one_comes(tmp_path
 
     async def next_life():
         async with again(state) as runtime:
-            seen, _ = await run_in(runtime, KEY, "sh", "-c", "while grep -qxs sleep /proc/[0-9]*/comm; do :; done; echo none")
+            seen, _ = await run_in(
+                runtime, KEY, "sh", "-c", "while grep -qxs sleep /proc/[0-9]*/comm; do :; done; echo none"
+            )
             assert seen.endswith("none\n")
 
     asyncio.run(next_life())
