@@ -47,6 +47,7 @@ def test_settings_reach_the_detached_platform_as_they_are(tmp_path):
     told = Settings(
         data_dir=tmp_path, port=1, nodes=2, gpus_per_node=3, cpu_per_node="4", memory_per_node="5Gi", simulated_nodes=6, sandbox_grace_s=7,
         without=frozenset({"node", "workloads"}), scheduler_conf=tmp_path / "volcano.conf", log_level="debug",
+        engine_python=tmp_path / "python3",
     )  # fmt: skip
     assert unpack_settings(pack_settings(plain)) == plain
     assert unpack_settings(pack_settings(told)) == told

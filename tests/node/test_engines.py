@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from hekla.node.engines import adapted, entry_point, is_stand_in
+from hekla.node.engines import EngineChoice, adapted, entry_point, has_vllm, is_stand_in
 
 VLLM = ("python3", "-m", "vllm.entrypoints.openai.api_server")
 IP = "127.64.0.9"
@@ -45,3 +47,27 @@ def test_images_that_help_engines_are_known_whatever_their_registry() -> None:
     assert entry_point("kthena/downloader:latest", is_installed=True) == ("python3", "-m", "hekla.serving.downloader")
     assert entry_point("kthena/downloader:latest", is_installed=False)[0] == "echo"
     assert entry_point("python:3.12", is_installed=True) == ()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [(*VLLM, "--model", "m"), ("vllm", "serve", "m"), ("bash", "-c", "pip install nixl && python3 -m " + VLLM[2])],
+)
+def test_an_engine_of_another_environment_is_found_before_ours(argv: tuple[str, ...]) -> None:
+    choice = EngineChoice.of(Path("/opt/vllm/bin/python3"), ["vllm/vllm-openai:v0.11.0"])
+    assert choice.is_real
+    assert choice.environment(argv, {"PATH": "/bin"}) == {"PATH": "/opt/vllm/bin:/bin"}
+    assert choice.environment(argv, {})["PATH"].startswith("/opt/vllm/bin:/")
+    assert choice.environment(("python3", "train.py"), {}) == {}, "what starts no engine finds what it found before"
+
+
+def test_the_engine_simulator_can_be_asked_for_where_vllm_is() -> None:
+    choice = EngineChoice.of(Path("/opt/vllm/bin/python3"), ["kthena/runtime", "hekla/engine:latest"])
+    assert not choice.is_real
+    assert "hekla/engine" in choice.sentence
+
+
+def test_nobody_is_sent_to_another_environment_unasked() -> None:
+    choice = EngineChoice.of(None, ["vllm/vllm-openai:v0.11.0"])
+    assert choice.is_real == has_vllm()
+    assert choice.environment((*VLLM, "--model", "m"), {}) == {}

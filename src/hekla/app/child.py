@@ -20,11 +20,10 @@ def pack_settings(settings: Settings) -> str:
 def unpack_settings(text: str) -> Settings:
     """The same settings again."""
     said = json.loads(text)
-    conf = said["scheduler_conf"]
     read = {
         "data_dir": Path(said["data_dir"]),
         "without": frozenset(said["without"]),
-        "scheduler_conf": None if conf is None else Path(conf),
+        **{name: said[name] and Path(said[name]) for name in ("scheduler_conf", "engine_python")},
     }
     return Settings(**{**said, **read})
 

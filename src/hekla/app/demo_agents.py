@@ -7,7 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hekla.api.agents import CodeInterpreter, Sandbox
 from hekla.api.agents.names import ISOLATION_STRENGTHS
@@ -15,10 +15,8 @@ from hekla.api.agents.node_contract import NODE_ISOLATION_LABEL
 from hekla.api.core import Node
 from hekla.app.data_directory import DataDirectory
 from hekla.app.demo_errors import DemoError
+from hekla.app.demo_stage import Stage
 from hekla.wire.client import HttpClient
-
-if TYPE_CHECKING:
-    from hekla.app.demo import Stage
 
 TEMPLATE: Final = "demo"
 SESSIONS: Final = 4
@@ -27,7 +25,7 @@ SESSIONS: Final = 4
 class DemoAgents:
     """Who opens sessions and runs code in them."""
 
-    def __init__(self, stage: "Stage", directory: DataDirectory) -> None:
+    def __init__(self, stage: Stage, directory: DataDirectory) -> None:
         self._stage = stage
         self._directory = directory
         self._http = HttpClient()

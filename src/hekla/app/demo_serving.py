@@ -1,23 +1,18 @@
 """The demo's model: one object becomes an engine in the training's queue, a chat is streamed while the training runs, and under load
 the autoscaler adds replicas.
 
-`demo.py` tells the rest. What is asked goes through the platform's own router, as any OpenAI client's request would.
+`demo.py` tells the rest, `demo_vllm.py` the same with a real vLLM; here the engine simulator serves (`hekla engine`).
 """
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from hekla.api.kthena import ModelBooster, ModelServing
+from hekla.api.meta import Document
 from hekla.app.data_directory import DataDirectory
-from hekla.app.demo_errors import DemoError
-from hekla.wire.client import HttpClient
-from hekla.wire.sse import EventParser
-
-if TYPE_CHECKING:
-    from hekla.app.demo import Stage
+from hekla.app.demo_chats import ChatClient
+from hekla.app.demo_stage import NAMESPACE, Stage, read_example
+from hekla.node.engines import STAND_IN_IMAGE
 
 MODEL: Final = "chat"
 SERVING: Final = "chat-demo"
@@ -30,86 +25,58 @@ LONG_ANSWER: Final = 200
 
 
 class DemoModel:
-    """The model of the demo, and who asks it."""
+    """The model of the demo, by the engine simulator."""
 
-    def __init__(self, stage: "Stage", directory: DataDirectory) -> None:
+    def __init__(self, stage: Stage, directory: DataDirectory) -> None:
         self._stage = stage
-        self._directory = directory
-        self._http = HttpClient()
-        self.answered = 0
+        self._client = ChatClient(directory, MODEL)
+
+    async def __aenter__(self) -> "DemoModel":
+        """Nothing is there yet."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Hang up."""
+        await self._client.close()
 
     async def bring_up(self) -> None:
         """Create the one object, and stream a chat when the first engine is ready."""
         stage = self._stage
-        await stage.create(ModelBooster, EXAMPLE)
+        await stage.client.create(ModelBooster, booster(), NAMESPACE)
         stage.say(f"meanwhile `{MODEL}`, one ModelBooster, asks for an engine with one GPU in the same queue")
-        await stage.until(stage.servings, lambda all_: _available(all_) >= 1, "the model's engine is ready")
-        said = " ".join([word.strip() async for word in self._chat(QUESTION, WORDS)])
+        await stage.until(stage.servings, lambda all_: available(SERVING, all_) >= 1, "the model's engine is ready")
+        said = await self._client.answer(QUESTION, WORDS)
         stage.say(
-            f"`{MODEL}` answers through the router while the training runs: {said!r} (its words are noise, its times are not)"
+            f"`{MODEL}` answers through the router {stage.trains()}: {said!r} (its words are noise, its times are not)"
         )
 
     async def follow_the_load(self) -> None:
         """Let a crowd ask until there are more replicas."""
         stage = self._stage
         stage.say(f"act 4: {CROWD} chats at once; the engine takes four, so the autoscaler asks the queue for more")
-        crowd = [asyncio.create_task(self._ask_on()) for _ in range(CROWD)]
-        try:
-            await stage.until(stage.servings, lambda all_: _wanted(all_) > 1, "the autoscaler asks for more replicas")
-            stage.say(f"it asks for {_wanted(stage.servings.cache.list())} replicas; they are scheduled like every pod")
-            await stage.until(stage.servings, lambda all_: _available(all_) > 1, "a second engine is ready")
-            if lost := [one.exception() for one in crowd if one.done()]:
-                raise DemoError(f"a chat was lost: {lost[0]}")
-            engines = _available(stage.servings.cache.list())
-            stage.say(f"{engines} engines share the load; {self.answered} answers so far, and none was lost")
-        finally:
-            for one in crowd:
-                one.cancel()
-            await asyncio.gather(*crowd, return_exceptions=True)
-
-    async def close(self) -> None:
-        """Hang up."""
-        await self._http.close()
-
-    async def _ask_on(self) -> None:
-        while True:
-            async for _ in self._chat("tell me more", LONG_ANSWER):
-                continue
-            self.answered += 1
-
-    async def _chat(self, question: str, words: int) -> AsyncIterator[str]:
-        """The words of an answer as they come."""
-        body = {
-            "model": MODEL,
-            "messages": [{"role": "user", "content": question}],
-            "max_tokens": words,
-            "stream": True,
-        }
-        headers = (
-            ("authorization", f"Bearer {_key(self._directory.router_keys)}"),
-            ("content-type", "application/json"),
-        )
-        url = f"{self._directory.router_url.read_text().strip()}/v1/chat/completions"
-        parser = EventParser()
-        async with self._http.stream("POST", url, headers, json.dumps(body).encode()) as answer:
-            if answer.status != 200:
-                raise DemoError(
-                    f"the router answered {answer.status}: {(await answer.read()).decode(errors='replace')}"
-                )
-            async for piece in answer:
-                for event in parser.feed(piece):
-                    if event.data != "[DONE]":
-                        for choice in json.loads(event.data)["choices"]:
-                            yield choice["delta"].get("content") or ""
+        async with self._client.crowd(CROWD, LONG_ANSWER) as crowd:
+            await stage.until(stage.servings, lambda all_: wanted(SERVING, all_) > 1, "the autoscaler asks for more")
+            replicas = wanted(SERVING, stage.servings.cache.list())
+            stage.say(f"it asks for {replicas} replicas; they are scheduled like every pod")
+            await stage.until(stage.servings, lambda all_: available(SERVING, all_) > 1, "a second engine is ready")
+            crowd.check()
+            engines = available(SERVING, stage.servings.cache.list())
+            stage.say(f"{engines} engines share the load; {crowd.answered} answers so far, and none was lost")
 
 
-def _available(servings: Sequence[ModelServing]) -> int:
-    return next((one.status.available_replicas for one in servings if one.metadata.name == SERVING), 0)
+def booster() -> Document:
+    """The example's ModelBooster; the simulator is asked for by name, so that no vLLM takes its place and fetches weights."""
+    document = read_example(EXAMPLE)
+    for worker in document["spec"]["backend"]["workers"]:
+        worker["image"] = STAND_IN_IMAGE
+    return document
 
 
-def _wanted(servings: Sequence[ModelServing]) -> int:
-    return next((one.spec.replicas or 0 for one in servings if one.metadata.name == SERVING), 0)
+def available(serving: str, servings: Sequence[ModelServing]) -> int:
+    """How many of a model's engines are ready."""
+    return next((one.status.available_replicas for one in servings if one.metadata.name == serving), 0)
 
 
-def _key(file: Path) -> str:
-    return file.read_text().splitlines()[0].partition(":")[2].strip()
+def wanted(serving: str, servings: Sequence[ModelServing]) -> int:
+    """How many engines a model is to have."""
+    return next((one.spec.replicas or 0 for one in servings if one.metadata.name == serving), 0)

@@ -97,6 +97,7 @@ async def _run_nodes(features: "Features", informers: Informers, api: ApiServer,
         hidden=(features.directory.root,),
         sandbox_grace_s=features.settings.sandbox_grace_s,
         is_hurried=features.is_hurried,
+        engine_python=features.settings.engine_python,
     )
     callers = Callers(informers.client, asyncio.get_running_loop().time)
     endpoint, services = NodeEndpoint(agent, callers=callers), ServiceProxy(informers, agent.record)

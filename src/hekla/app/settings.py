@@ -82,6 +82,9 @@ class Settings:
     scheduler_conf: Path | None = None
     """Volcano's scheduler configuration file to decide by; followed while the platform runs."""
 
+    engine_python: Path | None = None
+    """Python of an environment that has vLLM, which starts engines on these nodes; hekla's own is looked at without it."""
+
     @classmethod
     def field_help(cls) -> dict[str, str]:
         """Each field's docstring, by its name."""

@@ -88,10 +88,12 @@ class NodeAgent:
         backoff: Backoff | None = None,
         sandbox_grace_s: float = GRACE_S,
         is_hurried: Callable[[], bool] = lambda: False,
+        engine_python: Path | None = None,
     ) -> None:
         """`hidden` directories (keys, databases) are covered in containers, as `data_dir` is; a pod chooses among
         `runtimes` by runtimeClassName, by default all there are. For `sandbox_grace_s` sandboxes outlive us if we are killed.
         `is_hurried` says that somebody waits for sessions: what is told of those that run already can wait.
+        `engine_python` is of an environment that has vLLM, where ours has not (`engines.py`).
         """
         self._clock = clock or SystemClock()
         self._nodes = {node.name: node for node in nodes}
@@ -123,7 +125,7 @@ class NodeAgent:
         images = images or ImageRegistry.of_directory(data_dir / "images")
         self._actions = PodActions(
             client=client, clock=self._clock, objects=self._objects, addresses=self._addresses, images=images,
-            statuses=self._statuses, tell=self._tell,
+            statuses=self._statuses, tell=self._tell, engine_python=engine_python,
         )  # fmt: skip
         self._late_environments = LateEnvironments(client, self.sandboxes, images, self._now)
         self._pods: dict[str, TrackedPod] = {}

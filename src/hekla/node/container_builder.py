@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hekla.api.containers import Container
 from hekla.lib import quantity
-from hekla.node.engines import adapted, has_vllm
+from hekla.node.engines import EngineChoice, adapted
 from hekla.node.environment import command_of, environment_of, expand
 from hekla.node.fields import Self
 from hekla.node.names import hostname_of
@@ -31,6 +31,7 @@ def build(
     devices: Mapping[str, str],
     default_command: Sequence[str] = (),
     entry: Sequence[str] = (),
+    engine: EngineChoice | None = None,
     needs_command: bool = True,
 ) -> ContainerSpec:
     """One attempt at a container, everything decided; `devices` are variables that tell of devices."""
@@ -39,7 +40,9 @@ def build(
     argv = command_of(container, env) or tuple(default_command)
     if entry and not container.command:
         argv = (*entry, *argv)
-    argv = adapted(argv, me.pod_ip, is_installed=has_vllm()) if rootfs is None else argv
+    if engine is not None and rootfs is None:
+        env |= engine.environment(argv, env)
+        argv = adapted(argv, me.pod_ip, is_installed=engine.is_real)
     if not argv and needs_command:
         raise ConfigError(
             f'container "{container.name}" has neither command nor args, and no image tells its own; set command'

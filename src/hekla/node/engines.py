@@ -3,14 +3,19 @@
     python3 -m vllm.entrypoints.openai.api_server --model M    ->    hekla engine --model M --host <the pod's address>
     bash -c "pip install nixl && python3 -m vllm... --model M"  ->    bash -c "exec hekla engine --model M --host ..."
 
-The host is added to a real engine, too: pods share the machine's network here, and each has an address of its own
+vLLM may lie in an environment of its own: who starts the node names its Python, and PATH of what starts an engine leads there.
+The image `hekla/engine` asks for the stand-in wherever it runs. The host is added to a real engine, too: pods share the machine's network here, and each has an address of its own
 (`addresses.py`), so what listens everywhere is in the way of the next one.
 """
 
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+
+from hekla.node.runtimes.confine import usual_path
 
 MODULE = "vllm.entrypoints.openai.api_server"
 STAND_IN = ("hekla", "engine")
@@ -22,6 +27,11 @@ SENTENCE = (
     "vllm is not installed on this node, so hekla engine stands in for it: requests take the time that they would take, "
     "answers are noise, and no weights are fetched"
 )
+ASKED_FOR = (
+    "image hekla/engine asks for the engine simulator: requests take the time that they would take, answers are noise, "
+    "and no weights are fetched"
+)
+STAND_IN_IMAGE = "hekla/engine"
 _CALL = re.compile(rf"\bpython3? -m {re.escape(MODULE)}\b")
 _ENTRY_POINTS = {
     "kthena/downloader": ("python3", "-m", "hekla.serving.downloader"),
@@ -36,9 +46,33 @@ def has_vllm() -> bool:
     return importlib.util.find_spec("vllm") is not None
 
 
+@dataclass(frozen=True)
+class EngineChoice:
+    """What a pod's engine is: vLLM, of our environment or of another one, or the stand-in."""
+
+    is_real: bool
+    python: Path | None = None
+    """Of the other environment."""
+    sentence: str = SENTENCE
+    """Why it is the stand-in."""
+
+    @classmethod
+    def of(cls, python: Path | None, images: Iterable[str]) -> "EngineChoice":
+        """For a pod of these images on a node that was told of this Python, or of none."""
+        if STAND_IN_IMAGE in map(_without_tag, images):
+            return cls(is_real=False, sentence=ASKED_FOR)
+        return cls(is_real=python is not None or has_vllm(), python=python)
+
+    def environment(self, argv: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+        """What a command needs to find the engine that it starts: `python3`, `vllm` and `pip` of that environment."""
+        if self.python is None or not self.is_real or not starts_engine(argv):
+            return {}
+        return {"PATH": f"{self.python.parent}:{env.get('PATH') or usual_path()}"}
+
+
 def entry_point(image: str, *, is_installed: bool) -> tuple[str, ...]:
     """What an image that helps engines puts before a container's arguments."""
-    name = image.partition("@")[0].rpartition(":")[0] or image
+    name = _without_tag(image)
     found = next((words for known, words in _ENTRY_POINTS.items() if name.endswith(known)), ())
     return _NO_WEIGHTS if found and SIDE_CAR not in found and not is_installed else found
 
@@ -61,6 +95,20 @@ def adapted(argv: Sequence[str], address: str, *, is_installed: bool) -> tuple[s
     return words
 
 
+def starts_engine(argv: Sequence[str]) -> bool:
+    """Whether a command starts vLLM."""
+    words = tuple(argv)
+    return (
+        words[1:3] == ("-m", MODULE)
+        or words[:2] == ("vllm", "serve")
+        or (len(words) == 3 and words[1] == "-c" and _CALL.search(words[2]) is not None)
+    )
+
+
 def is_stand_in(argv: Sequence[str]) -> bool:
     """Whether a command is the stand-in."""
     return tuple(argv[:2]) == STAND_IN or (len(argv) == 3 and argv[2].startswith(f"exec {' '.join(STAND_IN)}"))
+
+
+def _without_tag(image: str) -> str:
+    return image.partition("@")[0].rpartition(":")[0] or image

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import structlog
 
@@ -16,7 +17,7 @@ from hekla.lib import quantity
 from hekla.node.addresses import LoopbackAddresses
 from hekla.node.admission import DeviceLedger, gpu_environment, gpu_request
 from hekla.node.container_builder import build
-from hekla.node.engines import ENGINE_STAND_IN, SENTENCE, entry_point, has_vllm, is_stand_in
+from hekla.node.engines import ENGINE_STAND_IN, EngineChoice, entry_point, is_stand_in
 from hekla.node.health import HOOK_TIMEOUT_S, ask, run_hook
 from hekla.node.images import HOST_ROOTFS, ImageRegistry
 from hekla.node.names import hosts_file
@@ -73,9 +74,11 @@ class PodActions:
         images: ImageRegistry,
         statuses: StatusWriter,
         tell: Tell,
+        engine_python: Path | None = None,
     ) -> None:
         self._client, self._clock, self._objects = client, clock, objects
         self._addresses, self._images, self._statuses, self._tell = addresses, images, statuses, tell
+        self._engine_python = engine_python
         self._devices: dict[str, DeviceLedger] = {}
         self._starting = asyncio.Semaphore(MAX_STARTING)
         self._starts = 0
@@ -160,6 +163,7 @@ class PodActions:
 
     async def _start(self, tracked: TrackedPod, container: Container, attempt: int) -> PodEvent:
         pod, name = tracked.pod, container.name
+        engine = EngineChoice.of(self._engine_python, (one.image for one in pod.spec.containers))
         try:
             spec = build(
                 container,
@@ -172,14 +176,15 @@ class PodActions:
                 hosts_file=tracked.hosts_file if tracked.is_real and not tracked.is_sandbox else None,
                 devices=self._device_variables(tracked, container),
                 default_command=self._default_command(tracked, container),
-                entry=entry_point(container.image, is_installed=has_vllm()) if tracked.is_real else (),
+                entry=entry_point(container.image, is_installed=engine.is_real) if tracked.is_real else (),
+                engine=engine,
                 needs_command=not tracked.is_sandbox,
             )
         except ConfigError as problem:
             self._tell(pod, "Warning", "Failed", f"Error: {problem}")
             return NotPrepared(name, "CreateContainerConfigError", str(problem), attempt)
         self._tell_image(tracked, container)
-        self._tell_stand_in(tracked, spec.argv)
+        self._tell_stand_in(tracked, spec.argv, engine)
         self._starts += 1
         try:
             container_id = await tracked.runtime.start(spec)
@@ -207,11 +212,11 @@ class PodActions:
                 tracked.told.add(subject)
                 self._tell(tracked.pod, "Normal", HOST_ROOTFS, self._images.sentence_for(container.image))
 
-    def _tell_stand_in(self, tracked: TrackedPod, argv: Sequence[str]) -> None:
+    def _tell_stand_in(self, tracked: TrackedPod, argv: Sequence[str], engine: EngineChoice) -> None:
         subject = (ENGINE_STAND_IN, "")
         if tracked.is_real and is_stand_in(argv) and subject not in tracked.told:
             tracked.told.add(subject)
-            self._tell(tracked.pod, "Normal", ENGINE_STAND_IN, SENTENCE)
+            self._tell(tracked.pod, "Normal", ENGINE_STAND_IN, engine.sentence)
 
     def _device_variables(self, tracked: TrackedPod, container: Container) -> dict[str, str]:
         resource, count = gpu_request(container)

@@ -3,10 +3,20 @@
 Examples:
 
   hekla demo
+
+  hekla demo --simulated     # the engine simulator serves even where vLLM is installed
 """
 
+from typing import Annotated
 
-def run() -> None:
+import typer
+
+
+def run(
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Let the engine simulator serve, even where vLLM is installed.")
+    ] = False,
+) -> None:
     """Play the demo."""
     from hekla.app.data_directory import DataDirectoryError
     from hekla.app.demo import run_demo
@@ -16,7 +26,7 @@ def run() -> None:
     from hekla.kube.errors import KubeError
 
     try:
-        run_demo()
+        run_demo(is_simulated=simulated)
     except BaseExceptionGroup as group:
         raise CommandError(f"the demo ended early: {_first(group)}") from None
     except (DemoError, PlatformError, DataDirectoryError, KubeError) as error:

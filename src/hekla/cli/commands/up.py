@@ -11,6 +11,8 @@ Examples:
   hekla up --simulated-nodes 1000
 
   hekla up --scheduler-conf volcano-scheduler.conf
+
+  hekla up --gpus-per-node 8 --engine-python /opt/vllm/bin/python
 """
 
 from pathlib import Path
@@ -44,6 +46,10 @@ def run(
     scheduler_conf: Annotated[
         Path | None, typer.Option("--scheduler-conf", help=HELP["scheduler_conf"], show_default=False)
     ] = None,
+    engine_python: Annotated[
+        Path | None,
+        typer.Option("--engine-python", help=HELP["engine_python"], envvar="HEKLA_ENGINE_PYTHON", show_default=False),
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", help=HELP["log_level"])] = Settings.log_level,
     ready_fd: Annotated[int, typer.Option("--ready-fd", hidden=True)] = -1,
 ) -> None:
@@ -64,6 +70,7 @@ def run(
             sandbox_grace_s=sandbox_grace_s,
             log_level=log_level,
             scheduler_conf=checked_configuration(scheduler_conf) if scheduler_conf else None,
+            engine_python=checked_python(engine_python) if engine_python else None,
             without=frozenset(part for one in without for part in one.split(",") if part),
         )
     except SettingsError as error:
@@ -85,6 +92,17 @@ def checked_configuration(file: Path) -> Path:
     except ConfigurationError as error:
         raise CommandError(f"--scheduler-conf {file}: {error}", EXIT_USAGE) from None
     return file.absolute()
+
+
+def checked_python(python: Path) -> Path:
+    """The program's full path, if it finds vLLM."""
+    from hekla.app.engine_environment import EngineError, environment_of
+    from hekla.cli.main import EXIT_USAGE, CommandError
+
+    try:
+        return environment_of(python).python
+    except EngineError as error:
+        raise CommandError(f"--engine-python {python}: {error}", EXIT_USAGE) from None
 
 
 def start_and_leave(settings: Settings) -> None:

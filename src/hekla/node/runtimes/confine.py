@@ -119,7 +119,7 @@ class Confiner:
 
     def _environment(self, container: ContainerSpec) -> dict[str, str]:
         defaults = {
-            "PATH": f"{Path(sys.executable).parent}:{STANDARD_PATH}",
+            "PATH": usual_path(),
             "HOME": "/tmp",
             "HOSTNAME": container.hostname,
             "LANG": "C.UTF-8",
@@ -191,6 +191,11 @@ class Confiner:
         if container.limits.memory_bytes and not self.has_memory_groups:
             limits["RLIMIT_DATA"] = container.limits.memory_bytes
         return limits
+
+
+def usual_path() -> str:
+    """Where commands are looked up that say nothing else: first in the environment that we run in."""
+    return f"{Path(sys.executable).parent}:{STANDARD_PATH}"
 
 
 def alias_directory(marker: str) -> Path:
