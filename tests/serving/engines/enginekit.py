@@ -32,7 +32,7 @@ from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
-from hekla.serving.router.backends import KV_EVENTS_PORT, KV_REPLAY_PORT
+from hekla.serving.router.backends import KV_EVENTS_PORT, KV_REPLAY_PORT, RANKS
 from hekla.serving.router.running import Router
 from hekla.serving.router.settings import RouterSettings
 from hekla.testing.server import api_server
@@ -61,11 +61,11 @@ def python(*words: str) -> None:
     subprocess.run([ENVIRONMENT / "bin" / "python", *words], check=True, env=_variables(), stdout=subprocess.DEVNULL)
 
 
-def _variables() -> dict[str, str]:
+def _variables(*, adapters: bool = True) -> dict[str, str]:
     """vLLM's environment: nothing is fetched, one thread computes, adapters may be loaded, its log goes to its file."""
     return os.environ | {
         "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "PYTHONUNBUFFERED": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": str(adapters), "PYTHONUNBUFFERED": "1",
         "VLLM_SERVER_DEV_MODE": "1", "no_proxy": "*", "NO_PROXY": "*",
     }  # fmt: skip
 
@@ -86,6 +86,17 @@ def free_port(*hosts: str) -> int:
     raise AssertionError(f"no port is free on all of {hosts}")
 
 
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that are free at this moment."""
+    for _ in range(100):
+        first = free_port("0.0.0.0")
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError, OverflowError):
+            for port in range(first, first + count):
+                held.enter_context(socket.socket()).bind(("0.0.0.0", port))
+            return first
+    raise AssertionError(f"no {count} ports in a row are free")
+
+
 @dataclass
 class Engine:
     """One vLLM server."""
@@ -96,6 +107,8 @@ class Engine:
     directory: Path
     events_port: int
     replay_port: int
+    ranks: int = 1
+    """Data-parallel ranks, each with a cache of its own."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -114,12 +127,21 @@ class Engine:
         words = [
             "serve", str(self.directory / "model"), "--served-model-name", MODEL, "--load-format", "dummy", "--dtype", "float32",
             "--enforce-eager", "--max-model-len", "2048", "--host", self.host, "--port", str(self.port), "--block-size",
-            str(BLOCK_TOKENS), "--num-gpu-blocks-override", "1024", "--max-num-seqs", "16", "--enable-lora",
-            "--max-lora-rank", "8", "--max-loras", "2", "--kv-events-config", json.dumps(events),
+            str(BLOCK_TOKENS), "--num-gpu-blocks-override", "1024", "--max-num-seqs", "16",
+            "--kv-events-config", json.dumps(events),
         ]  # fmt: skip
+        one, several = (
+            ["--enable-lora", "--max-lora-rank", "8", "--max-loras", "2"],
+            ["--data-parallel-size", str(self.ranks)],
+        )
+        words += one if self.ranks == 1 else several  # as many API servers, which cannot be told of adapters
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [ENVIRONMENT / "bin" / "vllm", *words], env=_variables(), stdout=log, stderr=log, start_new_session=True
+                [ENVIRONMENT / "bin" / "vllm", *words],
+                env=_variables(adapters=self.ranks == 1),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def wait_until_up(self) -> None:
@@ -136,19 +158,26 @@ class Engine:
             pause.wait(0.25)
         raise AssertionError(f"{self.name} is not up after {UP_S:g} s:\n{self._last_words()}")
 
-    def ask(self, method: str, path: str, document: Any = None) -> tuple[int, str]:
+    def ask(
+        self, method: str, path: str, document: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, str]:
         """Ask the engine itself, past any router."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE_S)
         with contextlib.closing(connection):
             body = None if document is None else json.dumps(document)
-            connection.request(method, path, body, {"content-type": "application/json"} if body else {})
+            connection.request(
+                method, path, body, {**({"content-type": "application/json"} if body else {}), **(headers or {})}
+            )
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
 
-    def figure(self, name: str) -> float:
-        """A figure of /metrics, summed over its labels."""
-        lines = self.ask("GET", "/metrics")[1].splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((f"{name}{{", f"{name} ")))
+    def figure(self, name: str, rank: int | None = None) -> float:
+        """A figure of /metrics, summed over its labels, or one rank's."""
+        lines = [
+            line for line in self.ask("GET", "/metrics")[1].splitlines() if line.startswith((f"{name}{{", f"{name} "))
+        ]
+        own = [line for line in lines if rank is None or f'engine="{rank}"' in line]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in own)
 
     def halt(self, *, is_halted: bool = True) -> None:
         """Let all its processes stand still, or go on: what is under way stays under way, however busy the machine is."""
@@ -168,13 +197,13 @@ class Engine:
 
 
 @contextlib.contextmanager
-def running_engines(directory: Path, count: int = len(HOSTS)) -> Iterator[list[Engine]]:
+def running_engines(directory: Path, count: int = len(HOSTS), *, ranks: int = 1) -> Iterator[list[Engine]]:
     """So many engines of one model, up."""
     python(str(HERE / "make_tiny_model.py"), str(directory / "model"))
     python(str(HERE / "make_tiny_lora.py"), str(directory / "lora"))
     port = free_port(*HOSTS)
     engines = [
-        Engine(f"engine-{number}", host, port, directory, free_port("0.0.0.0"), free_port("0.0.0.0"))
+        Engine(f"engine-{number}", host, port, directory, free_ports(ranks), free_ports(ranks), ranks)
         for number, host in enumerate(HOSTS[:count])
     ]
     try:
@@ -234,7 +263,7 @@ async def house(engines: list[Engine], *, adapters: tuple[str, ...] = ()) -> Asy
             ) as client:  # fmt: skip
                 made = House(router, running, api, client, engines)
                 try:
-                    await made.knows(len(engines))
+                    await made.knows(sum(engine.ranks for engine in engines))
                     yield made
                 finally:
                     running.cancel()
@@ -258,6 +287,8 @@ async def _describe(api: ApiClient, engines: list[Engine], adapters: tuple[str, 
 async def _create_pod(api: ApiClient, engine: Engine) -> None:
     container = {"name": "vllm", "image": "vllm", "ports": [{"containerPort": engine.port}]}
     ports = {KV_EVENTS_PORT: str(engine.events_port), KV_REPLAY_PORT: str(engine.replay_port)}
+    if engine.ranks > 1:
+        ports[RANKS] = str(engine.ranks)
     metadata = {"name": engine.name, "labels": {"app": MODEL}, "annotations": ports}
     await api.create(Pod, {"metadata": metadata, "spec": {"nodeName": "here", "containers": [container]}}, "default")
     ready = [{"type": "Ready", "status": "True"}]

@@ -47,7 +47,7 @@ def test_hashes_use_all_64_bits():
 def test_a_batch_may_be_a_map_and_its_rank_may_be_missing():
     as_map = read_batch(packed({"ts": 1.0, "events": [["AllBlocksCleared"]], "data_parallel_rank": 2}))
     assert (as_map.events, as_map.rank) == ([Cleared()], 2)
-    assert read_batch(packed([1.0, [["AllBlocksCleared"]]])).rank == 0
+    assert read_batch(packed([1.0, [["AllBlocksCleared"]]])).rank is None
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 A backend lives as long as its object; its pools keep what was learned while pods come and go. `world.py` fills them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from hekla.api.core import Pod
@@ -31,6 +31,11 @@ KV_EVENTS_PORT = "router.hekla.dev/kv-events-port"
 """Annotation on a ModelServer or on a pod, which wins: the port at which the engine publishes what it caches (vLLM: 5557)."""
 KV_REPLAY_PORT = "router.hekla.dev/kv-replay-port"
 """Annotation likewise: the port at which missed events are asked for; without it a gap begins anew."""
+RANKS = "router.hekla.dev/data-parallel-ranks"
+"""Annotation likewise: how many data-parallel ranks answer at the engine's port; each has a cache of its own, and publishes at the next port."""
+RANK_HEADER = b"X-data-parallel-rank"
+"""What vLLM and SGLang take a rank's number in, for chats and completions."""
+MOST_RANKS = 256
 
 TOKENIZER = "router.hekla.dev/tokenizer"
 """Annotation on a ModelServer: who turns text into token ids, so that engines' KV events decide for it: `engine`, or a tokenizer.json."""
@@ -61,6 +66,7 @@ class Traits:
     bootstrap_port: int = 0
     events_port: int = 0
     replay_port: int = 0
+    ranks: int = 0
     tokenizer: str = ""
     sticky: SessionSticky | None = None
     connections: ConnectionPool | None = None
@@ -112,6 +118,7 @@ def traits_of_server(server: ModelServer) -> Traits:
         bootstrap_port=_number(annotations.get(MOONCAKE_BOOTSTRAP, "")),
         events_port=_number(annotations.get(KV_EVENTS_PORT, "")),
         replay_port=_number(annotations.get(KV_REPLAY_PORT, "")),
+        ranks=_number(annotations.get(RANKS, "")),
         tokenizer=annotations.get(TOKENIZER, ""),
         sticky=policy.session_sticky if policy else None,
         connections=policy.connection_pool if policy else None,
@@ -181,7 +188,27 @@ def endpoints_of(pod: Pod, backend: Backend) -> list[tuple[Pool, Endpoint]]:
         if not role:
             return []
         pool = backend.prefill if role == "prefill" else backend.decode
-    return [(pool, _endpoint(pod, traits, port, role)) for port in traits.ports]
+    return [(pool, one) for port in traits.ports for one in _ranks(pod, traits, _endpoint(pod, traits, port, role))]
+
+
+def _ranks(pod: Pod, traits: Traits, whole: Endpoint) -> Iterator[Endpoint]:
+    """An engine, or where it has several data-parallel ranks each of these as one: with a cache and a queue of its own.
+
+    Of a pair of SGLang the room decides the rank, so there an engine stays one.
+    """
+    count = min(MOST_RANKS, _number(pod.metadata.annotations.get(RANKS, "")) or traits.ranks)
+    if count < 2 or (traits.pd is not None and traits.connector == "sglang"):
+        yield whole
+        return
+    for rank in range(count):
+        yield replace(
+            whole,
+            name=f"{whole.name}@{rank}" if rank else whole.name,
+            rank=rank,
+            headers=((RANK_HEADER, b"%d" % rank),),
+            events_port=whole.events_port and whole.events_port + rank,
+            replay_port=whole.replay_port and whole.replay_port + rank,
+        )
 
 
 def _role(pod: Pod, pd: PdGroup) -> str:

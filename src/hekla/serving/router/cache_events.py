@@ -8,10 +8,14 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
+import structlog
+
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.kv_feed import Feeds, Publisher
 from hekla.serving.router.prefix.kv_events import Batch
 from hekla.serving.router.world import World
+
+log = structlog.get_logger()
 
 LOOK_S: Final = 1.0
 """How often it is looked which engines there are: their events of a second ago are asked for anyway."""
@@ -24,6 +28,8 @@ class CacheEvents:
         self._world = world
         self.feeds: Feeds | None = None
         """While it runs."""
+        self.strangers = 0
+        """Batches of another rank than the one that was to publish there."""
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -47,8 +53,16 @@ class CacheEvents:
                 yield one, Publisher(f"tcp://{host}:{one.events_port}", replay)
 
     def take_in(self, endpoint: Endpoint, batch: Batch) -> None:
-        """What an engine tells; when it emptied its cache, guesses about it are wrong as well."""
+        """What an engine tells; when it emptied its cache, guesses about it are wrong as well.
+
+        What another rank than the one of this port tells is left out: a request sent by it would find nothing.
+        """
         if not self._is_known(endpoint):
+            return
+        if None not in (endpoint.rank, batch.rank) and endpoint.rank != batch.rank:
+            self.strangers += 1
+            if self.strangers == 1:
+                log.warning("kv events of another rank", engine=endpoint.name, rank=batch.rank, expected=endpoint.rank)
             return
         endpoint.has_events = True
         if self._world.fleet.precise.apply(endpoint.slot, batch):

@@ -64,7 +64,7 @@ class Counts(ctypes.Structure):
 
 @dataclass(slots=True, eq=False)
 class Endpoint(Counts):
-    """One engine: a pod of a model server. Compared by identity, written by the router's loop only."""
+    """One engine: a pod of a model server, or one data-parallel rank of it. Compared by identity, written by the router's loop only."""
 
     name: str
     """For logs and metrics: the pod's name."""
@@ -92,6 +92,10 @@ class Endpoint(Counts):
     events_port: int = 0
     """Where it publishes what it caches; 0: it does not."""
     replay_port: int = 0
+    rank: int | None = None
+    """Of its engine's data-parallel ranks the one that this is; None: the whole engine."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """What a request must carry to come to this rank."""
 
     kv_usage: float | None = None
     """Share of the KV cache in use, 0 to 1, as scraped."""
@@ -185,6 +189,8 @@ class Fleet:
                 "started_s",
                 "events_port",
                 "replay_port",
+                "rank",
+                "headers",
             ):
                 setattr(known, name, getattr(endpoint, name))
             return known

@@ -65,7 +65,8 @@ class LocalPlan:
             if charge is not None:
                 self._charge = charge
                 tried.append(charge.endpoint)
-                return Attempt(charge.endpoint, self._body, None, (), self._head_timeout_s, retry_s=self._retry_s)
+                one = charge.endpoint
+                return Attempt(one, self._body, None, one.headers, self._head_timeout_s, retry_s=self._retry_s)
         candidates = pool.candidates(now, tried)
         if not candidates or len(tried) >= self._most_attempts:
             return self._nobody_left()
@@ -75,7 +76,7 @@ class LocalPlan:
             return self._none_will_do()
         tried.append(chosen)
         self._charge = pool.charge(look, chosen)
-        return Attempt(chosen, self._body, None, (), self._head_timeout_s, retry_s=self._retry_s)
+        return Attempt(chosen, self._body, None, chosen.headers, self._head_timeout_s, retry_s=self._retry_s)
 
     def failed(self, attempt: Attempt, fault: Fault, now: float) -> None:
         """Its counts are taken back and the endpoint sits out; a busy one is busy, not ill, but others are asked first all the same."""

@@ -7,10 +7,10 @@ failed attempt left at an engine must not meet the next. `pairs.py` chooses, `co
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hekla.serving.router.backends import Backend
+from hekla.serving.router.backends import RANK_HEADER, Backend
 from hekla.serving.router.choosing import Dice, Look
 from hekla.serving.router.connectors import Connector, connector_of
-from hekla.serving.router.connectors.mooncake import QUERY_PATH, RANK_HEADER, MooncakeConnector
+from hekla.serving.router.connectors.mooncake import QUERY_PATH, MooncakeConnector
 from hekla.serving.router.connectors.sequential import SequentialConnector
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.local_plan import MOST_ATTEMPTS
@@ -183,8 +183,8 @@ class PairPlan:
         return Attempt(door, b"", QUERY_PATH, (), self._pairing.head_timeout_s, told, method=b"GET")
 
     def _transfer(self, pair: Pair, connector: MooncakeConnector, engines: dict[int, str]) -> Attempt:
-        ranks = sorted(engines)
-        rank = ranks[int(pair.prefill_look.dice() * len(ranks))]
+        ranks, chosen = sorted(engines), pair.prefill.rank
+        rank = chosen if chosen in engines else ranks[int(pair.prefill_look.dice() * len(ranks))]
         transfer_id = f"xfer-{_room(pair.prefill_look.dice):016x}{_room(pair.prefill_look.dice):016x}"
         sent, got = connector.legs(self._body, self._question.path, pair.prefill.host, engines[rank], transfer_id)
         beside = self._leg(pair.prefill, sent)
@@ -214,9 +214,16 @@ class PairPlan:
         takes: Callable[[bytes, float], None] | None = None,
         beside: Attempt | None = None,
     ) -> Attempt:
-        own = None if body is self._question.body else body
+        own, headers = None if body is self._question.body else body, getattr(target, "headers", ())
         return Attempt(
-            target, own, None, (), self._pairing.head_timeout_s, takes, beside=beside, retry_s=self._pairing.retry_s
+            target,
+            own,
+            None,
+            headers,
+            self._pairing.head_timeout_s,
+            takes,
+            beside=beside,
+            retry_s=self._pairing.retry_s,
         )
 
     def _release(self, now: float) -> None:

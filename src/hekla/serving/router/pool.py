@@ -308,10 +308,12 @@ class Pool:
             self.pace.first_byte(charge.ahead, now - charge.sent)
 
     def fault(self, endpoint: Endpoint, now: float) -> None:
-        """An attempt failed: it sits out for a while."""
-        endpoint.fault(now)
-        if endpoint in self.members:
-            self._benched.add(endpoint)
+        """An attempt failed: it sits out for a while, and so do the other ranks of its engine."""
+        beside = [one for one in self.members if _is_of_same_engine(one, endpoint)] if endpoint.headers else []
+        for one in beside or (endpoint,):
+            one.fault(now)
+            if one in self.members:
+                self._benched.add(one)
 
     def _seed(self, model: str) -> int:
         if len(self._seeds) >= MOST_SEEDS:  # names of adapters come from clients
@@ -438,6 +440,10 @@ class Charge(Struct, gc=False):
         one.end(now)
         one.context_tokens -= self.context
         one.decode_tokens -= self.answer
+
+
+def _is_of_same_engine(one: Endpoint, other: Endpoint) -> bool:
+    return (one.host, one.port, one.incarnation) == (other.host, other.port, other.incarnation)
 
 
 def _tokens_by_slot(found: list[tuple[int, int]], per_depth: float) -> dict[int, int]:

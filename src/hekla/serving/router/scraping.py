@@ -56,9 +56,11 @@ class Totals:
 Series = dict[str, list[tuple[dict[str, str], float]]]
 
 
-def read_sample(text: str, before: Totals | None) -> tuple[Sample, Totals]:
-    """What a page says, and the sums to compare the next with."""
+def read_sample(text: str, before: Totals | None, rank: int | None = None) -> tuple[Sample, Totals]:
+    """What a page says, of one data-parallel rank or of all, and the sums to compare the next with."""
     series = _read(text)
+    if rank is not None:
+        series = _of_rank(series, str(rank))
     totals = Totals(
         ttft=_sum_and_count(series, _TTFT),
         tpot=_sum_and_count(series, _TPOT),
@@ -97,6 +99,14 @@ def _read(text: str) -> Series:
             if math.isfinite(value) and value >= 0:
                 found.setdefault(name, []).append((dict(_LABEL.findall(labels)), value))
     return found
+
+
+def _of_rank(series: Series, rank: str) -> Series:
+    """One rank's; what names no rank is every rank's."""
+    return {
+        name: [one for one in values if rank == (one[0].get("engine") or one[0].get("dp_rank") or rank)]
+        for name, values in series.items()
+    }
 
 
 def _by_rank(series: Series, names: Iterable[str]) -> list[float]:
@@ -174,6 +184,15 @@ def read_adapters(body: bytes) -> frozenset[str] | None:
         return None
 
 
+def _by_address(engines: Iterable[Endpoint]) -> Iterable[list[Endpoint]]:
+    """Ranks of one engine together, each other engine by itself."""
+    found: dict[object, list[Endpoint]] = {}
+    for one in engines:
+        key = one if one.rank is None else (one.host, one.port, one.is_tls)
+        found.setdefault(key, []).append(one)
+    return found.values()
+
+
 class Scraper:
     """Asks the engines of a router, again and again."""
 
@@ -204,10 +223,10 @@ class Scraper:
             while True:
                 engines = list(self._engines())
                 self._forget_all_but(engines)
-                for endpoint in engines:
+                for endpoint, *ranks in _by_address(engines):
                     if endpoint not in self._busy:  # the one that is slow to tell is not asked again meanwhile
                         self._busy.add(endpoint)
-                        group.create_task(self._ask_in(room, endpoint))
+                        group.create_task(self._ask_in(room, endpoint, *ranks))
                 await asyncio.sleep(self._interval_s)
 
     async def close(self) -> None:
@@ -221,31 +240,39 @@ class Scraper:
             for endpoint in [one for one in table if one not in kept]:
                 del table[endpoint]
 
-    async def _ask_in(self, room: asyncio.Semaphore, endpoint: Endpoint) -> None:
+    async def _ask_in(self, room: asyncio.Semaphore, endpoint: Endpoint, *ranks: Endpoint) -> None:
         try:
             async with room:
-                await self.ask(endpoint)
+                await self.ask(endpoint, *ranks)
         except Exception:  # a mistake of ours about one engine
             log.exception("an engine's metrics met a mistake of the router", engine=endpoint.name)
         finally:
             self._busy.discard(endpoint)
 
-    async def ask(self, endpoint: Endpoint) -> None:
-        """One engine, once."""
+    async def ask(self, endpoint: Endpoint, *ranks: Endpoint) -> None:
+        """One engine, once; its other ranks are on the same page."""
         body = await self._get(endpoint, "/metrics")
         if body is None:
             self.failures += 1
             return
-        known = self._totals.get(endpoint)
-        before = known[1] if known is not None and known[0] == endpoint.incarnation else None
-        sample, totals = read_sample(body.decode("utf-8", "replace"), before)
-        self._totals[endpoint] = (endpoint.incarnation, totals)
-        take_in(endpoint, sample)
+        text = body.decode("utf-8", "replace")
+        sample = self._take_in(endpoint, text)
+        for one in ranks:
+            self._take_in(one, text)
         if (sample.max_adapters or self._wants_adapters()) and self._is_time_for_models(endpoint):
             self._models_at[endpoint] = self._now()
             listed = await self._get(endpoint, "/v1/models")
             if listed is not None and (adapters := read_adapters(listed)) is not None:
-                endpoint.adapters = adapters
+                for one in (endpoint, *ranks):
+                    one.adapters = adapters
+
+    def _take_in(self, endpoint: Endpoint, text: str) -> Sample:
+        known = self._totals.get(endpoint)
+        before = known[1] if known is not None and known[0] == endpoint.incarnation else None
+        sample, totals = read_sample(text, before, endpoint.rank)
+        self._totals[endpoint] = (endpoint.incarnation, totals)
+        take_in(endpoint, sample)
+        return sample
 
     def _is_time_for_models(self, endpoint: Endpoint) -> bool:
         return self._now() - self._models_at.get(endpoint, float("-inf")) >= MODELS_EVERY_S

@@ -12,7 +12,6 @@ from hekla.serving.router.bodies import with_fields
 from hekla.serving.router.connectors.prefill_body import prefill_body
 
 QUERY_PATH: Final = "/query"
-RANK_HEADER: Final = b"X-data-parallel-rank"
 
 
 class _Engine(msgspec.Struct, gc=False):

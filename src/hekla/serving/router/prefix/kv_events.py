@@ -60,8 +60,8 @@ class Batch(Struct, frozen=True, gc=False):
     """What one message carries."""
 
     events: Sequence[KvEvent]
-    rank: int = 0
-    """The data-parallel rank that publishes."""
+    rank: int | None = None
+    """The data-parallel rank that publishes; None: it does not say."""
     skipped: int = 0
     """Events that were left out."""
 
@@ -85,7 +85,7 @@ def read_batch(payload: bytes) -> Batch:
     if not isinstance(events, list):
         raise KvEventError(f"the payload of {len(payload)} bytes has no list of events; expected [time, events, rank]")
     read = [one for event in events if (one := _event(event)) is not None]
-    return Batch(read, rank if isinstance(rank, int) else 0, len(events) - len(read))
+    return Batch(read, rank if isinstance(rank, int) else None, len(events) - len(read))
 
 
 def _event(event: Any) -> KvEvent | None:

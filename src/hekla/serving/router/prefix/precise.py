@@ -62,7 +62,7 @@ class PreciseIndex:
 
     def apply(self, slot: int, batch: Batch) -> bool:
         """Take a batch in; True: everything that the endpoint held is gone, so guesses about it should go too."""
-        publisher = self._publishers.setdefault(slot, {}).setdefault(batch.rank, _Publisher())
+        publisher = self._publishers.setdefault(slot, {}).setdefault(batch.rank or 0, _Publisher())
         is_cleared = False
         for event in batch.events:
             if type(event) is Stored:
