@@ -1,8 +1,11 @@
 """The fit behind the simulator's calibration: it finds what timings were made of, is never negative, and says how far it errs."""
 
+import os
+
 import pytest
 from bench.engine_fit import Fit, beside, fitted, left_out, lone, median_error
 from bench.neighbours import Neighbours
+from bench.own_clock import OwnClock, before_all_others
 from bench.serving_engine import BESIDE, LONE, MOST_TAKEN, too_busy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,3 +69,18 @@ def test_a_busy_machine_is_told_so():
 def test_what_others_take_is_a_share():
     watch = Neighbours(lambda: [1 << 30])  # a process that is gone harms nothing
     assert 0.0 <= watch.share() <= 1.5, "processors' clocks are read one after the other"
+
+
+def test_a_client_that_waits_for_a_processor_is_told_of(monkeypatch):
+    told = iter((1.0, 1.5))
+    monkeypatch.setattr("bench.own_clock._waited_s", lambda: next(told))
+    monkeypatch.setattr("bench.own_clock.time.perf_counter", iter((10.0, 12.0)).__next__)
+    assert OwnClock().waited() == pytest.approx(0.25)
+
+
+def test_who_goes_first_for_a_while_is_as_before_afterwards():
+    before = os.sched_getscheduler(0)
+    with before_all_others() as is_first:
+        first = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+        assert (first == os.SCHED_FIFO) == is_first
+    assert os.sched_getscheduler(0) == before
