@@ -4,19 +4,28 @@ What is known only afterwards (the tokens of an answer) is settled afterwards, a
 a limiter that forgets what does not fit lets the largest answers pass free.
 """
 
+import ctypes
 import math
 
 
-class Bucket:
-    """`amount` units per `period_s` seconds, full at first."""
+class Bucket(ctypes.Structure):
+    """`amount` units per `period_s` seconds, full at first; four doubles, which machine code reads where they stand (`router/lane/`)."""
 
-    __slots__ = ("amount", "at", "level", "rate")
+    __slots__ = ()
+    _fields_ = (
+        ("amount", ctypes.c_double),
+        ("rate", ctypes.c_double),
+        ("level", ctypes.c_double),
+        ("at", ctypes.c_double),
+    )
+
+    amount: float
+    rate: float
+    level: float
+    at: float
 
     def __init__(self, *, amount: int, period_s: float, now: float) -> None:
-        self.amount: float = float(amount)
-        self.rate = amount / period_s
-        self.level = self.amount
-        self.at = now
+        super().__init__(float(amount), amount / period_s, float(amount), now)
 
     def fill(self, now: float) -> float:
         """Add what came in since the last look; the level, negative in debt."""

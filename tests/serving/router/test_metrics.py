@@ -25,7 +25,7 @@ def over(**fields: Any) -> Any:
 
 
 def house() -> Any:
-    return SimpleNamespace(under_way=(), refused_early=0)
+    return SimpleNamespace(under_way=(), refused_early=0, beside=tuple)
 
 
 def text(books: Metrics) -> str:

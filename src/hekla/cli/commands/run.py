@@ -99,6 +99,7 @@ def run(
     compiled_choosing: Annotated[
         bool | None, _of_router("--compiled-choosing/--plain-choosing", "compiled_choosing")
     ] = None,
+    fast_lane: Annotated[bool | None, _of_router("--fast-lane/--no-fast-lane", "fast_lane")] = None,
     agents_address: Annotated[str | None, _of_agents("--agents-address", "address")] = None,
     agents_domain: Annotated[str | None, _of_agents("--agents-domain", "domain")] = None,
     agents_directory: Annotated[Path | None, _of_agents("--agents-directory", "directory")] = None,
@@ -122,7 +123,7 @@ def run(
             "expose_metrics_on_router_port": metrics_on_port, "debug_port": debug_port, "with_gateways": gateways,
             "configuration_file": configuration, "api_keys_file": api_keys, "engine_ca_file": engine_ca, "tokenizer": tokenizer,
             "shares_port": share_port, "replicas_directory": replicas, "processes": processes,
-            "compiled_choosing": compiled_choosing,
+            "compiled_choosing": compiled_choosing, "fast_lane": fast_lane,
         }  # fmt: skip
         route({name: value for name, value in flags.items() if value is not None}, kubeconfig, log_level)
         return

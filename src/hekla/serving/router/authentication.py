@@ -73,10 +73,18 @@ class Authentication:
         self._expected = expected
         self._keys = keys
         self._believed: OrderedDict[bytes, Claims] = OrderedDict()
+        self.changes = 0
+        """Counts lists of keys."""
 
     def set_api_keys(self, users: Mapping[bytes, str]) -> None:
         """Take another list; a key that is not in it does not open from now on."""
         self._users = dict(users)
+        self.changes += 1
+
+    def user_by_key(self, headers: Mapping[str, str]) -> str | None:
+        """Whose API key it is; None: nobody's. Keys do not expire as tokens do."""
+        secret = _secret(headers)
+        return self._users.get(_digest(secret)) if secret else None
 
     def admit(self, question: Question, now: float) -> Refusal | Waiting | None:
         """Write down who asks, or refuse."""

@@ -87,6 +87,11 @@ class Doors:
         found: tuple[Guard | None, ...] = (self.authentication, self.limits, self.shared, self.lines)
         return [one for one in found if one is not None]
 
+    @property
+    def changes(self) -> int:
+        """Counts whatever changes who may ask how much."""
+        return self._version + self.limits.changes
+
     def look_at_routes(self) -> None:
         """Take the routes' limits, if routes changed."""
         if self._version == self._world.version:
@@ -141,6 +146,10 @@ class SharedBudgets:
         for address, one in self._by_address.items():
             one.set_routes({name: limit for name, limit in shared.items() if limit.redis == address})
         self._changed.set()
+
+    def has(self, model: str) -> bool:
+        """Whether a model's budget is in a Redis."""
+        return model in self._address_of
 
     def admit(self, question: Question, now: float) -> Refusal | Waiting | None:
         """Ask the server of the model's budget."""

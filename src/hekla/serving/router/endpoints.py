@@ -171,6 +171,8 @@ class Fleet:
     """By `namespace/name`."""
     precise: PreciseIndex = field(default_factory=PreciseIndex)
     """What engines tell of their caches."""
+    changes: int = 0
+    """Counts whatever changes who may be chosen, and how: what is derived from it is derived anew."""
     _used: int = 0
 
     def add(self, endpoint: Endpoint) -> Endpoint:

@@ -139,6 +139,14 @@ class Errand(Relay):
             leg.connection = connection
             connection.start(leg, self._head_of(attempt.beside, body), body)
 
+    def take_engine(self, connection: EngineConnection, attempt: Attempt, said: bytes, unsent: bytes) -> None:
+        """The fast lane's connection to the engine that was asked: go on with what it said, and what it was not sent yet."""
+        if self._attempt is not attempt or self._is_over or self.engine is not None:
+            connection.abort()
+            return
+        self.engine = connection
+        connection.go_on(self, said, unsent)
+
     # ---- back
 
     def failed(self, fault: Fault, why: str) -> None:

@@ -107,6 +107,15 @@ class Exchange(Errand):
         else:
             self._admit(self._house.clock())
 
+    def go_on(self, question: Question, plan: Plan, attempt: Attempt, sent_at: float) -> None:
+        """Go on with what the fast lane began: it was let in, planned, and sent to one engine."""
+        self._question, self._body = question, question.body
+        self.model, self.input_tokens = question.model, question.input_tokens
+        self._plan, self.destination, self.planned_at = plan, plan.destination, self.started_at
+        self._admitted, self._attempt, self.attempts = len(self._house.guards), attempt, 1
+        self.target_name, self._silent_since = attempt.target.name, sent_at
+        self._house.under_way.add(self)
+
     # ---- out
 
     def _try(self, plan: Plan, now: float) -> None:
@@ -311,6 +320,8 @@ class Exchange(Errand):
         self._body = b""
         house.under_way.discard(self)
         house.ledger.append(self)
+        if house.has_lane and question is not None:
+            self._client.is_plain = self.status == 200 and not question.is_stream
         if keeps_alive is None:
             self._client.cut()
         else:

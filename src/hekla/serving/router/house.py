@@ -1,10 +1,10 @@
 """What all requests of one router share: the desk, the guards, the connections to engines, and the list of what is over."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hekla.serving.router.plan import Desk, Guard, Refusal, Waiting
+from hekla.serving.router.plan import Desk, Destination, Guard, Refusal, Waiting
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.engines import Pools
 from hekla.serving.router.question import Question
@@ -38,6 +38,10 @@ class House:
         """Whether the desk judges the path, as where an HTTPRoute may rewrite it."""
         self.tracing: Tracing | None = None
         self.clock = clock
+        self.has_lane = False
+        """Whether plain requests go another way (`lane/`)."""
+        self.beside: Callable[[], Iterable[tuple[Destination, str, int]]] = tuple
+        """What is under way there: where to, by which path, how many."""
         self.under_way: set[Exchange] = set()
         self.refused_early = 0
         """Requests that could not be read."""

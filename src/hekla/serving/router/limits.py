@@ -192,6 +192,8 @@ class Limits:
         self._tenants: OrderedDict[str, Budget] = OrderedDict()
         self._untold: set[Budget] | None = None
         """Budgets that were taken from since the other processes were told; None: nobody asked to be told."""
+        self.changes = 0
+        """Counts whatever changes whose budget is which."""
 
     def set_routes(self, limits: Mapping[str, Limit], now: float) -> None:
         """Take the routes' limits; a budget whose limit stays the same keeps what is left of it, one that is gone ends."""
@@ -199,10 +201,12 @@ class Limits:
         local = {limit for limit in limits.values() if not limit.redis}
         made = {limit: kept.get(limit) or Budget(limit, now, f"{_ROUTE} {limit.key}") for limit in local}
         self._routes = {name: made[limit] for name, limit in limits.items() if limit in made}
+        self.changes += 1
 
     def set_tenants(self, rules: Mapping[str, Limit]) -> None:
         """Take the tenants' limits; who has the same limit as before keeps what is left of it."""
         self._rules = rules
+        self.changes += 1
         for user in [user for user, budget in self._tenants.items() if self._rule_of(user) != budget.limit]:
             del self._tenants[user]
 
@@ -235,6 +239,12 @@ class Limits:
         if self._untold is not None:
             self._untold.update(one for one in (route, tenant) if one is not None)
 
+    def budgets_of(self, model: str, user: str, now: float) -> tuple[Budget | None, Budget | None] | None:
+        """The route's and the tenant's; None where other processes are told of them."""
+        if self._untold is not None:
+            return None
+        return self._routes.get(model), self._tenant(user, now) if self._rules else None
+
     def tell(self) -> dict[str, Spent]:
         """What was taken here since the last time, for the other processes of this router: theirs is the same budget."""
         untold, self._untold = self._untold or set(), set()  # whoever asks once is told from then on
@@ -265,4 +275,5 @@ class Limits:
         budget = self._tenants[user] = Budget(rule, now, f"{_USER} {user}")
         if len(self._tenants) > MOST_TENANTS:
             self._tenants.popitem(last=False)
+            self.changes += 1
         return budget

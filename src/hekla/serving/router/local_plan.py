@@ -57,6 +57,13 @@ class LocalPlan:
         self._tried: list[Endpoint] = []
         self._charge: Charge | None = None
 
+    def resumed(self, charge: Charge) -> Attempt:
+        """The fast lane has made the first attempt."""
+        self._charge = charge
+        self._tried.append(charge.endpoint)
+        one = charge.endpoint
+        return Attempt(one, self._body, None, one.headers, self._head_timeout_s, retry_s=self._retry_s)
+
     def next(self, now: float) -> Attempt | Refusal:
         """The best endpoint that was not asked yet."""
         pool, tried = self._pool, self._tried

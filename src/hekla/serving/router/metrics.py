@@ -280,7 +280,13 @@ def _active(house: House) -> Iterator[str]:
             server = told.backend_name if told.backend_type == "model_server" else "none"
             row = Row(told, told.model, one.path, 0, "")
             _add(up, (("model_server", server), *row.backend), 1)
-    yield from _family("kthena_router_active_requests", "gauge", "Under way", {(): len(house.under_way)})
+    beside = 0
+    for told, path, count in house.beside():
+        beside += count
+        _add(down, (("model", told.model),), count)
+        server = told.backend_name if told.backend_type == "model_server" else "none"
+        _add(up, (("model_server", server), *Row(told, told.model, path, 0, "").backend), count)
+    yield from _family("kthena_router_active_requests", "gauge", "Under way", {(): len(house.under_way) + beside})
     yield from _family("kthena_router_active_downstream_requests", "gauge", "Under way, by model", down)
     yield from _family("kthena_router_active_upstream_requests", "gauge", "At an engine", up)
     yield from _family(

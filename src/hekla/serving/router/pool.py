@@ -93,6 +93,8 @@ class Pool:
         self._flat: FlatIndex | None = None
         """The index, where the policy has a compiled form and this is in use."""
         self._times: PluginTimes | None = None
+        self.reckon: Callable[[float], None] | None = None
+        """Brings what the fast lane counts up to now."""
 
     @property
     def policy(self) -> Policy:
@@ -118,6 +120,7 @@ class Pool:
 
     def _fit(self) -> None:
         """Have the compiled form know the policy, the memory and the members, or do without it."""
+        self.fleet.changes += 1
         policy, kernel, self._flat, self._times = self._policy, self._kernel, None, None
         if isinstance(policy, TimedPolicy):
             self._times = policy.times
@@ -175,6 +178,7 @@ class Pool:
         """Who may be asked: nobody twice, nobody who failed a moment ago, unless nobody else is left."""
         if self._benched:
             self._benched = {one for one in self._benched if one.benched_until > now}
+            self.fleet.changes += not self._benched
         if not self._benched and not without:
             return self.members
         left = [one for one in self.members if one not in without]
@@ -210,6 +214,8 @@ class Pool:
 
     def _keep_up(self, now: float) -> None:
         """What time has brought since the last request."""
+        if self.reckon is not None:
+            self.reckon(now)
         if now - self._settled >= SETTLE_EVERY_S:
             self._settle(now)
         if now >= self._unseen.next_s:
@@ -250,6 +256,32 @@ class Pool:
         if not is_seen:
             self._unseen.add(charge, now + ahead / rate)
         return charge
+
+    @property
+    def compiled(self) -> FlatIndex | None:
+        """The memory of prompts by which machine code may decide for any plain request now; None: it may not."""
+        if self._flat is None or self._benched or self.fleet.precise.holders or self.on_sent is not None:
+            return None
+        return None if any(one.has_events or one.headers for one in self.members) else self._flat
+
+    @property
+    def times(self) -> PluginTimes | None:
+        """Where it is noted how long choices took."""
+        return self._times
+
+    def seed(self, model: str) -> int:
+        """What a model's blocks are hashed with."""
+        found = self._seeds.get(model)
+        return self._seed(model) if found is None else found
+
+    def keep_up(self, now: float) -> None:
+        """What time has brought, without a request."""
+        if now - self._settled >= SETTLE_EVERY_S or now >= self._unseen.next_s:
+            self._keep_up(now)
+
+    def await_prefill(self, charge: "Charge", due_s: float) -> None:
+        """A request that others counted: by when its prefill is reckoned to be over."""
+        self._unseen.add(charge, due_s)
 
     def _tell_of(self, blocks: Blocks, endpoint: Endpoint, now: float) -> None:
         """A prompt was sent."""
@@ -314,6 +346,7 @@ class Pool:
             one.fault(now)
             if one in self.members:
                 self._benched.add(one)
+        self.fleet.changes += 1
 
     def _seed(self, model: str) -> int:
         if len(self._seeds) >= MOST_SEEDS:  # names of adapters come from clients

@@ -41,7 +41,10 @@ from hekla.serving.router.gateway import GatewayDesk
 from hekla.serving.router.gateway_ports import GatewayPorts
 from hekla.serving.router.holding import Holding
 from hekla.serving.router.house import House
+from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.kernel.upgrading import Upgrading
+from hekla.serving.router.lane.lane import Lane
+from hekla.serving.router.lane.ways import Ways
 from hekla.serving.router.metrics import Labels, Metrics
 from hekla.serving.router.misdirected import OneListener
 from hekla.serving.router.plan import Desk, Refusal
@@ -132,6 +135,8 @@ class Router:
         )
         self._answered = self.documents.for_clients(with_metrics=settings.expose_metrics_on_router_port)
         self.listener = self._listener(self.house)
+        self.lane: Lane | None = None
+        self.upgrading.on_kernel = self.open_lane
         self.upkeep = Upkeep(informers.client, self.world, wall=lambda: datetime.now(UTC))
         self.gateway_ports = GatewayPorts(
             self.world, dice, self._listener_of, host=settings.host, own_ports=lambda: {self.port}, now=self._now
@@ -217,6 +222,18 @@ class Router:
         house.doorkeeper, house.takes_any_path = self.house.doorkeeper, True
         return self._listener(house, certificates)
 
+    def open_lane(self, kernel: Kernel) -> None:
+        """Have plain requests answered in machine code from now on, where there is such code."""
+        is_new = self.lane is None and not self.listener.is_draining
+        if kernel.lane is None or not self.settings.fast_lane or not is_new:
+            return
+        doorway = self.listener.doorway
+        self.lane = doorway.lane = Lane(
+            kernel.lane, self.house, doorway, lambda slabs: Ways(slabs, self.house, self.director, self.doors)
+        )
+        self.house.has_lane, self.house.beside = True, self.lane.under_way
+        log.info("fast lane opened")
+
     def stop(self) -> None:
         """Drain: no more connections, what is under way is finished."""
         self._stopping.set()
@@ -233,6 +250,8 @@ class Router:
                 log.warning("requests cut off", after_s=timeout_s, connections=self.listener.connections)
         finally:
             self.listener.stop()
+            if self.lane is not None:
+                self.lane.close()
             self.gateway_ports.stop()
             self.discovery.end()
             for task in beside:
@@ -278,6 +297,8 @@ class Router:
 
     def keep_books(self) -> None:
         """Count and log the requests that are over."""
+        if self.lane is not None:
+            self.lane.fold()
         if not self.house.ledger:
             return
         batch, self.house.ledger[:] = self.house.ledger[:], []

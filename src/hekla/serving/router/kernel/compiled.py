@@ -3,17 +3,12 @@
 """The compiled decision: hash the blocks, see who holds them, weigh the endpoints, count and remember the choice.
 
 Only the child that compiles imports this (`loading.py`), as numba takes 108 MB; what came of it calls nothing outside itself,
-allocates nothing and cannot fail: `main` refuses to write anything else. All integers are signed, since numba makes doubles of a
+allocates nothing and cannot fail: `compiling.py` refuses to write anything else. All integers are signed, since numba makes doubles of a
 signed and an unsigned one; hashes alone are unsigned. No fast-math: costs are equal to the bit to those of `policies/soonest.py`,
 so that ties fall alike.
 """
 
-import sys
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
-from llvmlite import binding
 from numba import cfunc, float64, int64, njit, uint64
 
 from hekla.serving.router.endpoints import Counts
@@ -29,10 +24,7 @@ from hekla.serving.router.kernel.compiled_words import (
     set_word,
     word,
 )
-from hekla.serving.router.kernel.functions import SHAPES
 from hekla.serving.router.kernel.layout import NO_ROOM, NOBODY, SECRET_BYTES, SLOT_BITS, Word
-from hekla.serving.router.kernel.loading import machine
-from hekla.serving.router.kernel.object_code import undefined_symbols
 from hekla.serving.router.policies.soonest import MOST_LOAD
 from hekla.serving.router.pool import ANSWER_WEIGHT
 
@@ -307,11 +299,8 @@ def _count(one, uncached, tokens, answer, now):
     set_double(one, _ASSIGNED, double(one, _ASSIGNED) + (uncached + ANSWER_WEIGHT * answer))
 
 
-# ---- what `functions.py` calls
-
-
-@cfunc(int64(int64, int64, int64, uint64, int64, int64, float64, float64), **OPTIONS)
-def decide(state, text, length, seed, tokens, answer, now, rate):
+@njit(**OPTIONS)
+def decide_for(state, text, length, seed, tokens, answer, now, rate):
     """Choose an endpoint for a prompt, count it there and remember it: tokens held and slot in one number."""
     count_of_members, members = word(state, Word.MEMBER_COUNT), word(state, Word.MEMBERS)
     if count_of_members == 0:
@@ -334,6 +323,15 @@ def decide(state, text, length, seed, tokens, answer, now, rate):
     if count > 0:
         _insert(state, count, slot, now)
     return (held << SLOT_BITS) | slot
+
+
+# ---- what `functions.py` calls
+
+
+@cfunc(int64(int64, int64, int64, uint64, int64, int64, float64, float64), **OPTIONS)
+def decide(state, text, length, seed, tokens, answer, now, rate):
+    """Choose an endpoint for a prompt, count it there and remember it: tokens held and slot in one number."""
+    return decide_for(state, text, length, seed, tokens, answer, now, rate)
 
 
 @cfunc(int64(int64, int64, int64, uint64), **OPTIONS)
@@ -391,38 +389,3 @@ def rehash(state, slots):
 
 EXPORTS = (decide, hash_blocks, match, insert, forget, expire, rehash)
 """In the order of `functions.SHAPES`."""
-
-
-def main(descriptor: int) -> None:
-    """Write the object code to an open file, after a line of each function's name in it."""
-    module = binding.parse_assembly(EXPORTS[0].inspect_llvm())
-    names = [EXPORTS[0].native_name]
-    for one in EXPORTS[1:]:
-        names.append(one.native_name)
-        module.link_in(binding.parse_assembly(one.inspect_llvm()))
-    close(module, names)
-    code = machine().emit_object(module)
-    if left := {*_declared(module), *undefined_symbols(code)}:
-        sys.exit(f"the compiled decision would call {', '.join(sorted(left))}, which a router without numba has not")
-    told = "\n".join(f"{one} {name}" for one, name in zip(SHAPES, names, strict=True))
-    with open(descriptor, "wb") as file:
-        file.write(told.encode() + b"\n\n" + code)
-
-
-def close(module: Any, names: Iterable[str]) -> None:
-    """Let nothing but these be called from outside, and optimize once more.
-
-    numba's wrappers look whether a function raised, and raise that by calls into numba and Python. Once each function can be
-    called by its wrapper alone, LLVM sees that none ever does, and drops these calls.
-    """
-    for one in (*module.functions, *module.global_variables):
-        if not (one.is_declaration or one.name in names or one.name.startswith("llvm.")):
-            one.linkage = "internal"
-    passes = binding.create_pass_builder(machine(), binding.create_pipeline_tuning_options(speed_level=2))
-    passes.getModulePassManager().run(module, passes)
-
-
-def _declared(module: Any) -> Iterable[str]:
-    """What another module has to bring; LLVM's own functions are instructions."""
-    found = (one.name for one in (*module.functions, *module.global_variables) if one.is_declaration)
-    return (name for name in found if not name.startswith("llvm."))

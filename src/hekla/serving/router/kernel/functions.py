@@ -19,12 +19,18 @@ SHAPES: Final[Mapping[str, str]] = {
     "rehash": "int64_t, int64_t",
 }
 """What each takes, the address of the state first; all return an integer. By cffi, as a call by ctypes takes 1 us more."""
+LANE_SHAPES: Final[Mapping[str, str]] = {"enter": "int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, double"}
+"""Of the fast lane (`lane/`), likewise."""
+
+
+Lane = Callable[[int, int, int, int, int, int, float], int]
+"""State, what is asked (`lane/layout.Call`), four numbers, now."""
 
 
 class Kernel:
     """The functions, and whatever keeps their code in memory."""
 
-    __slots__ = ("_code", "decide", "expire", "forget", "hash_blocks", "insert", "match", "rehash")
+    __slots__ = ("_code", "decide", "expire", "forget", "hash_blocks", "insert", "lane", "match", "rehash")
 
     def __init__(self, addresses: Mapping[str, int], code: object) -> None:
         ffi = FFI()
@@ -38,3 +44,6 @@ class Kernel:
         self.forget: Callable[[int, int], int] = made["forget"]
         self.expire: Callable[[int, int, float], int] = made["expire"]
         self.rehash: Callable[[int, int], int] = made["rehash"]
+        lane = addresses.get("enter")
+        self.lane: Lane | None = ffi.cast(f"int64_t(*)({LANE_SHAPES['enter']})", lane) if lane else None
+        """The fast lane (`lane/`); None where it is not for this processor."""

@@ -19,7 +19,17 @@ from hekla.serving.router.endpoints import Counts
 from hekla.serving.router.policies.soonest import MOST_LOAD
 from hekla.serving.router.pool import ANSWER_WEIGHT
 
-_SOURCES: Final = ("compiled", "compiled_hash", "compiled_words", "layout", "functions", "loading", "object_code")
+_SOURCES: Final = (
+    "compiled",
+    "compiled_hash",
+    "compiled_words",
+    "compiling",
+    "layout",
+    "functions",
+    "loading",
+    "object_code",
+)
+_LANE: Final = Path(__file__).parent.with_name("lane")
 _BUILT_IN: Final = (Counts._fields_, MOST_LOAD, ANSWER_WEIGHT)
 """What the code is made from: modules beside this one, and facts of others."""
 
@@ -41,6 +51,8 @@ def kept_at() -> Path | None:
     made_of = hashlib.sha256(repr(_BUILT_IN).encode())
     for one in _SOURCES:
         made_of.update(Path(__file__).with_name(f"{one}.py").read_bytes())
+    for file in (_LANE / "layout.py", *sorted(_LANE.glob("compiled_*.py"))):
+        made_of.update(file.read_bytes())
     for package in ("numba", "llvmlite"):
         made_of.update(importlib.metadata.version(package).encode())
     made_of.update(f"{sys.version} {binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}".encode())

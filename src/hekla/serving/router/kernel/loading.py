@@ -19,7 +19,7 @@ import structlog
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.kernel.keeping import keep, kept_at, read, take_turn
 
-MODULE: Final = "hekla.serving.router.kernel.compiled"
+MODULE: Final = "hekla.serving.router.kernel.compiling"
 _CHILD: Final = "import os; os.nice({niceness}); out = os.dup(1); os.dup2(2, 1); from {module} import main; main(out)"
 """The code goes to what is standard output before the imports; what a library prints, to the complaints."""
 COMPILING_LIMIT_S: Final = 600.0
@@ -120,12 +120,13 @@ async def _turn(kept: Path) -> AsyncIterator[None]:
 
 
 async def compiled_in_child(niceness: int) -> bytes:
-    """What `compiled.main` writes; raises ChildProcessError with what the child complained of."""
+    """What `compiling.main` writes; raises ChildProcessError with what the child complained of."""
     child = await asyncio.create_subprocess_exec(
         # -P: without it the child would import what happens to lie in the current directory
         sys.executable, "-P", "-c", _CHILD.format(niceness=niceness, module=MODULE),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        # NUMBA_OPT: all is optimized once more when it is one module (`compiling.close`), and each part before took 7 s of 27
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "NUMBA_OPT": "0"},
     )  # fmt: skip
     try:
         async with asyncio.timeout(COMPILING_LIMIT_S):

@@ -21,6 +21,8 @@ class Upgrading:
 
     def __init__(self, pools: Callable[[], Iterable[Pool]]) -> None:
         self._pools = pools
+        self.on_kernel: Callable[[Kernel], None] = lambda kernel: None
+        """Told when the code is there."""
         self._kernel: Kernel | None = None
 
     def joined(self, pool: Pool) -> Pool:
@@ -37,4 +39,6 @@ class Upgrading:
         for pool in list(self._pools()):
             self.joined(pool)
             await asyncio.sleep(0)  # what a pool remembers is written anew; others' requests go between
+        if self._kernel is not None:
+            self.on_kernel(self._kernel)
         await asyncio.Event().wait()

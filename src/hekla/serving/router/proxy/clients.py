@@ -6,6 +6,7 @@ in the buffer until the answer under way has ended.
 
 import asyncio
 import re
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol, cast
 
@@ -18,6 +19,8 @@ from hekla.wire.raw_heads import Memo, RefusedHeadError, RequestHead, read_reque
 _MAY_END = re.compile(rb"\n\r?\n")
 _MEMOS = 4
 """How often a connection whose heads differ is given another chance to repeat itself."""
+LANE_CHANCES = 16
+"""How often a connection may come back from the fast lane and try again."""
 _WEIGHED_FROM = 16 * 1024
 """Smaller bodies are not counted: as many as there may be connections fit."""
 _LINGER_S = 2.0
@@ -50,6 +53,16 @@ class Front(Protocol):
         """A request was refused before it was one."""
 
 
+class FastLane(Protocol):
+    """Where plain requests are answered in machine code, as connections see it."""
+
+    def consider(self, client: "ClientConnection") -> None:
+        """A connection has nothing under way, and asked with the same head twice: take it, if its requests are plain."""
+
+    def sweep(self, now: float) -> None:
+        """End what takes too long."""
+
+
 class Doorway:
     """What the connections of one router share."""
 
@@ -62,6 +75,8 @@ class Doorway:
         self.now = 0.0
         """Coarse: of the last sweep."""
         self.is_draining = False
+        self.lane: FastLane | None = None
+        """Takes connections whose requests are plain, where there is one (`lane/`)."""
 
 
 class Phase(Enum):
@@ -73,9 +88,11 @@ class Phase(Enum):
     ANSWER = auto()
     CLOSING = auto()
     LINGER = auto()
+    LANE = auto()
+    """Nothing: the fast lane has the connection."""
 
 
-_IDLE, _HEAD, _BODY, _ANSWER, _CLOSING, _LINGER = Phase
+_IDLE, _HEAD, _BODY, _ANSWER, _CLOSING, _LINGER, _LANE = Phase
 # until Python 3.12 a member looked up on its class costs 0.15 us, and a chat looks at six
 
 
@@ -91,10 +108,13 @@ class ClientConnection(asyncio.Protocol):
         "_doorway",
         "_head",
         "_is_paused",
+        "_is_repeated",
         "_lags_since",
         "_memo",
         "_memos_left",
         "_weight",
+        "is_plain",
+        "lane_chances",
         "phase",
         "since",
         "transport",
@@ -111,9 +131,14 @@ class ClientConnection(asyncio.Protocol):
         self._weight = 0
         """What this request adds to the bytes of all bodies."""
         self._is_paused = False
+        self._is_repeated = False
+        """Whether the head that came last was the one before it."""
         self._lags_since = 0.0
         self._memo: Memo | None = None
         self._memos_left = _MEMOS
+        self.is_plain = False
+        """Whether its last request was one for the fast lane."""
+        self.lane_chances = LANE_CHANCES
         self.phase = _IDLE
         self.since = doorway.now
         """When the phase began, coarsely."""
@@ -167,6 +192,7 @@ class ClientConnection(asyncio.Protocol):
     def _take_head(self, data: bytes) -> None:
         memo = self._memo
         head = memo.read(data) if memo is not None else None
+        self._is_repeated = head is not None
         if head is None:
             head = self._read_head(data)
             if head is None:
@@ -283,6 +309,10 @@ class ClientConnection(asyncio.Protocol):
         self.phase, self.since = _IDLE, self._doorway.now
         if self._buffer or self._is_paused:
             asyncio.get_running_loop().call_soon(self._next)
+        elif self.is_plain and self._is_repeated:
+            self.is_plain = False
+            if (lane := self._doorway.lane) is not None:
+                lane.consider(self)
 
     def _next(self) -> None:
         if self.phase is not _IDLE or self.transport.is_closing():
@@ -339,8 +369,45 @@ class ClientConnection(asyncio.Protocol):
         if self._call is not None:
             self._call.resume()
 
+    # ---- to the fast lane and back
+
+    @property
+    def memo(self) -> Memo | None:
+        """The head that it sends again and again, if nothing is under way on it and all that was written is gone."""
+        transport = self.transport
+        if self.phase is not _IDLE or self._buffer or self._is_paused or self._doorway.is_draining:
+            return None
+        if transport.is_closing() or transport.get_write_buffer_size() or transport.get_extra_info("ssl_object"):
+            return None
+        return self._memo
+
+    def go_into_lane(self, transport: asyncio.Transport) -> None:
+        """The fast lane has its socket; the transport stands for that."""
+        self.phase, self.transport = _LANE, transport
+
+    def come_from_lane(self, transport: asyncio.BaseTransport, data: bytes) -> None:
+        """Nothing is under way, and so much of a request came."""
+        self.phase, self.since = _IDLE, self._doorway.now
+        self.connection_made(transport)
+        if data and self.phase is _IDLE:
+            self.data_received(data)
+
+    def resume_from_lane(self, transport: asyncio.BaseTransport, begin: Callable[[], Call | None]) -> None:
+        """A request is under way: it is made, and told to go on."""
+        self.phase, self.since = _ANSWER, self._doorway.now
+        self.connection_made(transport)
+        if self.phase is _ANSWER and (call := begin()) is not None and self.phase is _ANSWER:
+            self._call = call
+
+    def left_lane(self) -> None:
+        """The fast lane has closed it."""
+        self.phase = _CLOSING
+        self._doorway.connections.discard(self)
+
     def tick(self, now: float) -> None:
         """Cut off who takes too long."""
+        if self.phase is _LANE:
+            return
         bounds, waited_s = self._doorway.bounds, now - self.since
         if self._lags_since and now - self._lags_since > bounds.send_timeout_s:
             self.transport.abort()

@@ -100,6 +100,14 @@ class EngineConnection(asyncio.Protocol):
         else:
             transport.writelines((head, body))
 
+    def go_on(self, receiver: Receiver, said: bytes, unsent: bytes) -> None:
+        """A request was sent already, but for what is left of it; so much of the answer came."""
+        self._receiver, self._head, self.has_spoken = receiver, None, False
+        if unsent and self.transport is not None:
+            self.transport.write(unsent)
+        if said:
+            self.data_received(said)
+
     def pause(self) -> None:
         """Read no more for now: the client lags."""
         if self.transport is not None and not self.transport.is_closing():
@@ -285,6 +293,11 @@ class Pool:
             self.idle.append(connection)
         else:
             connection.abort()
+
+    def joined(self) -> EngineConnection:
+        """A connection that somebody else opened, and that is this pool's from now on."""
+        self.open += 1
+        return EngineConnection(self)
 
     def lost(self, connection: EngineConnection) -> None:
         """A connection is gone; may be said twice."""

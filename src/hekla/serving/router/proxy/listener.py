@@ -40,6 +40,11 @@ class Listener:
         """Whether it takes no more connections."""
         return self._doorway.is_draining
 
+    @property
+    def doorway(self) -> Doorway:
+        """What its connections share."""
+        return self._doorway
+
     async def listen(self, name: str, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
         """Listen on one more address; returns the port."""
         loop = asyncio.get_running_loop()
@@ -74,6 +79,8 @@ class Listener:
                 connection.tick(now)
             except Exception:  # one connection's trouble is not the others'
                 log.exception("a connection's time could not be kept")
+        if self._doorway.lane is not None:
+            self._doorway.lane.sweep(now)
         self._pools.sweep(now)
         self._ticker = asyncio.get_running_loop().call_later(TICK_S, self.tick)
 
@@ -88,6 +95,8 @@ class Listener:
             for connection in tuple(doorway.connections):
                 if connection.phase is Phase.IDLE:
                     connection.cut()
+                elif connection.phase is Phase.LANE:
+                    connection.transport.close()  # as soon as nothing is under way on it
             await asyncio.sleep(min(0.05, timeout_s))
         return not doorway.connections
 

@@ -1,0 +1,365 @@
+"""The fast lane as Python sees it: lends sockets to the machine code, does what it is told, and takes back whatever is not plain.
+
+One callback of the loop runs the code for all sockets that are ready. It comes back for each thing that Python has to do (`layout.Command`).
+"""
+
+import asyncio
+import os
+import select
+import socket
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import structlog
+
+from hekla.serving.router.house import House
+from hekla.serving.router.kernel.functions import Lane as Enter
+from hekla.serving.router.lane.folding import Over, fold
+from hekla.serving.router.lane.layout import (
+    TICKS_PER_S,
+    Call,
+    Client,
+    Command,
+    Endpoint,
+    Engine,
+    Reason,
+    State,
+)
+from hekla.serving.router.lane.resuming import Resuming, Stopped
+from hekla.serving.router.lane.slabs import Slabs
+from hekla.serving.router.lane.ways import Template, Ways
+from hekla.serving.router.plan import Refusal
+from hekla.serving.router.proxy.clients import LANE_CHANCES, ClientConnection, Doorway
+from hekla.serving.router.reading import read
+from hekla.wire.raw_heads import RefusedHeadError, read_request
+
+_WORTH_A_CHANCE: Final = 4
+"""Requests: coming and going takes as long as the lane saves on three."""
+
+log = structlog.get_logger(__name__)
+
+_ENGINES_A_MOMENT: Final = 256
+"""Connections to engines that are being opened for the lane at once; who comes then is Python's."""
+
+
+class Lane:
+    """One router's."""
+
+    def __init__(self, enter: Enter, house: House, doorway: Doorway, make_ways: Callable[[Slabs], Ways]) -> None:
+        self._enter, self._house, self._doorway, self._clock = enter, house, doorway, house.clock
+        self._loop = asyncio.get_running_loop()
+        self._id_prefix = os.urandom(6).hex().encode()
+        self.slabs = Slabs(house.bounds, self._id_prefix)
+        self._state = self.slabs.state
+        self.ways = make_ways(self.slabs)
+        self.ways.reckon = self.reckon
+        self._epoll = select.epoll()
+        self.slabs.words[State.EPOLL] = self._epoll.fileno()
+        self._clients: dict[int, tuple[ClientConnection, Template]] = {}
+        self._resuming = Resuming(house)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tick = 0
+        self.taken = 0
+        """Requests that came whole through the lane."""
+        self._loop.add_reader(self._epoll.fileno(), self._ready)
+
+    # ---- in
+
+    def consider(self, client: ClientConnection) -> None:
+        """A connection whose last request was plain: take it, once what was written is gone."""
+        if client.lane_chances:
+            self._loop.call_soon(self._adopt, client)
+
+    def _adopt(self, client: ClientConnection) -> None:
+        memo = client.memo
+        self.fold()
+        template = self.ways.template(memo) if memo is not None else None
+        client.lane_chances -= 1
+        if template is None:
+            return
+        before = client.transport
+        before.pause_reading()
+        descriptor = os.dup(before.get_extra_info("socket").fileno())
+        number = self._enter(self._state, Call.ADOPT, descriptor, template.number, 0, 0, self._clock())
+        if number < 0:
+            os.close(descriptor)
+            before.resume_reading()
+            return
+        before.set_protocol(asyncio.Protocol())  # it is told nothing of the end of its transport
+        before.abort()
+        client.go_into_lane(_InLane(self, number))
+        template.users += 1
+        self._clients[number] = client, template
+
+    # ---- what the code does
+
+    def _ready(self) -> None:
+        try:
+            self._go_on(self._clock())
+        except Exception:  # a mistake of ours is not to be made for every event
+            log.exception("the fast lane broke and is closed")
+            self.close()
+
+    def _go_on(self, now: float) -> None:
+        if self.ways.is_stale:
+            self._refresh(now)
+        tick = int(now * TICKS_PER_S)
+        if tick != self._tick:
+            self._tick = tick
+            self.ways.keep_up(now)
+        self._follow(self._enter(self._state, Call.PUMP, 0, 0, 0, 0, now), Call.PUMP, now)
+
+    def _refresh(self, now: float) -> None:
+        self.fold()
+        self.ways.refresh(now)
+        self._drop_moved()
+
+    def _drop_moved(self) -> None:
+        moved, self.ways.moved = self.ways.moved, []
+        for slot in moved:
+            self._enter(self._state, Call.DROP, slot, 0, 0, 0, 0.0)
+
+    def _follow(self, command: int, what: Call, now: float) -> None:
+        """Do what the code asks for, and let it go on until it asks for nothing."""
+        while command:
+            self._do(command, now)
+            command = self._enter(self._state, what, 0, 0, 0, 0, now)
+
+    def _do(self, command: int, now: float) -> None:
+        number = int(self.slabs.words[State.CLIENT])
+        if command == Command.GONE:
+            self._let_go(number).left_lane()
+        elif command == Command.CONNECT:
+            self._connect(number, now)
+        elif command == Command.HAND_OVER:
+            self._hand_over(number, now)
+        elif command == Command.TAKE_OVER:
+            self._take_over(number, now)
+        else:
+            self.fold()
+
+    def _let_go(self, number: int) -> ClientConnection:
+        client, template = self._clients.pop(number)
+        template.users -= 1
+        return client
+
+    def _hand_over(self, number: int, now: float) -> None:
+        """A request that is not for the lane, or not yet: the connection goes on in Python."""
+        words, row = self.slabs.words, self.slabs.clients[number]
+        data = self.slabs.buffer(int(row[Client.BUFFER]), int(row[Client.LENGTH]))
+        data += self.slabs.text(int(words[State.DATA]), int(words[State.LENGTH]))
+        template, reason, descriptor = self._clients[number][1], int(words[State.REASON]), int(row[Client.FD])
+        if reason == Reason.UNKNOWN:
+            self._learn(template, data, now)
+        client = self._release(number)
+        self._spawn(self._resuming.idle(client, descriptor, data))
+
+    def _learn(self, template: Template, data: bytes, now: float) -> None:
+        """A model was asked for of which the lane knows nothing."""
+        try:
+            head = read_request(data, self._house.bounds)
+        except RefusedHeadError:
+            return
+        question = read(template.path, data[head.end :]) if head is not None else None
+        if question is not None and not isinstance(question, Refusal):
+            self.ways.know(template, question.model, now)
+            self._drop_moved()
+
+    def _take_over(self, number: int, now: float) -> None:
+        """A request that was sent and does not go on plainly."""
+        words, row = self.slabs.words, self.slabs.clients[number]
+        said, engine = b"", int(row[Client.ENGINE])
+        descriptor = -1
+        is_reused = False
+        if engine >= 0:
+            at = self.slabs.engines[engine]
+            descriptor, is_reused = int(at[Engine.FD]), bool(at[Engine.REUSED])
+            said = self.slabs.buffer(int(at[Engine.BUFFER]), int(at[Engine.LENGTH]))
+            said += self.slabs.text(int(words[State.ENGINE_DATA]), int(words[State.ENGINE_LENGTH]))
+        reason = Reason(int(words[State.REASON]))
+        sent = int(words[State.LENGTH]) if reason is Reason.UNSENT else -1
+        stopped = self._stopped(number, reason, said, sent, is_reused)
+        client_descriptor = int(row[Client.FD])
+        client = self._release(number)
+        self._spawn(self._resuming.request(client, client_descriptor, descriptor, stopped))
+
+    def _stopped(self, number: int, reason: Reason, said: bytes, sent: int, is_reused: bool) -> Stopped:
+        """What is known of a request under way."""
+        row = self.slabs.clients[number]
+        doubles = row.view("float64")
+        way = self.ways.by_number[int(row[Client.WAY])]
+        facts = self.ways.facts.get(int(row[Client.FACTS])) or way.facts
+        assert facts is not None, "it was plain when it was decided"
+        return Stopped(
+            template=way.template,
+            facts=facts,
+            endpoint=self.ways.engines[int(row[Client.SERIAL])],
+            data=self.slabs.buffer(int(row[Client.BUFFER]), int(row[Client.LENGTH])),
+            request_id=b"%b-%x" % (self._id_prefix, int(row[Client.ID])),
+            uncached=int(row[Client.UNCACHED]),
+            context=int(row[Client.TOKENS]) + int(row[Client.ANSWER]),
+            answer=int(row[Client.ANSWER]),
+            held=int(row[Client.HELD]),
+            ahead=int(row[Client.AHEAD]),
+            is_prefilled=bool(row[Client.PREFILLED]),
+            started_at=float(doubles[Client.STARTED]),
+            sent_at=float(doubles[Client.SINCE]),
+            reason=reason,
+            said=said,
+            sent=sent,
+            is_reused=is_reused,
+        )
+
+    def _release(self, number: int) -> ClientConnection:
+        served = int(self.slabs.clients[number, Client.SERVED])
+        self._enter(self._state, Call.RELEASE, number, 0, 0, 0, 0.0)
+        client = self._let_go(number)
+        client.lane_chances = min(LANE_CHANCES, client.lane_chances + served // _WORTH_A_CHANCE)
+        return client
+
+    # ---- connections to engines
+
+    def _connect(self, number: int, now: float) -> None:
+        """A request waits for a connection to its engine."""
+        row = self.slabs.clients[number]
+        slot, generation, serial = (int(row[one]) for one in (Client.ENDPOINT, Client.GENERATION, Client.SERIAL))
+        if len(self._tasks) >= _ENGINES_A_MOMENT:
+            self._unconnected(number, generation, "too many connections are being opened")
+            return
+        self._spawn(self._connected(number, generation, slot, serial))
+
+    async def _connected(self, number: int, generation: int, slot: int, serial: int) -> None:
+        target, bounds = self.ways.engines[serial], self._house.bounds
+        bounds = self._house.pools.own_bounds.get((target.host, target.port), bounds)
+        open_here = int(self.slabs.endpoints[slot, Endpoint.OPEN])
+        if open_here + self._house.pools.of(target).open >= bounds.engine_connections:
+            self._unconnected(number, generation, f"{open_here} connections to it are open already")
+            return
+        family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
+        one = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        where = f"no connection to {target.host}:{target.port}"
+        try:
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            async with asyncio.timeout(bounds.connect_timeout_s):
+                await self._loop.sock_connect(one, (target.host, target.port))
+        except TimeoutError:
+            one.close()
+            self._unconnected(number, generation, f"{where} within {bounds.connect_timeout_s:g} s")
+        except OSError as error:
+            one.close()
+            self._unconnected(number, generation, f"{where}: {error.strerror or error}")
+        except BaseException:
+            one.close()
+            raise
+        else:
+            self._attach(one, number, generation, slot, serial)
+
+    def _attach(self, one: socket.socket, number: int, generation: int, slot: int, serial: int) -> None:
+        if int(self.slabs.endpoints[slot, Endpoint.SERIAL]) != serial:
+            one.close()
+            self._unconnected(number, generation, "the engine is gone")
+            return
+        now, descriptor = self._clock(), one.detach()
+        command = self._enter(self._state, Call.ATTACH, descriptor, slot, number, generation, now)
+        if command < 0:
+            os.close(descriptor)
+            self._unconnected(number, generation, "too many connections to engines are open")
+            return
+        if command:
+            self._do(command, now)
+        self._go_on(now)
+
+    def _unconnected(self, number: int, generation: int, why: str) -> None:
+        """Another engine is asked, by Python."""
+        row = self.slabs.clients[number]
+        if number not in self._clients or int(row[Client.GENERATION]) != generation:
+            return
+        log.debug("no connection for the fast lane", why=why)
+        self.slabs.words[State.REASON] = Reason.UNCONNECTED
+        self._take_over(number, self._clock())
+
+    # ---- time, and the end
+
+    def sweep(self, now: float) -> None:
+        """End what takes too long."""
+        self._follow(self._enter(self._state, Call.SWEEP, 0, 0, 0, 0, now), Call.SWEEP, now)
+
+    def reckon(self, now: float) -> None:
+        """Whose prefill is reckoned to be over by now, is over."""
+        self._enter(self._state, Call.RECKON, 0, 0, 0, 0, now)
+
+    def fold(self) -> None:
+        """Put what is over on the house's list."""
+        over: list[Over] = fold(self.slabs, self.ways, self._id_prefix)
+        self.taken += len(over)
+        ledger: list[Any] = self._house.ledger
+        ledger.extend(over)
+
+    @property
+    def connections(self) -> int:
+        """Clients' connections that are in the lane."""
+        return len(self._clients)
+
+    def leave(self, number: int) -> None:
+        """A connection is to end when nothing is under way on it."""
+        self._ended(Call.LEAVE, number)
+
+    def cut(self, number: int) -> None:
+        """A connection is to end now."""
+        self.fold()
+        self._ended(Call.CUT, number)
+
+    def _ended(self, how: Call, number: int) -> None:
+        now = self._clock()
+        command = self._enter(self._state, how, number, 0, 0, 0, now)
+        if command:
+            self._do(command, now)
+
+    def under_way(self) -> Iterable[tuple[Any, str, int]]:
+        """Where to, by which path, how many."""
+        return self.ways.under_way()
+
+    def close(self) -> None:
+        """Drop everything; nothing comes into it any more."""
+        self._doorway.lane = None
+        self.slabs.words[State.IS_CLOSED] = 1
+        for task in self._tasks:
+            task.cancel()
+        for number in list(self._clients):
+            self.cut(number)
+        for engine in self.slabs.engines[: int(self.slabs.words[State.ENGINE_HIGH])].tolist():
+            if engine[Engine.PHASE]:
+                os.close(engine[Engine.FD])
+        self.fold()
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended_task)
+
+    def _ended_task(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the fast lane could not give something back", exc_info=error)
+
+
+class _InLane(asyncio.Transport):
+    """Stands for a connection's transport while the lane has it."""
+
+    def __init__(self, lane: Lane, number: int) -> None:
+        super().__init__()
+        self._lane, self._number = lane, number
+
+    def close(self) -> None:
+        """As soon as nothing is under way."""
+        self._lane.leave(self._number)
+
+    def abort(self) -> None:
+        """Now."""
+        self._lane.cut(self._number)
+
+    def is_closing(self) -> bool:
+        """Not while it stands for one."""
+        return False

@@ -1,0 +1,212 @@
+"""Brings connections and requests from the fast lane back to Python, each as it would be if Python had begun it.
+
+Sockets become transports of the loop's, which takes a turn of the loop; what came meanwhile is delivered behind what the lane had read.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hekla.serving.router.endpoints import Endpoint
+from hekla.serving.router.exchange import Exchange
+from hekla.serving.router.house import House
+from hekla.serving.router.lane.layout import Reason
+from hekla.serving.router.lane.ways import Facts, Template
+from hekla.serving.router.local_plan import LocalPlan
+from hekla.serving.router.plan import Attempt, Fault, Refusal
+from hekla.serving.router.pool import Charge
+from hekla.serving.router.proxy.clients import Call, ClientConnection
+from hekla.serving.router.proxy.engines import EngineConnection
+from hekla.serving.router.proxy.request_headers import RequestHeaders
+from hekla.serving.router.reading import read
+from hekla.wire.raw_heads import read_request, request_bytes
+
+_WITHOUT_ENGINE: Final = {
+    Reason.UNCONNECTED: (Fault.CONNECT, "no connection to the engine"),
+    Reason.CLOSED: (Fault.CLOSED, "the engine closed the connection"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """A request under way in the lane, as Python takes it over; nothing of an answer was written."""
+
+    template: Template
+    facts: Facts
+    endpoint: Endpoint
+    data: bytes
+    """The request as it came."""
+    request_id: bytes
+    uncached: int
+    context: int
+    answer: int
+    held: int
+    ahead: int
+    is_prefilled: bool
+    started_at: float
+    sent_at: float
+    reason: Reason
+    said: bytes
+    """What the engine said so far."""
+    sent: int
+    """How much of the request the engine was sent; -1: all."""
+    is_reused: bool
+
+
+class Resuming:
+    """Of one lane."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def idle(self, client: ClientConnection, descriptor: int, data: bytes) -> None:
+        """A connection with nothing under way, and what came of a request."""
+
+        def begin(transport: asyncio.BaseTransport) -> asyncio.Protocol:
+            client.come_from_lane(transport, data)
+            return client
+
+        if not await _entered(descriptor, begin):
+            client.left_lane()
+
+    async def request(self, client: ClientConnection, descriptor: int, engine: int, stopped: Stopped) -> None:
+        """A request under way, and its engine's connection, -1: there is none."""
+        made: list[tuple[Exchange, Attempt]] = []
+
+        def begin(transport: asyncio.BaseTransport) -> asyncio.Protocol:
+            client.resume_from_lane(transport, lambda: self._made(client, stopped, made))
+            return client
+
+        if not await _entered(descriptor, begin):  # the client is gone, or no descriptor is left
+            client.left_lane()
+            client.transport = _NoTransport()
+        if not made:
+            self._made(client, stopped, made).abandon()
+            _close(engine)
+            return
+        exchange, attempt = made[0]
+        if engine < 0:
+            exchange.failed(*_WITHOUT_ENGINE[stopped.reason])
+        elif not await _entered(engine, self._with_engine(exchange, attempt, stopped)):
+            exchange.failed(*_WITHOUT_ENGINE[Reason.CLOSED])
+
+    def _with_engine(
+        self, exchange: Exchange, attempt: Attempt, stopped: Stopped
+    ) -> Callable[[asyncio.BaseTransport], asyncio.Protocol]:
+        def begin(transport: asyncio.BaseTransport) -> EngineConnection:
+            connection = self._house.pools.of(stopped.endpoint).joined()
+            connection.is_reused = stopped.is_reused
+            connection.connection_made(transport)
+            exchange.take_engine(connection, attempt, stopped.said, _unsent(exchange, stopped))
+            return connection
+
+        return begin
+
+    def _made(self, client: ClientConnection, stopped: Stopped, made: list[tuple[Exchange, Attempt]]) -> Call:
+        """The exchange, as if it had sent the request itself."""
+        house, facts = self._house, stopped.facts
+        head = read_request(stopped.data, house.bounds)
+        assert head is not None, "it was whole"
+        question = read(stopped.template.path, stopped.data[head.end :], RequestHeaders(head.lines), facts.user)
+        assert not isinstance(question, Refusal), "it was read"
+        traits = facts.traits
+        plan = LocalPlan(
+            facts.pool,
+            question,
+            facts.destination,
+            head_timeout_s=traits.head_timeout_s,
+            most_attempts=traits.most_attempts,
+            retry_s=traits.retry_s,
+        )
+        attempt = plan.resumed(_charge(stopped))
+        if len(question.prompt) >= facts.pool.block_bytes:
+            facts.pool.matches.note(question.model, stopped.held, question.input_tokens or 1)
+        exchange = Exchange(house, client, head, stopped.template.path, stopped.started_at)
+        exchange.request_id = stopped.request_id
+        exchange.go_on(question, plan, attempt, stopped.sent_at)
+        made.append((exchange, attempt))
+        return exchange
+
+
+def _charge(stopped: Stopped) -> Charge:
+    pool = stopped.facts.pool
+    charge = Charge(
+        pool,
+        stopped.endpoint,
+        stopped.uncached,
+        stopped.context,
+        stopped.answer,
+        stopped.ahead,
+        stopped.started_at,
+        stopped.started_at,
+        False,
+        is_prefilled=stopped.is_prefilled,
+    )
+    if not stopped.is_prefilled:
+        pool.await_prefill(charge, stopped.started_at + stopped.ahead / pool.pace.prefill_rate)
+    return charge
+
+
+def _unsent(exchange: Exchange, stopped: Stopped) -> bytes:
+    if stopped.sent < 0:
+        return b""
+    head = exchange.head
+    body = stopped.data[head.end :]
+    hides = stopped.template.head.onward
+    assert hides, "the template has what goes on"
+    head.onward = hides
+    return (request_bytes(head, len(body), stopped.request_id) + body)[stopped.sent :]
+
+
+async def _entered(descriptor: int, begin: Callable[[asyncio.BaseTransport], asyncio.Protocol]) -> bool:
+    """Make a transport of a descriptor; whether it could be. `begin` is called before anything is read."""
+    entering = _Entering(begin)
+    one: socket.socket | None = None
+    try:
+        one = socket.socket(fileno=descriptor)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: entering, one)
+    except OSError:
+        if one is not None:
+            one.close()
+        else:
+            _close(descriptor)
+        return entering.is_made
+    return entering.is_made
+
+
+def _close(descriptor: int) -> None:
+    if descriptor >= 0:
+        os.close(descriptor)
+
+
+class _Entering(asyncio.Protocol):
+    """Of a transport that is made: gives way to what `begin` makes."""
+
+    def __init__(self, begin: Callable[[asyncio.BaseTransport], asyncio.Protocol]) -> None:
+        self._begin = begin
+        self.is_made = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand it on before anything is read."""
+        self.is_made = True
+        transport.set_protocol(self._begin(transport))
+
+
+class _NoTransport(asyncio.Transport):
+    """Of a client who is gone."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """To nobody."""
+
+    def is_closing(self) -> bool:
+        """Since long."""
+        return True
+
+    def close(self) -> None:
+        """It is."""
+
+    def abort(self) -> None:
+        """It is."""

@@ -1,0 +1,384 @@
+"""The fast lane does what the router does without it: the same bytes to engines and clients, the same log lines, counts and limits."""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hekla.api.kthena import ModelRoute
+from hekla.serving.router.kernel.functions import Kernel
+from serving.router import lanekit
+from serving.router import proxykit as kit
+from serving.router.test_running import Routed, eventually
+
+Story = Callable[[Routed, kit.Client], Awaitable[Any]]
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Kernel:
+    return lanekit.compiled()
+
+
+def both(
+    tmp_path: Path,
+    kernel: Kernel,
+    story: Story,
+    *scripts: kit.Script,
+    taken: int | None = None,
+    ask: bytes | None = None,
+    **settings: Any,
+) -> Any:
+    """Tell a story with the lane and without, and hold both to the same outcome; `taken` is how many requests the lane took whole."""
+    outcomes = []
+    for has_lane in (True, False):
+        folder = tmp_path / f"{has_lane}"
+        folder.mkdir()
+
+        async def told(folder: Path = folder, has_lane: bool = has_lane) -> None:
+            async with lanekit.laned(folder, kernel, *scripts_of(scripts), has_lane=has_lane, **settings) as it:
+                client = await it.connect()
+                await lanekit.entered(it, client, ask)
+                said = await story(it, client)
+                await eventually(
+                    lambda: not it.router.house.under_way and not any(n for *_, n in it.router.house.beside())
+                )
+                log = sorted(await lanekit.told(it), key=str)
+                outcomes.append((said, sorted(lanekit.posted(it), key=str), log, lanekit.counted(it)))
+                if has_lane and taken is not None:
+                    assert it.router.lane is not None
+                    assert it.router.lane.taken == taken
+
+        kit.run(told())
+    assert outcomes[0] == outcomes[1]
+    return outcomes[0]
+
+
+def scripts_of(scripts: tuple[Any, ...]) -> tuple[kit.Script, ...]:
+    """Scripts that count are made anew for each run."""
+    return tuple(one() if getattr(one, "is_maker", False) else one for one in scripts)
+
+
+def maker(make: Callable[[], kit.Script]) -> Any:
+    make.is_maker = True  # type: ignore[attr-defined]
+    return make
+
+
+def shown(answer: kit.Answer) -> tuple[int, bytes]:
+    return answer.status, answer.head.partition(b"\r\nx-request-id")[0] + answer.body
+
+
+FOUR = kit.says(kit.whole())
+ENTERING = 1
+"""Of the four requests by which a connection enters the lane, those that the lane took."""
+
+
+def then(*answers: bytes) -> Any:
+    """Four plain answers, then these, the last again and again."""
+    return maker(lambda: kit.says(*[kit.whole()] * 4, *answers))
+
+
+def test_a_chat_through_the_lane_is_a_chat(tmp_path: Path, kernel: Kernel) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        return [
+            shown(await client.ask(kit.chat(text="x" * size, max_tokens=5))) for size in (1, 300, 3000, 9000, 20000)
+        ]
+
+    both(tmp_path, kernel, story, FOUR, taken=ENTERING + 4)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        kit.whole(b'{"error":"no such thing"}', 404),
+        kit.whole(b'{"error":"broken"}', 500),
+        kit.whole(b"", 200),
+        kit.whole(b"x" * 100_000),
+        kit.whole(b"x" * 1_000_000),
+        kit.whole(extra="date: Thu, 26 Nov 2026 10:00:00 GMT\r\nserver: uvicorn\r\n"),
+        kit.whole(extra="connection: close\r\n"),
+        kit.whole(extra="content-encoding: gzip\r\n"),
+        kit.whole(json.dumps({"usage": {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 3}}}).encode()),
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + kit.chunk(kit.DOCUMENT) + kit.LAST,
+        b"HTTP/1.1 100 Continue\r\n\r\n" + kit.whole(),
+        kit.stream(kit.event("a"), kit.USAGE_EVENT, kit.DONE),
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+    ],
+    ids=["404", "500", "empty", "100k", "1M", "date", "close", "gzip", "cached", "chunked", "interim", "stream", "204"],
+)  # fmt: skip
+def test_whatever_an_engine_answers_goes_on_as_without_the_lane(tmp_path: Path, kernel: Kernel, answer: bytes) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        first = await client.ask(kit.chat())
+        return shown(first), shown(await client.ask(kit.chat()))
+
+    both(tmp_path, kernel, story, then(answer, kit.whole()))
+
+
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_an_answer_in_pieces_is_one_answer(tmp_path: Path, kernel: Kernel, size: int) -> None:
+    async def pieces(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+        data = kit.whole()
+        for at in range(0, len(data), size):
+            writer.write(data[at : at + size])
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        return shown(await client.ask(kit.chat()))
+
+    both(tmp_path, kernel, story, pieces, taken=ENTERING + 1)
+
+
+@pytest.mark.parametrize("size", [1, 40, 5000])
+def test_a_request_in_pieces_is_one_request(tmp_path: Path, kernel: Kernel, size: int) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        data = kit.chat(text="y" * (200 if size < 100 else 60_000))
+        for at in range(0, len(data), size):
+            await client.send(data[at : at + size])
+            await asyncio.sleep(0)
+        return shown(await client.answer())
+
+    both(tmp_path, kernel, story, FOUR)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        kit.chat(stream=True),
+        kit.chat(tools=[{"type": "function"}]),
+        kit.chat(headers="X-More: 1\r\n"),
+        kit.chat(close=True),
+        kit.chat(text="z" * 300_000),
+        kit.chat(max_tokens=-1),
+        kit.chat(max_tokens="five"),
+        kit.request(b'{"model":"nobody","messages":[{"role":"user","content":"x"}]}'),
+        kit.request(b'{"model":"m","messages":[{"role":"user","content":"x"}],"model":"nobody"}'),
+        kit.request(b'{"mod\\u0065l":"m","messages":[{"role":"user","content":"x"}]}'),
+        kit.request(b'{"model":"m"'),
+        kit.request(b"\xff"),
+        kit.request(b""),
+        kit.chat() + kit.chat(text="second"),
+        b"GET /v1/models HTTP/1.1\r\nHost: router\r\n\r\n",
+        b"\r\n" + kit.chat(),
+        b"nonsense\r\n\r\n",
+        kit.chat().replace(b"Content-Length: ", b"Content-Length: +"),
+        kit.chat().replace(b"Content-Length: ", b"Content-Length: 0"),
+    ],
+    ids=["stream", "tools", "header", "close", "300k", "negative", "text", "unknown", "twice", "escaped", "cut", "bytes", "empty", "pipelined", "get", "line", "nonsense", "plus", "zero"],
+)  # fmt: skip
+def test_what_is_not_plain_is_answered_as_without_the_lane(tmp_path: Path, kernel: Kernel, asked: bytes) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        answer = await client.ask(asked)
+        return re.sub(rb'"created":[0-9]+', b"", b"%d %b" % shown(answer))
+
+    both(tmp_path, kernel, story, FOUR)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        kit.says_and_closes(b"HTTP/1.1 200 OK\r\ncontent-le"),
+        kit.says(b"garbage\r\n\r\n"),
+        kit.says(kit.whole(b"{}", 503)),
+        kit.says(kit.whole(b"{}", 429)),
+    ],
+    ids=["in its head", "garbage", "503", "429"],
+)
+def test_after_a_failure_another_engine_is_asked(tmp_path: Path, kernel: Kernel, trouble: kit.Script) -> None:
+    """Whichever is asked first fails each time until it is known; the client is told of none."""
+    failures: list[str] = []
+
+    def once(name: str) -> Any:
+        def make() -> kit.Script:
+            count = 0
+
+            async def script(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+                nonlocal count
+                count += 1
+                if b"trouble" in asked.body and not failures:
+                    failures.append(name)
+                    await trouble(asked, writer)
+                else:
+                    await kit.says(kit.whole())(asked, writer)
+
+            return script
+
+        return maker(make)
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        failures.clear()
+        first = shown(await client.ask(kit.chat(text="trouble")))
+        assert failures
+        return first, shown(await client.ask(kit.chat()))
+
+    _, _, log, _ = both(tmp_path, kernel, story, once("a"), once("b"))
+    assert sorted(line["upstream_attempts"] for line in log)[-1] == 2
+
+
+def test_an_answer_that_is_cut_short_in_its_body_is_not_tried_again(tmp_path: Path, kernel: Kernel) -> None:
+    async def cuts(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(kit.whole() if b"cut" not in asked.body else kit.whole()[:-5])
+        if b"cut" in asked.body:
+            await writer.drain()
+            writer.close()
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        await client.send(kit.chat(text="cut"))
+        return await client.closed()
+
+    _, asked, _, _ = both(tmp_path, kernel, story, cuts, cuts)
+    assert sum(b"cut" in body for *_, body in asked) == 1
+
+
+def test_a_kept_connection_that_was_closed_costs_no_attempt(tmp_path: Path, kernel: Kernel) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        it.engines[0].script = lanekit._scraped(kit.says_and_closes(kit.whole()))
+        return [shown(await client.ask(kit.chat())) for _ in range(5)]
+
+    _, _, log, _ = both(tmp_path, kernel, story, FOUR)
+    assert {line["upstream_attempts"] for line in log} == {1}
+
+
+def test_an_engine_that_takes_no_connection_is_one_that_failed(tmp_path: Path, kernel: Kernel) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        for one in list(it.router.fleet.by_name.values())[:1]:
+            one.host = "127.0.0.77"  # nobody listens there
+            it.router.fleet.changes += 1
+        lane = it.router.lane
+        if lane is not None:
+            lane.ways.refresh(it.router._now())
+            lane._drop_moved()
+        it.router.pools.sweep(float("inf"))
+        return [shown(await client.ask(kit.chat(text=f"{number}"))) for number in range(6)]
+
+    both(tmp_path, kernel, story, FOUR, FOUR)
+
+
+@pytest.mark.parametrize("is_revoked", [False, True])
+def test_a_key_opens_the_lane_as_long_as_it_is_one(tmp_path: Path, kernel: Kernel, is_revoked: bool) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("ann: 0123456789abcdef\n")
+    with_key = kit.chat(headers="Authorization: Bearer 0123456789abcdef\r\n")
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        assert it.router.doors.authentication is not None
+        await client.ask(with_key)
+        if is_revoked:
+            it.router.doors.authentication.set_api_keys({})
+        answers = [(await client.ask(with_key)).status, (await client.ask(kit.chat())).status]
+        return [*answers, any(b"0123456789" in one.head for engine in it.engines for one in engine.asked)]
+
+    said, *_ = both(tmp_path, kernel, story, FOUR, ask=with_key, api_keys_file=str(keys))
+    assert said == [401 if is_revoked else 200, 401, False]
+
+
+def test_when_the_client_leaves_its_engine_is_cut_off(tmp_path: Path, kernel: Kernel) -> None:
+    async def waits(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+        if b"wait" not in asked.body:
+            writer.write(kit.whole())
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        engine = it.engines[0]
+        before = len(engine.asked)
+        engine.gone.clear()
+        await client.send(kit.chat(text="wait"))
+        await eventually(lambda: sum(b"wait" in one.body for one in engine.asked[before:]) == 1)
+        client.leave()
+        await engine.gone.wait()
+
+    _, _, log, _ = both(tmp_path, kernel, story, waits, taken=ENTERING + 1)
+    assert [line["status_code"] for line in log].count(499) == 1
+
+
+def test_a_client_who_closes_his_half_has_left(tmp_path: Path, kernel: Kernel) -> None:
+    async def waits(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+        if b"wait" not in asked.body:
+            writer.write(kit.whole())
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        await client.send(kit.chat(text="wait"))
+        client.writer.write_eof()
+        return await client.closed()
+
+    both(tmp_path, kernel, story, waits)
+
+
+def test_a_limit_that_is_reached_is_told_in_the_lane_as_without(tmp_path: Path, kernel: Kernel) -> None:
+    limit = {"inputTokensPerUnit": 100, "outputTokensPerUnit": 1_000, "unit": "month"}
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        await it.client.patch(ModelRoute, "m", {"spec": {"rateLimit": limit}}, namespace="ml")
+        await eventually(lambda: it.router.doors.limits._routes.get("m") is not None)
+        answers = [await client.ask(kit.chat(text="x" * 200)) for _ in range(12)]
+        levels = it.router.doors.limits._routes["m"]
+        assert levels.input is not None
+        assert levels.output is not None
+        return [one.status for one in answers], round(levels.input.level), round(levels.output.level)
+
+    said, *_ = both(tmp_path, kernel, story, FOUR)
+    assert 429 in said[0]
+
+
+def test_a_route_that_goes_leads_nowhere_from_the_next_request_on(tmp_path: Path, kernel: Kernel) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        assert (await client.ask(kit.chat())).status == 200
+        version = it.router.world.version
+        await it.client.delete(ModelRoute, "m", namespace="ml")
+        await eventually(lambda: it.router.world.version != version)
+        return (await client.ask(kit.chat())).status
+
+    said, *_ = both(tmp_path, kernel, story, FOUR)
+    assert said == 404
+
+
+def test_a_drain_lets_what_is_in_the_lane_end(tmp_path: Path, kernel: Kernel) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        go = asyncio.Event()
+
+        async def slow(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+            await go.wait()
+            writer.write(kit.whole())
+
+        idle = await it.connect()
+        await lanekit.entered(it, idle)
+        it.engines[0].script = lanekit._scraped(slow)
+        before = len(it.engines[0].asked)
+        await client.send(kit.chat(text="slow"))
+        await eventually(lambda: any(b"slow" in one.body for one in it.engines[0].asked[before:]))
+        it.router.stop()
+        assert await idle.closed() == b""
+        go.set()
+        answer = await client.answer()
+        assert await client.closed() == b""
+        await it.running
+        return answer.status
+
+    both(tmp_path, kernel, story, FOUR)
+
+
+def test_many_clients_at_once_are_answered_each_his_own(tmp_path: Path, kernel: Kernel) -> None:
+    async def echo(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(kit.whole(asked.body))
+
+    async def one(it: Routed, number: int) -> None:
+        client = await it.connect()
+        for turn in range(12):
+            asked = kit.chat(text=f"{number} {turn} " + "x" * (number * 37 % 900))
+            assert (await client.ask(asked)).body == asked.partition(b"\r\n\r\n")[2]
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        await asyncio.gather(*(one(it, number) for number in range(40)))
+
+    both(tmp_path, kernel, story, echo, echo, echo)
+
+
+def test_an_operator_does_without_the_lane(tmp_path: Path, kernel: Kernel) -> None:
+    async def story() -> None:
+        async with lanekit.laned(tmp_path, kernel, FOUR, fast_lane=False) as it:
+            assert it.router.lane is None
+            assert (await it.ask(kit.chat())).status == 200
+
+    kit.run(story())
