@@ -2,6 +2,7 @@
 
     python -m bench serving_routing                 8 replicas, all four traces
     python -m bench.serving_routing --whole         4, 8 and 32 replicas; --write puts tables and pictures into docs
+    python -m bench.serving_routing --jitter 1      the same with arrivals moved by dice: how much of a lead is chance
 
 Engines are Qwen3-32B on two H100 with a cache of a million tokens, simulated (`docs/explanation/engine-simulator.md`).
 Each trace runs so fast that perfect caches would leave the replicas 30 % of their prefill rate to do. Rivals have the
@@ -11,6 +12,7 @@ defaults that their own documents give. Nothing here is timed: a busy machine gi
 import argparse
 import gzip
 import json
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import isinf
@@ -36,10 +38,21 @@ POLICIES = (
 )
 REPLICAS = (4, 8, 32)
 LOAD = 0.3
+JITTER_S = 2.0
+"""By how much a jittered arrival is moved, on average: enough for other neighbours, too little for another hour."""
 
 
 def trace(name: str) -> list[Turn]:
     return read_trace(gzip.decompress((DATA / f"{name}.gz").read_bytes()).decode().splitlines())
+
+
+def jittered(turns: Sequence[Turn], seed: int) -> list[Turn]:
+    """The same requests, each a little later than it came."""
+    dice = random.Random(seed)
+    moved = sorted(
+        (replace(one, at_s=one.at_s + dice.expovariate(1 / JITTER_S)) for one in turns), key=lambda one: one.at_s
+    )
+    return [replace(one, at_s=one.at_s - moved[0].at_s) for one in moved]
 
 
 def facts(one: Replayed) -> dict[str, Any]:
@@ -51,13 +64,20 @@ def facts(one: Replayed) -> dict[str, Any]:
 
 
 def compared(
-    report: Report, names: Sequence[str], replicas: Sequence[int], policies: Sequence[Recipe], load: float, blocks: int
+    report: Report,
+    names: Sequence[str],
+    replicas: Sequence[int],
+    policies: Sequence[Recipe],
+    load: float,
+    blocks: int,
+    jitter: int | None = None,
 ) -> list[dict[str, Any]]:
     """Every policy on every trace; rows as they come."""
     shape, rows = replace(QWEN3_32B, num_blocks=blocks), []
     for name in names:
         turns = trace(name)
         turns = turns[: report.scaled(len(turns))]
+        turns = turns if jitter is None else jittered(turns, jitter)
         for count in replicas:
             speed = speed_for(turns, count, load, shape)
             told = {one.name: facts(Replay(one, count, shape=shape).run(turns, speed)) for one in policies}
@@ -124,6 +144,7 @@ def main() -> int:
     parser.add_argument("--trace", action="append", default=[], help="one trace by its file's name; may be repeated")
     parser.add_argument("--load", type=float, default=LOAD)
     parser.add_argument("--blocks", type=int, default=QWEN3_32B.num_blocks, help="of 512 tokens, in each cache")
+    parser.add_argument("--jitter", type=int, help="move arrivals by dice of this seed, two seconds on average")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--write", action="store_true", help="write pictures into docs, and the tables to stdout")
     parser.add_argument("--rows", type=Path, action="append", default=[], help="take rows of earlier runs; run nothing")
@@ -132,7 +153,7 @@ def main() -> int:
     print("\n".join(machine_lines(report.directory)))
     replicas = options.replicas or (REPLICAS if options.whole else (8,))
     rows = [row for file in options.rows for row in json.loads(file.read_text())] or compared(
-        report, options.trace or TRACES, replicas, POLICIES, options.load, options.blocks
+        report, options.trace or TRACES, replicas, POLICIES, options.load, options.blocks, options.jitter
     )
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
