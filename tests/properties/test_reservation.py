@@ -1,5 +1,6 @@
 """While estimates hold, whoever is let in beside a reservation never makes its job start later than it was told first."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -37,9 +38,10 @@ def plans(draw: st.DrawFn, *, at_the_door: bool = False) -> Plan:
 
 
 class Life:
-    """A world in which every pod runs exactly as long as its job says."""
+    """A world in which every pod runs exactly as long as its job says, or so many times as long."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, times_as_long: Sequence[float] = (1.0,), backwards: bool = False) -> None:
+        self.times_as_long = times_as_long
         self.world = World(plugins=AT_THE_DOOR if plan.is_outside else PLUGINS)
         self.world.queue("default", capability=amounts(cpu=plan.most) if plan.most else {})
         self.ends: dict[str, float] = {}
@@ -47,9 +49,10 @@ class Life:
         self.told: dict[str, float] = {}
         """By job, the first start that was reserved."""
 
-        self.arrivals = sorted(((job[0], number) for number, job in enumerate(plan.jobs)), reverse=True)
+        arrivals = [(job[0], number) for number, job in enumerate(plan.jobs)]
+        self.arrivals = sorted(arrivals[::-1] if backwards else arrivals, key=lambda one: one[0], reverse=True)
         self.plan = plan
-        for number, cpu in enumerate(plan.nodes):
+        for number, cpu in sorted(enumerate(plan.nodes), reverse=backwards):
             self.world.node(f"n{number}", cpu=cpu)
 
     def run(self) -> None:
@@ -83,7 +86,8 @@ class Life:
         self.world.cluster.put_task(replace(task.spec, node=node, status=TaskStatus.RUNNING, started=now), task.job)
         task.job.phase = JobPhase.RUNNING
         assert task.job.spec.estimate_s is not None
-        self.ends[name] = now + task.job.spec.estimate_s
+        factor = self.times_as_long[int(task.job.uid[1:]) % len(self.times_as_long)]
+        self.ends[name] = now + task.job.spec.estimate_s * factor
         self.started.setdefault(task.job.uid, now)
 
 
@@ -120,3 +124,23 @@ def test_the_same_story_is_told_twice_alike(plan: Plan) -> None:
     one.run()
     other.run()
     assert (one.started, one.told) == (other.started, other.told)
+
+
+@given(plans() | plans(at_the_door=True))
+@settings(max_examples=20, deadline=None)
+def test_in_which_order_things_became_known_makes_no_difference(plan: Plan) -> None:
+    one, other = Life(plan), Life(plan, backwards=True)
+    one.run()
+    other.run()
+    assert (one.started, one.told) == (other.started, other.told)
+
+
+@given(plans(), st.lists(st.sampled_from([0.1, 0.5, 1.0, 3.0, 20.0]), min_size=1, max_size=4))
+@settings(max_examples=40, deadline=None)
+def test_however_wrong_estimates_are_whatever_fits_starts_and_no_room_is_kept_in_the_end(
+    plan: Plan, times_as_long: list[float]
+) -> None:
+    life = Life(plan, times_as_long=times_as_long)
+    life.run()
+    assert {f"j{number}" for number in range(len(plan.jobs)) if fits(plan, number)} <= life.started.keys()
+    assert life.world.cluster.reservations == {}

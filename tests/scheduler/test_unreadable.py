@@ -26,10 +26,24 @@ def made(kind: type[Resource], **fields: Any) -> Resource:
         (made(Node, metadata={"annotations": {"hekla.dev/node-usage": "busy"}}), "counts as not measured"),
         (made(PodGroup, spec={"minResources": {"cpu": "lots"}}), "let in as one that names none"),
         (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "long"}}), "a duration above 0"),
+        (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "0s"}}), "a duration above 0"),
+        (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "-45m"}}), "a duration above 0"),
+        (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "NaN"}}), "a duration above 0"),
         (made(PodGroup, metadata={"annotations": {"sla-waiting-time": "-5m"}}), "it counts as none"),
         (made(ResourceQuota, spec={"hard": {"requests.cpu": "lots"}}), "heeds nothing of this quota"),
     ],
-    ids=["node", "negative", "usage", "group", "estimate", "patience", "quota"],
+    ids=[
+        "node",
+        "negative",
+        "usage",
+        "group",
+        "estimate",
+        "estimate 0",
+        "estimate below 0",
+        "no number",
+        "patience",
+        "quota",
+    ],
 )
 def test_each_is_told_in_a_sentence_when_it_comes_and_not_again(obj: Resource, words: str) -> None:
     (sentence,) = unreadable(None, obj)

@@ -27,7 +27,8 @@ def test_a_gang_with_a_reservation_is_told_where_and_when() -> None:
     world = world_with_a_gang_that_waits()
     world.cluster.nodes.wall_s = world.session.wall_s
     found = why(world.policy, world.cluster.jobs["big"], now=world.session.now)
-    assert found.reserved.startswith("n1, n2 are reserved for default/big, which is to start in ")
+    told = "n1, n2 are reserved for default/big, which is to start in 98 s, when default/r1 has ended; a job that ends before may go first"
+    assert found.reserved == told
     assert found.sentence().endswith(found.reserved)
 
 

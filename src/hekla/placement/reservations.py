@@ -10,12 +10,18 @@ cluster, until it fits. From then on that room is reserved. Whoever
                                               max(0, reserved - given back on that node until then)
 
 so that nobody who was let in delays it, as long as estimates hold. What its queue, or one above, may hold at most is kept
-by the same rule. A pod that outlives its estimate is expected to take twice as long, then four times as long.
+by the same rule, and what its queue deserves at most.
+
+Room is kept for `depth` jobs at a time: those that need the largest part of the cluster at once, since what they need is
+least likely to be free by chance (`in_need.py`). As a cycle begins, a job for which room has become free elsewhere is planned
+anew, before anybody else takes that room: nodes that others were expected to leave, and do not, are exchanged for those that
+are free. So how long a job waits hangs less on estimates than on how often nodes become free. Nothing is kept for a job that
+can never fit, nor for one whose queue holds all that it deserves; evictions do not heed reservations.
 
 A job that is kept out for want of room has its reservation before it enters, planned with the pods that it will make; so it
 enters at once. Its claim is in an account of its own (`entered.py`): others enter as if it were not there, but for what is
-kept of the idle room. `forecast.py` finds out when it fits. The plug-in `reservation` has this switched on, and how many
-jobs it is done for.
+kept of the idle room. `expected_ends.py` says when pods end, `forecast.py` finds out when a job fits, and `beside.py` places
+jobs on what is left. The plug-in `reservation` has this switched on.
 """
 
 from collections import Counter
@@ -23,13 +29,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
-from typing import Protocol, runtime_checkable
 
-from hekla.placement.constraint import Refusal
-from hekla.placement.forecast import Kept, Rooms, expected_start, place_freely
-from hekla.placement.model import ALLOCATED_STATUSES, Job, JobPhase, Task, TaskStatus
+from hekla.placement.expected_ends import Ends
+from hekla.placement.forecast import expected_start
+from hekla.placement.in_need import most_in_need
+from hekla.placement.model import Job, JobPhase
 from hekla.placement.session import Session
-from hekla.placement.statement import Statement
+from hekla.placement.soonest import Kept, Rooms, one_of_equals
 from hekla.quota.amounts import added
 
 RESERVED = "reserved"
@@ -37,7 +43,8 @@ PATIENCE_S = 60.0
 """How long after its start room is kept for a job that was let in and has made no pods."""
 
 MOST_NODES_TOLD = 3
-_ENDS_IN_DUE_TIME = frozenset(ALLOCATED_STATUSES) - {TaskStatus.ALLOCATED}
+MORE_TRIES = 2
+"""So many more jobs than there is room to keep are planned for in a cycle: some never fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +99,15 @@ class Book:
     def __init__(self, session: Session, terms: Terms) -> None:
         self._session, self._terms = session, terms
         self._cluster = session.cluster
-        self._on_row: dict[int, list[Task]] | None = None
-        self._back_to_queue: dict[tuple[str, str], Mapping[str, int]] = {}
+        self.ends = Ends(session, terms.estimate_s)
         self._kept_idle: dict[tuple[str, ...], Mapping[str, int]] = {}
+        self._in_order: Sequence[Reservation] | None = None
+        self.version = 0
+        """Grows when room is kept for others than before."""
+
+        self._free = 0
+        """For how many more jobs room may be kept in this cycle: what is given up meanwhile goes to whom the next one chooses."""
+
         for uid, reservation in list(self.kept.items()):
             if self._is_void(reservation):
                 self._strike(uid)
@@ -103,21 +116,32 @@ class Book:
         for uid in self._cluster.let_in - self.kept.keys():
             if not self._is_yet_to_start(uid):
                 self._cluster.let_in.discard(uid)
+        for reservation in self.in_order if self.kept else ():
+            self._take_free_room(reservation)
+        self._free = terms.depth - len(self.kept)
+        if self._free > 0:
+            self._choose()
 
     @property
     def kept(self) -> dict[str, Reservation]:
         """By job; they outlive the session."""
         return self._cluster.reservations
 
+    @property
+    def in_order(self) -> Sequence[Reservation]:
+        """The reservations, the earliest first."""
+        if self._in_order is None:
+            self._in_order = sorted(self.kept.values(), key=lambda r: (r.start_s, r.uid))
+        return self._in_order
+
     # Who heeds what
 
     def heeded(self, job: Job) -> list[Reservation]:
         """The reservations that a job must not delay, the earliest first."""
-        end = self._session.wall_s + self._estimate(job)
-        found = (
-            r for r in self.kept.values() if r.uid != job.uid and r.priority >= job.spec.priority and r.start_s < end
-        )
-        return sorted(found, key=lambda r: (r.start_s, r.uid))
+        if not self.kept:
+            return []
+        end, priority = self._session.wall_s + self.ends.estimate_s(job), job.spec.priority
+        return [r for r in self.in_order if r.uid != job.uid and r.priority >= priority and r.start_s < end]
 
     @contextmanager
     def kept_free(self, heeded: Sequence[Reservation]) -> Iterator[None]:
@@ -155,7 +179,7 @@ class Book:
         """What must stay idle on a node: for each reservation what it and those before it need and nobody gives back."""
         nodes, needed, held = self._cluster.nodes, dict[str, int](), dict[str, int]()
         for reservation in heeded:
-            back = self._given_back(row, reservation.start_s)
+            back = self.ends.given_back(row, reservation.start_s)
             for resource, amount in reservation.rooms.get(name, {}).items():
                 needed[resource] = needed.get(resource, 0) + amount
                 lacking = needed[resource] - back.get(resource, 0)
@@ -164,66 +188,18 @@ class Book:
         return {resource: amount for resource, amount in held.items() if amount > 0}
 
     def _held_in_queues(self, heeded: Sequence[Reservation]) -> Iterator[tuple[str, Mapping[str, int]]]:
-        """The same of the queues that may hold so much and no more: those of the jobs, and those above."""
+        """The same of what queues may hold, those of the jobs and those above: a bound that none of them has is not met."""
         cluster, needed, held = self._cluster, dict[str, Counter[str]](), dict[str, dict[str, int]]()
         for reservation in heeded:
             job, rooms = cluster.jobs.get(reservation.uid), added(reservation.rooms.values())
             for name in cluster.ledger.line(job.spec.queue) if job is not None else ():
-                queue = cluster.queues.get(name)
-                if queue is None or not queue.capability:
+                if name not in cluster.queues:
                     continue
                 needed.setdefault(name, Counter()).update(rooms)
-                back, kept = self._back_to(name, reservation), held.setdefault(name, {})
+                back, kept = self.ends.back_to(name, reservation.start_s), held.setdefault(name, {})
                 for resource, amount in needed[name].items():
                     kept[resource] = max(kept.get(resource, 0), amount - back.get(resource, 0))
         yield from held.items()
-
-    def _back_to(self, queue: str, reservation: Reservation) -> Mapping[str, int]:
-        """What the pods of a queue, and of those below it, give back until a reservation begins. Kept for the session: what
-        is placed meanwhile is not counted, so that a cycle counts once.
-        """  # fmt: skip
-        key = (queue, reservation.uid)
-        known = self._back_to_queue.get(key)
-        if known is None:
-            line, by_s = self._cluster.ledger.line, reservation.start_s
-            jobs = (job for job in self._cluster.jobs.values() if job.holding and queue in line(job.spec.queue))
-            tasks = (task for job in jobs for task in job.tasks.values() if task.row >= 0 and self.end_of(task) <= by_s)
-            known = self._back_to_queue[key] = added(task.shape.request for task in tasks)
-        return known
-
-    def _given_back(self, row: int, by_s: float) -> Mapping[str, int]:
-        """What the pods on a node give back until then."""
-        back: dict[str, int] = {}
-        for task in self._tasks_on(row):
-            if task.row == row and self.end_of(task) <= by_s:
-                for resource, amount in task.shape.request.items():
-                    back[resource] = back.get(resource, 0) + amount
-        return back
-
-    def _tasks_on(self, row: int) -> Sequence[Task]:
-        if self._on_row is None:
-            rows = {self._cluster.nodes.row_of.get(name, -1) for r in self.kept.values() for name in r.rooms}
-            self._on_row = {row: [] for row in rows}
-            for task in self._cluster.placed():
-                if task.row in self._on_row:
-                    self._on_row[task.row].append(task)
-        return self._on_row.get(row, ())
-
-    def end_of(self, task: Task) -> float:
-        """When a pod is expected to end, by the wall clock; never, if nobody has said how long it runs."""
-        job, now_s = task.job, self._session.wall_s
-        estimate = self._estimate(job) if job is not None else inf
-        if estimate == inf or task.status not in _ENDS_IN_DUE_TIME:
-            return inf
-        known = (at for at in (task.spec.started, task.spec.scheduled_at) if at is not None)
-        began = next(known, now_s)  # not `or`: 0.0 is a time too
-        while began + estimate <= now_s:
-            estimate *= 2  # it has been wrong before, so it is believed less
-        return began + estimate
-
-    def _estimate(self, job: Job) -> float:
-        estimate = job.spec.estimate_s if job.spec.estimate_s is not None else self._terms.estimate_s
-        return estimate or inf
 
     # Keeping them
 
@@ -231,21 +207,71 @@ class Book:
         """A job's pods were given nodes: it needs no reservation, and gives back there what it takes when it ends."""
         self._cluster.let_in.discard(job.uid)
         self._strike(job.uid)
-        self._on_row = None
+        self.ends.note(job)
 
     def wish(self, job: Job) -> None:
         """A job did not fit: reserve room for it, or find out anew when it will fit."""
         known = self.kept.get(job.uid)
         if known is None and not self._is_eligible(job):
             return
-        is_firm = known is not None and not known.is_imagined and self._session.wall_s < known.start_s
-        if known is not None and is_firm and self._is_in_reach(known):
+        if known is None or known.is_imagined or not self._is_on_time(known):
+            found = self._planned(job)
+            # if there is room now, and it was tried, something else is in its way: nobody waits for that
+            self._keep(job, found if found is not None and found.start_s > self._session.wall_s else None)
+
+    def _choose(self) -> None:
+        """Keep room for those that are most in need of it, as far as it may be kept for more; who fits now needs none."""
+        session, lines = self._session, self._cluster.lines
+        outside = [job for job in lines.by_phase[JobPhase.PENDING].values() if job.spec.min_resources]
+        inside = (job for job in lines.loose.values() if job.phase is not JobPhase.PENDING and any(job.pending()))
+        strict = session.strict_queues  # there only the head is tried, and wishes
+        waiting = (job for job in (*inside, *outside) if job.uid not in self.kept and job.spec.queue not in strict)
+        eligible = [job for job in waiting if self._is_eligible(job) and not job.is_held]
+        for job in most_in_need(session, eligible, self._free + MORE_TRIES):
+            if self._free <= 0:
+                return
+            may_start = session.may_hope(job) and (not job.tasks or session.why_invalid(job) is None)
+            found = self._planned(job) if may_start else None
+            if found is not None and found.start_s > session.wall_s:
+                self._keep(job, found)
+
+    def _take_free_room(self, reservation: Reservation) -> None:
+        """Plan a job anew if there is room elsewhere by now, and keep that instead unless it starts later with it."""
+        session, nodes, job = self._session, self._cluster.nodes, self._cluster.jobs[reservation.uid]
+        task = one_of_equals(session, job)
+        if task is None:
             return
-        self._keep(job, self._planned(job))
+        free = session.policy.placer.slots(task.shape)
+        rows = {nodes.row_of[name]: room["pods"] for name, room in reservation.rooms.items() if name in nodes.row_of}
+        inside = sum(min(int(free[row]), pods) for row, pods in rows.items())
+        if inside >= session.shortfall(job) or int(free.sum()) <= inside:
+            return
+        found = self._planned(job)
+        if found is not None and (found.start_s <= reservation.start_s or not self._is_on_time(reservation)):
+            self._keep(job, found)
+
+    def waits_for(self, reservation: Reservation) -> str:
+        """The job that ends last of those whose room it needs; empty if it needs nobody's."""
+        nodes, last = self._cluster.nodes, ""
+        short = set[int]()
+        for name, room in reservation.rooms.items():
+            row = nodes.row_of.get(name, -1)
+            if row >= 0 and any(int(nodes.idle[nodes.resource(r), row]) < amount for r, amount in room.items()):
+                short.add(row)
+        for end_s, task in self.ends.in_order:
+            if task.row in short and end_s <= reservation.start_s and task.job is not None:
+                last = task.job.key
+        return last
+
+    def _is_on_time(self, reservation: Reservation) -> bool:
+        """Whether it is to begin yet, and can by all that is known."""
+        return self._session.wall_s < reservation.start_s and self._is_in_reach(reservation)
 
     def lets_in(self, job: Job) -> bool:
         """Whether a job that finds no room may enter since room is kept for it, from now on if it was not before."""
-        if job.uid in self.kept or job.uid in self._cluster.let_in:
+        if job.uid in self.kept:
+            self._cluster.let_in.add(job.uid)
+        if job.uid in self._cluster.let_in:
             return True
         gains = self._cluster.gains
         if job.barred_at.get(RESERVED, -1) == gains or not self._is_eligible(job):
@@ -259,8 +285,11 @@ class Book:
 
     def _is_eligible(self, job: Job) -> bool:
         """Whether room may be kept for one more job, and this one has waited long enough."""
-        if len(self.kept) >= self._terms.depth or job.ready_count:
+        if self._free <= 0 or job.ready_count:
             return False
+        return self._has_waited(job)
+
+    def _has_waited(self, job: Job) -> bool:
         due_s = job.spec.created + self._terms.after_s
         if self._terms.after_s and self._session.wall_s < due_s:
             self._session.look_again(due_s)
@@ -269,21 +298,26 @@ class Book:
 
     def _keep(self, job: Job, found: Reservation | None) -> None:
         """Keep this room for a job from now on, instead of what was kept for it before."""
-        if found == self.kept.get(job.uid):
+        known = self.kept.get(job.uid)
+        if found == known:
             return
         self._strike(job.uid)
+        self._free += int(known is not None) - int(found is not None)
         if found is not None:
             self.kept[job.uid] = found
             self._session.look_again(self._next_look(found))
-        self._on_row = None
-        self._kept_idle.clear()
-        self._session.recount_entered()
+        self._changed()
 
     def _strike(self, uid: str) -> None:
         if self.kept.pop(uid, None) is not None:
             self._cluster.gains += 1  # who was kept back may go
-            self._kept_idle.clear()
-            self._session.recount_entered()
+            self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._in_order = None
+        self._kept_idle.clear()
+        self._session.recount_entered()
 
     def _next_look(self, reservation: Reservation) -> float:
         """When the reservation begins, or is over because there are no pods for it."""
@@ -294,11 +328,11 @@ class Book:
 
     def _is_void(self, reservation: Reservation) -> bool:
         job = self._cluster.jobs.get(reservation.uid)
-        if job is None or job.ready_count or not self._session.is_admitted_to_queue(job):
+        if job is None or job.ready_count or not self._session.may_hope(job):
             return True
         if not job.tasks:  # let in, and about to make its pods
             return self._session.wall_s >= reservation.start_s + PATIENCE_S
-        return not job.wants_more
+        return not job.wants_more or self._session.why_invalid(job) is not None
 
     def _is_yet_to_start(self, uid: str) -> bool:
         job = self._cluster.jobs.get(uid)
@@ -311,62 +345,20 @@ class Book:
             row = nodes.row_of.get(name, -1)
             if row < 0 or not nodes.is_live[row]:
                 return False
-            back = self._given_back(row, reservation.start_s)
+            back = self.ends.given_back(row, reservation.start_s)
             if any(int(nodes.idle[nodes.resource(r), row]) + back.get(r, 0) < amount for r, amount in room.items()):
                 return False
         return True
 
     def _planned(self, job: Job) -> Reservation | None:
         """When and where a job will fit as others end; None if it will not, by all that is known."""
-        others = sorted((r for r in self.kept.values() if r.uid != job.uid), key=lambda r: (r.start_s, r.uid))
+        others = [r for r in self.in_order if r.uid != job.uid]
         kept = [Kept(self._cluster.jobs[r.uid].spec.queue, r.rooms) for r in others]
-        found = expected_start(self._session, job, self.end_of, kept)
+        known = self.kept.get(job.uid)
+        found = expected_start(self._session, job, self.ends.in_order, kept, known.rooms if known is not None else ())
         if found is None:
             return None
         return Reservation(
             uid=job.uid, job=job.key, priority=job.spec.priority, start_s=found.start_s, rooms=found.rooms,
             is_imagined=not job.tasks,
         )  # fmt: skip
-
-
-@runtime_checkable
-class KeepsBook(Protocol):
-    """A plug-in that keeps reservations."""
-
-    keeps_reservations: bool
-
-    def open(self, session: Session) -> Book:
-        """The book as it stands."""
-
-
-def book_of(session: Session) -> Book | None:
-    """The session's book; None where no plug-in keeps one."""
-    plugin = next(iter(session.policy.asked(KeepsBook)), None)  # type: ignore[type-abstract]  # it is a Protocol
-    return session.opened(plugin) if plugin is not None else None
-
-
-def place_beside(statement: Statement, session: Session, job: Job, book: Book) -> None:
-    """The same on what reservations leave; if those are why it does not fit, that is noted."""
-    heeded = book.heeded(job)
-    if not heeded:
-        place_freely(statement, session, job)
-        return
-    start = statement.savepoint
-    with book.kept_free(heeded):
-        place_freely(statement, session, job)
-    if statement.savepoint > start and session.is_ready(job):
-        return
-    statement.back_to_savepoint(start)
-    session.failures.pop(job.uid, None)
-    session.forget_hopeless()
-    with session.statement() as trial:  # would it fit but for the reservations?
-        place_freely(trial, session, job)
-        fits = bool(trial) and session.is_ready(job)
-    if fits:
-        session.failures.pop(job.uid, None)
-        session.refusals[job.uid] = Refusal(RESERVED, _kept_back(session, heeded[0]))
-
-
-def _kept_back(session: Session, first: Reservation) -> str:
-    hint = "a job that ends before may use them: say how long this one runs with hekla.dev/running-estimate"
-    return f"{first.sentence(session.wall_s)}; {hint}"

@@ -6,7 +6,7 @@ The session adds up answers: orders by the first plug-in that tells two apart, r
 It keeps nothing of its own between cycles; running totals live in the cluster.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
@@ -103,6 +103,9 @@ class Session:
 
         self._hopeless: set[Shape] = set()
         self._explained: dict[Shape, Explanation] = {}
+        self.failed_beside: dict[Hashable, Any] = {}
+        """What was found of kinds of jobs that reservations keep back (`beside.py`)."""
+
         self._entered: Entered | None = None
         self._opened: dict[int, Any] = {}
         self._queue_orders = policy.asked(QueueOrder)
@@ -385,6 +388,15 @@ class Session:
         """Whether the job's queue exists and is open."""
         queue = self.cluster.queues.get(job.spec.queue)
         return queue is not None and queue.is_open
+
+    def may_hope(self, job: Job) -> bool:
+        """Whether nothing but room keeps a job from starting: its queue is open and has not had its share."""
+        queue = self.cluster.queues.get(job.spec.queue)
+        if queue is None or not queue.is_open or self.is_overused(queue):
+            return False
+        if job.phase is not JobPhase.PENDING or job.spec.min_resources is None:
+            return True
+        return self.may_enqueue(job, minds_room=False).vote is not Vote.REJECT
 
     def forget_hopeless(self) -> None:
         """Room was freed within the cycle: shapes that found none are asked again."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from hekla.placement.actions.allocate import place_tasks
 from hekla.placement.amounts import told
+from hekla.placement.beside import book_of
 from hekla.placement.columns import IntArray
 from hekla.placement.constraint import Refusal
 from hekla.placement.explain import Explanation, examples, open_rows
@@ -213,8 +214,14 @@ def _behind_gates(queue: Queue, gated: Sequence[Task]) -> Refusal:
 
 
 def _reserved(session: Session, job: Job) -> str:
+    """`n1, n2 are reserved for ml/big, which is to start in 12 min, when ml/old has ended; a job that ends before may go first`."""
+    book = book_of(session)  # opened before it is looked into: it may have planned the job anew
     reservation = session.cluster.reservations.get(job.uid)
-    return reservation.sentence(session.wall_s) if reservation is not None else ""
+    if reservation is None:
+        return ""
+    last = book.waits_for(reservation) if book is not None else ""
+    until = f", when {last} has ended" if last else ""
+    return f"{reservation.sentence(session.wall_s)}{until}; a job that ends before may go first"
 
 
 def _statuses(job: Job) -> Mapping[str, int]:

@@ -279,7 +279,7 @@ class Simulation:
     def _start(self, task: Task, node: str, now: float) -> None:
         assert task.job is not None
         life = self._lives[task.job.spec.name]
-        self.cluster.put_state(task, TaskStatus.RUNNING, node)
+        self.cluster.put_state(task, TaskStatus.RUNNING, node, started=now)
         life.running += 1
         self._recorder.placed(life.fate, self._part(life))
         if life.running < life.trace.tasks:

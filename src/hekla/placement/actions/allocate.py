@@ -7,12 +7,12 @@ that jobs and queues grow side by side.
 from collections.abc import Iterator
 
 from hekla.placement.action import action
+from hekla.placement.beside import book_of, kept_free_from, place_beside
 from hekla.placement.forecast import place_freely
 from hekla.placement.lookahead import Lookahead
 from hekla.placement.model import Job
 from hekla.placement.promises import keep_promises, promise_future
 from hekla.placement.queue_gates import open_gates
-from hekla.placement.reservations import book_of, place_beside
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
 from hekla.placement.strict_order import StrictOrder
@@ -44,7 +44,7 @@ def allocate(session: Session) -> Iterator[Decision]:
                 turns.again(job)
                 if book is not None:
                     book.placed(job)
-            elif promise_future(session, statement, job):
+            elif _is_promised(session, statement, job):
                 yield from statement.commit()
             else:
                 session.remember_failure(job, statement.placed)
@@ -55,6 +55,14 @@ def allocate(session: Session) -> Iterator[Decision]:
                     book.wish(job)
     standing.close()
     open_gates(session)
+
+
+def _is_promised(session: Session, statement: Statement, job: Job) -> bool:
+    """Promise a job what others are leaving, and leave to others what is kept for them."""
+    if not session.cluster.leaving:
+        return False
+    with kept_free_from(session, job):
+        return promise_future(session, statement, job)
 
 
 def place_tasks(statement: Statement, session: Session, job: Job) -> None:
