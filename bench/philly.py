@@ -14,8 +14,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,9 @@ from hekla.simulation.trace import GPU, TraceJob, read_philly
 
 TRACE = Path(__file__).parent / "data" / "philly" / "philly.csv.gz"
 DAY_S = 86_400.0
+PAST = 50
+"""From so many past jobs of a queue and size the median is taken."""
+
 Figures = dict[str, Any]
 """What came of one configuration, by name; it goes through JSON."""
 
@@ -87,8 +90,8 @@ tiers:
 """
 
 
-UNBOUND = HEKLA.replace("  - name: proportion\n", "")
 RESERVE = "  - name: reservation\n    arguments: {defaultEstimate: 4h, after: 1h}\n"
+UNBOUND = HEKLA.replace("  - name: proportion\n", "")
 RESERVING = UNBOUND.replace("  - name: fair-share\n", RESERVE + "  - name: fair-share\n")
 BESIDE = HEKLA.replace("  - name: fair-share\n", RESERVE + "  - name: fair-share\n")
 
@@ -101,6 +104,8 @@ class Setting:
     text: str
     line: str = ""
     is_strict: bool = False
+    estimates: str = ""
+    """What jobs say of how long they run: nothing, `true`, `rough` or `past`."""
 
 
 SETTINGS = (
@@ -112,6 +117,9 @@ SETTINGS = (
     Setting("Hekla, no bounds", UNBOUND),
     Setting("Hekla, reservations", RESERVING),
     Setting("Hekla, reservations beside", BESIDE),
+    Setting("Hekla, reservations, true estimates", RESERVING, estimates="true"),
+    Setting("Hekla, reservations, rough estimates", RESERVING, estimates="rough"),
+    Setting("Hekla, reservations, estimates from the past", RESERVING, estimates="past"),
 )
 
 
@@ -131,17 +139,27 @@ class Stretch:
         return [job for job in read_philly(rows) if low <= job.submit_s < high]
 
 
+def with_estimates(jobs: Iterable[TraceJob], how: str) -> list[TraceJob]:
+    """The jobs as if their owners said how long they run: truly, or by a factor (log-normal, sigma 1: half of them are off by
+    two or more) wrong.
+    """  # fmt: skip
+    if how not in ("true", "rough"):
+        return list(jobs)
+    dice, sigma = np.random.default_rng(1), 1.0 if how == "rough" else 0.0
+    return [replace(job, estimate_s=max(job.run_s, 1.0) * float(dice.lognormal(0.0, sigma))) for job in jobs]
+
+
 WHOLE = Stretch(window_s=300.0)
 BUSY = Stretch(first_day=35, days=14)
 
 
 def simulate(setting: Setting, stretch: Stretch, tell: Callable[[str], None] = lambda line: None) -> Figures:
     """One configuration over one stretch: what came of it, and the CPU-seconds that it took."""
-    jobs = stretch.jobs()
+    jobs = with_estimates(stretch.jobs(), setting.estimates)
     nodes = list(equal_nodes(stretch.nodes, {"cpu": 64_000, "memory": 512 << 30, GPU: 8}))
     rules = Rules(
         window_s=stretch.window_s, checkpoint_s=stretch.checkpoint_s, line=setting.line, is_strict=setting.is_strict,
-        until_s=(stretch.first_day + stretch.days + 60) * DAY_S,
+        until_s=(stretch.first_day + stretch.days + 60) * DAY_S, learns_from=PAST if setting.estimates == "past" else 0,
     )  # fmt: skip
     queues = queues_by_use(jobs, capacity=8 * stretch.nodes)
     simulation = Simulation(nodes, queues, jobs, parse_configuration(setting.text), rules)

@@ -151,3 +151,33 @@ def test_the_same_seed_plays_the_same_and_no_work_is_lost_from_the_books(jobs, t
         done = sum(fate.size * (fate.run_s + fate.lost_s) for fate in one.fates)
         assert one.useful == pytest.approx(done), "GPU-seconds in use are those of the work, and of the work done twice"
     assert one.useful <= one.held + 1e-6
+
+
+RESERVATIONS = GANGS.replace("{name: gang}", "{name: gang}, {name: reservation, arguments: {defaultEstimate: 100s}}")
+
+
+def small_ones(*, run_s=100):
+    """A job of one GPU every ten seconds, so that four GPUs are never free at once by chance."""
+    return [job(f"s{number}", 10 * number, run_s) for number in range(40)]
+
+
+def test_a_gang_that_room_is_kept_for_starts_while_small_jobs_keep_coming():
+    jobs = [*small_ones(), job("gang", 45, 10, gpus=4)]
+    assert fates(play(jobs))["gang"][0] > 900, "without reservations it waits until all others have run"
+    assert fates(play(jobs, text=RESERVATIONS))["gang"] == (200, 210), "when the one that came before it has run, too"
+
+
+def test_pods_say_when_they_started_so_that_the_ends_that_are_expected_do_not_move_with_the_clock():
+    """Or all would be expected to run for another 100 s in every cycle, and who ends before were never found."""
+    jobs = [job("x", 0, 100, gpus=3), job("gang", 10, 10, gpus=4), job("late", 30, 60), job("long", 20, 900)]
+    wanted = {"x": (0, 100), "gang": (100, 110), "late": (110, 170), "long": (110, 1010)}
+    assert fates(play(jobs, text=RESERVATIONS)) == wanted
+
+
+def test_estimates_from_the_past_are_of_what_has_ended():
+    """Who is said to be short passes a job for which room is kept, and is so said once five like it have ended."""
+    short = [job(f"short{number}", 10 * number, 5, queue="b") for number in range(8)]
+    late = job("late", 120, 5, queue="b")
+    jobs = [*short, job("x", 90, 100, gpus=3), job("gang", 100, 10, gpus=4), late]
+    assert fates(play(jobs, text=RESERVATIONS))["late"][0] >= 190, "taken to run as long as the default says"
+    assert fates(play(jobs, text=RESERVATIONS, learns_from=50))["late"] == (120, 125)

@@ -27,6 +27,9 @@ from hekla.simulation.outcome import Fate, Outcome, Recorder
 from hekla.simulation.trace import GPU, TraceJob
 
 DAY_S = 86_400.0
+LEAST_KNOWN = 5
+"""Of fewer jobs nobody takes a median."""
+
 MOST_IN_LINE = 64
 """So many jobs of a strict line wait before the scheduler's eyes. Those behind them cannot start before one of these does, so
 that they are shown when one has: the same comes of it, and a cycle does not look at ten thousand."""
@@ -65,6 +68,11 @@ class Rules:
 
     resource: str = GPU
     """The resource that shares and utilisation are measured in."""
+
+    learns_from: int = 0
+    """If above 0, a job is said to run as long as the median of so many jobs of its queue and size that ended last; else what
+    the trace says.
+    """
 
     seed: int = 0
     """For ties between nodes, and for faults."""
@@ -119,6 +127,9 @@ class Simulation:
         self._number = self._faults_alone = 0
         self._recorder = Recorder(queues, self.cluster.nodes.total(self.rules.resource), self.rules.sample_s)
         self._jobs = jobs
+        self._ended: dict[tuple[str, int], deque[float]] = {}
+        """How long those ran that ended last, by queue and size."""
+
         self._behind: deque[_Life] = deque()
         self._in_line = 0
         self._is_single_file = self.rules.is_strict and len({job.priority for job in jobs}) <= 1
@@ -175,6 +186,7 @@ class Simulation:
         self._recorder.stopped(life.fate)
         self._release(life)
         self._recorder.ended(life.fate, now)
+        self._ended_of(life.trace).append(life.trace.run_s)
         del self._lives[life.trace.name]
         return True
 
@@ -223,7 +235,7 @@ class Simulation:
         life.job = job = self.cluster.put_job(
             JobSpec(
                 uid=uid, name=trace.name, queue=self.rules.line or trace.queue, priority=trace.priority, created=life.fate.submit_s,
-                min_available=tasks, min_resources=minimum, phase=JobPhase.PENDING if self._enqueues else JobPhase.INQUEUE,
+                min_available=tasks, min_resources=minimum, estimate_s=self._estimate(trace), phase=JobPhase.PENDING if self._enqueues else JobPhase.INQUEUE,
             )
         )  # fmt: skip
         for number in range(tasks):
@@ -235,6 +247,17 @@ class Simulation:
                 ),
                 job,
             )  # fmt: skip
+
+    def _ended_of(self, trace: TraceJob) -> deque[float]:
+        key = (trace.queue, trace.asks(self.rules.resource))
+        return self._ended.setdefault(key, deque(maxlen=max(self.rules.learns_from, 1)))
+
+    def _estimate(self, trace: TraceJob) -> float | None:
+        """How long a job is said to run, by what is known when it comes."""
+        if not self.rules.learns_from:
+            return trace.estimate_s
+        known = self._ended_of(trace)
+        return max(float(np.median(known)), 1.0) if len(known) >= LEAST_KNOWN else None
 
     def _stop(self, life: _Life, now: float) -> None:
         """Work ceases: what came after the last checkpoint is lost."""

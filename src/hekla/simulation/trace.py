@@ -27,6 +27,8 @@ class TraceJob:
     """What each task asks for, in base units."""
 
     priority: int = 0
+    estimate_s: float | None = None
+    """How long its owner says it runs; None: the owner says nothing."""
 
     def asks(self, resource: str) -> int:
         """How much all its tasks ask for."""

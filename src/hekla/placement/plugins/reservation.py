@@ -1,6 +1,6 @@
 """Large jobs do not starve: room is reserved for those that do not fit, and filled by who is gone before it is needed.
 
-    depth 1     only the first job that does not fit has a reservation: as much is filled as can be (EASY backfill)
+    depth 1     only the job that needs most has a reservation: as much is filled as can be (EASY backfill)
     depth n     so do the next ones: who waits knows when it starts, and less is filled (conservative backfill)
 
 How long jobs run is what they say (`hekla.dev/running-estimate`, or `runningEstimate` of a Volcano Job), else what the
