@@ -5,7 +5,7 @@ from hekla.api.core import ConfigMap
 from hekla.kube.api_client import ApiClient
 from hekla.kube.clock import LoopClock
 from hekla.kube.commands import Event, Target
-from hekla.kube.events import AT_ONCE, BURST, MAX_PENDING, REST_PER_WRITE, EventRecorder
+from hekla.kube.events import AT_ONCE, BURST, GIVES_WAY_S, MAX_PENDING, REST_PER_WRITE, EventRecorder
 from hekla.kube.in_process import InProcessTransport
 from hekla.testing import virtual_time
 from hekla.testing.server import api_server
@@ -115,6 +115,7 @@ def test_events_take_a_small_share_of_the_time_of_a_busy_owner_and_none_is_lost(
                 taken.append(began_s)
 
             recorder._write_or_log = write
+            asked_s = LoopClock().elapsed_s()
             task = asyncio.create_task(recorder.run())
             for number in range(AT_ONCE * 3):
                 recorder.record(Event(target(f"c{number}"), "Odd", "told in time"))
@@ -122,6 +123,7 @@ def test_events_take_a_small_share_of_the_time_of_a_busy_owner_and_none_is_lost(
             await asyncio.sleep(REST_PER_WRITE + 0.5)
             busy[0] = False
             await recorder.written()
+            assert round(taken[0] - asked_s, 6) == GIVES_WAY_S, "what is urgent comes first"
             assert sorted(set(taken)) == [taken[0], taken[0] + 1 + REST_PER_WRITE, taken[0] + 2 + REST_PER_WRITE]
             assert len(await events(client)) == AT_ONCE * 3
             task.cancel()

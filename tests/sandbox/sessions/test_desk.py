@@ -13,7 +13,7 @@ from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.making import BURST, LINGERS_S
 from hekla.sandbox.sessions.network import NOBODY
 from hekla.sandbox.sessions.records import Kind, OnTimeout
-from hekla.sandbox.sessions.stock import Blueprint
+from hekla.sandbox.sessions.stock import Blueprint, StockError
 from hekla.sandbox.sessions.store import MemoryStore
 from hekla.testing import virtual_time
 from hekla.testing.paper_sandboxes import PaperSandboxes
@@ -442,6 +442,47 @@ def test_who_asks_a_copy_that_is_being_filled_waits_for_it():
             assert copy.state is State.CREATING
             assert (await one.wake(copy.id)).state is State.RUNNING
             assert [row.id for row in await forking] == [copy.id]
+
+    virtual_time.run(scenario())
+
+
+def test_the_desk_is_in_a_hurry_while_somebody_waits_for_copies():
+    class Watched(PaperSandboxes):
+        async def fork(self, namespace, pod, children):
+            seen.append(one_desk[0].is_making)
+            return await super().fork(namespace, pod, children)
+
+    seen, one_desk = [], []
+
+    async def scenario():
+        async with desk(Watched([BASE])) as one:
+            one_desk.append(one)
+            parent = await one.create(e2b_wish())
+            await one.fork(parent.id, "alice", 2, e2b_wish())
+            assert (seen, one.is_making) == ([True], False)
+
+    virtual_time.run(scenario())
+
+
+def test_copies_that_the_disk_refuses_are_not_waited_for_and_nothing_of_them_stays():
+    class Refused(PaperSandboxes):
+        async def fork(self, namespace, pod, children):
+            await asyncio.sleep(15.0)  # their pods never run
+            return await super().fork(namespace, pod, children)
+
+        async def settled(self, held):
+            if len(self.sandboxes) > 1:
+                raise StockError(503, "api_server", "the disk is full")
+
+    async def scenario():
+        async with desk(Refused([BASE])) as one:
+            parent = await one.create(e2b_wish())
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(RefusedError, match="the disk is full"):
+                await one.fork(parent.id, "alice", 2, e2b_wish())
+            assert asyncio.get_running_loop().time() - began < 1.0
+            await asyncio.sleep(1.0)
+            assert [row.id for row in await one.listed(None)] == [parent.id]
 
     virtual_time.run(scenario())
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from hekla.api.agents.node_contract import CheckpointKind, Child
+from hekla.api.agents.node_contract import CheckpointKind, Child, Forked
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event, State
 from hekla.sandbox.sessions.limits import RefusedError, check_room
@@ -73,7 +73,8 @@ class Copying:
                 for _ in range(count)
             ]
             entries = [await self._room.register.create(row, self._room.now_s) for row in rows]
-            return await self._copied(parent, entries, blueprint)
+            with self._making.waited_for(count):
+                return await self._copied(parent, entries, blueprint)
 
     async def _copied(
         self, parent: Session, entries: list[Entry], blueprint: Blueprint
@@ -92,7 +93,7 @@ class Copying:
                     )
                     for one, its in zip(entries, taken, strict=True)
                 ]
-                forked = await self._room.link.fork(parent.namespace, parent.pod, children)
+                forked = await self._filled(parent, taken, children)
             errors = {one.uid: one.error for one in forked.children}
             return [
                 await self._settle_copy(one, its, errors.get(its.pod_uid or its.uid, "the node says nothing of it"))
@@ -104,6 +105,16 @@ class Copying:
             if (refusal := refusal_of(error)) is not None:
                 raise refusal from error
             raise
+
+    async def _filled(self, parent: Session, taken: Sequence[Held], children: list[Child]) -> Forked:
+        """The parent packs while the disk writes: no copy begins before its pod is bound, and none is bound before it is on disk."""
+        forking = asyncio.ensure_future(self._room.link.fork(parent.namespace, parent.pod, children))
+        try:
+            for its in taken:
+                await self._room.stock.settled(its)
+            return await forking
+        finally:
+            forking.cancel()
 
     async def _settle_copy(self, entry: Entry, held: Held, error: str) -> Session | RefusedError:
         if error:

@@ -57,7 +57,7 @@ class KubeStock:
         self._candidates = Candidates()
         self._waits = PodWaits()
         self._undurable: dict[str, Decided[Sandbox]] = {}
-        """Adoptions on their way to the disk, by uid, until whoever took asks for them or gives back."""
+        """Sandboxes on their way to the disk, by uid, until whoever took asks for them or gives back."""
         self._on_restart: Callable[[str, str], None] = lambda session, container: None
 
     async def start(self) -> None:
@@ -147,7 +147,9 @@ class KubeStock:
             while (candidate := self._candidates.take(blueprint.namespace, blueprint.name)) is not None:
                 if (adopted := await self._adopt(candidate, order)) is not None:
                     return adopted
-        return await self._ready(await self._make(order))
+        made = await self._make(order)
+        await self.settled(made)
+        return await self._ready(made)
 
     async def _adopt(self, candidate: Sandbox, order: Order) -> Held | None:
         """Make it the session's; None: somebody else was faster."""
@@ -187,18 +189,19 @@ class KubeStock:
             try:
                 await decided.durable()
             except TransportError as error:
-                raise StockError(503, "api_server", f"the adoption could not be written: {error}") from error
+                raise StockError(503, "api_server", f"whose the sandbox is could not be written: {error}") from error
 
     async def _make(self, order: Order, *, node: str = "") -> Held:
+        """A new one, which may not be on disk yet (`settled`)."""
         document = self._document(order, node)
         try:
             decided = await self._client.create_soon(Sandbox, document, order.blueprint.namespace)
         except AlreadyExistsError:  # 36^8 names, and one was met
             return await self._make(order, node=node)
         held = _held(decided.object)
+        self._undurable[held.uid] = decided
         if self._classes is not None and not decided.object.spec.volume_claim_templates:
             held = replace(held, pod_uid=await self._made_pod(decided.object))
-        await decided.durable()
         return held
 
     async def _made_pod(self, sandbox: Sandbox) -> str:

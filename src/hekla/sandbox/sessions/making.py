@@ -1,6 +1,8 @@
 """Makes sessions: a row, a sandbox from the stock, the claim that makes it the session's own, the row again. Or nothing of it stays."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event
@@ -72,12 +74,18 @@ class Making:
         self._by_key.pop((row.owner, row.idempotency_key), None)
 
     async def _create(self, wish: Wish) -> Session:
-        self._under_way += 1
+        with self.waited_for(1):
+            return await self._created(wish)
+
+    @contextmanager
+    def waited_for(self, count: int) -> Iterator[None]:
+        """Somebody waits for so many sessions meanwhile; what nobody waits for gives way."""
+        self._under_way += count
         self._most_under_way = max(self._most_under_way, self._under_way)
         try:
-            return await self._created(wish)
+            yield
         finally:
-            self._under_way -= 1
+            self._under_way -= count
             if not self._under_way:
                 if self._most_under_way >= BURST:
                     self._lingers_until_s = self._room.now_s + LINGERS_S

@@ -87,10 +87,10 @@ class Stock(Protocol):
         """A sandbox that is the session's from now on and answers. Asked again for one session, it is the same."""
 
     async def settled(self, held: Held) -> None:
-        """Return once it is written for good that it is the session's: a warm one may be claimed before that."""
+        """Return once it is written for good that it is the session's: a warm one may be claimed before that, a fork asked for."""
 
     async def take_forks(self, orders: list[Order]) -> list[Held]:
-        """Sandboxes bound to the node of the one that they are to be copies of, where they wait for the fork."""
+        """Sandboxes that are to be bound to the node of the one that they are to be copies of, where they wait for the fork."""
 
     async def drop(self, held: Held) -> None:
         """Give it back: it is destroyed, never reused. One that is gone already is no error."""
