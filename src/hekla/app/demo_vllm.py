@@ -31,7 +31,7 @@ ALL_WITHIN_S: Final = 85.0
 TOLD_EVERY_S: Final = 10.0
 CROWD: Final = 12
 LONG_ANSWER: Final = 100
-REST_S: Final = 1.0
+REST_S: Final = 3.0
 
 
 class DemoVllm:
@@ -79,7 +79,14 @@ class DemoVllm:
         stage = self._stage
         stage.say(f"act 4: {CROWD} chats at once; the engine takes four, so the autoscaler asks the queue for more")
         async with self._client.crowd(CROWD, LONG_ANSWER) as crowd:
-            await stage.until(stage.servings, lambda all_: wanted(SERVING, all_) > 1, "the autoscaler asks for more")
+            if not await stage.comes(
+                stage.servings, lambda all_: wanted(SERVING, all_) > 1, ALL_WITHIN_S - self._passed_s()
+            ):
+                crowd.check()
+                stage.say(
+                    "this machine is too busy to count who waits in time; the demo does not wait for a second engine"
+                )
+                return
             stage.say("it asks for a second engine, which is scheduled like every pod; the crowd thins out meanwhile")
             crowd.thin_out(rest_s=REST_S)  # two processors do not start an engine and compute for a crowd at once
             async with self._told("the second engine starts"):
