@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import re
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from hekla.api.kthena import ModelRoute
 from hekla.serving.router.kernel.functions import Kernel
+from hekla.serving.router.lane import layout, ways
 from serving.router import lanekit
 from serving.router import proxykit as kit
 from serving.router.test_running import Routed, eventually
@@ -244,17 +247,20 @@ def test_a_kept_connection_that_was_closed_costs_no_attempt(tmp_path: Path, kern
 
 def test_an_engine_that_takes_no_connection_is_one_that_failed(tmp_path: Path, kernel: Kernel) -> None:
     async def story(it: Routed, client: kit.Client) -> Any:
-        for one in list(it.router.fleet.by_name.values())[:1]:
-            one.host = "127.0.0.77"  # nobody listens there
-            it.router.fleet.changes += 1
+        dead, alive = it.router.fleet.by_name.values()
+        dead.host = "127.0.0.77"  # nobody listens there
+        alive.assigned += 1e9  # so that the other is chosen
+        it.router.fleet.changes += 1
         lane = it.router.lane
         if lane is not None:
             lane.ways.refresh(it.router._now())
             lane._drop_moved()
         it.router.pools.sweep(float("inf"))
-        return [shown(await client.ask(kit.chat(text=f"{number}"))) for number in range(6)]
+        return [shown(await client.ask(kit.chat(text=f"{number}"))) for number in range(3)]
 
-    both(tmp_path, kernel, story, FOUR, FOUR)
+    said, _, log, _ = both(tmp_path, kernel, story, FOUR, FOUR)
+    assert {status for status, _ in said} == {200}
+    assert [line["upstream_attempts"] for line in log].count(2) == 1
 
 
 @pytest.mark.parametrize("is_revoked", [False, True])
@@ -304,6 +310,56 @@ def test_a_client_who_closes_his_half_has_left(tmp_path: Path, kernel: Kernel) -
         return await client.closed()
 
     both(tmp_path, kernel, story, waits)
+
+
+def test_an_answer_that_takes_long_is_waited_for_by_python(
+    tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ways, "PATIENCE_S", 0.01)
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        go = asyncio.Event()
+
+        async def slow(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+            await go.wait()
+            writer.write(kit.whole())
+
+        it.engines[0].script = lanekit._scraped(slow)
+        await client.send(kit.chat(text="slow"))
+        await eventually(lambda: bool(it.router.house.under_way))  # the lane's sweep has given it away
+        counts = next(iter(it.router.fleet.by_name.values()))
+        assert counts.in_flight == 1
+        go.set()
+        return shown(await client.answer()), shown(await client.ask(kit.chat()))
+
+    both(tmp_path, kernel, story, FOUR)
+
+
+def test_a_client_who_takes_slowly_gets_all_of_it(tmp_path: Path, kernel: Kernel) -> None:
+    asks_much = kit.chat(text="much")
+    much = kit.whole(b"y" * 120_000)
+
+    async def answers(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(much if b"much" in asked.body else kit.whole())
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        taking = client.writer.get_extra_info("socket")
+        taking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        lane = it.router.lane
+        if lane is not None:
+            (number,) = lane._clients
+            descriptor = int(lane.slabs.clients[number, layout.Client.FD])
+            with socket.socket(fileno=os.dup(descriptor)) as its:
+                its.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
+        client.reader._limit = 1  # the stream stops reading when more than two bytes wait
+        await client.send(asks_much)
+        if lane is not None:
+            await eventually(lambda: lane.slabs.clients[number, layout.Client.PHASE] == layout.Phase.SENDING)
+        client.reader._limit = 1 << 20
+        return shown(await client.answer()), shown(await client.ask(kit.chat()))
+
+    said, *_ = both(tmp_path, kernel, story, answers, taken=ENTERING + 2)
+    assert said[0][1].endswith(b"y" * 120_000)
 
 
 def test_a_limit_that_is_reached_is_told_in_the_lane_as_without(tmp_path: Path, kernel: Kernel) -> None:

@@ -141,6 +141,11 @@ class Endpoint(Counts):
         self.benched_until = now + BENCH_S[min(self.faults, len(BENCH_S) - 1)]
         self.faults += 1
 
+    def answered_at(self, when: float) -> None:
+        """It answered then, of which is told late: what went wrong since is not forgiven."""
+        if self.faults and when > self.benched_until - BENCH_S[min(self.faults, len(BENCH_S)) - 1]:
+            self.answered()
+
     def answered(self) -> None:
         """It answered: whatever was, is forgiven."""
         self.faults = 0

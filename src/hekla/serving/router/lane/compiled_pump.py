@@ -233,6 +233,8 @@ def _sweep_client(state, number, now):
         return close_client(state, number)
     if phase == Phase.ASKED and waited_s > double(way_at(state, word(client, Client.WAY)), Way.PATIENCE):
         return take_over(state, number, Reason.SLOW, 0, 0)
+    if phase == Phase.WAITING and waited_s > double(way_at(state, word(client, Client.WAY)), Way.PATIENCE):
+        return take_over(state, number, Reason.UNCONNECTED, 0, 0)
     return Command.NOTHING
 
 

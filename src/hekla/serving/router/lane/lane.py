@@ -33,6 +33,7 @@ from hekla.serving.router.proxy.clients import LANE_CHANCES, ClientConnection, D
 from hekla.serving.router.reading import read
 from hekla.wire.raw_heads import RefusedHeadError, read_request
 
+_PUMP: Final = int(Call.PUMP)
 _WORTH_A_CHANCE: Final = 4
 """Requests: coming and going takes as long as the lane saves on three."""
 
@@ -107,7 +108,7 @@ class Lane:
         if tick != self._tick:
             self._tick = tick
             self.ways.keep_up(now)
-        self._follow(self._enter(self._state, Call.PUMP, 0, 0, 0, 0, now), Call.PUMP, now)
+        self._follow(self._enter(self._state, _PUMP, 0, 0, 0, 0, now), _PUMP, now)
 
     def _refresh(self, now: float) -> None:
         self.fold()
@@ -119,7 +120,7 @@ class Lane:
         for slot in moved:
             self._enter(self._state, Call.DROP, slot, 0, 0, 0, 0.0)
 
-    def _follow(self, command: int, what: Call, now: float) -> None:
+    def _follow(self, command: int, what: int, now: float) -> None:
         """Do what the code asks for, and let it go on until it asks for nothing."""
         while command:
             self._do(command, now)
