@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = OWN_NAME) -> 
         return 0
 
 
-ON_UNLESS_TOLD = frozenset({"--wait", "--leader-elect", "--enable-prefix-caching", "--requirements"})
+ON_UNLESS_TOLD = frozenset({"--wait", "--leader-elect", "--enable-prefix-caching", "--requirements", "--fast-lane"})
 """Switches that are on unless they are turned off; false for any other is what it is anyway."""
 
 
