@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hekla.apiserver import revision_log, sqlite_checkpoint
+from hekla.apiserver import revision_log, sqlite_checkpoint, sqlite_store
 from hekla.apiserver.change_window import WindowLimits
 from hekla.apiserver.sqlite_driver import ApswConnection, Code, Connection, Driver, Row, SqliteError, StandardConnection
-from hekla.apiserver.sqlite_store import BUSY_S, LONGEST_PAUSE_S, PAUSE_S, SqliteStore
+from hekla.apiserver.sqlite_journal import ROWS_AT_ONCE
+from hekla.apiserver.sqlite_store import SqliteStore
 from hekla.apiserver.store import (
     GENESIS,
     CompactedError,
@@ -344,17 +345,59 @@ def test_a_commit_has_as_few_statements_as_can_be(tmp_path: Path, count: int, st
     assert rows_on_disk(tmp_path) == count
 
 
-def test_who_writes_alone_waits_for_nobody_and_a_crowd_shares_its_commits(tmp_path: Path) -> None:
+@pytest.fixture
+def endless_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause that nothing ends but the writes that it waits for: who waits in vain hangs."""
+    monkeypatch.setattr(sqlite_store, "PAUSE_S", 1000.0)
+    monkeypatch.setattr(sqlite_store, "LONGEST_PAUSE_S", 1000.0)
+    monkeypatch.setattr(sqlite_store, "BUSY_S", 1000.0)
+
+
+async def one_a_turn(store: SqliteStore, count: int) -> None:
+    """Write in so many turns of the loop, a while before any of them can be on disk."""
+
+    async def late(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await put(store, Key("pods", "ml", f"p{turns}"))
+
+    await asyncio.gather(*map(late, range(count)))
+
+
+@pytest.mark.usefixtures("endless_pauses")
+def test_a_crowd_that_comes_bit_by_bit_shares_its_commit_and_waits_for_no_more_than_came_last_time(
+    tmp_path: Path,
+) -> None:
+    driver = FaultyDriver()
+
     async def story(store: SqliteStore) -> None:
+        await asyncio.gather(*(put(store, A) for _ in range(8)))
+        before = driver.commits
+        await one_a_turn(store, 8)
+        assert driver.commits == before + 1
+
+    session(tmp_path, story, driver=driver)
+
+
+@pytest.mark.usefixtures("endless_pauses")
+def test_nobody_waits_who_writes_alone_or_fills_a_statement_or_comes_after_a_failure(tmp_path: Path) -> None:
+    driver = FaultyDriver()
+
+    async def story(store: SqliteStore) -> None:
+        for crowd in (1, 1, 3, 1, 100, ROWS_AT_ONCE):
+            await asyncio.gather(*(put(store, A) for _ in range(crowd)))
+        driver.refuse_commits = 1
+        assert isinstance(await raised(asyncio.gather(*(put(store, A) for _ in range(ROWS_AT_ONCE)))), StoreFullError)
         await put(store, A)
-        assert store._pause_s(store._last_end_s) == 0.0
-        for crowd, pause_s in ((8, 2 * PAUSE_S), (100, LONGEST_PAUSE_S)):
-            for _ in range(2):  # the second crowd comes while the first one's pause is asked for
-                before = store.revision
-                await asyncio.gather(*(put(store, A) for _ in range(crowd)))
-                assert store.revision == before + crowd
-                assert store._pause_s(store._last_end_s) == pytest.approx(pause_s)
-            assert store._pause_s(store._last_end_s + 2 * BUSY_S) == 0.0
+
+    session(tmp_path, story, driver=driver)
+
+
+def test_a_crowd_that_has_gone_keeps_nobody_for_long(tmp_path: Path) -> None:
+    async def story(store: SqliteStore) -> None:
+        for crowd in (100, 1, 1, 8, 2):
+            await asyncio.gather(*(put(store, A) for _ in range(crowd)))
+        assert store.revision == GENESIS + 112
 
     session(tmp_path, story)
 

@@ -77,6 +77,7 @@ class RevisionLog(ABC):
         self._waiter_count = 0
         self._subscribers: dict[str, dict[_Subscription, OnChanges]] = {}
         self._is_scheduled = self._is_closed = False
+        self._pause: asyncio.TimerHandle | None = None  # in which the next batch waits for more
 
     # ---- where batches go
 
@@ -222,20 +223,31 @@ class RevisionLog(ABC):
     # ---- group commit
 
     def _schedule(self) -> None:
-        if self._queue and not self._in_flight and not self._is_scheduled:
-            self._is_scheduled = True
-            loop = asyncio.get_running_loop()
-            if pause_s := self._pause_s(loop.time()):
-                loop.call_later(pause_s, self._start)
-            else:  # at the end of this turn of the loop, so that all who write in it share one commit
-                loop.call_soon(self._start)
+        if not self._queue or self._in_flight or (self._is_scheduled and self._pause is None):
+            return
+        loop = asyncio.get_running_loop()
+        pause_s = self._pause_s(loop.time())
+        if pause_s and not self._is_scheduled:
+            self._pause = loop.call_later(pause_s, self._start)
+        elif not pause_s:  # at the end of this turn of the loop, so that all who write in it share one commit
+            self._end_pause()
+            loop.call_soon(self._start)
+        self._is_scheduled = True
 
     def _pause_s(self, now_s: float) -> float:
-        """How long the next batch waits for more to share its commit. A store for which commits are cheap waits for nobody."""
+        """How long the next batch waits for more to share its commit; asked anew at each write that joins it.
+
+        A store for which commits are cheap waits for nobody.
+        """
         return 0.0
 
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+
     def _start(self) -> None:
-        self._is_scheduled = False
+        self._is_scheduled, self._pause = False, None
         size = 0
         while self._queue and len(self._in_flight) < BATCH_WRITES and size < BATCH_BYTES:
             write = self._queue.popleft()

@@ -18,11 +18,11 @@ from pathlib import Path
 import structlog
 
 from hekla.apiserver.change_window import WindowLimits
-from hekla.apiserver.revision_log import RevisionLog
+from hekla.apiserver.revision_log import BATCH_BYTES, RevisionLog
 from hekla.apiserver.sqlite_checkpoint import Checkpointer
 from hekla.apiserver.sqlite_driver import Code, Driver, SqliteError, best_driver
 from hekla.apiserver.sqlite_files import StoreFiles
-from hekla.apiserver.sqlite_journal import Batch, Journal
+from hekla.apiserver.sqlite_journal import ROWS_AT_ONCE, Batch, Journal
 from hekla.apiserver.store import Change, StoreError, StoreFullError
 from hekla.kube.collecting import without_collecting
 
@@ -116,9 +116,14 @@ class SqliteStore(RevisionLog):
 
     def _pause_s(self, now_s: float) -> float:
         # A commit hands the interpreter over several times, whatever its size, and who writes at once must all wait for it.
-        if now_s - self._last_end_s > BUSY_S:
+        if self._is_crowd_whole() or now_s - self._last_end_s > BUSY_S:
             return 0.0
         return min(LONGEST_PAUSE_S, self._last_size // WRITES_PER_PAUSE * PAUSE_S)
+
+    def _is_crowd_whole(self) -> bool:
+        # As many as came last time are likely to be all that come: of 20 writers who each wait for their answer all have
+        # written again by then, and waiting on held them at 3,100 writes a second instead of 18,500.
+        return len(self._queue) >= min(self._last_size, ROWS_AT_ONCE) or self._pending_bytes >= BATCH_BYTES
 
     def _commit(self, changes: Sequence[Change]) -> None:
         # Rows are swept in pauses; only when they heap up do they ride with the writes.
@@ -158,7 +163,8 @@ class SqliteStore(RevisionLog):
         if error is not None and batch.garbage:
             self._garbage.extendleft(reversed(batch.garbage))
         if batch.changes:
-            self._last_size, self._last_end_s = len(batch.changes), asyncio.get_running_loop().time()
+            self._last_size = 0 if error else len(batch.changes)
+            self._last_end_s = asyncio.get_running_loop().time()
             self._finished(error)
         self._plan_sweep()
 
