@@ -1,10 +1,14 @@
 """The link into a sandbox: many streams over one, none of which holds up another, whatever their owners do."""
 
+import ast
 import asyncio
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -189,3 +193,29 @@ def test_an_archive_for_a_kernel_is_as_it_reads_them():
     assert len(made) % 4 == 0
     assert b"hekla/a\0" in made
     assert b"TRAILER!!!" in made
+
+
+def test_what_is_carried_into_images_needs_no_newer_python_for_its_annotations():
+    """Python 3.9 cannot join types with `|`, and reads the annotations of functions and classes unless they stay text."""
+    code = "import sys, hekla.node.shim.sandbox.inside, hekla.sandbox.daemon.parked\n"
+    code += "print('\\n'.join(one.__file__ for name, one in sys.modules.items() if name.startswith('hekla.') and one.__file__))"
+    files = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert any(one.endswith("shim/sandbox/archive.py") for one in files)
+    assert [one for one in files if _reads_unions(ast.parse(Path(one).read_text()))] == []
+
+
+def _reads_unions(tree):
+    nodes = list(ast.walk(tree))
+    if any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in nodes):
+        return False
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    arguments = [one for each in functions for one in ast.walk(each.args) if isinstance(one, ast.arg)]
+    read = [each.returns for each in functions] + [one.annotation for one in arguments]
+    read += [
+        one.annotation
+        for each in nodes
+        if isinstance(each, ast.ClassDef | ast.Module)
+        for one in each.body
+        if isinstance(one, ast.AnnAssign)
+    ]
+    return any(isinstance(part, ast.BinOp) for one in read if one is not None for part in ast.walk(one))

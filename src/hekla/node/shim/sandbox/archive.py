@@ -7,6 +7,8 @@ Programs of the sandbox go on meanwhile: what is deleted is left out, what shrin
 between a look and an open is not followed: it might be the daemon's.
 """
 
+from __future__ import annotations  # images have older interpreters, too
+
 import contextlib
 import errno
 import os
