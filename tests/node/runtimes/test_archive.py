@@ -1,17 +1,22 @@
 """What a sandbox packs of its files: all that somebody changed, and nothing that every sandbox is made with."""
 
+import asyncio
+import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
 import time
 
+import msgspec
 import pytest
 from hypothesis import given as generated
 from hypothesis import strategies as st
 
 from hekla.node.shim.sandbox import archive as archives
+from hekla.node.shim.sandbox import inside
 from hekla.node.shim.sandbox.archive import MOST_PIECES, Given, pack, unpack
 
 COARSE = 5  # CLOCK_REALTIME_COARSE, by which the kernel dates most files
@@ -168,7 +173,7 @@ def test_what_was_swapped_for_another_file_is_not_read(tmp_path, monkeypatch):
         shutil.rmtree(sandbox / "own")
         (sandbox / "own").symlink_to(secret)
 
-    meanwhile(monkeypatch, "lstat", swapped, of="own/note")
+    meanwhile(monkeypatch, "lstat", swapped, of="note")
     assert told(sandbox)[0]["files"] == 1
 
 
@@ -181,6 +186,127 @@ def test_a_file_that_became_a_fifo_does_not_stop_the_packing(tmp_path, monkeypat
 
     meanwhile(monkeypatch, "lstat", swapped)
     assert told(tmp_path)[0]["files"] == 0
+
+
+@pytest.mark.parametrize("what", ["a link", "a link to itself", "a socket", "a directory"])
+def test_a_file_that_became_something_else_is_left_out_and_the_rest_is_packed(tmp_path, monkeypatch, what):
+    (tmp_path / "kept").write_text("1")
+    (tmp_path / "note").write_text("mine")
+
+    def swapped():
+        (tmp_path / "note").unlink()
+        if what == "a socket":
+            with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(tmp_path):
+                made.bind("note")
+        elif what == "a directory":
+            (tmp_path / "note").mkdir()
+        else:
+            (tmp_path / "note").symlink_to("note" if "itself" in what else "kept")
+
+    meanwhile(monkeypatch, "lstat", swapped, of="note")
+    assert told(tmp_path)[0] == {"files": 1, "left_out": [], "unreadable": []}
+
+
+def test_a_directory_that_became_a_link_before_it_was_looked_into_is_not_followed(tmp_path, monkeypatch):
+    secret, sandbox = tmp_path / "secret", tmp_path / "sandbox"
+    secret.mkdir()
+    (secret / "note").write_text("the daemon's")
+    (sandbox / "own").mkdir(parents=True)
+
+    def swapped():
+        (sandbox / "own").rmdir()
+        (sandbox / "own").symlink_to(secret)
+
+    meanwhile(monkeypatch, "lstat", swapped, of="own")
+    copy = unpacked(packed(sandbox, Given(), tmp_path), tmp_path / "copy")
+    assert copy == {"own": ""}
+
+
+def test_a_tree_deeper_than_any_path_is_packed_as_far_as_a_path_can_say(tmp_path):
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    (deep / "kept").write_text("1")
+    make = "import os, sys; os.chdir(sys.argv[1])\nfor _ in range(40): os.mkdir('d' * 200); os.chdir('d' * 200)"
+    subprocess.run([sys.executable, "-c", make, deep], check=True)
+    answer, _ = told(deep)
+    assert answer["files"] == 1 + 4095 // 201
+    assert [one[:201] for one in answer["unreadable"]] == ["/" + "d" * 200]
+
+
+def test_what_is_left_out_can_be_told_whatever_bytes_its_name_has(tmp_path):
+    for number in range(100):
+        os.mkfifo(os.fsencode(tmp_path) + b"/\xff" + b"\x01" * 200 + b"%d" % number)
+    answer, _ = told(tmp_path)
+    assert len(answer["left_out"]) == 100
+    assert msgspec.json.encode(answer)
+
+
+def test_a_long_answer_of_the_child_that_packs_is_heard_to_its_end():
+    answer = {"left_out": ["x" * 4000] * 100}
+    assert asyncio.run(inside._in_child(lambda: answer)) == answer
+
+
+@pytest.mark.parametrize("what", ["a directory", "a file", "a link to a file"])
+def test_nothing_is_written_over_a_link_that_a_program_laid_where_a_copy_is_made(tmp_path, monkeypatch, what):
+    """In a sandbox of a pool the template's own program may run before it is anybody's copy; the daemon may do more than that."""
+    source, target, theirs = tmp_path / "source", tmp_path / "target", tmp_path / "theirs"
+    for one in (source / "own", target, theirs):
+        one.mkdir(parents=True)
+    (source / "own" / "note").write_text("mine")
+    (source / "own" / "note").chmod(0o777)
+    (theirs / "note").write_text("the daemon's")
+    (theirs / "note").chmod(0o600)
+    archive = packed(source, Given(), tmp_path)
+
+    def swapped_directory(*_, **__):
+        shutil.rmtree(target / "own")
+        (target / "own").symlink_to(theirs)
+
+    def swapped_file(*_, **__):
+        (target / "own" / "note").unlink(missing_ok=True)
+        (target / "own" / "note").symlink_to(theirs / "note")
+
+    function = {"a directory": "mkdir", "a file": "unlink", "a link to a file": "open"}[what]
+    real, is_over = getattr(os, function), threading.Event()
+
+    def then(path, *arguments, **named):
+        ours = str(path).endswith("own" if what == "a directory" else "note")
+        if ours and not is_over.is_set() and what == "a link to a file":
+            is_over.set()
+            found = real(path, *arguments, **named)
+            swapped_file()
+            return found
+        try:
+            return real(path, *arguments, **named)
+        finally:
+            if ours and not is_over.is_set():
+                is_over.set()
+                (swapped_directory if what == "a directory" else swapped_file)()
+
+    monkeypatch.setattr(archives.os, function, then)
+    own = os.open(target, os.O_RDONLY)
+    with open(archive, "rb") as file, contextlib.suppress(OSError):
+        unpack(own, file.fileno())
+    os.close(own)
+    assert is_over.is_set()
+    assert ((theirs / "note").read_text(), (theirs / "note").stat().st_mode & 0o777) == ("the daemon's", 0o600)
+
+
+def test_neither_packing_nor_unpacking_remembers_every_entry(tmp_path):
+    for number in range(50):
+        (tmp_path / "in" / f"{number}").parent.mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{number}").write_text("1")
+    kept = []
+    real = archives.tarfile.TarFile.close
+
+    def counted(tar):
+        kept.append(len(tar.members))
+        real(tar)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archives.tarfile.TarFile, "close", counted)
+        unpacked(packed(tmp_path / "in", Given(), tmp_path), tmp_path / "out")
+    assert kept == [0, 0]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

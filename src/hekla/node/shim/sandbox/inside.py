@@ -322,11 +322,20 @@ async def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             os._exit(0)
     os.close(writer)
     loop = asyncio.get_running_loop()
-    over = loop.create_future()
-    loop.add_reader(reader, over.set_result, None)
+    over: asyncio.Future[None] = loop.create_future()
+    told = b""
+
+    def hear() -> None:
+        nonlocal told
+        piece = os.read(reader, 1 << 16)
+        told += piece
+        if not piece and not over.done():
+            loop.remove_reader(reader)
+            over.set_result(None)
+
+    loop.add_reader(reader, hear)
     try:
         await over
-        told = os.read(reader, 1 << 16)
     finally:
         loop.remove_reader(reader)
         os.close(reader)
