@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from hekla.api.core import ConfigMap, Endpoints, ServiceAccount
+from hekla.api.devices import ResourceClaim
 from hekla.api.meta import Document
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim
 from hekla.controlplane.controllers import CONTROLLERS
@@ -94,6 +95,12 @@ STRANGERS = (
 def with_claim_template() -> Document:
     document = pod("it")
     document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    return document
+
+
+def with_claim_and_node() -> Document:
+    document = pod("it", node="n")
+    document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "it"}]
     return document
 
 
@@ -208,6 +215,10 @@ CASES = [
         "Released", finalizers=["kubernetes.io/pv-protection", "mine"], deletionTimestamp=LONG_AGO
     ), namespace=""),
     case_of("resource-claim", with_claim_template(), device_template()),
+    case_of(
+        "resource-claim-bound-pods", with_claim_and_node(), device_claim("p"), node(),
+        may_touch=lambda command: isinstance(command, Patch) and command.target.kind is ResourceClaim,
+    ),
     case_of("resource-claim-users", device_claim("gone", "stranger-2")),
     Case(PROVISIONS, (claim(), default_storage_class(), pod_with_claim := pod(node="n"), node()), may_touch=its_volume),
     Case(reconcile_volume, (volume(annotations={PROVISIONED_BY: PROVISIONER}),), namespace=""),

@@ -11,11 +11,17 @@ from hekla.controlplane.controllers import run_controllers
 from hekla.controlplane.resource_claims import (
     ENTRY,
     base_name,
+    reconcile_claims_of_bound_pod,
     reconcile_claims_of_pod,
     reconcile_users_of_claim,
 )
+from hekla.kube.commands import RequeueAfter
+from hekla.kube.errors import ConflictError
+from hekla.kube.events import SilentRecorder
+from hekla.kube.execute import CommandError, Executor
 from hekla.kube.informer import Informers
-from hekla.testing.reconcilers import converge, decide
+from hekla.testing.reconcilers import converge, decide, writes
+from hekla.testing.server import api_server, in_process_client
 from hekla.testing.world import FakeWorld
 from scheduler.schedulerkit import events, until, world
 
@@ -181,6 +187,67 @@ def test_a_claim_goes_when_nobody_needs_it(now, objects, stays):
     for _ in range(6):
         world.execute(decide(reconcile_users_of_claim, world, "default", "c", now=now))
     assert (world.get(ResourceClaim, "default", "c") is not None) == stays
+
+
+def test_a_pod_that_only_our_cache_does_not_show_keeps_its_devices(now):
+    async def story() -> None:
+        async with api_server() as server, in_process_client(server) as client:
+            late = await client.create(Pod, pod("late"))
+            await client.create(ResourceClaim, claim("c"))
+            users = [{"resource": "pods", "name": "late", "uid": late.metadata.uid}]
+            users += [{"resource": "pods", "name": "gone", "uid": "gone"}]
+            status = {**claim("c", has_device=True)["status"], "reservedFor": users}
+            await client.patch(ResourceClaim, "c", {"status": status}, "default", subresource="status")
+
+            async def reconcile() -> None:
+                found, shows_no_pods = await client.get(ResourceClaim, "c", "default"), FakeWorld()
+                commands = list(reconcile_users_of_claim.decide(found, shows_no_pods, now))
+                await Executor(client, SilentRecorder()).run(commands)
+
+            with pytest.raises(CommandError) as refused:
+                await reconcile()
+            assert isinstance(refused.value.__cause__, ConflictError)
+            assert len((await client.get(ResourceClaim, "c", "default")).status.reserved_for) == 2
+            await client.delete(Pod, "late", "default", grace_s=0)
+            await reconcile()
+            left = await client.get(ResourceClaim, "c", "default")
+            assert (list(left.status.reserved_for), left.status.allocation) == ([], None)
+
+    asyncio.run(story())
+
+
+def bound(name: str, **status: Any) -> dict[str, Any]:
+    """A pod that nobody scheduled: it came with its node."""
+    document = pod(name, phase="Running", **status)
+    document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
+    return document
+
+
+def test_a_pod_that_came_with_its_node_keeps_the_devices_of_a_claim_that_others_are_done_with(now):
+    world = FakeWorld(claim("c", "p", has_device=True), pod(phase="Running"), bound("q"))
+    converge(reconcile_claims_of_bound_pod, world, "default", "q", now=now)
+    world.change(Pod, "default", "p", {"status": {"phase": "Succeeded"}})
+    converge(reconcile_users_of_claim, world, "default", "c", now=now)
+    (left,) = claims(world)
+    assert [one.name for one in left.status.reserved_for] == ["q"]
+    assert left.status.allocation is not None
+
+
+@pytest.mark.parametrize(
+    ("objects", "looks_again"),
+    [
+        ([bound("q")], True),
+        ([bound("q"), claim("c")], True),
+        ([bound("q"), claim("c", "q", has_device=True)], False),
+        ([bound("q"), claim("c", *(f"p{n}" for n in range(256)), has_device=True)], False),
+        ([bound("q"), pod("p"), claim("c", owner="p", has_device=True)], False),
+    ],
+    ids=["not made yet", "without devices yet", "said already", "full", "made for another pod"],
+)
+def test_a_pod_that_came_with_its_node_takes_no_claim_that_it_cannot_have(now, objects, looks_again):
+    commands = decide(reconcile_claims_of_bound_pod, FakeWorld(*objects), "default", "q", now=now)
+    assert writes(commands) == []
+    assert [type(one) for one in commands] == ([RequeueAfter] if looks_again else [])
 
 
 def test_pods_with_a_template_take_turns_at_one_device_and_their_claims_go_with_them():

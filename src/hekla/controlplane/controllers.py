@@ -23,7 +23,11 @@ from hekla.controlplane.node_lifecycle import reconcile_node, reconcile_tainted_
 from hekla.controlplane.pod_gc import reconcile_lost_pod, surplus_ended
 from hekla.controlplane.quota_status import reconcile_quota
 from hekla.controlplane.replica_set import reconcile_replica_set
-from hekla.controlplane.resource_claims import reconcile_claims_of_pod, reconcile_users_of_claim
+from hekla.controlplane.resource_claims import (
+    reconcile_claims_of_bound_pod,
+    reconcile_claims_of_pod,
+    reconcile_users_of_claim,
+)
 from hekla.controlplane.stateful_set import reconcile_stateful_set
 from hekla.controlplane.volume_protection import reconcile_claim_protection, reconcile_volume_protection
 from hekla.kube.clock import Clock
@@ -54,6 +58,7 @@ CONTROLLERS: tuple[Reconciler, ...] = (
     reconcile_claim_protection,
     reconcile_volume_protection,
     reconcile_claims_of_pod,
+    reconcile_claims_of_bound_pod,
     reconcile_users_of_claim,
 )
 """The reconcilers among them; garbage collection and namespace deletion are loops over kinds known only at run time."""

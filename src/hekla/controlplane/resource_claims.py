@@ -2,10 +2,11 @@
 
     spec.resourceClaims[].resourceClaimTemplateName  ->  a ResourceClaim that the pod controls
                                                      ->  its name in the pod's status.resourceClaimStatuses
+    a pod that has its node without the scheduler    ->  put into the claim's status.reservedFor, once that has devices
     a pod in status.reservedFor that has ended       ->  taken out; after the last the devices are free again
 
-The scheduler puts pods into `reservedFor` and says which devices a claim has. In one process both read the same caches, so
-that a pod it has put there is known here; a scheduler elsewhere is a binding and a round trip later than these caches.
+The scheduler puts all other pods into `reservedFor` and says which devices a claim has. These caches may be later than it:
+a pod that they do not show is given up only once the server says that it is gone.
 """
 
 from collections.abc import Iterator
@@ -17,8 +18,9 @@ from hekla.api.pod_scheduling import PodResourceClaim
 from hekla.api.pods import Pod
 from hekla.controlplane.owning import controller_reference
 from hekla.controlplane.pod_state import has_ended, is_active, is_leaving
-from hekla.dialects.device_allocation import FINALIZER
-from hekla.kube.commands import Command, Create, Delete, Event, Patch, SetStatus, target_of
+from hekla.dialects.device_allocation import FINALIZER, MOST_CONSUMERS, reserved_for
+from hekla.dialects.pod_devices import claim_ids
+from hekla.kube.commands import Command, Create, Delete, Event, Patch, RequeueAfter, SetStatus, Target, target_of
 from hekla.kube.reconcile import World, reconciler
 
 ENTRY = "resource.kubernetes.io/pod-claim-name"
@@ -26,6 +28,9 @@ ENTRY = "resource.kubernetes.io/pod-claim-name"
 
 LONGEST_BASE = 57
 """Of a generated name: a hyphen and five random letters follow, and 63 characters are all."""
+
+LOOK_AGAIN_S = 5.0
+"""How often a pod that has its node already looks whether a claim that others share has devices by now."""
 
 
 def _has_template(pod: Pod, world: World) -> bool:
@@ -103,18 +108,39 @@ def base_name(pod: str, entry: str) -> str:
     return f"{pod[: len(pod) * LONGEST_BASE // len(whole)]}-{entry[: len(entry) * LONGEST_BASE // len(whole)]}"
 
 
-def _claims_of(pod: Pod) -> Iterator[tuple[str, str]]:
-    """The claims that a pod uses, as far as they are known."""
-    namespace = pod.metadata.namespace
-    for entry in pod.spec.resource_claims:
-        if entry.resource_claim_name:
-            yield namespace, entry.resource_claim_name
-    for made in pod.status.resource_claim_statuses:
-        if made.resource_claim_name:
-            yield namespace, made.resource_claim_name
+def _may_lack_a_claim(pod: Pod, world: World) -> bool:
+    return bool(pod.spec.resource_claims and pod.spec.node_name) and is_active(pod)
 
 
-@reconciler(ResourceClaim, reads=(Pod,), wakes={Pod: _claims_of}, name="resource-claim-users")
+@reconciler(Pod, reads=(ResourceClaim,), concerns=_may_lack_a_claim, name="resource-claim-bound-pods")
+def reconcile_claims_of_bound_pod(pod: Pod, world: World, now: datetime) -> Iterator[Command]:
+    """Put a pod that came with its node into the claims that it uses, or their devices are freed after the last who is there.
+
+    No scheduler sees such a pod. Nobody allocates devices for it either, here as in Kubernetes: which the node has is not said.
+    """
+    if not _may_lack_a_claim(pod, world):
+        return
+    is_waiting = False
+    for namespace, name in claim_ids(pod):
+        claim = world.get(ResourceClaim, namespace, name)
+        if claim is None or claim.status.allocation is None:
+            is_waiting = True
+        elif not reserved_for(claim, pod) and _may_use(pod, claim) and len(claim.status.reserved_for) < MOST_CONSUMERS:
+            users = [_reference(one) for one in claim.status.reserved_for]
+            own: Document = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
+            patch = {"status": {"reservedFor": [*users, own]}}
+            yield Patch(target_of(claim), patch, subresource="status", is_guarded=True)
+    if is_waiting:
+        yield RequeueAfter(LOOK_AGAIN_S)
+
+
+def _may_use(pod: Pod, claim: ResourceClaim) -> bool:
+    """Whether it may use a claim: its own, or one that was made for no pod."""
+    owner = next((one for one in claim.metadata.owner_references if one.controller), None)
+    return owner is None or owner.kind != "Pod" or owner.uid == pod.metadata.uid
+
+
+@reconciler(ResourceClaim, reads=(Pod,), wakes={Pod: claim_ids}, name="resource-claim-users")
 def reconcile_users_of_claim(claim: ResourceClaim, world: World, now: datetime) -> Iterator[Command]:
     """Take out pods that have ended, free the devices after the last, and let a claim go that is in nobody's use."""
     meta, status = claim.metadata, claim.status
@@ -123,7 +149,8 @@ def reconcile_users_of_claim(claim: ResourceClaim, world: World, now: datetime) 
     if is_free or len(users) != len(status.reserved_for):
         told: Document = {"reservedFor": [_reference(one) for one in users] or None}
         patch = {"status": told if users else {**told, "allocation": None}}
-        yield Patch(target_of(claim), patch, subresource="status", is_guarded=True)
+        unseen = tuple(_unseen(claim, world))
+        yield Patch(target_of(claim), patch, subresource="status", is_guarded=True, provided_gone=unseen)
     elif users:
         return
     elif meta.deletion_timestamp is None:
@@ -134,8 +161,23 @@ def reconcile_users_of_claim(claim: ResourceClaim, world: World, now: datetime) 
         yield Patch(target_of(claim), {"metadata": {"finalizers": others or None}}, is_guarded=True)
 
 
+def _unseen(claim: ResourceClaim, world: World) -> Iterator[Target]:
+    """The pods that it is reserved for and that the caches do not show: gone, or not yet there."""
+    namespace = claim.metadata.namespace
+    for user in claim.status.reserved_for:
+        if not _is_a_pod(user):
+            continue
+        pod = world.get(Pod, namespace, user.name)
+        if pod is None or pod.metadata.uid != user.uid:
+            yield Target(kind=Pod, name=user.name, namespace=namespace, uid=user.uid)
+
+
+def _is_a_pod(user: ResourceClaimConsumerReference) -> bool:
+    return user.resource == "pods" and not user.api_group
+
+
 def _is_using(user: ResourceClaimConsumerReference, namespace: str, world: World) -> bool:
-    if user.api_group or user.resource != "pods":
+    if not _is_a_pod(user):
         return True  # somebody else's, who takes it out
     pod = world.get(Pod, namespace, user.name)
     return pod is not None and pod.metadata.uid == user.uid and not _needs_no_device(pod)

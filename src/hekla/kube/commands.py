@@ -56,6 +56,10 @@ class Patch:
     is_guarded: bool = False
     """Send the target's resourceVersion along, so that a concurrent change is a conflict (and a retry)."""
 
+    provided_gone: tuple[Target, ...] = ()
+    """What the caches no longer show, and what the patch is right only without: the server is asked first, since caches can be
+    late, and one that is there after all is a conflict (and a retry)."""
+
 
 @dataclass(frozen=True)
 class Apply:

@@ -160,11 +160,20 @@ class Executor:
         self._announce(command, "NameTaken", message, "Warning")
 
     async def _patch(self, command: Patch) -> Done | None:
+        for other in command.provided_gone:
+            await self._check_gone(other)
         patch = command.patch
         if command.is_guarded:
             metadata = {**patch.get("metadata", {}), "resourceVersion": command.target.resource_version}
             patch = {**patch, "metadata": metadata}
         return await self._merge(command.target, patch, command.subresource)
+
+    async def _check_gone(self, target: Target) -> None:
+        info = target.kind.kind_info
+        with suppress(NotFoundError):
+            found = await self._client.get_document(info, target.name, target.namespace)
+            if target.uid in ("", found["metadata"].get("uid")):
+                raise ConflictError(409, "Conflict", f'{info.singular} "{target.name}" is not gone; the cache is late')
 
     async def _set_status(self, target: Target, patch: Document) -> Done | None:
         """Write a status where this server keeps it. Releases of Volcano differ in which of their kinds have /status, and a

@@ -121,7 +121,9 @@ class FakeWorld:
         match command:
             case Create():
                 self._create(command)
-            case Patch(target, patch, subresource, is_guarded):
+            case Patch(target, patch, subresource, is_guarded, others):
+                for other in others:
+                    self._check_gone(other)
                 if is_guarded:
                     self._check_revision(target)
                 self._patch(target, patch, subresource)
@@ -226,6 +228,11 @@ class FakeWorld:
         document = self._documents.get(_target_key(target))
         if document is not None and document["metadata"]["resourceVersion"] != target.resource_version:
             raise CommandRefusedError(f"{target.kind.kind_info.resource} {target.name!r} has changed since it was read")
+
+    def _check_gone(self, target: Target) -> None:
+        document = self._documents.get(_target_key(target))
+        if document is not None and target.uid in ("", document["metadata"]["uid"]):
+            raise CommandRefusedError(f"{target.kind.kind_info.resource} {target.name!r} is not gone")
 
     # ---- what cannot be
 
