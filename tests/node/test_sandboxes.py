@@ -149,8 +149,12 @@ def test_a_frozen_sandbox_stands_still_and_says_so(told):
         assert state.is_frozen
         refusal = json.loads(await door.ask("GET", "/sandboxes/default/box/ports/0/health", status=409))
         assert "frozen" in refusal["message"]
-        state = msgspec.json.decode(await door.ask("POST", "/sandboxes/default/box/thaw"), type=SandboxState)
+        state = msgspec.json.decode(
+            await door.ask("POST", "/sandboxes/default/box/thaw", {"order": 3}), type=SandboxState
+        )
         assert not state.is_frozen
+        refusal = json.loads(await door.ask("POST", "/sandboxes/default/box/freeze", {"order": 2}, status=409))
+        assert "order 2 comes too late" in refusal["message"]
         # some work: without control groups processor time is counted in hundredths of a second
         assert await door.run("box", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo again") == "again\n"
         usage = msgspec.json.decode(await door.ask("GET", "/sandboxes/default/box/usage"), type=Usage)

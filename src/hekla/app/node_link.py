@@ -8,7 +8,7 @@ from typing import TypeVar
 from hekla.api.agents.node_contract import Checkpoint, CheckpointOrder, Child, Claim, Claimed, Forked, Usage
 from hekla.node.runtimes.sandbox import SandboxError
 from hekla.node.sandbox_desk import SandboxDesk
-from hekla.sandbox.link import LinkError, NotYetError, SandboxGoneError, UnsupportedError, Way
+from hekla.sandbox.link import LinkError, NotYetError, SandboxGoneError, TooLateError, UnsupportedError, Way
 
 Told = TypeVar("Told")
 
@@ -29,13 +29,13 @@ class NodeLink:
         """Make a sandbox a session's own."""
         return await _told(self._desk().claim(namespace, pod, claim))
 
-    async def freeze(self, namespace: str, pod: str) -> None:
+    async def freeze(self, namespace: str, pod: str, order: int) -> None:
         """Let its processes stand still."""
-        await _told(self._desk().freeze(namespace, pod))
+        await _told(self._desk().freeze(namespace, pod, order))
 
-    async def thaw(self, namespace: str, pod: str) -> None:
+    async def thaw(self, namespace: str, pod: str, order: int) -> None:
         """Let them go on."""
-        await _told(self._desk().thaw(namespace, pod))
+        await _told(self._desk().thaw(namespace, pod, order))
 
     async def checkpoint(self, namespace: str, pod: str, order: CheckpointOrder) -> Checkpoint:
         """Write a checkpoint of it."""
@@ -88,5 +88,7 @@ async def _told(asked: Awaitable[Told]) -> Told:
 
 
 def _worded(error: SandboxError) -> LinkError:
-    kind = {404: SandboxGoneError, 412: UnsupportedError, 503: NotYetError}.get(error.code, LinkError)
+    kind = {404: SandboxGoneError, 409: TooLateError, 412: UnsupportedError, 503: NotYetError}.get(
+        error.code, LinkError
+    )
     return kind(str(error))

@@ -97,16 +97,16 @@ class SandboxDesk:
             )
         return Claimed(pod_uid=tracked.uid, session=claim.session, was_claimed=not is_new, claim_us=took_us)
 
-    async def freeze(self, namespace: str, pod: str) -> SandboxState:
-        """Let it stand still."""
+    async def freeze(self, namespace: str, pod: str, order: int = 0) -> SandboxState:
+        """Let it stand still, unless a later order has come."""
         runtime, key, _ = self._find(namespace, pod)
-        await runtime.freeze(key)
+        await runtime.freeze(key, order)
         return self.state(namespace, pod)
 
-    async def thaw(self, namespace: str, pod: str) -> SandboxState:
-        """Let it go on."""
+    async def thaw(self, namespace: str, pod: str, order: int = 0) -> SandboxState:
+        """Let it go on, unless a later order has come."""
         runtime, key, _ = self._find(namespace, pod)
-        await runtime.thaw(key)
+        await runtime.thaw(key, order)
         return self.state(namespace, pod)
 
     def state(self, namespace: str, pod: str) -> SandboxState:
@@ -121,7 +121,7 @@ class SandboxDesk:
         """Write one; the sandbox goes on, and a frozen one is thawed for it and frozen again."""
         runtime, key, tracked = self._find(namespace, pod)
         output = self._checkpoints.begin(order.checkpoint)
-        was_frozen = runtime.is_frozen(key)
+        was_frozen, last_order = runtime.is_frozen(key), runtime.last_order(key)
         try:
             await runtime.thaw(key)
             left_out = await runtime.pack(key, order.kind, output)
@@ -135,7 +135,7 @@ class SandboxDesk:
         finally:
             os.close(output)
             if was_frozen:
-                await runtime.freeze(key)
+                await _freeze_again(runtime, key, last_order)
 
     def find_checkpoint(self, checkpoint: str) -> Checkpoint:
         """What is known of it."""
@@ -214,3 +214,12 @@ class SandboxDesk:
         if key is None or not runtime.has(key):
             raise SandboxError(503, f'sandbox "{name}" does not run (yet)')
         return runtime, key, tracked
+
+
+async def _freeze_again(runtime: SandboxRuntime, key: ContainerKey, last_order: int) -> None:
+    """As the order before the checkpoint said; whoever has woken it meanwhile has the last word."""
+    try:
+        await runtime.freeze(key, last_order)
+    except SandboxError as refusal:
+        if refusal.code != 409:
+            raise

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from hekla.api.agents.node_contract import TUNNEL, CheckpointOrder, Claim, EgressOrder, ForkOrder
+from hekla.api.agents.node_contract import TUNNEL, CheckpointOrder, Claim, EgressOrder, ForkOrder, StillnessOrder
 from hekla.node.pod_proxy import HOP_BY_HOP
 from hekla.node.runtimes.sandbox import SandboxError
 from hekla.node.sandbox_desk import SandboxDesk
@@ -79,9 +79,9 @@ class SandboxEndpoint:
         if action == "claim":
             return desk.claim(namespace, pod, msgspec.json.decode(body, type=Claim))
         if action == "freeze":
-            return desk.freeze(namespace, pod)
+            return desk.freeze(namespace, pod, _order(body))
         if action == "thaw":
-            return desk.thaw(namespace, pod)
+            return desk.thaw(namespace, pod, _order(body))
         if action == "checkpoint":
             return desk.checkpoint(namespace, pod, msgspec.json.decode(body, type=CheckpointOrder))
         if action == "fork":
@@ -212,6 +212,11 @@ async def _relay(outer: WebSocket, inner: WebSocket) -> None:
         for side in (outer, inner):
             with contextlib.suppress(WireError):
                 await side.close()
+
+
+def _order(body: bytes) -> int:
+    """The number of an order to freeze or to thaw; one without a body has none."""
+    return msgspec.json.decode(body, type=StillnessOrder).order if body else 0
 
 
 def _json(value: object) -> Response:

@@ -27,12 +27,13 @@ from hekla.api.agents.node_contract import (
     Forked,
     ForkOrder,
     SandboxState,
+    StillnessOrder,
     Usage,
 )
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.kube.informer import Informers
-from hekla.sandbox.link import LinkError, SandboxGoneError, UnansweredError, UnsupportedError, Way
+from hekla.sandbox.link import LinkError, SandboxGoneError, TooLateError, UnansweredError, UnsupportedError, Way
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import WireError
 from hekla.wire.tls import client_context
@@ -101,13 +102,13 @@ class ClusterLink:
         """Make a sandbox a session's own."""
         return await self._act(namespace, pod, "claim", claim, Claimed)
 
-    async def freeze(self, namespace: str, pod: str) -> None:
+    async def freeze(self, namespace: str, pod: str, order: int) -> None:
         """Let its processes stand still."""
-        await self._act(namespace, pod, "freeze", None, SandboxState)
+        await self._act(namespace, pod, "freeze", StillnessOrder(order=order), SandboxState)
 
-    async def thaw(self, namespace: str, pod: str) -> None:
+    async def thaw(self, namespace: str, pod: str, order: int) -> None:
         """Let them go on."""
-        await self._act(namespace, pod, "thaw", None, SandboxState)
+        await self._act(namespace, pod, "thaw", StillnessOrder(order=order), SandboxState)
 
     async def checkpoint(self, namespace: str, pod: str, order: CheckpointOrder) -> Checkpoint:
         """Write a checkpoint of it; it lies on its node."""
@@ -145,8 +146,9 @@ class ClusterLink:
 
     async def _act(self, namespace: str, pod: str, action: str, body: object, answers: type[T]) -> T:
         address = self._address(namespace, pod)
-        data = msgspec.json.encode(body) if body is not None else b""
-        status, answer = await self._ask(address, "POST", f"/sandboxes/{namespace}/{pod}/{action}", data)
+        status, answer = await self._ask(
+            address, "POST", f"/sandboxes/{namespace}/{pod}/{action}", msgspec.json.encode(body)
+        )
         return _read(address, status, answer, answers)
 
     def _address(self, namespace: str, name: str) -> NodeAddress:
@@ -289,5 +291,5 @@ def _refusal(address: NodeAddress, status: int, body: bytes) -> Exception:
         )
     if status == 502:
         return ConnectionRefusedError(sentence)
-    kind = {404: SandboxGoneError, 412: UnsupportedError}.get(status, LinkError)
+    kind = {404: SandboxGoneError, 409: TooLateError, 412: UnsupportedError}.get(status, LinkError)
     return kind(sentence)

@@ -20,7 +20,7 @@ DAEMON = 0
 
 
 class LinkError(Exception):
-    """The node did not do what was asked. LinkError > NotYetError, SandboxGoneError, UnansweredError, UnsupportedError. The sentence says which sandbox, and why."""
+    """The node did not do what was asked. LinkError > NotYetError, SandboxGoneError, TooLateError, UnansweredError, UnsupportedError. The sentence says which sandbox, and why."""
 
 
 class NotYetError(LinkError):
@@ -29,6 +29,10 @@ class NotYetError(LinkError):
 
 class SandboxGoneError(LinkError):
     """There is no such sandbox on any node."""
+
+
+class TooLateError(LinkError):
+    """Somebody else was first: another session has the sandbox, or a later order has come."""
 
 
 class UnansweredError(LinkError):
@@ -56,11 +60,11 @@ class SandboxLink(Protocol):
     async def claim(self, namespace: str, pod: str, claim: Claim) -> Claimed:
         """Make a sandbox a session's own."""
 
-    async def freeze(self, namespace: str, pod: str) -> None:
-        """Let its processes stand still."""
+    async def freeze(self, namespace: str, pod: str, order: int) -> None:
+        """Let its processes stand still; TooLateError after a greater order."""
 
-    async def thaw(self, namespace: str, pod: str) -> None:
-        """Let them go on."""
+    async def thaw(self, namespace: str, pod: str, order: int) -> None:
+        """Let them go on; TooLateError after a greater order."""
 
     async def checkpoint(self, namespace: str, pod: str, order: CheckpointOrder) -> Checkpoint:
         """Write a checkpoint of it."""

@@ -19,7 +19,7 @@ from hekla.api.agents.node_contract import (
     ForkedChild,
     Usage,
 )
-from hekla.sandbox.link import LinkError, SandboxGoneError, Way
+from hekla.sandbox.link import LinkError, SandboxGoneError, TooLateError, Way
 from hekla.sandbox.sessions.records import Kind
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order, StockError
 
@@ -42,6 +42,14 @@ class PaperSandbox:
     """How long it stood still, up to the last thaw."""
     froze_s: float = 0.0
     """When it froze last."""
+    order: int = 0
+    """The latest to freeze or to thaw."""
+
+    def take(self, order: int) -> None:
+        """An order that comes after a later one is refused."""
+        if order < self.order:
+            raise TooLateError(f"order {order} comes too late: order {self.order} has come before it")
+        self.order = order
 
     def frozen_s(self, now: float) -> float:
         """How long it stood still until now."""
@@ -184,18 +192,20 @@ class PaperSandboxes:
     async def end(self, sandbox: PaperSandbox) -> None:
         """Whatever runs in it ends now."""
 
-    async def freeze(self, namespace: str, pod: str) -> None:
+    async def freeze(self, namespace: str, pod: str, order: int) -> None:
         """It stands still."""
         self.before("freeze")
         sandbox = self.found(pod)
+        sandbox.take(order)
         if not sandbox.is_frozen:
             sandbox.is_frozen, sandbox.froze_s = True, asyncio.get_running_loop().time()
         self.before("frozen")
 
-    async def thaw(self, namespace: str, pod: str) -> None:
+    async def thaw(self, namespace: str, pod: str, order: int) -> None:
         """It goes on."""
         self.before("thaw")
         sandbox = self.found(pod)
+        sandbox.take(order)
         sandbox.stood_s, sandbox.is_frozen = sandbox.frozen_s(asyncio.get_running_loop().time()), False
         self.before("thawed")
 

@@ -84,14 +84,14 @@ class ChildSandboxes(PaperSandboxes):
             await process.wait()
         shutil.rmtree(self.directory(sandbox), ignore_errors=True)
 
-    async def freeze(self, namespace: str, pod: str) -> None:
+    async def freeze(self, namespace: str, pod: str, order: int) -> None:
         """Stop its processes."""
-        await super().freeze(namespace, pod)
+        await super().freeze(namespace, pod, order)
         self._signal(self.found(pod), signal.SIGSTOP)
 
-    async def thaw(self, namespace: str, pod: str) -> None:
+    async def thaw(self, namespace: str, pod: str, order: int) -> None:
         """Let them go on."""
-        await super().thaw(namespace, pod)
+        await super().thaw(namespace, pod, order)
         self._signal(self.found(pod), signal.SIGCONT)
 
     def _signal(self, sandbox: PaperSandbox, number: int) -> None:

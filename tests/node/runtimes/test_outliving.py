@@ -239,7 +239,7 @@ def test_commands_of_a_node_that_was_killed_end_when_the_next_one_comes(tmp_path
 @pytest.mark.parametrize("groups", [None, SandboxGroups(why_none="left out by a test")], ids=["groups", "no groups"])
 def test_a_frozen_sandbox_stays_frozen_and_goes_on_when_it_is_woken(tmp_path, groups):
     state = tmp_path / "state"
-    KilledNode(state, more="await runtime.freeze(key)", groups="None" if groups is None else repr(groups)).kill()
+    KilledNode(state, more="await runtime.freeze(key, 4)", groups="None" if groups is None else repr(groups)).kill()
 
     async def next_life():
         async with again(state, groups=groups) as runtime:
@@ -247,6 +247,8 @@ def test_a_frozen_sandbox_stays_frozen_and_goes_on_when_it_is_woken(tmp_path, gr
             with pytest.raises(ExecError, match="frozen"):
                 await runtime.exec(KEY, ["true"])
             assert (await runtime.usage(KEY)).frozen_s > 0
+            with pytest.raises(SandboxError, match="order 4 has come before it"):
+                await runtime.thaw(KEY, 3)
             await runtime.thaw(KEY)
             assert (await run_in(runtime, KEY, "echo", "awake"))[0] == "awake\n"
 

@@ -26,10 +26,10 @@ def e2b_wish(**told):
 
 
 @asynccontextmanager
-async def desk(sandboxes=None, store=None, limits=None, clock=None):
+async def desk(sandboxes=None, store=None, limits=None, clock=None, link=None):
     sandboxes = sandboxes or PaperSandboxes([BASE])
     made = Desk(
-        store=store or MemoryStore(), stock=sandboxes, link=sandboxes, clock=clock or LoopClock(),
+        store=store or MemoryStore(), stock=sandboxes, link=link or sandboxes, clock=clock or LoopClock(),
         limits=limits or SessionLimits(),
     )  # fmt: skip
     await made.start()

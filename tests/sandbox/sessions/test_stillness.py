@@ -1,6 +1,7 @@
 """Sessions that sleep while nobody knows whether their sandbox does: nodes and stores that fail over it, gateways that share one. In virtual time."""
 
 import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hekla.sandbox.link import LinkError, NotYetError, SandboxGoneError, Unanswe
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import OnTimeout
+from hekla.sandbox.sessions.register import BELIEVED_S
 from hekla.sandbox.sessions.store import MemoryStore, StoreUnavailableError
 from hekla.sandbox.sessions.upkeep import AGAIN_S, PAUSE_PATIENCE_S, USES_EVERY_S
 from hekla.testing import virtual_time
@@ -288,8 +290,8 @@ class SharedStore(MemoryStore):
 class SlowToTell(PaperSandboxes):
     """A node whose answer to a thaw takes its time."""
 
-    async def thaw(self, namespace, pod):
-        await super().thaw(namespace, pod)
+    async def thaw(self, namespace, pod, order):
+        await super().thaw(namespace, pod, order)
         await asyncio.sleep(0.5)
 
 
@@ -305,5 +307,122 @@ def test_a_gateway_that_starts_while_another_wakes_a_session_leaves_it_awake():
                 await asyncio.sleep(0.1)
             assert (await waking).state is State.RUNNING
             assert not sandboxes.found(session.pod).is_frozen
+
+    virtual_time.run(scenario())
+
+
+class SlowWay:
+    """One gateway's way to the node: orders of one kind arrive when the test lets them, each but once."""
+
+    def __init__(self, sandboxes, kind):
+        self._sandboxes, self._kind = sandboxes, kind
+        self.sent, self.may_arrive = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._sandboxes, name)
+
+    async def _arrive(self, kind):
+        if kind == self._kind and not self.sent.is_set():
+            self.sent.set()
+            await self.may_arrive.wait()
+
+    async def freeze(self, namespace, pod, order):
+        await self._arrive("freeze")
+        await self._sandboxes.freeze(namespace, pod, order)
+
+    async def thaw(self, namespace, pod, order):
+        await self._arrive("thaw")
+        await self._sandboxes.thaw(namespace, pod, order)
+
+
+@asynccontextmanager
+async def two_gateways(kind):
+    """The way of the first is slow; both know one session."""
+    sandboxes, store = PaperSandboxes([LASTING]), SharedStore()
+    way = SlowWay(sandboxes, kind)
+    async with desk(sandboxes, store, link=way) as slow, desk(sandboxes, store) as other, asyncio.timeout(300):
+        session = await slow.create(wish())
+        yield slow, other, way, session, sandboxes.found(session.pod)
+
+
+async def is_told_once(sandbox, one, other, session, state):
+    """Both gateways and the node agree, and go on agreeing."""
+    for _ in range(2):
+        await asyncio.sleep(BELIEVED_S)
+        rows = [await gateway.find(session.id) for gateway in (one, other)]
+        assert [row.state for row in rows] == [state, state]
+        assert sandbox.is_frozen == (state is not State.RUNNING)
+        await asyncio.sleep(3 * USES_EVERY_S)
+
+
+def test_an_order_to_stand_still_that_arrives_after_another_gateway_woke_the_session_is_refused():
+    """The session ran by its row, and stood still."""
+
+    async def scenario():
+        async with two_gateways("freeze") as (slow, other, way, session, sandbox):
+            freezing = asyncio.create_task(slow.freeze(session.id))
+            await way.sent.wait()
+            assert (await other.wake(session.id)).state is State.RUNNING
+            way.may_arrive.set()
+            assert (await freezing).state is State.RUNNING
+            await is_told_once(sandbox, slow, other, session, State.RUNNING)
+
+    virtual_time.run(scenario())
+
+
+def test_an_order_to_stand_still_that_arrives_first_gives_way_to_the_wake_that_follows():
+    async def scenario():
+        async with two_gateways("freeze") as (slow, other, way, session, sandbox):
+            way.may_arrive.set()
+            await slow.freeze(session.id)
+            assert (await other.wake(session.id)).state is State.RUNNING
+            await is_told_once(sandbox, slow, other, session, State.RUNNING)
+
+    virtual_time.run(scenario())
+
+
+def test_an_order_to_go_on_that_arrives_after_another_gateway_froze_the_session_anew_is_given_again():
+    """Whoever asked was refused, and the session slept by its row, and ran."""
+
+    async def scenario():
+        async with two_gateways("thaw") as (slow, other, way, session, sandbox):
+            await slow.freeze(session.id)
+            waking = asyncio.create_task(slow.wake(session.id))
+            await way.sent.wait()
+            await other.wake(session.id)
+            await other.freeze(session.id)
+            way.may_arrive.set()
+            assert (await waking).state is State.RUNNING
+            await is_told_once(sandbox, slow, other, session, State.RUNNING)
+
+    virtual_time.run(scenario())
+
+
+def test_two_gateways_that_wake_one_session_both_find_it_awake():
+    """The slower one's client was told of a conflict."""
+
+    async def scenario():
+        async with two_gateways("thaw") as (slow, other, way, session, sandbox):
+            await slow.freeze(session.id)
+            waking = asyncio.create_task(slow.wake(session.id))
+            await way.sent.wait()
+            await other.wake(session.id)
+            way.may_arrive.set()
+            assert (await waking).state is State.RUNNING
+            await is_told_once(sandbox, slow, other, session, State.RUNNING)
+
+    virtual_time.run(scenario())
+
+
+def test_a_session_whose_gateway_died_over_waking_it_stands_still_again_though_others_share_it():
+    async def scenario():
+        sandboxes, store = PaperSandboxes([LASTING]), SharedStore()
+        async with desk(sandboxes, store) as one, asyncio.timeout(300):
+            session = await one.create(wish())
+            await one.freeze(session.id)
+            await sandboxes.thaw(session.namespace, session.pod, (await one.find(session.id)).thaw_order)
+            async with desk(sandboxes, store) as other:
+                await asyncio.sleep(0.1)
+                await is_told_once(sandboxes.found(session.pod), one, other, session, State.FROZEN)
 
     virtual_time.run(scenario())

@@ -1,7 +1,7 @@
 """What a node offers for the sandboxes that it runs: paths, and the bodies that go over them. Both sides read it here.
 
     POST   /sandboxes/{namespace}/{pod}/claim         Claim -> Claimed
-    POST   /sandboxes/{namespace}/{pod}/freeze, thaw  -> SandboxState
+    POST   /sandboxes/{namespace}/{pod}/freeze, thaw  StillnessOrder -> SandboxState
     POST   /sandboxes/{namespace}/{pod}/checkpoint    CheckpointOrder -> Checkpoint
     POST   /sandboxes/{namespace}/{pod}/fork          ForkOrder -> Forked
     POST   /sandboxes/{namespace}/{pod}/egress        EgressOrder -> SandboxState
@@ -14,7 +14,7 @@ A sandbox is a pod with `runtimeClassName: sandbox` (`names.py` has its annotati
 these paths for a bearer of the node's token (`authorization`, or `x-hekla-node-token` where the former is meant for the server inside), and
 `hekla.sandbox` asks through its link (in this process, or over HTTPS: `cluster_link.py`). Bodies are JSON with camelCase names. On a cluster the
 token is one that the API server knows, for the audience `hekla-nodes`, of somebody who may `create nodes/proxy` (or get, or delete, by method).
-Refusals are a Kubernetes `Status` with a sentence: 404 no such pod here, 409 claimed by another session, 412 the runtime
+Refusals are a Kubernetes `Status` with a sentence: 404 no such pod here, 409 claimed by another session, or overtaken by a later order, 412 the runtime
 cannot do it, 422 a body that makes no sense, 503 not running (yet).
 """
 
@@ -115,6 +115,14 @@ class Claimed(Struct, kw_only=True, frozen=True, rename="camel"):
 
     claim_us: int = 0
     """Microseconds that it took on the node."""
+
+
+class StillnessOrder(Struct, kw_only=True, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Let a sandbox stand still, or go on. Without a body it is an order without a number."""
+
+    order: int = 0
+    """Greater than that of every order which this one follows: one that comes after a greater one is refused (409). 0: it has no
+    number and is always obeyed."""
 
 
 class CheckpointOrder(Struct, kw_only=True, frozen=True, rename="camel", forbid_unknown_fields=True):

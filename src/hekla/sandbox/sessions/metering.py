@@ -189,8 +189,7 @@ class Metering:
         row = entry.row
         log.info("session goes on", session=row.id, owner=row.owner, why="its budget was raised")
         if row.state is State.FROZEN:
-            self._stillness.doubt(entry)
-            await self._room.link.thaw(row.namespace, row.pod)
+            await self._stillness.go_on(entry)
             await self._room.changed(entry, Event.THAW, spent="")
         else:
             await self._room.changed(entry, spent="")

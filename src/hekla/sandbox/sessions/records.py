@@ -109,6 +109,16 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     idempotency_key: str = ""
 
     @property
+    def freeze_order(self) -> int:
+        """The number of an order to stand still by this row. Every later row's orders are greater, whichever gateway wrote it."""
+        return 2 * self.revision
+
+    @property
+    def thaw_order(self) -> int:
+        """The number of an order to go on that this row is seen to sleep by: it is given before the row that says so is written."""
+        return 2 * self.revision + 1
+
+    @property
     def is_live(self) -> bool:
         """Whether its owner can see it."""
         return self.state in LIVE

@@ -106,14 +106,15 @@ class Register:
             written = await self._store.update(msgspec.structs.replace(row, state=state, **changed))
         except StoreUnavailableError:  # it may be written all the same: the disk or the answer failed after it
             with contextlib.suppress(StoreUnavailableError):
-                await self._read_again(row.id, now)
+                await self.read_again(row.id, now)
             raise
         if written is None:
-            await self._read_again(row.id, now)
+            await self.read_again(row.id, now)
             raise ChangedMeanwhileError(row.id)
         self._seen(written, now)
 
-    async def _read_again(self, session: str, now: float) -> None:
+    async def read_again(self, session: str, now: float) -> None:
+        """Bring one row to what the store holds: somebody else has changed it, or may have."""
         current = await self._store.get(session)
         if current is None:
             self._forget(session)

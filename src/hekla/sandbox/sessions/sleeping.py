@@ -16,7 +16,7 @@ from hekla.sandbox.sessions.metering import Metering
 from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.refusals import refusal_of, refused
 from hekla.sandbox.sessions.register import BELIEVED_S, Entry
-from hekla.sandbox.sessions.stillness import Stillness
+from hekla.sandbox.sessions.stillness import Stillness, sleeps_somewhere
 from hekla.sandbox.sessions.stock import Held, StockError
 from hekla.sandbox.sessions.wishes import held_of, order_of
 from hekla.sandbox.sessions.workroom import Workroom
@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 WOKEN_S: Final = 300.0
 """How long a session lives that was woken and whose owner never said how long, or said 0."""
+TRIES: Final = 3
+"""How often a session is woken that another gateway changes in the same moment."""
 
 
 class Sleeping:
@@ -60,8 +62,10 @@ class Sleeping:
                     await self._stand_still(entry, Event.PAUSE)
             else:
                 await self._put_away(entry)
-        self._room.on_end(session)
-        return entry.row
+        row = entry.row
+        if row.state is State.PAUSED:  # and was not woken meanwhile
+            self._room.on_end(session)
+        return row
 
     async def _stand_still(self, entry: Entry, event: Event) -> None:
         try:
@@ -76,8 +80,7 @@ class Sleeping:
         """A checkpoint first, then the row that knows it, then the sandbox goes."""
         row = entry.row
         if row.state is State.FROZEN:
-            self._stillness.doubt(entry)
-            await self._room.link.thaw(row.namespace, row.pod)
+            await self._go_on(entry)
             await self._room.register.write(entry, self._room.now_s, Event.THAW)
         checkpoint = await self.checkpointed(entry, CheckpointKind.FILESYSTEM)
         used = await self._metering.used_so_far(row)
@@ -127,7 +130,7 @@ class Sleeping:
             row = entry.row
             entry.used_s = self._room.now_s
             await self._room.check_budget(row)
-            if row.state in (State.FROZEN, State.PAUSED) and row.sandbox:
+            if sleeps_somewhere(entry):
                 await self._thaw(entry)
             elif row.state is State.PAUSED:
                 await self._resume(entry)
@@ -146,15 +149,26 @@ class Sleeping:
             raise RefusedError(504, "create_timeout", f'session "{entry.row.id}" is still being made') from None
 
     async def _thaw(self, entry: Entry) -> None:
-        self._stillness.doubt(entry)
+        """It runs in the end, whoever woke it; another gateway may put it to sleep as often as it is woken here."""
+        for is_last in (*[False] * (TRIES - 1), True):
+            try:
+                await self._go_on(entry)
+                await self._room.changed(entry, Event.THAW, spent="", **self._more_time(entry.row))
+                return
+            except RefusedError as error:
+                if error.reason == "conflict" and entry.row.state is State.RUNNING:
+                    return  # by another gateway
+                if is_last or error.reason != "conflict" or not sleeps_somewhere(entry):
+                    raise
+
+    async def _go_on(self, entry: Entry) -> None:
         try:
-            await self._room.link.thaw(entry.row.namespace, entry.row.pod)
+            await self._stillness.go_on(entry)
         except SandboxGoneError as error:
             self._room.spawn(self._ending.end_entry(entry, "its sandbox is gone"), f"end {entry.row.id}")
             raise refused(error) from error
         except LinkError as error:
             raise refused(error) from error
-        await self._room.changed(entry, Event.THAW, spent="", **self._more_time(entry.row))
 
     def _more_time(self, row: Session) -> dict[str, float]:
         """One that was paused because its time was over would be paused again at once."""

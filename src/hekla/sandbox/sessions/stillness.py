@@ -3,6 +3,9 @@
 The row says first that a session sleeps, then its node is told: a gateway or a node that dies between the two leaves a sandbox that
 may run although its session sleeps. That is harmless for the session, since to wake what runs does nothing, but it takes processor
 time that nobody counts. So a session stays in doubt until a node has answered, and is in doubt again when a gateway starts.
+
+Several gateways may tell one node of one session, and what was said first may arrive last. Orders are numbered by the row's revision:
+a node refuses one that comes after a later one, so that what a sandbox does is what its row came to say.
 """
 
 import asyncio
@@ -10,8 +13,10 @@ from typing import Any, Final
 
 import structlog
 
-from hekla.sandbox.link import LinkError, UnsupportedError
+from hekla.sandbox.link import LinkError, TooLateError, UnsupportedError
 from hekla.sandbox.sessions.lifecycle import Event, State
+from hekla.sandbox.sessions.limits import RefusedError
+from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.register import Entry
 from hekla.sandbox.sessions.workroom import Workroom
 
@@ -37,6 +42,7 @@ class Stillness:
 
         The caller holds the entry. After UnsupportedError the row says that it runs, as before. After every other LinkError it still says that
         it sleeps, for to wake what runs does nothing, and its node is told again: one that starts anew would else end what was to be paused.
+        Where another gateway had it woken before its node heard of this, the entry has the row as that one wrote it.
         """
         self._in_doubt.add(entry.row.id)  # whatever happens from here on
         await self._room.changed(entry, event, **changed)
@@ -45,33 +51,42 @@ class Stillness:
     async def _freeze(self, entry: Entry) -> None:
         row = entry.row
         try:
-            await self._room.link.freeze(row.namespace, row.pod)
+            await self._room.link.freeze(row.namespace, row.pod, row.freeze_order)
+        except TooLateError:  # its row is about to say that it runs: in doubt until it does
+            await self._room.register.read_again(row.id, self._room.now_s)
+            return
         except UnsupportedError:
             await self._room.changed(entry, Event.THAW, spent="")
             self._in_doubt.discard(row.id)
             raise
         self._in_doubt.discard(row.id)
 
-    def doubt(self, entry: Entry) -> None:
-        """Its sandbox is about to be thawed, and its row says so afterwards: until then it may run although its session sleeps."""
-        self._in_doubt.add(entry.row.id)
+    async def go_on(self, entry: Entry) -> None:
+        """Let the sandbox of a session that sleeps go on; LinkError, RefusedError. The caller holds the entry and writes the row then.
+
+        Until it is written the sandbox may run although its session sleeps.
+        """
+        row = entry.row
+        self._in_doubt.add(row.id)
+        try:
+            await self._room.link.thaw(row.namespace, row.pod, row.thaw_order)
+        except TooLateError:
+            await self._room.register.read_again(row.id, self._room.now_s)
+            raise RefusedError(409, "conflict", f'session "{row.id}" was changed meanwhile; ask again') from None
 
     async def doubt_all(self) -> None:
         """A gateway starts: whoever told the nodes before may have died over it."""
-        self._in_doubt.update(entry.row.id for entry in self._room.register if _sleeps_somewhere(entry))
+        self._in_doubt.update(entry.row.id for entry in self._room.register if sleeps_somewhere(entry))
         await self.ask_again()
 
     async def ask_again(self) -> None:
         """Tell the nodes again about every session in doubt. Nobody is waited for: a silent node holds up its own sessions alone.
 
-        Where gateways share their sessions nobody is told again: another one may be waking the session, and what stands still
-        while its row says that it runs is worse than what runs while its row says that it sleeps.
+        Another gateway may be waking the session meanwhile: what it tells the node has a greater number.
         """
-        if self._room.store.is_shared:
-            self._in_doubt.clear()
         for number, session in enumerate(tuple(self._in_doubt), 1):
             entry = self._room.register.known(session)
-            if entry is None or not (entry.acting.locked() or _sleeps_somewhere(entry)):
+            if entry is None or not (entry.acting.locked() or sleeps_somewhere(entry)):
                 self._in_doubt.discard(session)
             elif not entry.acting.locked():
                 self._room.spawn(self._stop_again(entry), f"freeze {session}")
@@ -82,9 +97,8 @@ class Stillness:
         session = entry.row.id
         async with entry.acting:  # somebody may have woken or ended it since it was looked at
             try:
-                if _sleeps_somewhere(entry):
-                    async with asyncio.timeout(PATIENCE_S):
-                        await self._room.link.freeze(entry.row.namespace, entry.row.pod)
+                if sleeps_somewhere(entry):
+                    await self._say_again(entry)
             except UnsupportedError:  # it could not be taken back when that was found
                 if entry.row.state is State.FROZEN:
                     await self._room.changed(entry, Event.THAW, spent="")
@@ -94,7 +108,26 @@ class Stillness:
                 return
             self._in_doubt.discard(session)
 
+    async def _say_again(self, entry: Entry) -> None:
+        """With a number as great as it takes: one that was told to go on, while its row says for ever that it sleeps, has had a greater one.
 
-def _sleeps_somewhere(entry: Entry) -> bool:
+        Whoever told it may have died over it, or writes the row right now: then it finds the row changed, and tells it once more.
+        """
+        row = entry.row
+        try:
+            await self._tell(row)
+        except TooLateError:
+            await self._room.register.read_again(row.id, self._room.now_s)
+            if entry.row.revision == row.revision:
+                await self._room.changed(entry)
+            if sleeps_somewhere(entry):
+                await self._tell(entry.row)
+
+    async def _tell(self, row: Session) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await self._room.link.freeze(row.namespace, row.pod, row.freeze_order)
+
+
+def sleeps_somewhere(entry: Entry) -> bool:
     """Whether it sleeps in a sandbox that it still has."""
     return entry.row.state in ASLEEP and bool(entry.row.sandbox)

@@ -198,6 +198,37 @@ class SandboxContract:
 
         self.live(tmp_path, story, [SandboxFeature.FREEZE])
 
+    def test_an_order_to_freeze_or_to_thaw_that_a_later_one_has_overtaken_is_refused(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key, runtime = await made.claimed(), made.runtime
+            await runtime.freeze(key, 4)
+            await runtime.freeze(key, 4)
+            await runtime.thaw(key, 5)
+            with pytest.raises(SandboxError, match="too late") as refusal:
+                await runtime.freeze(key, 4)
+            assert (refusal.value.code, runtime.is_frozen(key), runtime.last_order(key)) == (409, False, 5)
+            await runtime.thaw(key, 7)  # it runs already, and an order between is too late all the same
+            with pytest.raises(SandboxError, match="too late"):
+                await runtime.freeze(key, 6)
+            await runtime.freeze(key, 8)
+            with pytest.raises(SandboxError, match="too late"):
+                await runtime.thaw(key, 7)
+            assert runtime.is_frozen(key)
+            await runtime.thaw(key)  # without a number: always obeyed
+            assert await made.sh(key, "echo here") == "here\n"
+
+        self.live(tmp_path, story, [SandboxFeature.FREEZE])
+
+    def test_of_orders_that_come_at_once_the_last_word_is_kept(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            key, runtime = await made.claimed(), made.runtime
+            for number in range(2, 12, 2):
+                await asyncio.gather(runtime.freeze(key, number), runtime.thaw(key, number + 1))
+                assert not runtime.is_frozen(key)
+            assert await made.sh(key, "echo here") == "here\n"
+
+        self.live(tmp_path, story, [SandboxFeature.FREEZE])
+
     def test_a_frozen_sandbox_can_be_stopped(self, tmp_path: Path) -> None:
         async def story(made: Sandboxes) -> None:
             key = await made.claimed()

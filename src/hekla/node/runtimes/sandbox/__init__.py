@@ -57,11 +57,14 @@ class SandboxRuntime(Runtime, Protocol):
     def session_of(self, key: ContainerKey) -> str:
         """Whose it is; empty: nobody's."""
 
-    async def freeze(self, key: ContainerKey) -> None:
-        """Nothing in it runs from now on. Twice is once."""
+    async def freeze(self, key: ContainerKey, order: int = 0) -> None:
+        """Nothing in it runs from now on. Twice is once. A later `order` than this may have come: SandboxError 409 (`last_word.py`)."""
 
-    async def thaw(self, key: ContainerKey) -> None:
-        """It goes on."""
+    async def thaw(self, key: ContainerKey, order: int = 0) -> None:
+        """It goes on, unless a later `order` than this has come: SandboxError 409."""
+
+    def last_order(self, key: ContainerKey) -> int:
+        """The latest order to freeze or to thaw that had a number; 0: none had."""
 
     def is_frozen(self, key: ContainerKey) -> bool:
         """Whether it stands still."""

@@ -24,6 +24,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: str = ""
     """Whose it is, or was about to be."""
     is_claimed: bool = False
+    order: int = 0
+    """The latest to freeze or to thaw."""
     meter: dict[str, Any] = {}
 
 

@@ -52,6 +52,7 @@ from hekla.node.runtimes.sandbox.cells import Cell, CellKeeper, Cells
 from hekla.node.runtimes.sandbox.channel import Message, OrderRefusedError, SandboxGoneError
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
 from hekla.node.runtimes.sandbox.groups import PREFIX, SandboxGroups, find_groups, sweep_abandoned, sweep_groups
+from hekla.node.runtimes.sandbox.last_word import LastWord
 from hekla.node.runtimes.sandbox.notes import Note, read, spec_to_keep, write
 from hekla.node.runtimes.sandbox.own_command import MAIN, CommandLink, OwnCommand
 from hekla.node.runtimes.sandbox.plan import Host, environment_of, packages
@@ -89,6 +90,7 @@ class _Box:
     is_strange: bool = False
     """An earlier life of this node made it, and its daemon has not been asked yet how it is."""
     claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
+    word: LastWord = field(default_factory=LastWord)
     told: Message | None = None
     """How the pod's command ended."""
     exit: Exit | None = None
@@ -98,7 +100,7 @@ class _Box:
         """Let a later life of this node know all of this."""
         note = Note(
             spec=spec_to_keep(self.spec), started_at=self.started_at, is_running=self.is_running, session=self.session,
-            is_claimed=self.is_claimed, meter=self.meter.state(),
+            is_claimed=self.is_claimed, order=self.word.order, meter=self.meter.state(),
         )  # fmt: skip
         self.cell.remember(write(note))
 
@@ -191,7 +193,7 @@ class DaemonSandboxes:
         command = OwnCommand(cell, note.spec, self._log_path(note.spec.key))
         box = _Box(
             note.spec, cell, command, Meter(self.groups, cell), note.started_at, broker, session=note.session,
-            is_claimed=note.is_claimed, is_running=True, is_strange=True,
+            is_claimed=note.is_claimed, is_running=True, is_strange=True, word=LastWord(note.order),
         )  # fmt: skip
         command.go_on()
         if broker is not None:
@@ -306,7 +308,7 @@ class DaemonSandboxes:
         if box is None or self._cells is None:
             return
         if box.spec.argv and grace_s > 0 and not box.cell.gone.done():
-            await self._thaw(box)
+            await self.thaw(key)
             await box.command.signal(int(getattr(signals, signal, signals.SIGTERM)))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
@@ -412,22 +414,39 @@ class DaemonSandboxes:
         box = self._box(key)
         return box.session if box.is_claimed else ""
 
-    async def freeze(self, key: ContainerKey) -> None:
+    async def freeze(self, key: ContainerKey, order: int = 0) -> None:
         """By the freezer, or by SIGSTOP to all where there is none."""
         box = self._box(key)
         assert self._cells is not None, "a box has a cell"
-        if box.cell.is_frozen:
-            return
-        try:
-            await self._cells.freeze(box.cell)
-        except (TimeoutError, SandboxGoneError, OrderRefusedError) as problem:
-            raise SandboxError(503, str(problem)) from None
-        box.meter.froze()
-        box.remember()
+        async with box.word.taken(order) as is_new:
+            if not box.cell.is_frozen:
+                try:
+                    await self._cells.freeze(box.cell)
+                except (TimeoutError, SandboxGoneError, OrderRefusedError) as problem:
+                    raise SandboxError(503, str(problem)) from None
+                box.meter.froze()
+            elif not is_new:
+                return
+            box.remember()
 
-    async def thaw(self, key: ContainerKey) -> None:
+    async def thaw(self, key: ContainerKey, order: int = 0) -> None:
         """It goes on."""
-        await self._thaw(self._box(key))
+        box = self._box(key)
+        async with box.word.taken(order) as is_new:
+            was_frozen = box.cell.is_frozen
+            if was_frozen:
+                assert self._cells is not None, "a box has a cell"
+                with contextlib.suppress(SandboxGoneError):  # then there is nothing to go on
+                    await self._cells.thaw(box.cell)
+                box.meter.thawed()
+            if was_frozen or is_new:
+                box.remember()
+            if was_frozen and box.is_strange:
+                await self._ask_how_it_is(box)
+
+    def last_order(self, key: ContainerKey) -> int:
+        """The latest that had a number."""
+        return self._box(key).word.order
 
     def is_frozen(self, key: ContainerKey) -> bool:
         """Whether it stands still."""
@@ -534,16 +553,6 @@ class DaemonSandboxes:
         if box is None or box.exit is not None:
             raise SandboxError(404, f'container "{key.name}" of pod {key.pod_uid} runs in no sandbox here')
         return box
-
-    async def _thaw(self, box: _Box) -> None:
-        if box.cell.is_frozen:
-            assert self._cells is not None, "a box has a cell"
-            with contextlib.suppress(SandboxGoneError):  # then there is nothing to go on
-                await self._cells.thaw(box.cell)
-            box.meter.thawed()
-            box.remember()
-            if box.is_strange:
-                await self._ask_how_it_is(box)
 
     def _sessions_of(self, box: _Box) -> dict[str, ProcessExec]:
         return self._sessions.setdefault(box.cell.name, {})

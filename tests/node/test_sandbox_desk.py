@@ -1,0 +1,79 @@
+"""The node's desk over a runtime on paper: what a checkpoint of a frozen sandbox leaves behind."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hekla.api.agents.node_contract import CheckpointOrder
+from hekla.node.runtimes import ContainerKey
+from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
+from hekla.node.runtimes.sandbox.last_word import LastWord
+from hekla.node.sandbox_desk import SandboxDesk
+
+KEY = ContainerKey("u1", "main", 0)
+
+
+class PaperRuntime:
+    """One sandbox, whose packing lasts until the test says so."""
+
+    isolation, sandbox_features = "shared-kernel", frozenset[Any]()
+
+    def __init__(self) -> None:
+        self.frozen, self.word = False, LastWord()
+        self.packs, self.is_packed = asyncio.Event(), asyncio.Event()
+
+    def has(self, key: ContainerKey) -> bool:
+        return True
+
+    def session_of(self, key: ContainerKey) -> str:
+        return "s"
+
+    def is_frozen(self, key: ContainerKey) -> bool:
+        return self.frozen
+
+    def last_order(self, key: ContainerKey) -> int:
+        return self.word.order
+
+    async def freeze(self, key: ContainerKey, order: int = 0) -> None:
+        async with self.word.taken(order):
+            self.frozen = True
+
+    async def thaw(self, key: ContainerKey, order: int = 0) -> None:
+        async with self.word.taken(order):
+            self.frozen = False
+
+    async def pack(self, key: ContainerKey, kind: object, output: int) -> list[str]:
+        assert not self.frozen
+        self.packs.set()
+        await self.is_packed.wait()
+        return []
+
+
+def desk_of(runtime, checkpoints):
+    pod = SimpleNamespace(
+        metadata=SimpleNamespace(annotations={}), spec=SimpleNamespace(containers=[SimpleNamespace(name="main")])
+    )
+    tracked = SimpleNamespace(uid="u1", pod=pod, runtime=SimpleNamespace(name="paper"), key=lambda container: KEY)
+    agent = SimpleNamespace(sandbox_runtimes={"paper": runtime}, find=lambda namespace, name: tracked)
+    return SandboxDesk(cast(Any, agent), checkpoints)
+
+
+@pytest.mark.parametrize(("meanwhile", "is_frozen"), [(None, True), (5, False), (0, True)])
+def test_a_frozen_sandbox_stands_still_again_after_its_checkpoint_unless_it_was_woken_by_a_later_order(
+    tmp_path, meanwhile, is_frozen
+):
+    async def story():
+        runtime = PaperRuntime()
+        desk = desk_of(runtime, CheckpointStore(tmp_path))
+        await desk.freeze("default", "box", 4)
+        packing = asyncio.create_task(desk.checkpoint("default", "box", CheckpointOrder(checkpoint="c-1")))
+        await runtime.packs.wait()
+        if meanwhile is not None:
+            await desk.thaw("default", "box", meanwhile)
+        runtime.is_packed.set()
+        await packing
+        assert runtime.frozen == is_frozen
+
+    asyncio.run(story())
