@@ -148,25 +148,6 @@ def text(found: Mapping[str, Any]) -> str:
 
 # The asking
 
-BATCH_JOB, BATCH_CRON_JOB = "batchjob", "batchcronjob"
-
-
-def owners() -> Mapping[str, "Kind"]:
-    """By what people call them, the kinds that own gangs."""
-    from hekla.api.apps import Deployment, ReplicaSet, StatefulSet
-    from hekla.api.batch import CronJob as BatchCronJob
-    from hekla.api.batch import Job as BatchJob
-    from hekla.api.foreign import LeaderWorkerSet
-    from hekla.api.kthena import ModelBooster, ModelServing
-    from hekla.api.volcano import CronJob, JobFlow
-
-    # Kubernetes' own are asked for with their group: a job without one is Volcano's here
-    words: dict[str, Kind] = {BATCH_JOB: BatchJob.kind_info, BATCH_CRON_JOB: BatchCronJob.kind_info}
-    for kind in (ModelServing, ModelBooster, LeaderWorkerSet, JobFlow, CronJob, Deployment, StatefulSet, ReplicaSet):
-        info = kind.kind_info
-        words |= dict.fromkeys((info.singular, info.plural, *info.short_names), info)
-    return words
-
 
 async def why_below(connection: "Connection", name: str, kind: "Kind", namespace: str) -> "Document":
     """The answer about an object called `word.name`; raises NotFoundError."""
@@ -206,12 +187,12 @@ async def listed(connection: "Connection", kinds: Sequence["Kind"], namespace: s
 
 async def explanations(connection: "Connection", namespace: str, names: Sequence[str]) -> list["Document | None"]:
     """The scheduler's words about gangs and pods; None for what is gone, or another scheduler's."""
-    from hekla.api.explanation import EXPLANATION
+    from hekla.cli.why_asking import explanation
     from hekla.kube.errors import NotFoundError
 
     async def of(name: str) -> "Document | None":
         try:
-            return await connection.client.request("GET", EXPLANATION.path(namespace, name))
+            return await explanation(connection, namespace, name)
         except NotFoundError:
             return None
 

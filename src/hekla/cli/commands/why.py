@@ -31,19 +31,6 @@ from hekla.cli.options import Kubeconfig, Namespace, Output
 if TYPE_CHECKING:
     from hekla.cli.connection import Connection
 
-_WORDS = {
-    "pod": "pod", "pods": "pod", "po": "pod", "podgroup": "podgroup", "podgroups": "podgroup", "pg": "podgroup",
-    "vcjob": "vcjob", "vcjobs": "vcjob", "vj": "vcjob", "job": "vcjob", "jobs": "vcjob",
-    "queue": "queue", "queues": "queue", "q": "queue",
-}  # fmt: skip
-"""What people call the things that are scheduled; a `job` is Volcano's, unless its group is written out."""
-
-_JOBS = frozenset({"job", "jobs"})
-_ROUTES = {
-    "modelroute": "modelroute", "modelroutes": "modelroute", "modelserver": "modelserver", "modelservers": "modelserver",
-}  # fmt: skip
-"""Kinds that lead to pods without owning them; `why_below.owners` has those that own."""
-
 
 def run(
     words: Annotated[
@@ -75,48 +62,34 @@ def run(
 def explanation_name(words: list[str]) -> str:
     """`pod.train-0`, from `pod/train-0` or `pod train-0`."""
     from hekla.cli.main import EXIT_USAGE, CommandError
+    from hekla.cli.why_asking import word_for
 
     kind, _, name = words[0].partition("/") if len(words) == 1 else (words[0], "", words[1])
     if len(words) > 2 or not name or "/" in name:
         raise CommandError(
             f'"{" ".join(words)}" is not TYPE/NAME; say for instance `hekla why vcjob/train`', EXIT_USAGE
         )
-    word, _, group = kind.lower().partition(".")
-    if word not in _WORDS or (word in _JOBS and group not in {"", "batch.volcano.sh"}):
-        word = _beyond(kind)
-    return f"{_WORDS.get(word, word)}.{name}"
-
-
-def _beyond(kind: str) -> str:
-    """The word for a kind that is not scheduled itself."""
-    from hekla.cli.main import EXIT_USAGE, CommandError
-    from hekla.cli.why_below import BATCH_CRON_JOB, BATCH_JOB, owners
-
-    word, _, group = kind.lower().partition(".")
-    if word in _ROUTES:
-        return _ROUTES[word]
-    if group == "batch" and word.rstrip("s") in {"job", "cronjob"}:
-        return BATCH_JOB if word.startswith("job") else BATCH_CRON_JOB
-    info = owners().get(word)
-    if info is None or group not in {"", info.group}:
+    word = word_for(kind)
+    if not word:
         raise CommandError(
             f'a "{kind}" cannot be explained; ask about a pod, a podgroup, a vcjob or a queue, about a modelserving, modelbooster, '
             "leaderworkerset, jobflow, cronjob, deployment, statefulset or job.batch, or about a modelroute or modelserver",
             EXIT_USAGE,
         )
-    return info.singular
+    return f"{word}.{name}"
 
 
 async def _explained(connection: "Connection", name: str, namespace: str) -> dict[str, Any]:
-    from hekla.api.explanation import EXPLANATION, SUBJECTS
-    from hekla.cli.why_below import owners, why_below
+    from hekla.api.explanation import SUBJECTS
+    from hekla.cli.why_asking import explanation, owners
+    from hekla.cli.why_below import why_below
     from hekla.cli.why_route import why_route, why_server
 
     namespace, word = namespace or connection.default_namespace, name.partition(".")[0]
     if word == "vcjob":
         return await _explained_job(connection, name, namespace)
     if word in SUBJECTS:
-        return await connection.client.request("GET", EXPLANATION.path(namespace, name))
+        return await explanation(connection, namespace, name)
     if word == "modelroute":
         return await why_route(connection, name, namespace)
     if word == "modelserver":
@@ -126,13 +99,13 @@ async def _explained(connection: "Connection", name: str, namespace: str) -> dic
 
 async def _explained_job(connection: "Connection", name: str, namespace: str) -> dict[str, Any]:
     """What the scheduler says of a Volcano job. It knows PodGroups only, so where it has none the job itself is asked."""
-    from hekla.api.explanation import EXPLANATION
     from hekla.api.volcano import Job
     from hekla.cli.main import CommandError
+    from hekla.cli.why_asking import explanation
     from hekla.kube.errors import ApiError, NotFoundError
 
     try:
-        return await connection.client.request("GET", EXPLANATION.path(namespace, name))
+        return await explanation(connection, namespace, name)
     except NotFoundError as unknown:
         job_name = name.partition(".")[2]
         try:

@@ -1,0 +1,95 @@
+"""What `hekla why` can be asked about, by the words that kubectl takes, and asking the scheduler for it.
+
+TYPE, TYPE.GROUP or TYPE.VERSION.GROUP; TYPE is a kind's singular, plural or short name
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hekla.api.meta import Document, Kind
+    from hekla.cli.connection import Connection
+
+SCHEDULED = {
+    "pod": "pod", "pods": "pod", "po": "pod", "podgroup": "podgroup", "podgroups": "podgroup", "pg": "podgroup",
+    "vcjob": "vcjob", "vcjobs": "vcjob", "vj": "vcjob", "job": "vcjob", "jobs": "vcjob",
+    "queue": "queue", "queues": "queue", "q": "queue",
+}  # fmt: skip
+"""The usual words, so that a question of one of these does not wait until all kinds are read."""
+
+BATCH_JOB, BATCH_CRON_JOB = "batchjob", "batchcronjob"
+
+
+def word_for(kind: str) -> str:
+    """The first word of an explanation's name; empty: it cannot be explained."""
+    kind = kind.lower()
+    if kind in SCHEDULED:
+        return SCHEDULED[kind]
+    name, _, place = kind.partition(".")
+    return next((word for word, info in _kinds() if name in _names(word, info) and place in _places(info)), "")
+
+
+def owners() -> Mapping[str, "Kind"]:
+    """The kinds that own gangs, by the first word of their explanations' names."""
+    from hekla.api.apps import Deployment, ReplicaSet, StatefulSet
+    from hekla.api.batch import CronJob as BatchCronJob
+    from hekla.api.batch import Job as BatchJob
+    from hekla.api.foreign import LeaderWorkerSet
+    from hekla.api.kthena import ModelBooster, ModelServing
+    from hekla.api.volcano import CronJob, JobFlow
+
+    plain = (ModelServing, ModelBooster, LeaderWorkerSet, JobFlow, CronJob, Deployment, StatefulSet, ReplicaSet)
+    words = {kind.kind_info.singular: kind.kind_info for kind in plain}
+    return words | {BATCH_JOB: BatchJob.kind_info, BATCH_CRON_JOB: BatchCronJob.kind_info}
+
+
+def _kinds() -> Iterator[tuple[str, "Kind"]]:
+    """Volcano's before Kubernetes': a job or a cron job is Volcano's, unless its group is written out."""
+    from hekla.api.kthena import ModelRoute, ModelServer
+    from hekla.api.pods import Pod
+    from hekla.api.volcano import Job, PodGroup, Queue
+
+    for word, kind in (
+        ("pod", Pod), ("podgroup", PodGroup), ("queue", Queue), ("vcjob", Job),
+        ("modelroute", ModelRoute), ("modelserver", ModelServer),
+    ):  # fmt: skip
+        yield word, kind.kind_info
+    yield from owners().items()
+
+
+def _names(word: str, info: "Kind") -> set[str]:
+    return {info.singular, info.plural, *info.short_names, *([f"{word}s"] if word == "vcjob" else ())}
+
+
+def _places(info: "Kind") -> set[str]:
+    return {"", info.group, f"{info.version}.{info.group}"} if info.group else {"", info.version}
+
+
+async def explanation(connection: "Connection", namespace: str, name: str) -> "Document":
+    """The scheduler's answer; NotFoundError where it knows of no such thing, CommandError where no scheduler can be asked at all."""
+    from hekla.api.explanation import EXPLANATION
+    from hekla.cli.main import CommandError
+    from hekla.kube.errors import NotFoundError
+
+    try:
+        return await connection.client.request("GET", EXPLANATION.path(namespace, name))
+    except NotFoundError:
+        if await _is_served(connection):
+            raise
+        raise CommandError(
+            f"nobody answers here why something waits: the server does not know {EXPLANATION.plural}.{EXPLANATION.group}; "
+            "install Hekla's scheduler (`hekla install`), or ask its own events with `hekla describe`"
+        ) from None
+
+
+async def _is_served(connection: "Connection") -> bool:
+    from hekla.api.explanation import EXPLANATION
+    from hekla.kube.errors import ApiError, NotFoundError
+
+    try:
+        await connection.client.request("GET", f"/apis/{EXPLANATION.group}/{EXPLANATION.version}")
+    except NotFoundError:
+        return False
+    except ApiError:
+        return True  # whoever may not look hears what was said of the thing itself
+    return True

@@ -1,0 +1,78 @@
+"""The words that `hekla why` takes, and what it says where nobody can be asked."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hekla.api.explanation import EXPLANATION
+from hekla.cli.commands.why import _explained, explanation_name
+from hekla.cli.main import CommandError
+from hekla.cli.why_asking import SCHEDULED, _kinds, _names, word_for
+from hekla.kube.errors import ApiError, NotFoundError
+
+WORDS = {
+    "pod": "pod pods po Pod pods.v1",
+    "podgroup": "podgroup podgroups pg PodGroup podgroup.scheduling.volcano.sh pg.v1beta1.scheduling.volcano.sh",
+    "queue": "queue queues q queues.scheduling.volcano.sh",
+    "vcjob": "vcjob vcjobs vj job jobs job.batch.volcano.sh jobs.v1alpha1.batch.volcano.sh vcjobs.batch.volcano.sh",
+    "batchjob": "job.batch jobs.batch job.v1.batch",
+    "batchcronjob": "cj cronjob.batch cronjobs.v1.batch cj.batch",
+    "cronjob": "cronjob cronjobs cronvj cronjob.batch.volcano.sh",
+    "deployment": "deploy deployments deployment.apps deployments.v1.apps",
+    "modelroute": "modelroute modelroutes modelroute.networking.serving.volcano.sh",
+    "": "job.apps vcjob.batch pod.apps queue.v1 node service",
+}
+
+
+@pytest.mark.parametrize(("word", "kinds"), WORDS.items())
+def test_kinds_are_known_by_the_names_that_kubectl_takes(word: str, kinds: str) -> None:
+    assert {word_for(kind) for kind in kinds.split()} == {word}
+
+
+def test_the_usual_words_are_those_of_the_kinds() -> None:
+    for usual, word in SCHEDULED.items():
+        assert usual in next(_names(one, info) for one, info in _kinds() if one == word)
+
+
+def test_what_cannot_be_explained_is_told_what_can() -> None:
+    assert explanation_name(["job.batch.volcano.sh", "train"]) == "vcjob.train"
+    with pytest.raises(CommandError, match='a "job.apps" cannot be explained; ask about a pod'):
+        explanation_name(["job.apps", "train"])
+
+
+class Server:
+    """A server with one running Volcano job, which may know of explanations."""
+
+    def __init__(self, of_explanations: ApiError | None) -> None:
+        self._of_explanations = of_explanations
+
+    async def request(self, method: str, path: str) -> dict[str, Any]:
+        if path != f"/apis/{EXPLANATION.group}/{EXPLANATION.version}":
+            raise NotFoundError(404, "NotFound", "the server could not find the requested resource")
+        if self._of_explanations is not None:
+            raise self._of_explanations
+        return {}
+
+    async def get_document(self, kind: object, name: str, namespace: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "namespace": namespace}, "status": {"state": {"phase": "Completed"}}}
+
+
+def told(of_explanations: ApiError | None, name: str) -> str:
+    connection = SimpleNamespace(client=Server(of_explanations), default_namespace="default")
+    with pytest.raises((CommandError, ApiError)) as refusal:
+        asyncio.run(_explained(cast(Any, connection), name, ""))
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["vcjob.train", "pod.train-0", "queue.default"])
+def test_where_no_scheduler_answers_that_is_said_instead_of_a_404(name: str) -> None:
+    said = told(NotFoundError(404, "NotFound", "the server could not find the requested resource"), name)
+    assert said.startswith("nobody answers here why something waits")
+
+
+def test_where_one_does_its_own_words_count() -> None:
+    assert "is over (Completed)" in told(None, "vcjob.train")
+    assert told(None, "pod.train-0") == "the server could not find the requested resource"
+    assert "is over (Completed)" in told(ApiError(403, "Forbidden", "may not look"), "vcjob.train")
