@@ -38,7 +38,7 @@ def test_the_usual_words_are_those_of_the_kinds() -> None:
 
 def test_what_cannot_be_explained_is_told_what_can() -> None:
     assert explanation_name(["job.batch.volcano.sh", "train"]) == "vcjob.train"
-    with pytest.raises(CommandError, match='a "job.apps" cannot be explained; ask about a pod'):
+    with pytest.raises(CommandError, match=r'a "job\.apps" cannot be explained; ask about a pod'):
         explanation_name(["job.apps", "train"])
 
 
