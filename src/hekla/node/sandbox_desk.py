@@ -40,7 +40,7 @@ OnReady = Callable[[str, str, str], None]
 
 CHILD_PATIENCE_S = 15.0
 """How long a fork waits for a child's pod to run."""
-LOOK_EVERY_S = 0.002
+LOOK_EVERY_S = 0.05
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 """What one sandbox has packed and others are filled from, nobody changes any more, whoever still holds it."""
 
@@ -156,8 +156,12 @@ class SandboxDesk:
             left_out = await runtime.pack(key, CheckpointKind.INTERPRETER, copy)
             paused_us = int((time.perf_counter() - began) * 1e6)
             fcntl.fcntl(copy, fcntl.F_ADD_SEALS, SEALS)
-            done = await asyncio.gather(*(self._fill(child, copy) for child in children))
+            for child in children:
+                runtime.expect_copy(key, child.uid, copy, child.claim)
+            done = await asyncio.gather(*(self._fill(runtime, child, copy) for child in children))
         finally:
+            for child in children:
+                runtime.let_copy_go(child.uid)
             os.close(copy)
         log.info("sandbox forked", namespace=namespace, pod=pod, children=len(children), paused_us=paused_us)
         return Forked(children=list(done), paused_us=paused_us, left_out=list(left_out))
@@ -179,10 +183,10 @@ class SandboxDesk:
         runtime, key, _ = self._find(namespace, pod)
         return await runtime.dial(key, port)
 
-    async def _fill(self, child: Child, copy: int) -> ForkedChild:
+    async def _fill(self, expected_in: SandboxRuntime, child: Child, copy: int) -> ForkedChild:
         try:
             async with asyncio.timeout(CHILD_PATIENCE_S):
-                runtime, key = await self._until_running(child)
+                runtime, key = await self._until_running(expected_in, child)
             await runtime.claim_as_copy(key, copy, child.claim)
         except TimeoutError:
             return ForkedChild(uid=child.uid, error=f'pod "{child.pod}" does not run here after {CHILD_PATIENCE_S:g} s')
@@ -190,8 +194,8 @@ class SandboxDesk:
             return ForkedChild(uid=child.uid, error=str(refusal))
         return ForkedChild(uid=child.uid)
 
-    async def _until_running(self, child: Child) -> tuple[SandboxRuntime, ContainerKey]:
-        """Its pod is bound and started by others; a look costs microseconds, an event for it would cost the agent a seam."""
+    async def _until_running(self, expected_in: SandboxRuntime, child: Child) -> tuple[SandboxRuntime, ContainerKey]:
+        """Its pod is bound and started by others: the runtime tells of it, and if it is another one's after all a look finds it."""
         while True:
             try:
                 runtime, key, tracked = self._find(child.namespace, child.pod)
@@ -201,7 +205,7 @@ class SandboxDesk:
             except SandboxError as absent:
                 if absent.code not in (404, 503):
                     raise
-                await asyncio.sleep(LOOK_EVERY_S)
+                await expected_in.until_started(child.uid, LOOK_EVERY_S)
 
     def _find(self, namespace: str, name: str) -> tuple[SandboxRuntime, ContainerKey, TrackedPod]:
         tracked = self._agent.find(namespace, name)

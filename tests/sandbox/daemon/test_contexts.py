@@ -244,6 +244,7 @@ def test_a_copys_variables_come_by_themselves_and_nobody_is_served_without_them(
         one.remove(copy.id)
         written[2].seek(0)
         await one.load(*written)
+        one.fill_soon()
         await one.default().filling  # asked by nobody
         assert one.default().process is not None
         assert texts(await run(one, "x"), "result") == "[1, 2]"

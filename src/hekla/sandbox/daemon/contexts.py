@@ -49,7 +49,7 @@ class Context:
         self.cwd = cwd
         self.user = user
         self.mark = secrets.token_hex(8)
-        self.envs = {**envs, **user.environment(), MARK: self.mark}
+        self.is_in(envs)
         self.turn = asyncio.Lock()
         self.is_wanted = asyncio.Event()
         """Somebody asks something of it: variables that are to come may wait no longer."""
@@ -60,6 +60,10 @@ class Context:
         """Its variables are on their way."""
         self.process: Process | None = None
         self.command: Command | None = None
+
+    def is_in(self, envs: Mapping[str, str]) -> None:
+        """It is in a sandbox of such an environment."""
+        self.envs = {**envs, **self.user.environment(), MARK: self.mark}
 
     def wanted(self) -> asyncio.Lock:
         """Its turn, for who asks something of it."""
@@ -296,6 +300,17 @@ class Contexts:
             if context.process is not None:
                 await context.process.ask({"op": "env", "envs": dict(envs)})
 
+    def renew_environment(self) -> None:
+        """The sandbox's environment is another one: contexts were made before its pod was there. None of them runs yet."""
+        for context in self.listed():
+            context.is_in(self._processes.environment)
+
+    def fill_soon(self) -> None:
+        """Whoever has this sandbox has it now, so that variables which are to come wait little longer."""
+        for context in self.listed():
+            if context.filling is not None:
+                asyncio.get_running_loop().call_later(FILL_AFTER_S, context.is_wanted.set)
+
     async def _written(self, context: Context) -> tuple[bytes, list[str]]:
         process = context.process
         if process is None:
@@ -313,7 +328,7 @@ class Contexts:
             os.close(copy)
 
     async def load(self, told: list[dict[str, Any]], sizes: list[int], file: IO[bytes]) -> None:
-        """Make contexts that were saved, with their ids. Their variables come a little later: whoever asks something of one waits for them.
+        """Make contexts that were saved, with their ids. Their variables come later: after `fill_soon`, or when somebody asks something of one.
 
         Of eight copies of a session none is slower for that, and who made them has them five times sooner.
         """
@@ -329,7 +344,6 @@ class Contexts:
                 await context.turn.acquire()  # before anybody's cell
                 context.filling = asyncio.ensure_future(self._fill(context, saved))
                 context.filling.add_done_callback(partial(_is_filled, context, saved))
-                asyncio.get_running_loop().call_later(FILL_AFTER_S, context.is_wanted.set)
 
     async def _fill(self, context: Context, saved: int) -> None:
         await context.is_wanted.wait()

@@ -91,7 +91,7 @@ class Parked:
         self._operations: dict[str, Operation] = {
             "ping": self._ping, "claim": self._claim, "start": self._start, "signal": self._signal,
             "dial": self._dial, "listen": self._listen, "stop": self._stop, "halt": self._halt, "resume": self._resume, "go": self._go,
-            "save": self._save, "load": self._load, "copy": self._copy, "again": self._again, **operations,
+            "save": self._save, "load": self._load, "fill": self._fill, "copy": self._copy, "again": self._again, **operations,
         }  # fmt: skip
 
     async def live(self, listener: socket.socket) -> None:
@@ -174,17 +174,23 @@ class Parked:
         self._daemon.processes.environment.update(order.get("env", {}))
         await self._daemon.contexts.add_variables(order.get("env", {}))
         self._daemon.claimed(order.get("secrets", {}))
+        self._daemon.contexts.fill_soon()
         self._is_claimed = True
         return {}
 
     async def _go(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """What the pod brings before anybody claims it: its name and its variables. Until now nobody's code has run here."""
-        self._taken_ns = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+        """What the pod brings: its name and its variables; and its claim, if it is known whose it is. Until now nobody's code has run here."""
+        self._take()
         asyncio.get_running_loop().call_later(SPARE_KEPT_S, self._daemon.contexts.let_spare_go)
         self.rename(order["hostname"])
         os.environ.update(order["env"])
         self._daemon.processes.environment.update(order["env"])
-        return {}
+        self._daemon.contexts.renew_environment()
+        return await self._claim(order["claim"], []) if "claim" in order else {}
+
+    def _take(self) -> None:
+        """What changes from now on is not as every sandbox has it."""
+        self._taken_ns = self._taken_ns or time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
 
     @staticmethod
     def rename(name: str) -> None:
@@ -305,15 +311,23 @@ class Parked:
         with os.fdopen(os.dup(descriptors[0]), "rb") as file:
             head = json.loads(file.readline(LONGEST_MESSAGE))
             await self._daemon.contexts.load(head["contexts"], head["sizes"], file)
+        if order["op"] == "load":
+            self._daemon.contexts.fill_soon()
         return {}
 
     async def _copy(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Go on as a copy of another sandbox: with its files and its interpreters' variables if it had any, and with an owner; in one order."""
+        """Go on as a copy of another sandbox, and with an owner; in one order."""
+        await self._fill(order, descriptors)
+        return await self._claim(order["claim"], [])
+
+    async def _fill(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Have files and interpreters' variables of another sandbox, if it had any. The pod that is to have it may come later (`_go`)."""
+        self._take()
         parts = iter(descriptors)
         for has_part, fill in ((order["has_files"], self._operations["unpack"]), (order["has_variables"], self._load)):
             if has_part:
                 await fill(order, [next(parts)])
-        return await self._claim(order["claim"], [])
+        return {}
 
     async def _stop(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         asyncio.get_running_loop().call_soon(self._over.set)

@@ -107,7 +107,7 @@ class Copying:
             raise
 
     async def _filled(self, parent: Session, taken: Sequence[Held], children: list[Child]) -> Forked:
-        """The parent packs while the disk writes: no copy begins before its pod is bound, and none is bound before it is on disk."""
+        """The parent packs while the disk writes: no copy is anybody's before its pod is bound, and none is bound before it is on disk."""
         forking = asyncio.ensure_future(self._room.link.fork(parent.namespace, parent.pod, children))
         try:
             for its in taken:

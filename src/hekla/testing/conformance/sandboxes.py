@@ -298,6 +298,53 @@ class SandboxContract:
 
         self.live(tmp_path, story, [SandboxFeature.FORK])
 
+    def test_a_copy_that_was_expected_before_its_pod_came_is_like_any_other(self, tmp_path: Path) -> None:
+        """And whoever copies it again gets what it got, though that was there before its pod was."""
+
+        async def story(made: Sandboxes) -> None:
+            parent, warm = await asyncio.gather(made.claimed("a"), made.start("w"))
+            await made.sh(
+                parent, "echo kept > /home/user/note; echo 'zoe:x:1001:1001::/home/user:/bin/sh' >> /etc/passwd"
+            )
+            await made.ask(parent, "/execute", {"code": "import os; y = [os.environ.get('WHOSE', 'nobody')]"})
+            seen = "import os; print(y, open('/home/user/note').read().strip(), 'zoe' in open('/etc/passwd').read(), "
+            seen += "*(os.environ.get(name) for name in ('WHOSE', 'POD', 'HOSTNAME', 'HOME')), os.uname().nodename)"
+            with open(tmp_path / "packed", "w+b") as packed:
+                await made.runtime.pack(parent, CheckpointKind.INTERPRETER, packed.fileno())
+                claim = Claim(session="s-b", env={"WHOSE": "b"})
+                made.runtime.expect_copy(parent, "b", packed.fileno(), claim)
+                child = await made.start("b", env={"POD": "its own", "HOME": "/"})
+                await made.runtime.claim_as_copy(child, packed.fileno(), claim)
+                made.runtime.let_copy_go("b")
+                with pytest.raises(SandboxError, match="another session"):
+                    await made.runtime.claim(child, Claim(session="s-c"))
+            assert made.runtime.session_of(child) == "s-b"
+            assert await made.printed(child, seen) == "['nobody'] kept True b its own b /home/user b\n"
+            with open(tmp_path / "again", "w+b") as packed:
+                await made.runtime.pack(child, CheckpointKind.INTERPRETER, packed.fileno())
+                await made.runtime.claim_as_copy(warm, packed.fileno(), Claim(session="s-w", env={"WHOSE": "w"}))
+            assert await made.printed(warm, seen) == "['nobody'] kept True w None w /home/user w\n"
+
+        self.live(tmp_path, story, [SandboxFeature.FORK])
+
+    def test_a_pod_that_is_not_like_the_one_it_was_to_copy_gets_what_it_asks_for(self, tmp_path: Path) -> None:
+        async def story(made: Sandboxes) -> None:
+            parent = await made.claimed("a")
+            await made.sh(parent, "echo kept > /home/user/note")
+            with open(tmp_path / "packed", "w+b") as packed:
+                await made.runtime.pack(parent, CheckpointKind.FILESYSTEM, packed.fileno())
+                claim = Claim(session="s-b")
+                made.runtime.expect_copy(parent, "b", packed.fileno(), claim)
+                key = ContainerKey("b", "main", 0)
+                argv = ("sh", "-c", "ls /home/user; sleep 600")
+                await made.runtime.start(ContainerSpec(key=key, argv=argv, hostname="b"))
+                assert made.runtime.session_of(key) == ""
+                assert await made.runtime.claim_as_copy(key, packed.fileno(), claim)
+                made.runtime.let_copy_go("b")
+            assert await made.sh(key, "cat /home/user/note") == "kept\n"
+
+        self.live(tmp_path, story, [SandboxFeature.FORK])
+
     def test_a_copy_made_while_a_cell_runs_has_what_the_cell_left_behind(self, tmp_path: Path) -> None:
         """It waits for the cell: the files that its variables speak of come along."""
 

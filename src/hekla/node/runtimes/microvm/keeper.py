@@ -81,6 +81,14 @@ class Machines:
             raise StartError(str(problem)) from None
         self._refill()
 
+    def is_warm_for(self, container: ContainerSpec) -> bool:
+        """Of those that wait none is filled before it is wanted."""
+        return False
+
+    def spare(self, container: ContainerSpec) -> Cell | None:
+        """None waits."""
+        return None
+
     async def take(self, container: ContainerSpec) -> Cell:
         """A copy for a container: a warm one if it fits."""
         if not is_plain(container):

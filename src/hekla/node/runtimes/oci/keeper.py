@@ -47,6 +47,14 @@ class Containers:
     async def prepare(self) -> None:
         """A container starts when it is wanted."""
 
+    def is_warm_for(self, container: ContainerSpec) -> bool:
+        """None is made before it is known for which image."""
+        return False
+
+    def spare(self, container: ContainerSpec) -> Cell | None:
+        """None waits."""
+        return None
+
     async def take(self, container: ContainerSpec) -> Cell:
         """Start one and wait until its daemon waits for orders."""
         if not self._slots:

@@ -51,6 +51,18 @@ class SandboxRuntime(Runtime, Protocol):
         One that refuses when it has a part of it ends: it is never anybody else's.
         """
 
+    def expect_copy(self, key: ContainerKey, pod_uid: str, source: int, claim: Claim) -> None:
+        """A pod on its way is to be a copy of this one: do now what can be done before it is started, which may be nothing.
+
+        `claim_as_copy` does the rest, and `let_copy_go` ends what was begun in vain.
+        """
+
+    async def until_started(self, pod_uid: str, within_s: float) -> None:
+        """Return once a container of such a pod has been started, or after that long."""
+
+    def let_copy_go(self, pod_uid: str) -> None:
+        """The pod has its copy, or is not to have one any more."""
+
     def has(self, key: ContainerKey) -> bool:
         """Whether it runs."""
 

@@ -87,6 +87,12 @@ class CellKeeper(Protocol):
     async def take(self, container: ContainerSpec) -> Cell:
         """A sandbox for a container: a warm one if there is one that fits, else another. Raises StartError."""
 
+    def is_warm_for(self, container: ContainerSpec) -> bool:
+        """Whether a sandbox that was made for nobody will do for a container."""
+
+    def spare(self, container: ContainerSpec) -> Cell | None:
+        """One that waits, for what will want one like this container's before long; None: none waits."""
+
     async def prepare(self) -> None:
         """Have some warm before the first is wanted."""
 
@@ -173,19 +179,27 @@ class Cells:
 
     async def take(self, container: ContainerSpec) -> Cell:
         """A sandbox for a container: a warm one if there is one that fits, else another. Raises StartError."""
-        # without groups a limit is set while a sandbox is made, and on none that is made already
-        if is_plain(container) and (self._groups.parents or not container.limits.memory_bytes):
-            self._stock.taken(asyncio.get_running_loop().time())
-            self._shrink_later()
-            while self._warm:
-                cell = self._warm.popleft()
-                if not cell.gone.done():
-                    self._refill_soon()
-                    self._limit(cell, container.limits)
-                    return cell
+        if self.is_warm_for(container) and (cell := self.spare(container)) is not None:
+            return cell
         cell = await self.make(container)
         self._refill_soon()
         return cell
+
+    def is_warm_for(self, container: ContainerSpec) -> bool:
+        """Whether one that was made for nobody will do: without groups a limit is set while a sandbox is made, and on none that is made already."""
+        return is_plain(container) and bool(self._groups.parents or not container.limits.memory_bytes)
+
+    def spare(self, container: ContainerSpec) -> Cell | None:
+        """One of those that wait, limited as a container is; another one is made soon."""
+        self._stock.taken(asyncio.get_running_loop().time())
+        self._shrink_later()
+        while self._warm:
+            cell = self._warm.popleft()
+            if not cell.gone.done():
+                self._refill_soon()
+                self._limit(cell, container.limits)
+                return cell
+        return None
 
     async def prepare(self) -> None:
         """Have some warm before the first is wanted."""

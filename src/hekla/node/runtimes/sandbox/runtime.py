@@ -8,6 +8,7 @@ must allow for it is tried at the start, and where it does not, every pod is ref
     cells.py       sandboxes                     stock_size.py  how many wait for a pod
     plan.py        what one is made of           groups.py      limits, usage, freezer
     archive.py     files packed and unpacked     checkpoints.py where those stay
+    ahead.py       copies before their pods
 """
 
 import asyncio
@@ -47,6 +48,7 @@ from hekla.node.runtimes.isolation import filters
 from hekla.node.runtimes.logs import last_text, read_log
 from hekla.node.runtimes.process_exec import LIFE, AttachedStreams, ProcessExec
 from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature, bundle
+from hekla.node.runtimes.sandbox.ahead import CopiesAhead, Copy
 from hekla.node.runtimes.sandbox.apart import why_nothing_is_set_apart
 from hekla.node.runtimes.sandbox.cells import Cell, CellKeeper, Cells
 from hekla.node.runtimes.sandbox.channel import Message, OrderRefusedError, SandboxGoneError
@@ -123,6 +125,7 @@ class DaemonSandboxes:
         self._on_exit: OnExit = lambda key, end: None
         self._cells: CellKeeper | None = None
         self._burials: set[asyncio.Task[None]] = set()
+        self._copies = CopiesAhead(self._end_cell)
         self._forced_groups = groups
         self.groups = SandboxGroups(why_none="not opened yet")
         self._sessions: dict[str, dict[str, ProcessExec]] = {}
@@ -258,19 +261,13 @@ class DaemonSandboxes:
                 f'container "{container.key.name}" asks for privileges (privileged, or capabilities.add), which no sandbox gives'
             )
         broker = broker_for(container, self.secret_of)
-        cell = await self._cells.take(container)
+        copy = await self._copies.taken(container, is_simple=self._is_simple(container))
+        cell = copy.cell if copy else await self._cells.take(container)
         command = OwnCommand(cell, container, self._log_path(container.key))
         box = _Box(container, cell, command, Meter(self.groups, cell), time.time(), broker)
         cell.on_event = partial(self._hear, box)
-        box.remember()  # from here it is this container's, and never again one that waits for any
         try:
-            await cell.channel.ask(
-                "go",
-                {
-                    "hostname": container.hostname[:63] or "sandbox",
-                    "env": environment_of(container) | (ENVIRONMENT if broker else {}),
-                },
-            )
+            await self._go(box, copy)
             if broker is not None:
                 listening = await self._handed_out(box, "listen", PORT)
                 cell.keep("egress", listening.fileno())
@@ -290,6 +287,20 @@ class DaemonSandboxes:
         box.remember()
         box.meter.on_look = box.remember
         cell.gone.add_done_callback(lambda done: self._bury(box))
+        self._copies.tell_started(container.key.pod_uid)
+
+    async def _go(self, box: _Box, copy: Copy | None) -> None:
+        """Tell the daemon what the pod brings, and of a copy in the same breath whose it is."""
+        container = box.spec
+        order: Message = {
+            "hostname": container.hostname[:63] or "sandbox",
+            "env": environment_of(container) | (ENVIRONMENT if box.broker else {}),
+        }
+        if copy is not None:
+            order["claim"], box.session = copy.claim, copy.session
+        box.remember()  # from here it is this container's, and never again one that waits for any
+        await box.cell.channel.ask("go", order)
+        box.is_claimed = copy is not None
 
     async def _restore(self, box: _Box) -> None:
         """Files and variables of the checkpoint that the pod names, before anything of it runs."""
@@ -363,6 +374,7 @@ class DaemonSandboxes:
     async def close(self) -> None:
         """End everything."""
         self._on_exit = lambda key, end: None
+        await self._copies.close()
         if self._cells is not None:
             await self._cells.close()
         self.groups.close()
@@ -380,6 +392,28 @@ class DaemonSandboxes:
         with bundle.reading(source) as parts:
             order = {"claim": _told_of(claim), "has_files": parts.has_files, "has_variables": parts.has_variables}
             return await self._claim(box, claim.session, "copy", order, parts.filled)
+
+    def expect_copy(self, key: ContainerKey, pod_uid: str, source: int, claim: Claim) -> None:
+        """It is filled while its pod is on its way, if a sandbox for it waits."""
+        parent = self._boxes.get(key)
+        if self._cells is None or parent is None or self._copies.is_expected(pod_uid):
+            return
+        like = parent.spec
+        if self._is_simple(like) and (cell := self._cells.spare(like)) is not None:
+            self._copies.fill(pod_uid, cell, like.limits, source, claim.session, _told_of(claim))
+
+    def _is_simple(self, container: ContainerSpec) -> bool:
+        """Whether it needs nothing but a sandbox: what else is done when one is started comes before anything is copied."""
+        needs_more = container.argv or RESTORE_FROM in container.annotations
+        return not needs_more and self._cells is not None and self._cells.is_warm_for(container)
+
+    async def until_started(self, pod_uid: str, within_s: float) -> None:
+        """Told by the start itself, before anybody has heard of it."""
+        await self._copies.until_started(pod_uid, within_s)
+
+    def let_copy_go(self, pod_uid: str) -> None:
+        """It ends, if it has not become its pod's."""
+        self._copies.let_go(pod_uid)
 
     async def _claim(self, box: _Box, session: str, op: str, told: Message, fds: Sequence[int] = ()) -> bool:
         async with box.claiming:
