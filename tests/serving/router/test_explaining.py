@@ -18,7 +18,7 @@ def test_the_default_policy_tells_the_parts_of_each_cost():
     assert told["chosen"] == "e1"
     assert told["because"] == "e1: lowest cost, 256 of 384 tokens cached"
     assert (first["cached_tokens"], second["cached_tokens"]) == (0, 256)
-    assert set(second["scores"]) == {"queue", "uncached", "held", "recent", "busy"}
+    assert set(second["scores"]) == {"queue", "uncached", "held", "recent", "busy", "step"}
     assert second["total"] == min(one["total"] for one in told["candidates"])
     assert second["estimated_ttft_s"] < first["estimated_ttft_s"]
     json.dumps(told)

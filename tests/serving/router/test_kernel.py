@@ -130,7 +130,7 @@ class Twins:
     def assert_equal(self):
         told = self.both(
             lambda pool: [
-                (one.name, counts(one), one.unanswered, one.assigned, one.prefilled_lately, one.busy_s, pool.index.held(one.slot))
+                (one.name, counts(one), one.unanswered, one.assigned, one.prefilled_lately, one.busy_s, one.heard_at, pool.index.held(one.slot))
                 for one in pool.members
             ]
         )  # fmt: skip

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hekla.serving.router.choosing import Chain
+from hekla.serving.router.plan import Usage
 from hekla.serving.router.policies.kv_cache_usage import KvCacheUsage
 from hekla.serving.router.policies.kvcache_aware import KvCacheAware
 from hekla.serving.router.policies.least_latency import LeastLatency
@@ -215,7 +216,9 @@ def test_soonest_sends_to_the_one_that_rested_among_equals():
 
 @given(
     st.lists(
-        st.tuples(*(st.integers(0, 50_000) for _ in range(5)), st.integers(0, 20), st.floats(0, 300)),
+        st.tuples(
+            *(st.integers(0, 50_000) for _ in range(5)), st.integers(0, 20), st.floats(0, 300), st.floats(0, 0.02)
+        ),
         min_size=1,
         max_size=9,
     ),
@@ -224,12 +227,47 @@ def test_soonest_sends_to_the_one_that_rested_among_equals():
 def test_what_soonest_tells_is_what_it_does(numbers, token_load):
     pool = pool_of(len(numbers))
     seen = look(pool, tokens=60_000, matched=[one[0] for one in numbers])
-    seen.token_load = token_load
-    for one, (_, queued, held, assigned, lately, waiting, busy_s) in zip(pool.members, numbers, strict=True):
+    seen.token_load, seen.now, seen.step_s = token_load, 0.02, 0.02
+    for one, (_, queued, held, assigned, lately, waiting, busy_s, heard_at) in zip(pool.members, numbers, strict=True):
         one.prefill_tokens, one.context_tokens, one.assigned, one.prefilled_lately = queued, held, assigned, lately
-        one.unanswered, one.busy_s = waiting, busy_s
+        one.unanswered, one.busy_s, one.heard_at, one.in_flight = waiting, busy_s, heard_at, waiting
     totals = Soonest().weigh(seen, pool.members).totals
     assert totals[Soonest().choose(seen, pool.members).name] == pytest.approx(min(totals.values()))
+
+
+@pytest.mark.parametrize(
+    ("heard_s_ago", "in_flight", "chosen"),
+    [
+        (0.0, 2, "e1"),  # its next step has just begun: who comes now waits for all of it
+        (0.009, 2, "e1"),
+        (0.011, 2, "e0"),  # half through, as the others are on average
+        (0.0, 0, "e0"),  # nothing runs there, so no step is under way
+    ],
+)
+def test_soonest_passes_over_an_engine_whose_step_has_just_begun(heard_s_ago, in_flight, chosen):
+    pool = pool_of(2)
+    one, other = pool.members
+    seen = look(pool)
+    seen.now, seen.step_s, one.heard_at, one.in_flight, other.in_flight = 50.0, 0.02, 50.0 - heard_s_ago, in_flight, 2
+    assert Soonest().choose(seen, pool.members).name == chosen
+    waits_s = max(0.0, 0.01 - heard_s_ago) if in_flight else 0.0
+    told = Soonest(underway=2.0).weigh(seen, pool.members).columns["step"]
+    assert told == pytest.approx({"e0": 2 * seen.rate * waits_s, "e1": 0.0})
+
+
+def test_a_step_is_seen_to_end_where_an_answer_begins_or_was_whole_and_not_where_it_broke():
+    pool = pool_of(1)
+    [one] = pool.members
+    charge = pool.charge(pool.look(question("x", is_stream=True), 1.0), one)
+    charge.first_byte(2.0)
+    assert one.heard_at == 2.0
+    pool.learn(charge, 100, Usage(100, 5), 3.0)
+    charge.end(3.0)
+    assert one.heard_at == 3.0
+    whole = pool.charge(pool.look(question("x"), 4.0), one)
+    whole.first_byte(5.0)  # of an answer that is no stream: its head may come long before or after
+    whole.end(6.0)  # the client left
+    assert one.heard_at == 3.0
 
 
 def test_soonest_takes_turns_among_idle_equals():

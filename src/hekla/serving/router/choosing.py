@@ -33,6 +33,8 @@ class Look(Struct, gc=False):
     """Tokens that an endpoint of this pool prefills in a second, as learned."""
     token_load: float = 0.0
     """What share of an endpoint's recent time one token of its `prefilled_lately` took."""
+    step_s: float = 0.0
+    """How long a step takes in which answers grow, as learned."""
     adapter: str = ""
     """The LoRA adapter that is asked for; empty: the base model."""
     session: str = ""

@@ -32,6 +32,7 @@ class Counts(ctypes.Structure):
         ("prefilled_lately", ctypes.c_double),
         ("busy_s", ctypes.c_double),
         ("busy_since", ctypes.c_double),
+        ("heard_at", ctypes.c_double),
     )
 
     in_flight: int
@@ -55,6 +56,8 @@ class Counts(ctypes.Structure):
     """Time of the last minutes in which it had requests of ours, fading as `assigned` does."""
     busy_since: float
     """From when on that is still to be counted, while it has any."""
+    heard_at: float
+    """When a step of it was last seen to end: an answer began, or one was whole."""
 
     @classmethod
     def word(cls, name: str) -> int:

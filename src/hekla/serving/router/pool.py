@@ -85,6 +85,7 @@ class Pool:
         self._began = 0.0
         """When its first request came."""
         self._token_load = 0.0
+        self._step_s = self.pace.tpot_s
         self._unseen: Wheel[Charge] = Wheel()
         """By when their prefill is reckoned to be over: requests whose answers come as a whole."""
         self._at: list[Endpoint | None] = []
@@ -132,7 +133,7 @@ class Pool:
         assert isinstance(self.index, FlatIndex), "there are two forms"
         self._flat = flat = self.index
         flat.see(self.block_bytes, self.most_blocks)
-        flat.weigh_by(policy.weights, self._token_load)
+        flat.weigh_by(policy.weights, self._token_load, self._step_s)
         flat.choose_among([(addressof(one), one.slot) for one in self.members])
         self._decide, self._state = kernel.decide, flat.state
 
@@ -208,6 +209,7 @@ class Pool:
             self._dice,
             self.pace.prefill_rate,
             self._token_load,
+            self._step_s,
             adapter,
             session,
         )
@@ -334,6 +336,7 @@ class Pool:
 
     def learn(self, charge: "Charge", prompt_bytes: int, usage: Usage, now: float) -> None:
         """An answer ended whole, and its engine counted its tokens."""
+        charge.endpoint.heard_at = now
         answering_s = now - charge.since if charge.is_seen and charge.is_answered else 0.0
         self.pace.ended(prompt_bytes, usage.input_tokens, usage.output_tokens, answering_s)
         if not charge.is_seen and usage.output_tokens <= 1:  # an embedding, a score: all of it was prefill
@@ -412,9 +415,9 @@ class Pool:
                 capacity = int(one.cache_tokens * self.pace.bytes_per_token / self.block_bytes)
                 self.index.resize(one.slot, capacity)
         seen_s = LATELY_S * (1 - exp(-max(SETTLE_EVERY_S, now - self._began) / LATELY_S))
-        self._token_load = 1 / (self.pace.prefill_rate * seen_s)
+        self._token_load, self._step_s = 1 / (self.pace.prefill_rate * seen_s), self.pace.tpot_s
         if self._flat is not None:
-            self._flat.load_by(self._token_load)
+            self._flat.load_by(self._token_load, self._step_s)
         self.index.expire(now)
         self._just_sent.expire(now)
         self._settled = now
@@ -453,6 +456,7 @@ class Charge(Struct, gc=False):
         if endpoint.faults:
             endpoint.answered()
         if self.is_seen:
+            endpoint.heard_at = now
             self.pool.pace.first_byte(self.ahead, now - self.since)
         self.since = now
 

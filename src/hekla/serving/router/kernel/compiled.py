@@ -255,15 +255,16 @@ _IN_FLIGHT, _UNANSWERED = Counts.word("in_flight"), Counts.word("unanswered")
 _PREFILL, _ELSEWHERE = Counts.word("prefill_tokens"), Counts.word("elsewhere_prefill_tokens")
 _CONTEXT, _DECODE = Counts.word("context_tokens"), Counts.word("decode_tokens")
 _ASSIGNED, _LATELY = Counts.word("assigned"), Counts.word("prefilled_lately")
-_BUSY, _BUSY_SINCE = Counts.word("busy_s"), Counts.word("busy_since")
+_BUSY, _BUSY_SINCE, _HEARD = Counts.word("busy_s"), Counts.word("busy_since"), Counts.word("heard_at")
 
 
 @njit(**OPTIONS)
-def _soonest(state, tokens, per_block, rate):
+def _soonest(state, tokens, per_block, now, rate):
     """The member whose first token comes soonest, by its number; the first of equals."""
     base, company, standing = double(state, Word.BASE), double(state, Word.COMPANY), double(state, Word.STANDING)
     dearest, context = double(state, Word.DEAREST), double(state, Word.CONTEXT)
     evenness, busyness = double(state, Word.EVENNESS), double(state, Word.BUSYNESS) * rate
+    underway, last = double(state, Word.UNDERWAY) * rate, now - double(state, Word.HALF_STEP)
     token_load, depths, members = double(state, Word.TOKEN_LOAD), word(state, Word.DEPTHS), word(state, Word.MEMBERS)
     best, lowest = -1, np.inf
     for number in range(word(state, Word.MEMBER_COUNT)):
@@ -279,6 +280,8 @@ def _soonest(state, tokens, per_block, rate):
             + evenness * double(one, _ASSIGNED)
             + busyness * double(one, _BUSY)
         )
+        if double(one, _HEARD) > last and word(one, _IN_FLIGHT) > 0:
+            cost += underway * (double(one, _HEARD) - last)
         if cost < lowest:
             best, lowest = number, cost
     return best
@@ -314,7 +317,7 @@ def decide_for(state, text, length, seed, tokens, answer, now, rate):
     _hash_blocks(state, text, count, seed)
     _match(state, count, count_of_members)
     per_block = float64(word(state, Word.BLOCK_BYTES) * tokens) / float64(length) if length > 0 else 0.0
-    best = _soonest(state, tokens, per_block, rate)
+    best = _soonest(state, tokens, per_block, now, rate)
     if best < 0:
         return NOBODY
     one, slot = word(members, 2 * best), word(members, 2 * best + 1)

@@ -80,7 +80,10 @@ class Word(IntEnum):
     CONTEXT = auto()
     EVENNESS = auto()
     BUSYNESS = auto()
+    UNDERWAY = auto()
     TOKEN_LOAD = auto()
+    HALF_STEP = auto()
+    """Seconds."""
 
 
 SLOT_BITS = 16

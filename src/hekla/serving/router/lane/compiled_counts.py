@@ -20,7 +20,7 @@ from hekla.serving.router.lane.layout import (
 
 _IN_FLIGHT, _UNANSWERED = Counts.word("in_flight"), Counts.word("unanswered")
 _PREFILL, _CONTEXT, _DECODE = Counts.word("prefill_tokens"), Counts.word("context_tokens"), Counts.word("decode_tokens")
-_BUSY, _BUSY_SINCE = Counts.word("busy_s"), Counts.word("busy_since")
+_BUSY, _BUSY_SINCE, _HEARD = Counts.word("busy_s"), Counts.word("busy_since"), Counts.word("heard_at")
 _RECORD_BYTES = len(Record) * 8
 
 # ---- budgets
@@ -138,6 +138,7 @@ def end_request(state, client, now, outcome, status, has_usage):
     way = way_at(state, word(client, Client.WAY))
     _end_charge(state, client, now)
     if has_usage:
+        set_double(word(client, Client.COUNTS), _HEARD, now)
         _settle_budgets(state, way, word(client, Client.TOKENS), now)
     set_word(way, Way.UNDER_WAY, word(way, Way.UNDER_WAY) - 1)
     count = word(state, State.RECORD_COUNT)

@@ -140,14 +140,14 @@ class FlatIndex:
         self._words[Word.BLOCK_BYTES], self._words[Word.MOST_BLOCKS] = block_bytes, most_blocks
         self._make_room_for_hashes(most_blocks)
 
-    def weigh_by(self, weights: tuple[float, ...], token_load: float) -> None:
+    def weigh_by(self, weights: tuple[float, ...], token_load: float, step_s: float) -> None:
         """What the policy weighs by, in the order of the words from `BASE` on."""
         self._doubles[Word.BASE : Word.BASE + len(weights)] = weights
-        self.load_by(token_load)
+        self.load_by(token_load, step_s)
 
-    def load_by(self, token_load: float) -> None:
-        """What share of an endpoint's recent time a token sent there took; changes once a second."""
-        self._doubles[Word.TOKEN_LOAD] = token_load
+    def load_by(self, token_load: float, step_s: float) -> None:
+        """What share of an endpoint's recent time a token sent there took, and how long a step takes; both change once a second."""
+        self._doubles[Word.TOKEN_LOAD], self._doubles[Word.HALF_STEP] = token_load, step_s / 2
 
     def choose_among(self, members: list[tuple[int, int]]) -> None:
         """The endpoints that may be chosen: the addresses of their counts, and their slots."""
