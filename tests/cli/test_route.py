@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from hekla.cli.commands.route import _print_decision
+from hekla.cli.commands.route import _facts, _print_decision, _print_one
 from hekla.cli.main import main
+from hekla.simulation.routing import Replayed
 from hekla.wire.messages import Response
 from hekla.wire.server import Server
 
@@ -59,8 +60,8 @@ def test_a_running_router_is_asked(tmp_path, capsys):
 
     def answer(request):
         asked.append((request.target, request.headers["x-user"], request.body))
-        if len(asked) == 2:
-            return Response(404, b'{"error": {"message": "no route takes model m"}}')
+        if len(asked) in (2, 3):
+            return Response(404 if len(asked) == 2 else 401, b'{"error": {"message": "no route takes model m"}}')
         return Response(body=json.dumps({"model": "m", "policy": "soonest", "tokens": 3, "prefill_rate": 8000.0,
                         "candidates": [], "chosen": None, "tied": [], "because": "no endpoint is ready"}).encode())  # fmt: skip
 
@@ -70,15 +71,19 @@ def test_a_running_router_is_asked(tmp_path, capsys):
         url = f"http://127.0.0.1:{server.port}"
         words = ["route", "explain", "--router", url, "--body", str(body), "-H", "x-user: ada"]
         try:
-            return [await asyncio.to_thread(main, words) for _ in range(2)]
+            return [await asyncio.to_thread(main, words) for _ in range(3)]
         finally:
             await server.stop(0)
 
-    assert asyncio.run(story()) == [0, 1]
+    assert asyncio.run(story()) == [0, 1, 1]
     assert asked[0] == ("/debug/explain?path=%2Fv1%2Fchat%2Fcompletions", "ada", b'{"model": "m"}')
     told = capsys.readouterr()
     assert "no endpoint is ready" in told.out
-    assert "the router refuses the request: no route takes model m" in told.err
+    assert "the router refuses the request: no route takes model m, unless http://127.0.0.1:" in told.err
+    assert (
+        "the router refuses the request: no route takes model m; give it with -H 'Authorization: Bearer KEY'"
+        in told.err
+    )
 
 
 def test_every_target_and_both_engines_of_a_pair_are_printed(capsys):
@@ -121,9 +126,25 @@ def test_every_target_and_both_engines_of_a_pair_are_printed(capsys):
         (["explain", "TRACE", "--request", "30"], 2, "--request 30 is not in the trace: it has 30 requests"),
         (["explain"], 2, "name a TRACE, or a request with --body"),
         (["explain", "--router", "http://127.0.0.1:1"], 2, "--router needs --body FILE"),
-        (["explain", "--router", "http://127.0.0.1:1", "--body", __file__], 3, "no router answers at"),
+        (
+            ["explain", "--router", "http://127.0.0.1:1", "--body", __file__],
+            3,
+            "no router answers at http://127.0.0.1:1: Connection refused",
+        ),
+        (
+            ["explain", "--router", "nonsense", "--body", __file__],
+            2,
+            "--router nonsense is no URL; give http://HOST:PORT",
+        ),
     ],
 )
 def test_what_cannot_be_is_said(words, code, said, trace, capsys):
     assert main(["route", *(trace if word == "TRACE" else word for word in words)]) == code
     assert said in capsys.readouterr().err
+
+
+def test_who_is_refused_waits_for_ever_and_not_for_infs(capsys):
+    refused = Replayed("kthena", 1, 2, 1.0, refused=2, busy_s=[1.0], computed=[0])
+    _print_one(refused, is_first=False, turns=[], pace=1.0)
+    assert capsys.readouterr().out.split()[:4] == ["kthena", "never", "never", "never"]
+    assert json.loads(json.dumps(_facts(refused), allow_nan=False))["ttftSeconds"]["p90"] is None

@@ -201,6 +201,11 @@ def test_a_booster_is_active_when_its_serving_is_available() -> None:
     world = settled(booster())
     assert condition(world, "Initialized") == ("True", "ModelBooster initialized")
     assert condition(world, "Active") == ("False", "ModelBooster not ready yet")
+    why = "Some groups is progressing: [0]; pod p: container engine ended with exit code 1 (Error)"
+    progressing = {"type": "Progressing", "status": "True", "message": why}
+    world.change(ModelServing, NAMESPACE, "qwen-main", {"status": {"conditions": [progressing]}})
+    converge(reconcile_model_booster, world, NAMESPACE, "qwen", now=NOW)
+    assert condition(world, "Active") == ("False", f"ModelBooster not ready yet; ModelServing qwen-main: {why}")
     available = {"observedGeneration": 1, "conditions": [{"type": "Available", "status": "True"}]}
     world.change(ModelServing, NAMESPACE, "qwen-main", {"status": available})
     converge(reconcile_model_booster, world, NAMESPACE, "qwen", now=NOW)

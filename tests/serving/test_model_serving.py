@@ -230,6 +230,20 @@ def test_a_group_without_room_says_what_the_scheduler_says() -> None:
     assert told(world)["Progressing"][1] == "GroupProgressing"
 
 
+def test_how_an_engine_ended_is_said_where_it_is_asked_why_the_model_is_not_up() -> None:
+    world = world_of(replicas=1, template={"restartGracePeriodSeconds": 60})
+    world.restart("llama-0-decode-1-0").settle()
+    why = "container engine ended with exit code 1 (Error): hekla logs --previous -c engine llama-0-decode-1-0"
+    assert told(world)["Progressing"] == (
+        "True", "GroupProgressing", f"Some groups is progressing: [0]; pod llama-0-decode-1-0: {why}",
+    )  # fmt: skip
+    world.restart("llama-0-decode-0-0").settle()
+    assert told(world)["Progressing"][2].endswith("(and 1 more)")
+    for name in ("llama-0-decode-0-0", "llama-0-decode-1-0"):
+        world.restart(name, is_ready=True)
+    assert world.settle().condition() == "Available"
+
+
 # ---- recovery
 
 

@@ -95,8 +95,8 @@ def _set_status(booster: ModelBooster, world: World, now: datetime, problem: str
     told = {one.type: one for one in booster.status.conditions}
     wanted = [("Initialized", True, "ModelCreating", "ModelBooster initialized")]
     is_up = not problem and _is_up(booster, world)
-    active = ("ModelAvailable", "ModelBooster is ready") if is_up else ("ModelProcessing", "ModelBooster not ready yet")
-    wanted.append(("Active", is_up, *active))
+    not_yet = ("ModelProcessing", "; ".join(["ModelBooster not ready yet", *_what_is_missing(booster, world)]))
+    wanted.append(("Active", is_up, *(("ModelAvailable", "ModelBooster is ready") if is_up else not_yet)))
     if problem:
         wanted.append(("Failed", True, "ModelAbnormal", problem))
     elif "Failed" in told:
@@ -114,6 +114,14 @@ def _set_status(booster: ModelBooster, world: World, now: datetime, problem: str
 def _is_up(booster: ModelBooster, world: World) -> bool:
     servings = world.owned(ModelServing, booster.metadata.uid)
     return bool(servings) and all(_is_available(one) for one in servings)
+
+
+def _what_is_missing(booster: ModelBooster, world: World) -> Iterator[str]:
+    """What its ModelServings say of themselves."""
+    for serving in world.owned(ModelServing, booster.metadata.uid):
+        for one in serving.status.conditions:
+            if not _is_available(serving) and one.status == "True" and one.message:
+                yield f"ModelServing {serving.metadata.name}: {one.message}"
 
 
 def _is_available(serving: ModelServing) -> bool:

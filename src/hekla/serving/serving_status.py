@@ -5,7 +5,7 @@ Progressing         some group is not
 UpdateInProgress    some group is not, and more groups are of an old revision than the partition protects
 
 One of them holds; the others, once they held, say what is the case instead. Kthena's words come first in what holds; what the
-scheduler says of a gang that waits follows, so that "why is my model not up?" is answered where it is asked.
+scheduler says of a gang that waits follows, or how a container of it ended, so that "why is my model not up?" is answered where it is asked.
 """
 
 from collections import Counter
@@ -18,13 +18,14 @@ import msgspec
 from hekla.api.kthena import labels
 from hekla.api.kthena.serving import ModelServingStatus
 from hekla.api.meta import Document
+from hekla.api.pods import ContainerStatus
 from hekla.api.volcano.topology import StrictCondition
 from hekla.kube.commands import SetStatus, target_of
 from hekla.kube.timestamps import rfc3339
 from hekla.serving.serving_names import role_id
 from hekla.serving.serving_plan import GroupPlan
 from hekla.serving.serving_rollout import share
-from hekla.serving.serving_view import Group, ServingView
+from hekla.serving.serving_view import Group, ServingView, is_leaving, is_ready
 
 AVAILABLE, PROGRESSING, UPDATING = "Available", "Progressing", "UpdateInProgress"
 REASONS = {AVAILABLE: "AllGroupsReady", PROGRESSING: "GroupProgressing", UPDATING: "GroupsUpdating"}
@@ -152,10 +153,9 @@ def _what_holds(view: ServingView, progressing: Sequence[int], updated: Sequence
     if len(old) > _partition(view):
         kind, message = UPDATING, f"{message}, Updated Groups are: {_go_list(updated)}"
     waiting = list(_waiting(view.groups))
-    if not waiting:
-        return _Held(kind, REASONS[kind], message)
-    more = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
-    return _Held(kind, WAITING, f"{message}; {waiting[0]}{more}")
+    troubles = waiting or list(_broken(view.groups))
+    more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
+    return _Held(kind, WAITING if waiting else REASONS[kind], "; ".join([message, *troubles[:1]]) + more)
 
 
 def _waiting(groups: Sequence[Group]) -> Iterator[str]:
@@ -164,6 +164,23 @@ def _waiting(groups: Sequence[Group]) -> Iterator[str]:
         for one in group.pod_group.status.conditions if group.pod_group is not None else ():
             if (one.type, one.status) == ("Unschedulable", "True"):
                 yield f"group {group.name} waits: {one.reason}: {one.message}"
+
+
+def _broken(groups: Sequence[Group]) -> Iterator[str]:
+    """How the containers ended, or cannot begin, of pods that do not serve for it."""
+    for pod in (pod for group in groups for pod in group.pods if not is_ready(pod) and not is_leaving(pod)):
+        for one in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+            if not one.ready and (why := _trouble(one)):
+                yield f"pod {pod.metadata.name}: container {one.name} {why}: hekla logs --previous -c {one.name} {pod.metadata.name}"
+
+
+def _trouble(one: ContainerStatus) -> str:
+    """Told by how it ended rather than by what it does about it, which changes with every attempt."""
+    for state in (one.state, one.last_state):
+        ended = state.terminated if state is not None else None
+        if ended is not None and ended.exit_code:
+            return f"ended with exit code {ended.exit_code} ({ended.reason or 'Error'})"
+    return ""
 
 
 def _go_list(numbers: Sequence[int]) -> str:

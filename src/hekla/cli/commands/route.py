@@ -12,6 +12,8 @@ Examples:
 """
 
 from collections.abc import Sequence
+from http import HTTPStatus
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -223,11 +225,20 @@ def _print_one(one: "Replayed", *, is_first: bool, turns: "Sequence[Turn]", pace
         typer.echo(
             f"{'POLICY':<16}{'TTFT P50':>10}{'P90':>9}{'P99':>9}{'HITS':>8}{'GOODPUT':>9}{'LOAD':>7}  BY REPLICA"
         )
-    seconds = "".join(f"{one.first_token_s(p):>8.2f}s" for p in (90, 99))
+    seconds = "".join(_seconds(one.first_token_s(p)).rjust(width) for p, width in ((50, 10), (90, 9), (99, 9)))
     typer.echo(
-        f"{one.policy:<16}{one.first_token_s(50):>9.2f}s{seconds}{one.hit_rate:>8.1%}{one.goodput(slo):>9.1%}"
+        f"{one.policy:<16}{seconds}{one.hit_rate:>8.1%}{one.goodput(slo):>9.1%}"
         f"{one.imbalance:>7.2f}  {_bars(one.busy_s)}{f'  {one.refused} refused' if one.refused else ''}"
     )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f}s" if isfinite(value) else "never"
+
+
+def _rounded(value: float) -> float | None:
+    """Null in JSON, which has no infinity, where so many were refused that it is never."""
+    return round(value, 4) if isfinite(value) else None
 
 
 def _bars(values: "Sequence[float]") -> str:
@@ -241,7 +252,7 @@ def _facts(one: "Replayed") -> dict[str, Any]:
 
     return {
         "policy": one.policy,
-        "ttftSeconds": {f"p{p}": round(one.first_token_s(p), 4) for p in (50, 90, 99)},
+        "ttftSeconds": {f"p{p}": _rounded(one.first_token_s(p)) for p in (50, 90, 99)},
         "interTokenSeconds": {f"p{p}": round(one.between_s(p), 5) for p in (50, 90, 99)},
         "hitRate": round(one.hit_rate, 4),
         "goodput": round(one.goodput(Slo()), 4),
@@ -301,8 +312,10 @@ def _asked(router: str, path: str, body: bytes, headers: "Sequence[str]") -> dic
     import urllib.request
     from urllib.parse import quote
 
-    from hekla.cli.main import EXIT_UNREACHABLE, CommandError
+    from hekla.cli.main import EXIT_UNREACHABLE, EXIT_USAGE, CommandError
 
+    if not router.startswith(("http://", "https://")):
+        raise CommandError(f"--router {router} is no URL; give http://HOST:PORT of its debug port", EXIT_USAGE)
     url = f"{router.rstrip('/')}/debug/explain?path={quote(path, safe='')}"
     named = dict(line.partition(":")[::2] for line in headers)
     asked = urllib.request.Request(url, body, {name.strip(): value.strip() for name, value in named.items()})
@@ -310,9 +323,22 @@ def _asked(router: str, path: str, body: bytes, headers: "Sequence[str]") -> dic
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=30) as answer:
             return dict(json.load(answer))
     except urllib.error.HTTPError as error:
-        raise CommandError(f"the router refuses the request: {_said(error.read())}") from None
+        raise CommandError(
+            f"the router refuses the request: {_said(error.read())}{_hint(error.code, router)}"
+        ) from None
     except (OSError, ValueError) as error:
-        raise CommandError(f"no router answers at {url}: {error}", EXIT_UNREACHABLE) from None
+        why = getattr(error, "reason", None) or error
+        said = f"no router answers at {router}: {getattr(why, 'strerror', None) or why}; give the URL of its debug port"
+        raise CommandError(said, EXIT_UNREACHABLE) from None
+
+
+def _hint(status: int, router: str) -> str:
+    """What to do about a refusal that is not of the question."""
+    if status == HTTPStatus.UNAUTHORIZED:
+        return "; give it with -H 'Authorization: Bearer KEY'"
+    if status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+        return f", unless {router} is a router's port for requests: --router wants its debug port"
+    return ""
 
 
 def _said(answer: bytes) -> str:

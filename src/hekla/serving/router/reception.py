@@ -44,7 +44,8 @@ class Reception:
             return None
         house = self._house
         if path not in INFERENCE_PATHS and not house.takes_any_path:
-            self._turn_away(client, head, Refusal(404, "not_found", f"{path} is no path that models are asked by"))
+            said = f"{path} is no path that models are asked by{_meant(path)}"
+            self._turn_away(client, head, Refusal(404, "not_found", said))
             return None
         exchange = Exchange(house, client, head, path, house.clock())
         if house.tracing is not None:
@@ -63,10 +64,11 @@ class Reception:
         is_head = head.method == b"HEAD"
         if document is None and self._model is not None and path.startswith(MODELS):
             document = partial(self._model, unquote(path[len(MODELS) :]))
+        meant = _meant(path) or "; ask with POST, or GET /v1/models"
         if document is None and path in INFERENCE_PATHS:
             refusal = Refusal(405, "not_found", f"{path} is asked with POST", allow="POST")
         elif document is None:
-            refusal = Refusal(404, "not_found", f"{path} is not known; ask with POST, or GET /v1/models")
+            refusal = Refusal(404, "not_found", f"{path} is not known{meant}")
         elif not (is_head or head.method == b"GET"):
             refusal = Refusal(405, "not_found", f"{path} is read with GET", allow="GET, HEAD")
         elif (
@@ -93,6 +95,12 @@ class Reception:
         """A request that could not be read."""
         log.debug("request refused", status=refusal.status, why=refusal.message)
         self._house.refused_early += 1
+
+
+def _meant(path: str) -> str:
+    """The path that was probably meant: clients are given a base URL, and it ends in /v1."""
+    versioned = f"/v1{path}"
+    return f"; did you mean {versioned}?" if versioned in INFERENCE_PATHS or versioned == "/v1/models" else ""
 
 
 @lru_cache(maxsize=1024)
