@@ -18,7 +18,7 @@ from hekla.node.runtimes.microvm.monitor import COMMAND_LINE, MachineError, Plan
 from hekla.node.runtimes.microvm.restful import Restful
 
 MONITOR = '''
-import json, os, socket, sys, threading
+import json, os, socket, sys, threading, time
 api, notes = sys.argv[2], sys.argv[0] + ".heard"
 
 def guest(path):
@@ -46,11 +46,18 @@ def heard(method, path, body):
         open(where + "/config.json", "w").write(json.dumps({"vsock": {"cid": 3, "socket": "/gone"}, "cpus": {}}))
         open(where + "/state.json", "w").write("{}"); open(where + "/memory-ranges", "w").write("memory")
 
-door = socket.socket(socket.AF_UNIX); door.bind(api); door.listen()
+door = socket.socket(socket.AF_UNIX); door.bind(api)
+if os.path.exists(sys.argv[0] + ".slow"):
+    time.sleep(0.3)
+door.listen()
 while True:
     made, _ = door.accept()
     file = made.makefile("rb")
-    method, path, _ = file.readline().decode().split()
+    first = file.readline().decode()
+    if not first:  # who only looked whether anybody listens
+        made.close()
+        continue
+    method, path, _ = first.split()
     length = 0
     while (line := file.readline().strip()):
         name, _, value = line.partition(b":")
@@ -120,6 +127,17 @@ def test_firecracker_boots_a_machine_part_by_part(place):
     assert bodies["/vsock"]["guest_cid"] == 3
     assert bodies["/actions"] == {"action_type": "InstanceStart"}
     assert [body for _, _, body in requests[5:]] == [{"state": "Paused"}, {"state": "Resumed"}]
+
+
+def test_a_monitor_that_has_its_socket_and_does_not_listen_yet_is_waited_for(place):
+    """Its first request was refused: a busy machine may come between the two for long."""
+    (place / "monitor.slow").touch()
+
+    async def story(monitors):
+        await (await monitors.boot(PLAN)).end()
+
+    talk(place, Firecracker(), story)
+    assert names_of(heard(place))[0] == "PUT /machine-config"
 
 
 def test_firecracker_copies_a_machine_that_is_its_own_under_another_socket(place):

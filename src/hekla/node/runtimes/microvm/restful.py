@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -189,15 +190,27 @@ class Restful:
 
 
 async def _until_there(api: Path, process: asyncio.subprocess.Process) -> None:
-    """The monitor makes its socket when it listens."""
+    """The monitor listens; its socket is there a moment before, and who asks in that moment is refused."""
     try:
         async with asyncio.timeout(PATIENCE_S):
-            while not api.exists():
+            while not _listens(api):
                 if process.returncode is not None:
                     raise MachineError(f"the machine's monitor ended at once, with {process.returncode}")
                 await asyncio.sleep(LOOK_EVERY_S)
     except TimeoutError:
-        raise MachineError(f"the machine's monitor makes no socket within {PATIENCE_S:g} s") from None
+        raise MachineError(f"the machine's monitor listens on no socket within {PATIENCE_S:g} s") from None
+
+
+def _listens(api: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tried:
+        tried.setblocking(False)
+        try:
+            tried.connect(str(api))
+        except BlockingIOError:
+            return True  # others wait there already
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True
 
 
 @contextlib.asynccontextmanager
