@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from hekla.node.runtimes.sandbox import standstill
-from hekla.node.runtimes.sandbox.standstill import send_all, stand_still, state_of
+from hekla.node.runtimes.sandbox.standstill import send_all, stand_still, stand_still_whole, state_of
 from hekla.sandbox.daemon import parked
 
 BUSY = """
@@ -61,6 +61,24 @@ def test_what_cannot_be_stopped_goes_on_and_is_told(monkeypatch):
     with pytest.raises(TimeoutError, match="something in the sandbox waits for the kernel"):
         asyncio.run(stand_still([7], "the sandbox", patience_s=0))
     assert sent == [(7, signal.SIGSTOP), (7, signal.SIGCONT)]
+
+
+def test_what_is_born_while_the_others_are_stopped_is_stopped_too(monkeypatch):
+    """It escaped: who was to be stopped was listed once."""
+    sent, born = [], [[7, 8], [7, 8, 9], [7, 8, 9, 10], [7, 8, 9, 10]]
+    monkeypatch.setattr(standstill, "stands_still", lambda pid: True)
+    monkeypatch.setattr(standstill.os, "kill", lambda pid, number: sent.append((pid, number)))
+    asyncio.run(stand_still_whole(lambda: born.pop(0), "the container"))
+    assert sent == [(pid, signal.SIGSTOP) for pid in (7, 8, 9, 10)]
+
+
+def test_where_one_that_was_born_late_cannot_be_stopped_all_go_on(monkeypatch):
+    sent, born = [], [[7], [7, 8]]
+    monkeypatch.setattr(standstill, "stands_still", lambda pid: pid == 7)
+    monkeypatch.setattr(standstill.os, "kill", lambda pid, number: sent.append((pid, number)))
+    with pytest.raises(TimeoutError, match="waits for the kernel"):
+        asyncio.run(stand_still_whole(lambda: born.pop(0), "the container", patience_s=0))
+    assert {pid for pid, number in sent if number == signal.SIGCONT} == {7, 8}
 
 
 def test_a_freeze_that_is_given_up_lets_all_go_on(monkeypatch):

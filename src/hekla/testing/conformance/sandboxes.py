@@ -271,9 +271,7 @@ class SandboxContract:
                 await made.runtime.unpack(second, CheckpointKind.INTERPRETER, packed.fileno())
             assert len(left_out) == 1
             assert " z: " in left_out[0]
-            _, body = await made.ask(second, "/execute", {"code": "y.append(3); print(x, f(10), 'z' in globals())"})
-            told = [json.loads(line) for line in body.splitlines() if line.startswith(b"{")]
-            said = "".join(one["text"] for one in told if one["type"] == "stdout")
+            said = await made.printed(second, "y.append(3); print(x, f(10), 'z' in globals())")
             assert said == "{'deep': [1, 2, 3]} 55 False\n"
 
         self.live(tmp_path, story, [SandboxFeature.CHECKPOINT_INTERPRETER])
@@ -292,9 +290,7 @@ class SandboxContract:
                     await made.runtime.claim_as_copy(child, packed.fileno(), Claim(session="s-c"))
             assert made.runtime.session_of(child) == "s-b"
             code = "print(y, open('/home/user/note').read().strip(), __import__('os').environ['WHOSE'])"
-            _, body = await made.ask(child, "/execute", {"code": code})
-            told = [json.loads(line) for line in body.splitlines() if line.startswith(b"{")]
-            assert "".join(one["text"] for one in told if one["type"] == "stdout") == "['nobody'] kept b\n"
+            assert await made.printed(child, code) == "['nobody'] kept b\n"
 
         self.live(tmp_path, story, [SandboxFeature.FORK])
 
@@ -473,9 +469,7 @@ class SandboxContract:
     def test_an_interpreter_collects_its_garbage(self, tmp_path: Path) -> None:
         async def story(made: Sandboxes) -> None:
             key = await made.claimed()
-            _, body = await made.ask(key, "/execute", {"code": "import gc; print('collects', gc.isenabled())"})
-            said = [json.loads(line) for line in body.splitlines() if line.startswith(b"{")]
-            assert "collects True" in "".join(one["text"] for one in said if one["type"] == "stdout")
+            assert "collects True" in await made.printed(key, "import gc; print('collects', gc.isenabled())")
 
         self.live(tmp_path, story)
 

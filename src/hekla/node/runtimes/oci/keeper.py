@@ -21,7 +21,7 @@ from hekla.node.runtimes.sandbox.cells import Cell
 from hekla.node.runtimes.sandbox.channel import Message, OrderRefusedError, SandboxGoneError
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
 from hekla.node.runtimes.sandbox.plan import PROCESSES, SLOTS, Host, Spec, spec_of
-from hekla.node.runtimes.sandbox.standstill import send_all, stand_still
+from hekla.node.runtimes.sandbox.standstill import send_all, stand_still_whole
 from hekla.node.shim import oci
 
 START_TIMEOUT_S = 60.0
@@ -117,7 +117,7 @@ class Containers:
             try:
                 with contextlib.suppress(SandboxGoneError):
                     await cell.channel.ask("halt")
-                await stand_still([cell.pid, *children_of(cell.pid)], "the container")
+                await stand_still_whole(lambda: all_below(cell.pid), "the container")
             except BaseException:  # nobody would know that it stands still
                 await self._go_on(cell)
                 raise
@@ -134,7 +134,7 @@ class Containers:
 
     @staticmethod
     async def _go_on(cell: Cell) -> None:
-        send_all([cell.pid, *children_of(cell.pid)], signal.SIGCONT)
+        send_all(all_below(cell.pid), signal.SIGCONT)
         with contextlib.suppress(OrderRefusedError, SandboxGoneError):
             await cell.channel.ask("resume")
 
@@ -220,6 +220,14 @@ def first_process_below(pid: int) -> int:
                     return found
         todo += children_of(found)
     return 0
+
+
+def all_below(pid: int) -> list[int]:
+    """A process and all that descend from it, parents first."""
+    found = [pid]
+    for one in found:
+        found += [child for child in children_of(one) if child not in found]
+    return found
 
 
 def children_of(pid: int) -> list[int]:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hekla.node.runtimes.sandbox.groups import FREEZE_PATIENCE_S
@@ -29,6 +29,24 @@ async def stand_still(pids: Sequence[int], what: str, *, patience_s: float = FRE
             await asyncio.sleep(LOOK_EVERY_S)
     except BaseException:  # who gave up waiting does not know that they stand still
         send_all(pids, signal.SIGCONT)
+        raise
+
+
+async def stand_still_whole(
+    find: Callable[[], Sequence[int]], what: str, *, patience_s: float = FREEZE_PATIENCE_S
+) -> None:
+    """Stop all that `find` finds, and what was born while they were stopped, until there is nothing new: what stands still bears none.
+
+    Raises TimeoutError; then, and where it is cancelled, they go on.
+    """
+    stopped: list[int] = []
+    deadline = time.monotonic() + patience_s
+    try:
+        while born := [pid for pid in find() if pid not in stopped]:
+            stopped += born
+            await stand_still(born, what, patience_s=deadline - time.monotonic())
+    except BaseException:
+        send_all(stopped, signal.SIGCONT)
         raise
 
 
