@@ -68,14 +68,17 @@ def test_an_eviction_that_a_budget_forbids_is_not_repeated():
 
 def test_a_warning_is_logged_once():
     async def scenario():
-        warning = [("Warning", '299 - "spec.x is \\"old\\"", 299 - "another"')]
+        warning = [
+            ("Warning", '299 - "spec.x is \\"old\\"", 299 - "another"'),
+            ("Warning", '299 - "in a line of its own"'),
+        ]
         client = client_of(Script(*[Response(200, EMPTY, headers=warning)] * 3))
         for _ in range(3):
             await client.list(ConfigMap)
 
     with capture_logs() as logged:
         virtual_time.run(scenario())
-    assert [one["warning"] for one in logged] == ['spec.x is "old"', "another"]
+    assert [one["warning"] for one in logged] == ['spec.x is "old"', "another", "in a line of its own"]
 
 
 def test_requests_are_held_to_the_rate():

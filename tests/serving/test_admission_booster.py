@@ -178,3 +178,37 @@ def test_bounds_that_cross_are_refused_and_a_booster_of_today_is_left_as_it_is()
     before = booster()
     assert converted()[2] == []
     assert converted(replicas=1)[0] == before["spec"]["backend"]
+
+
+def annotated(**told: str) -> dict[str, Any]:
+    names = {f"serving.hekla.dev/{name.replace('_', '-')}": value for name, value in told.items()}
+    return {**booster(), "metadata": {"name": "one", "namespace": "ml", "annotations": names}}
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"max_replicas": "x"}, 'max-replicas is "x"; write a number from 0 to 1000000'),
+        ({"max_replicas": "2", "min_replicas": "3"}, 'max-replicas is "2"; it must be at least 1 and serving.hekla.dev/min-'),
+        ({"max_replicas": "0", "min_replicas": "0"}, 'max-replicas is "0"; it must be at least 1'),
+        ({"max_replicas": "2", "ttft": "soon"}, 'ttft is "soon"; write a duration above 0, such as 500ms'),
+        ({"inter_token": "-1s"}, 'inter-token is "-1s"; write a duration above 0'),
+    ],
+)  # fmt: skip
+def test_annotations_that_cannot_be_read_are_refused_when_they_are_written(told: dict[str, str], said: str) -> None:
+    refusal = refused(refuse_model_booster, ModelBooster, annotated(**told))
+    assert "metadata.annotations: Invalid value: " in refusal
+    assert said in refusal
+
+
+def test_annotations_that_change_nothing_are_warned_of() -> None:
+    for told, idle in (
+        ({"ttft": "500ms"}, "ttft"),
+        ({"max_replica": "3"}, "max-replica"),
+        ({"max_replicas": "3", "ttft": "1s"}, ""),
+    ):
+        asked = request(ModelBooster, annotated(**told))
+        assert not refuse_model_booster(asked, None)  # type: ignore[arg-type]  # it reads nothing
+        assert [one.split(" changes")[0] for one in asked.warnings] == [f"annotation serving.hekla.dev/{idle}"] * bool(
+            idle
+        )

@@ -127,6 +127,11 @@ def test_a_pod_fetches_the_model_then_serves_it() -> None:
             {"speculative-config": {"method": "ngram", "num_speculative_tokens": 4}},
             ["--speculative-config", '{"method":"ngram","num_speculative_tokens":4}'],
         ),
+        (
+            {"lora-modules": ["a=/a", {"name": "b", "path": "/b"}], "served_model_name": ["x", "y"]},
+            ["--lora-modules", "a=/a", '{"name":"b","path":"/b"}', "--served-model-name", "x", "y"],
+        ),
+        ({"lora-modules": [], "allowed-origins": ["*"]}, ["--allowed-origins", '["*"]']),
     ],
 )
 def test_configuration_becomes_flags(config: Document | None, wanted: list[str]) -> None:

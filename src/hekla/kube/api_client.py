@@ -21,7 +21,6 @@ from hekla.api.meta import Document, Kind, Resource
 from hekla.kube.answers import (
     Frame,
     error_from_response,
-    header,
     lines,
 )
 from hekla.kube.client import Decided, EventType, Page, PatchType, Transport, WatchEvent
@@ -411,8 +410,8 @@ class ApiClient:
         return Request(method, path, headers, body)
 
     def _log_warnings(self, method: str, path: str, response: Response) -> None:
-        text = header(response.headers, "warning")
-        for quoted in _WARNING.findall(text) if text else ():
+        lines = [value for name, value in response.headers if name.lower() == "warning"]  # a server sends one for each
+        for quoted in (one for line in lines for one in _WARNING.findall(line)):
             warning = quoted.replace('\\"', '"').replace("\\\\", "\\")
             if warning in self._warned:
                 continue

@@ -14,7 +14,14 @@ from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.fielderrors import FieldError, invalid
 from hekla.serving.admission_words import denial
 from hekla.serving.engine_arguments import ArgumentError, engine_port, kv_connector
-from hekla.serving.model_booster_children import MAX_REPLICAS, MIN_REPLICAS
+from hekla.serving.model_booster_children import (
+    INTER_TOKEN,
+    MAX_REPLICAS,
+    MIN_REPLICAS,
+    TTFT,
+    idle_annotations,
+    wrong_annotations,
+)
 
 MOST_REPLICAS = 1_000_000
 _WORKERS = "spec.backend.workers"
@@ -34,6 +41,10 @@ _UNREACHABLE = (
 )
 
 
+_IDLE = (
+    f"annotation {{name}} changes nothing: {MIN_REPLICAS}, {TTFT} and {INTER_TOKEN} are for what {MAX_REPLICAS} has scaled, "
+    "and there are no others"
+)
 _OLD_BACKEND = "spec.backend.minReplicas and maxReplicas are of Kthena 0.3 and were converted: write replicas: {replicas}{annotations}"
 _OLD_ANNOTATIONS = ", and annotations serving.hekla.dev/min-replicas: {least} and serving.hekla.dev/max-replicas: {most} to have them scaled"
 
@@ -68,7 +79,10 @@ def convert_model_booster(request: AdmissionRequest, reader: Reader) -> None:
 
 def refuse_model_booster(request: AdmissionRequest, reader: Reader) -> str:
     """Why a ModelBooster may not be written; empty if it may."""
-    return denial(wrongs(msgspec.convert(request.object or {}, ModelBooster)))
+    booster = msgspec.convert(request.object or {}, ModelBooster)
+    for name in idle_annotations(booster.metadata.annotations):
+        request.warnings.append(_IDLE.format(name=name))
+    return denial(wrongs(booster))
 
 
 def wrongs(booster: ModelBooster) -> Iterator[FieldError]:
@@ -80,6 +94,8 @@ def wrongs(booster: ModelBooster) -> Iterator[FieldError]:
     if backend.min_replicas is not None and backend.max_replicas is not None:
         said = f"it is more than maxReplicas ({backend.max_replicas})"
         yield invalid("spec.backend.minReplicas", backend.min_replicas, said)
+    for error in wrong_annotations(booster.metadata.annotations):
+        yield invalid("metadata.annotations", error.value, str(error))
     yield from _images(backend)
     yield from _worker_types(backend)
     yield from _ports(backend)

@@ -10,7 +10,7 @@ by a policy keeps what he did.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 import msgspec
@@ -23,6 +23,7 @@ from hekla.serving.engine_arguments import ArgumentError, kv_connector
 from hekla.serving.model_booster_pods import BoosterPods, Images, served_name
 
 MIN_REPLICAS, MAX_REPLICAS = "serving.hekla.dev/min-replicas", "serving.hekla.dev/max-replicas"
+OURS = "serving.hekla.dev/"
 TTFT, INTER_TOKEN = "serving.hekla.dev/ttft", "serving.hekla.dev/inter-token"
 GRACE_S = 60
 ROLES: Mapping[str, tuple[tuple[str, WorkerType], ...]] = {
@@ -115,11 +116,7 @@ def autoscaling(booster: ModelBooster) -> Document | None:
     told = booster.metadata.annotations
     if MAX_REPLICAS not in told:
         return None
-    bounds = {"minReplicas": _count(told, MIN_REPLICAS, 1), "maxReplicas": _count(told, MAX_REPLICAS, 1)}
-    metrics = {role: [] for role in ("prefill", "decode")}  # type: dict[str, list[Document]]
-    for annotation, (metric, role) in OBJECTIVES.items():
-        if annotation in told:
-            metrics[role].append({"name": metric, "targetValue": _seconds(told, annotation)})
+    bounds, metrics = _bounds(told), _objectives(told)
     port = BoosterPods(booster, {}).port
     spec = (
         _by_role(booster, bounds, metrics, port)
@@ -128,6 +125,41 @@ def autoscaling(booster: ModelBooster) -> Document | None:
     )
     backend = booster.spec.backend.name
     return _document(AutoscalingPolicy, booster, child_name(booster), spec, _labels(booster, backend, _hash(spec)))
+
+
+def wrong_annotations(told: Mapping[str, str]) -> Iterator[ArgumentError]:
+    """What of our own annotations cannot be read; admission refuses it, and what was stored before has it in its status."""
+    for read in (_bounds, _objectives):
+        try:
+            read(told)
+        except ArgumentError as error:
+            yield error
+
+
+def idle_annotations(told: Mapping[str, str]) -> list[str]:
+    """Those of ours that change nothing: names that nobody reads, and what is held by scaling where nothing is scaled."""
+    known = {MIN_REPLICAS, MAX_REPLICAS, *OBJECTIVES}
+    return [
+        name
+        for name in told
+        if (name in known and MAX_REPLICAS not in told) or (name.startswith(OURS) and name not in known)
+    ]
+
+
+def _bounds(told: Mapping[str, str]) -> Document:
+    least, most = _count(told, MIN_REPLICAS, 1), _count(told, MAX_REPLICAS, 1)
+    if MAX_REPLICAS in told and most < max(1, least):
+        said = f'annotation {MAX_REPLICAS} is "{most}"; it must be at least 1 and {MIN_REPLICAS}, which is "{least}"'
+        raise ArgumentError(said, value=told[MAX_REPLICAS])
+    return {"minReplicas": least, "maxReplicas": most}
+
+
+def _objectives(told: Mapping[str, str]) -> dict[str, list[Document]]:
+    metrics = {role: [] for role in ("prefill", "decode")}  # type: dict[str, list[Document]]
+    for annotation, (metric, role) in OBJECTIVES.items():
+        if annotation in told:
+            metrics[role].append({"name": metric, "targetValue": _seconds(told, annotation)})
+    return metrics
 
 
 def _whole(booster: ModelBooster, bounds: Document, metrics: dict[str, list[Document]], port: int) -> Document:
@@ -163,7 +195,7 @@ def _is_disaggregated(booster: ModelBooster) -> bool:
 def _count(told: Mapping[str, str], key: str, default: int) -> int:
     text = told.get(key, str(default))
     if not text.isascii() or not text.isdecimal() or int(text) > 1_000_000:
-        raise ArgumentError(f'annotation {key} is "{text}"; write a number from 0 to 1000000')
+        raise ArgumentError(f'annotation {key} is "{text}"; write a number from 0 to 1000000', value=text)
     return int(text)
 
 
@@ -173,7 +205,9 @@ def _seconds(told: Mapping[str, str], key: str) -> str:
     except DurationError:
         found = timedelta()
     if found <= timedelta():
-        raise ArgumentError(f'annotation {key} is "{told[key]}"; write a duration above 0, such as 500ms')
+        raise ArgumentError(
+            f'annotation {key} is "{told[key]}"; write a duration above 0, such as 500ms', value=told[key]
+        )
     return f"{found // timedelta(milliseconds=1)}m"
 
 

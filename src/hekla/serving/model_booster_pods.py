@@ -5,7 +5,7 @@
     engine             vLLM, with the worker's `config` as its flags
 
 A flag is `--key value`, in order of keys: `true` and "" are the flag alone, `false` is `--no-key`, what has parts is JSON
-(`speculative-config`, `kv-transfer-config`). Kthena writes `--key true`, which vLLM refuses, and joins a shell's words
+(`speculative-config`, `kv-transfer-config`), and a list of names or adapters a word for each. Kthena writes `--key true`, which vLLM refuses, and joins a shell's words
 without quotes.
 """
 
@@ -269,6 +269,8 @@ class BoosterPods:
         return any(_amount(one, "nvidia.com/gpu") for one in self.booster.spec.backend.workers)
 
 
+SEVERAL_WORDS = ("api-key", "lora-modules", "served-model-name")
+"""Flags behind which vLLM takes as many words as stand there; a list in JSON is none of them."""
 TRUE = ("1", "t", "T", "true", "TRUE", "True")
 """How Go spells it."""
 
@@ -296,6 +298,7 @@ def served_name(booster: ModelBooster) -> str:
     """What engines call the model: what they are told, else the booster's name."""
     for worker in booster.spec.backend.workers:
         said = (worker.config or {}).get("served-model-name")
+        said = said[0] if isinstance(said, list) and said else said
         if worker.type in (WorkerType.SERVER, WorkerType.DECODE) and isinstance(said, str) and said:
             return said
     return booster.metadata.name
@@ -310,7 +313,10 @@ def flags(config: Document | None) -> list[str]:
     words: list[str] = []
     for key in sorted(config or {}):
         name, value = key.replace("_", "-"), (config or {})[key]
-        words += [f"--no-{name}"] if value is False else [f"--{name}", *_value(value)]
+        if name in SEVERAL_WORDS and isinstance(value, list):
+            words += [f"--{name}", *(word for one in value for word in _value(one))] if value else []
+        else:
+            words += [f"--no-{name}"] if value is False else [f"--{name}", *_value(value)]
     return words
 
 

@@ -39,7 +39,8 @@ def test_input_tokens_are_refused_until_they_flow_in_again():
     assert (refusal.status, refusal.reason, refusal.message) == (
         429,
         "input_rate_limit",
-        "input token rate limit exceeded",
+        'input token rate limit exceeded: the route of "llama" has 20 input tokens a second, and this prompt takes about 10; '
+        "try again in 1 s",
     )
     assert refusal.retry_after_s == 0.5
     assert limits.admit(ask(tokens=10), 0.5) is None
@@ -47,7 +48,9 @@ def test_input_tokens_are_refused_until_they_flow_in_again():
 
 def test_a_prompt_over_the_whole_budget_is_not_told_to_come_again():
     limits = limited(route("r", model="llama", limit={"inputTokensPerUnit": 20}))
-    assert limits.admit(ask(tokens=21), 0.0).retry_after_s is None
+    refusal = limits.admit(ask(tokens=21), 0.0)
+    assert refusal.retry_after_s is None
+    assert refusal.message.endswith("takes about 21; send a shorter prompt, or have the limit raised")
 
 
 def test_an_answer_over_the_budget_does_not_pass_free():
@@ -56,7 +59,8 @@ def test_an_answer_over_the_budget_does_not_pass_free():
     assert limits.admit(ask(), 0.0) is None
     limits.ended(ask(), Usage(10, 250), 1.0)
     refusal = limits.admit(ask(), 60.0)
-    assert (refusal.reason, refusal.message) == ("output_rate_limit", "output token rate limit exceeded")
+    said = 'output token rate limit exceeded: the route of "llama" has 100 output tokens a minute; try again in 32 s'
+    assert (refusal.reason, refusal.message) == ("output_rate_limit", said)
     assert limits.admit(ask(), 95.0) is None
 
 
@@ -118,7 +122,8 @@ def test_tenants_have_budgets_of_their_own_and_everybody_else_the_common_rule():
     limits.set_tenants(read_tenants([{"user": "ann", "requestsPerUnit": 2}, {"user": "*", "requestsPerUnit": 1}]))
     answers = [limits.admit(ask(user=user), 0.0) for user in ("ann", "ann", "ann", "bob", "bob", "eve")]
     assert [one is None for one in answers] == [True, True, False, True, False, True]
-    assert answers[2].message == "request rate limit exceeded"
+    assert answers[2].message == 'request rate limit exceeded: user "ann" has 2 requests a second; try again in 1 s'
+    assert answers[4].message == 'request rate limit exceeded: user "bob" has 1 requests a second; try again in 1 s'
 
 
 def test_tenants_beyond_the_bound_are_forgotten_idle_ones_first(monkeypatch):

@@ -15,9 +15,11 @@ Examples:
 """
 
 import json
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from hekla.app.engine.settings import EngineSettings
 from hekla.app.settings import docstrings_of
@@ -26,7 +28,34 @@ if TYPE_CHECKING:
     from hekla.app.engine.process import Addresses
     from hekla.app.engine.settings import KvEvents, SpeculativeConfig
 
-OPTIONS = {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}}
+SEVERAL_WORDS = ("--served-model-name", "--lora-modules")
+"""Flags behind which vLLM takes as many words as stand there."""
+
+
+class VllmCommand(TyperCommand):
+    """Takes several words behind one flag, as vLLM's parser does."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """With the flag before each of its words."""
+        return super().parse_args(ctx, list(_each_with_its_flag(args)))
+
+
+def _each_with_its_flag(words: Iterable[str]) -> Iterator[str]:
+    flag, count = "", 0
+    for word in words:
+        if word.startswith("--"):
+            flag, count = word if word in SEVERAL_WORDS else "", 0
+        else:
+            if flag and count:
+                yield flag
+            count += 1
+        yield word
+
+
+OPTIONS = {
+    "cls": VllmCommand,
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+}
 HELP = docstrings_of(EngineSettings)
 DEFAULT = EngineSettings()
 Config = TypeVar("Config")
@@ -116,10 +145,12 @@ def _adapter(text: str) -> tuple[str, str]:
 
     if text.startswith("{"):
         said = _json("--lora-modules", text)
-        return str(said.get("name", "")), str(said.get("path", ""))
-    name, _, path = text.partition("=")
+        name, path = str(said.get("name", "")), str(said.get("path", ""))
+    else:
+        name, _, path = text.partition("=")
     if not name or not path:
-        raise EngineSettingsError(f'--lora-modules "{text}" is not NAME=PATH')
+        problem = f"--lora-modules '{text}' is neither NAME=PATH nor an object of JSON with name and path; several are words of their own"
+        raise EngineSettingsError(problem)
     return name, path
 
 

@@ -24,7 +24,9 @@ MOST_TENANTS: Final = 10_000
 TOO_MUCH_INPUT: Final = "input token rate limit exceeded"
 TOO_MUCH_OUTPUT: Final = "output token rate limit exceeded"
 TOO_MANY_REQUESTS: Final = "request rate limit exceeded"
+"""Kthena's words, with which each refusal begins."""
 STATUS: Final = 429
+_UNITS: Final = {seconds: unit for unit, seconds in PERIOD_S.items()}
 
 
 Spent = tuple[int, int, int]
@@ -134,12 +136,16 @@ class Budget:
     def refusal(self, input_tokens: int, now: float) -> Refusal | None:
         """Why a request may not pass now; takes nothing."""
         if self.requests is not None and self.requests.fill(now) < 1:
-            return _refused(self.requests, 1, now, "rate_limit", TOO_MANY_REQUESTS)
+            return self._refused(TOO_MANY_REQUESTS, 1, self.requests.wait_s(1, now))
         if self.input is not None and self.input.fill(now) < input_tokens:
-            return _refused(self.input, input_tokens, now, "input_rate_limit", TOO_MUCH_INPUT)
+            return self._refused(TOO_MUCH_INPUT, input_tokens, self.input.wait_s(input_tokens, now))
         if self.output is not None and self.output.fill(now) < 1:
-            return _refused(self.output, 1, now, "output_rate_limit", TOO_MUCH_OUTPUT)
+            return self._refused(TOO_MUCH_OUTPUT, 1, self.output.wait_s(1, now))
         return None
+
+    def _refused(self, words: str, units: int, wait_s: float) -> Refusal:
+        kind, _, name = self.key.partition(" ")
+        return refusal_of(self.limit, words, units, wait_s, user=name if kind == _USER else "")
 
     def take(self, input_tokens: int) -> None:
         """Take what a request needs that was not refused just now."""
@@ -178,9 +184,21 @@ def _bucket(amount: int | None, limit: Limit, now: float) -> Bucket | None:
     return None if amount is None else Bucket(amount=amount, period_s=limit.period_s, now=now)
 
 
-def _refused(bucket: Bucket, units: int, now: float, reason: str, message: str) -> Refusal:
-    wait_s = bucket.wait_s(units, now)
-    return Refusal(STATUS, reason, message, None if math.isinf(wait_s) else wait_s)
+def refusal_of(limit: Limit, words: str, units: int, wait_s: float, *, user: str = "") -> Refusal:
+    """Why a request may not pass, in Kthena's words and then ours: whose budget, how large it is, and what helps."""
+    whose = f'user "{user}"' if user else f'the route of "{limit.key}"'
+    amount, what, reason = {
+        TOO_MUCH_INPUT: (limit.input_tokens, "input tokens", "input_rate_limit"),
+        TOO_MUCH_OUTPUT: (limit.output_tokens, "output tokens", "output_rate_limit"),
+        TOO_MANY_REQUESTS: (limit.requests, "requests", "rate_limit"),
+    }[words]
+    takes = f", and this prompt takes about {units}" if words == TOO_MUCH_INPUT else ""
+    never = math.isinf(wait_s)
+    helps = "send a shorter prompt, or have the limit raised" if never else f"try again in {math.ceil(wait_s)} s"
+    said = (
+        f"{words}: {whose} has {amount} {what} a {_UNITS.get(limit.period_s, f'{limit.period_s:g} s')}{takes}; {helps}"
+    )
+    return Refusal(STATUS, reason, said, None if never else wait_s)
 
 
 class Limits:

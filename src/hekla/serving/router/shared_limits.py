@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from hekla.edge.shared_buckets import BucketsGoneError, Lack, Share, SharedBuckets
-from hekla.serving.router.limits import STATUS, TOO_MUCH_INPUT, TOO_MUCH_OUTPUT, Budget, Limit
+from hekla.serving.router.limits import TOO_MUCH_INPUT, TOO_MUCH_OUTPUT, Budget, Limit, refusal_of
 from hekla.serving.router.plan import Refusal, Usage, Waiting
 from hekla.serving.router.question import Question
 
@@ -85,7 +85,7 @@ class SharedLimits:
                 if answers is None:
                     one.go(self._decide_alone(one.limit, one.question, self._now()) if one.is_request else None)
                 else:
-                    one.go(_refusal(one.shares, answers[number]))
+                    one.go(_refusal(one, answers[number]))
             self._asking = []
 
     async def close(self) -> None:
@@ -176,10 +176,8 @@ def _key(limit: Limit, kind: str) -> str:
     return f"{PREFIX}:{limit.key}:{kind}"
 
 
-def _refusal(shares: Sequence[Share], lack: Lack | None) -> Refusal | None:
+def _refusal(one: _Asked, lack: Lack | None) -> Refusal | None:
     if lack is None:
         return None
-    wait_s = None if math.isinf(lack.wait_s) else lack.wait_s
-    if shares[lack.number].key.endswith(":input"):
-        return Refusal(STATUS, "input_rate_limit", TOO_MUCH_INPUT, wait_s)
-    return Refusal(STATUS, "output_rate_limit", TOO_MUCH_OUTPUT, wait_s)
+    words = TOO_MUCH_INPUT if one.shares[lack.number].key.endswith(":input") else TOO_MUCH_OUTPUT
+    return refusal_of(one.limit, words, one.question.input_tokens, lack.wait_s)
