@@ -20,6 +20,7 @@ from hekla.wire.patience import Patience, Phase, allowed_s
 from hekla.wire.requests import Incoming, Part, RequestReader
 from hekla.wire.service import Service, close_iterator, gzip_bytes, peer_of
 from hekla.wire.sinks import PushSink
+from hekla.wire.together import send_together
 from hekla.wire.tunnels import Tunnel
 from hekla.wire.upgrades import Upgrade, grant
 
@@ -245,7 +246,7 @@ class Connection(asyncio.Protocol):
         elif size <= _COPY_BOUND:
             self._transport.write(head + body)
         else:
-            self._transport.writelines((head, body))
+            send_together(self._transport, head, body)
         self._finish(status, size)
 
     def _head(self, response: Response, framing: bytes) -> bytes:

@@ -13,6 +13,7 @@ from hekla.serving.router.plan import Fault, Target
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.wire.chunks import OPENINGS, BrokenChunksError, Chunks
 from hekla.wire.raw_heads import AnswerHead, RefusedHeadError, read_answer
+from hekla.wire.together import send_together
 
 _JOIN_UNDER = 128 * 1024
 """A body up to this size is copied behind its head: one write; a larger one is a write of its own."""
@@ -98,7 +99,7 @@ class EngineConnection(asyncio.Protocol):
         if len(body) < _JOIN_UNDER:
             transport.write(head + body)
         else:
-            transport.writelines((head, body))
+            send_together(transport, head, body)
 
     def go_on(self, receiver: Receiver, said: bytes, unsent: bytes) -> None:
         """A request was sent already, but for what is left of it; so much of the answer came."""
