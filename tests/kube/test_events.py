@@ -3,9 +3,9 @@ from dataclasses import replace
 
 from hekla.api.core import ConfigMap
 from hekla.kube.api_client import ApiClient
-from hekla.kube.clock import LoopClock
+from hekla.kube.clock import LoopClock, SystemClock, rfc3339
 from hekla.kube.commands import Event, Target
-from hekla.kube.events import AT_ONCE, BURST, GIVES_WAY_S, MAX_PENDING, REST_PER_WRITE, EventRecorder
+from hekla.kube.events import AT_ONCE, BURST, GIVES_WAY_S, LONGEST_REST_S, MAX_PENDING, REST_PER_WRITE, EventRecorder
 from hekla.kube.in_process import InProcessTransport
 from hekla.testing import virtual_time
 from hekla.testing.server import api_server
@@ -59,7 +59,7 @@ def test_what_waits_counts_whatever_revision_it_was_about_and_says_apart_who_tol
 
 
 def test_more_events_than_may_wait_push_the_oldest_out_and_are_counted():
-    recorder = EventRecorder(ApiClient(InProcessTransport(lambda request: None)), LoopClock(), component="tester")
+    recorder = EventRecorder(ApiClient(InProcessTransport(lambda request: None)), SystemClock(), component="tester")
     for number in range(MAX_PENDING + 10):
         recorder.record(Event(target(f"c{number}"), "Odd", "nobody writes yet"))
     assert recorder.dropped == 10
@@ -129,3 +129,81 @@ def test_events_take_a_small_share_of_the_time_of_a_busy_owner_and_none_is_lost(
             task.cancel()
 
     virtual_time.run(main())
+
+
+def test_what_two_components_say_in_the_same_words_is_two_events_and_neither_ends_the_telling_when_they_expire():
+    """Both forgot the one that had expired, the second found nothing to forget, and no event was ever written again."""
+
+    async def scenario(client, recorder):
+        async def told_by_both():
+            for component in ("one", "another"):
+                recorder.record(Event(target(), "Waiting", "no room"), component=component)
+            await recorder.written()
+            return sorted((one["source"]["component"], one["count"]) for one in await events(client))
+
+        assert await told_by_both() == [("another", 1), ("one", 1)]
+        assert await told_by_both() == [("another", 2), ("one", 2)]
+        for one in await events(client):
+            await client.request("DELETE", f"/api/v1/namespaces/default/events/{one['metadata']['name']}")
+        assert await told_by_both() == [("another", 1), ("one", 1)]
+
+    run(scenario)
+
+
+def test_objects_of_one_name_in_two_namespaces_are_counted_apart_though_nobody_knows_their_uid():
+    async def scenario(client, recorder):
+        await client.request("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
+        for _ in range(2):
+            for namespace in ("default", "other"):
+                recorder.record(Event(Target(kind=ConfigMap, name="c", namespace=namespace), "Waiting", "no room"))
+                await recorder.written()
+        for namespace in ("default", "other"):
+            found = (await client.request("GET", f"/api/v1/namespaces/{namespace}/events"))["items"]
+            assert [one["count"] for one in found] == [2]
+
+    run(scenario)
+
+
+def test_a_mistake_with_one_event_silences_no_other():
+    async def scenario(client, recorder):
+        create = recorder._create
+
+        async def mistaken(told, name):
+            if told.event.message == "wrong":
+                raise ValueError("a mistake of ours")
+            await create(told, name)
+
+        recorder._create = mistaken
+        for message in ("wrong", "right"):
+            recorder.record(Event(target(), "Odd", message))
+        await recorder.written()
+        assert [one["message"] for one in await events(client)] == ["right"]
+
+    run(scenario)
+
+
+def test_an_event_says_when_it_happened_first_and_last_however_late_it_is_written():
+    async def main():
+        async with api_server() as server:
+            clock = LoopClock()
+            client = ApiClient(InProcessTransport(server.handle))
+            recorder = EventRecorder(client, clock, component="tester")
+            first = clock.now()
+            recorder.record(Event(target(), "Waiting", "no room"))
+            await asyncio.sleep(20)
+            last = clock.now()
+            recorder.record(Event(target(), "Waiting", "no room"))
+            await asyncio.sleep(100)
+            task = asyncio.create_task(recorder.run())
+            await recorder.written()
+            [told] = await events(client)
+            assert (told["firstTimestamp"], told["lastTimestamp"]) == (rfc3339(first), rfc3339(last))
+            task.cancel()
+
+    virtual_time.run(main())
+
+
+def test_after_a_write_that_took_minutes_a_busy_owner_rests_for_no_hour():
+    recorder = EventRecorder(ApiClient(InProcessTransport(lambda request: None)), LoopClock(), component="tester")
+    assert recorder._rest_s(1.0) == REST_PER_WRITE
+    assert recorder._rest_s(600.0) == LONGEST_REST_S

@@ -1,7 +1,7 @@
 """Writes events about objects, so that `kubectl describe` tells what happened.
 
-One Event object per (object, type, reason, message), counted: its name is made from these, so that even another process
-counts on instead of starting anew. An object that provokes ever new messages is held to a few a minute. Events never
+One Event object per (object, type, reason, message, teller), counted: its name is made from these, so that even another
+process counts on instead of starting anew. It says when it happened, however late it is written. An object that provokes ever new messages is held to a few a minute. Events never
 compete with the work that they tell of: while their owner is busy they are written in a small share of the time.
 """
 
@@ -10,6 +10,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import structlog
 
@@ -28,6 +29,8 @@ AT_ONCE = 16
 
 REST_PER_WRITE, CROWDED_REST_PER_WRITE = 9.0, 3.0
 """While the owner is busy, how long to rest for every second of writing; less once half of what may wait does."""
+LONGEST_REST_S = 30.0
+"""However long a write took: a server that answers late would otherwise hear of nothing for many minutes."""
 
 MAX_REMEMBERED = 4096
 BURST = 25
@@ -53,6 +56,9 @@ class _Waiting:
 
     event: Event
     component: str
+    first_s: float
+    last_s: float
+    """By the clock that nobody sets."""
     times: int = 1
 
 
@@ -79,14 +85,15 @@ class EventRecorder:
     def record(self, event: Event, component: str = "") -> None:
         """Write this event soon; the same one again before that only counts."""
         same = _sameness(event, component := component or self._component)
-        waiting = self._pending.get(same)
+        waiting, now_s = self._pending.get(same), self._clock.elapsed_s()
         if waiting is not None:
             waiting.times += 1
+            waiting.last_s = now_s
             return
         if len(self._pending) >= MAX_PENDING:
             self._pending.popitem(last=False)
             self.dropped += 1
-        self._pending[same] = _Waiting(event, component)
+        self._pending[same] = _Waiting(event, component, now_s, now_s)
         self._idle.clear()
         self._wake.set()
 
@@ -99,7 +106,7 @@ class EventRecorder:
                 await asyncio.sleep(GIVES_WAY_S)
             while self._pending:
                 began_s = self._clock.elapsed_s()
-                await asyncio.gather(*(self._write_or_log(*one) for one in self._next()))
+                await asyncio.gather(*(self._write_or_log(one) for one in self._next()))
                 if self._is_busy():
                     await asyncio.sleep(self._rest_s(self._clock.elapsed_s() - began_s))
             self._idle.set()
@@ -108,24 +115,26 @@ class EventRecorder:
         """Wait until everything recorded so far has been written."""
         await self._idle.wait()
 
-    def _next(self) -> list[tuple[Event, str, int]]:
+    def _next(self) -> list[_Waiting]:
         """The oldest of those that wait."""
-        oldest = [self._pending.popitem(last=False)[1] for _ in range(min(AT_ONCE, len(self._pending)))]
-        return [(one.event, one.component, one.times) for one in oldest]
+        return [self._pending.popitem(last=False)[1] for _ in range(min(AT_ONCE, len(self._pending)))]
 
     def _rest_s(self, wrote_s: float) -> float:
         is_crowded = len(self._pending) > MAX_PENDING // 2
-        return wrote_s * (CROWDED_REST_PER_WRITE if is_crowded else REST_PER_WRITE)
+        return min(wrote_s * (CROWDED_REST_PER_WRITE if is_crowded else REST_PER_WRITE), LONGEST_REST_S)
 
-    async def _write_or_log(self, event: Event, component: str, times: int) -> None:
+    async def _write_or_log(self, told: _Waiting) -> None:
+        event = told.event
         if not self._is_within_limit(event):
             self.dropped += 1
             return
         try:
-            await self._write(event, component, times)
+            await self._write(told)
         except KubeError as error:
             # A namespace that is going away refuses new events; nobody misses them.
             log.debug("event not written", reason=event.reason, about=event.target.name, why=str(error))
+        except Exception as error:
+            log.error("event not written", reason=event.reason, about=event.target.name, exc_info=error)
 
     def _is_within_limit(self, event: Event) -> bool:
         source = event.target.uid or f"{event.target.namespace}/{event.target.name}"
@@ -135,29 +144,31 @@ class EventRecorder:
             self._limits.popitem(last=False)
         return limit.take(self._clock.elapsed_s())
 
-    async def _write(self, event: Event, component: str, times: int) -> None:
-        identity = _identity(event)
+    async def _write(self, told: _Waiting) -> None:
+        event = told.event
+        identity = _identity(event, told.component)
         known = self._known.get(identity)
         if known is not None:
             try:
-                await self._count_on(event, known, times)
+                await self._count_on(told, known)
+                self._known.move_to_end(identity)
                 return
             except NotFoundError:
                 del self._known[identity]
-        known = _Known(f"{event.target.name[:230]}.{identity}", 0)
+        known = _Known(f"{event.target.name[:230].rstrip('-.')}.{identity}", 0)
         try:
-            await self._create(event, known.name, component, times)
-            known.count = times
+            await self._create(told, known.name)
+            known.count = told.times
         except AlreadyExistsError:
             stored = await self._client.request("GET", f"{_collection(event)}/{known.name}")
             known.count = int(stored.get("count") or 1)
-            await self._count_on(event, known, times)
+            await self._count_on(told, known)
         self._known[identity] = known
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
 
-    async def _create(self, event: Event, name: str, component: str, times: int) -> None:
-        now = rfc3339(self._clock.now())
+    async def _create(self, told: _Waiting, name: str) -> None:
+        event = told.event
         document: Document = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -166,19 +177,22 @@ class EventRecorder:
             "reason": event.reason,
             "message": event.message[:MAX_MESSAGE],
             "type": event.type,
-            "source": {"component": component},
-            "reportingComponent": component,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": times,
+            "source": {"component": told.component},
+            "reportingComponent": told.component,
+            "firstTimestamp": self._time_of(told.first_s),
+            "lastTimestamp": self._time_of(told.last_s),
+            "count": told.times,
         }
         await self._client.request("POST", _collection(event), document)
 
-    async def _count_on(self, event: Event, known: _Known, times: int) -> None:
-        patch = {"count": known.count + times, "lastTimestamp": rfc3339(self._clock.now())}
-        path = f"{_collection(event)}/{known.name}"
+    async def _count_on(self, told: _Waiting, known: _Known) -> None:
+        patch = {"count": known.count + told.times, "lastTimestamp": self._time_of(told.last_s)}
+        path = f"{_collection(told.event)}/{known.name}"
         await self._client.request("PATCH", path, patch, content_type="application/merge-patch+json")
-        known.count += times
+        known.count += told.times
+
+    def _time_of(self, when_s: float) -> str:
+        return rfc3339(self._clock.now() - timedelta(seconds=self._clock.elapsed_s() - when_s))
 
 
 class SilentRecorder:
@@ -188,9 +202,10 @@ class SilentRecorder:
         """Do nothing."""
 
 
-def _identity(event: Event) -> str:
+def _identity(event: Event, component: str) -> str:
     target = event.target
-    text = "\0".join((target.kind.kind_info.resource, target.uid, target.name, event.type, event.reason, event.message))
+    whom = (target.kind.kind_info.resource, target.uid, target.namespace, target.name)
+    text = "\0".join((*whom, event.type, event.reason, event.message, component))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
