@@ -133,7 +133,7 @@ class EventRecorder:
         except KubeError as error:
             # A namespace that is going away refuses new events; nobody misses them.
             log.debug("event not written", reason=event.reason, about=event.target.name, why=str(error))
-        except Exception as error:
+        except Exception as error:  # the task boundary: a mistake with one event must not silence all others
             log.error("event not written", reason=event.reason, about=event.target.name, exc_info=error)
 
     def _is_within_limit(self, event: Event) -> bool:

@@ -9,13 +9,13 @@ from hekla.sandbox.daemon.parked import SPARE_KEPT_S, Parked
 from hekla.testing import virtual_time
 
 
-class Waiting:
-    """As much of a parked daemon as its timers are about."""
+class Waiting(Parked):
+    """A parked daemon without sandbox and interpreters: its timers are as they are."""
 
     def __init__(self, *, taken_ns=0, is_claimed=False, started=()):
         self.made, self.let_go = [], []
         self._taken_ns, self._is_claimed, self._started, self._tasks = taken_ns, is_claimed, dict(started), set()
-        contexts = SimpleNamespace(make_spare=self._make, let_spare_go=self._let_go)
+        contexts = SimpleNamespace(make_spare=self._make, let_spare_go=self._let_go, renew_environment=lambda: None)
         self._daemon = SimpleNamespace(contexts=contexts, processes=SimpleNamespace(environment={}))
 
     async def _make(self):
@@ -24,14 +24,15 @@ class Waiting:
     def _let_go(self):
         self.let_go.append(asyncio.get_running_loop().time())
 
-    def rename(self, name):
+    @staticmethod
+    def rename(name):
         """Not the test's own machine."""
 
 
 def test_an_interpreter_waits_for_a_minute_after_a_pod_took_its_sandbox():
     async def scenario():
         waiting, taken_s = Waiting(), asyncio.get_running_loop().time()
-        await Parked._go(waiting, {"hostname": "box", "env": {}}, [])
+        await waiting._go({"hostname": "box", "env": {}}, [])
         await asyncio.sleep(SPARE_KEPT_S - 1)
         assert not waiting.let_go
         await asyncio.sleep(2)
@@ -48,7 +49,7 @@ def test_an_interpreter_waits_for_a_minute_after_a_pod_took_its_sandbox():
 def test_an_interpreter_is_made_ready_only_while_nobody_has_come(how, is_made):
     async def scenario():
         waiting = Waiting(**how)
-        Parked._rest(waiting)
+        waiting._rest()
         await asyncio.sleep(0.1)
         assert bool(waiting.made) == is_made
         assert not waiting._tasks, "it is held while it is made, and not for ever"
