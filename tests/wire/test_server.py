@@ -1,11 +1,15 @@
 import asyncio
+import gc
 import gzip
 import socket
 
 import pytest
 
+from hekla.wire.connection import Connection
 from hekla.wire.limits import Limits
 from hekla.wire.messages import Request, Response
+from hekla.wire.requests import RequestReader
+from hekla.wire.sinks import PushSink
 from wire.wirekit import Raw, serving, until
 
 
@@ -383,3 +387,37 @@ def test_a_handler_whose_own_work_was_cancelled_is_answered_500():
             assert (await peer.answer())[0] == 500
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["plain", "task", "push", "refused", "left"])
+def test_a_connection_that_has_ended_goes_at_once_and_waits_for_no_collection(kind):
+    async def later(request: Request) -> Response:
+        await asyncio.sleep(0)
+        return echo(request)
+
+    def handler(request: Request):
+        if kind == "push":
+            return Response(200, lambda sink: sink.write(b"one"), "text/plain")
+        return asyncio.sleep(1000) if kind == "left" else later(request) if kind == "task" else echo(request)
+
+    async def visit(server):
+        peer = await Raw.to(server)
+        await peer.say(b"nonsense\r\n\r\n" if kind == "refused" else get())
+        if kind != "left":
+            await peer.reader.read(20)
+        peer.writer.close()
+
+    async def run():
+        async with serving(handler) as server:
+            await visit(server)
+            await until(lambda: not server.connections)
+            for _ in range(5):  # turns of the loop in which whoever answered is cancelled
+                await asyncio.sleep(0)
+            assert not [one for one in gc.get_objects() if type(one) in (Connection, RequestReader, PushSink)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()

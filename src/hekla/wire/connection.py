@@ -16,6 +16,7 @@ from typing import cast
 from hekla.wire import heads
 from hekla.wire.errors import RefusedError, WireError
 from hekla.wire.messages import AcceptWebSocket, Answer, Request, Response, SwitchProtocol
+from hekla.wire.parted import GONE
 from hekla.wire.patience import Patience, Phase, allowed_s
 from hekla.wire.requests import Incoming, Part, RequestReader
 from hekla.wire.service import Service, close_iterator, gzip_bytes, peer_of
@@ -130,6 +131,14 @@ class Connection(asyncio.Protocol):
         self._open_gate()
         if incoming is not None:
             self._observe(incoming, self._status or _CLIENT_LEFT, 0)
+        if self._tunnel is None:  # one that has become a tunnel is the tunnel's to end
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Break the rings with reader, sink and transport, so that all go at once: see `parted.py`."""
+        self._reader.close()
+        self._sink = None
+        self._transport = cast(asyncio.Transport, GONE)
 
     def pause_writing(self) -> None:
         """The peer reads slower than we write."""
@@ -196,6 +205,7 @@ class Connection(asyncio.Protocol):
             result = await answer
         except asyncio.CancelledError as error:
             if self._incoming is not incoming or self._transport.is_closing():
+                self._task = None  # whose error's frames know this connection
                 raise  # the client left: that is what cancelled it
             result = self._failure(incoming.request, error)  # something it waited for was cancelled
         except Exception as error:  # noqa: BLE001  the border to the application: reported, and answered 500

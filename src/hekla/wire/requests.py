@@ -83,7 +83,7 @@ class RequestReader:
         self.halted = False
         self.tail = b""
         self._begin()
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
 
     def feed(self, data: bytes) -> None:
         """Take bytes as they came; raises `RefusedError` for what cannot be answered by a handler."""
@@ -98,11 +98,19 @@ class RequestReader:
         self._parser = httptools.HttpRequestParser(self)
         self.feed(tail)
 
+    def close(self) -> None:
+        """Read no more, and let go of whom it tells: otherwise each would keep the other until a collection of garbage."""
+        self._deliver = self._continue = _to_nobody
+        self._parser = None
+
     def _feed_once(self, data: bytes) -> bytes:
         """Parse, and return what is left over because the parser was replaced."""
+        parser = self._parser
+        if parser is None:
+            return b""
         begun, delivered = self.part is not Part.BETWEEN, self.delivered
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             return self._leave_parser(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
@@ -193,6 +201,7 @@ class RequestReader:
         if self._replaying:
             return
         parser, headers = self._parser, self._headers
+        assert parser is not None, "it is the parser that calls"
         self._method = _METHODS.get(raw := parser.get_method()) or raw.decode("ascii")
         self._keep_alive = parser.should_keep_alive()
         self._upgrade = parser.should_upgrade()
@@ -248,6 +257,10 @@ class RequestReader:
         self.delivered += 1
         self._body = []
         self._deliver(Incoming(request, self._keep_alive, self._is_http10, self._upgrade))
+
+
+def _to_nobody(*_: object) -> None:
+    """Whom a closed reader tells."""
 
 
 def _refuse(status: int, sentence: str) -> NoReturn:

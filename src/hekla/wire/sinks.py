@@ -68,15 +68,17 @@ class PushSink:
         if self._open:
             if self._chunked:
                 self._transport.write(LAST_CHUNK)
+            on_end = self._on_end
             self.ended()
-            self._on_end(True)
+            on_end(True)
 
     def abort(self) -> None:
         """Cut the connection."""
         if self._open:
+            on_end = self._on_end
             self._transport.abort()
             self.ended()
-            self._on_end(False)
+            on_end(False)
 
     @property
     def buffered(self) -> int:
@@ -94,6 +96,11 @@ class PushSink:
         """Called when nothing more can be written, whoever ended it; later calls do nothing."""
         if self._open:
             self._open = False
+            self._on_end = _to_nobody  # who is told keeps this sink, and would be kept by it
             callbacks, self._callbacks = self._callbacks, []
             for callback in callbacks:
                 callback()
+
+
+def _to_nobody(_in_order: bool) -> None:
+    """Whom a sink tells that has ended."""
