@@ -49,7 +49,7 @@ class NodeLink:
             if error.code != 404:
                 raise _worded(error) from error
 
-    async def fork(self, namespace: str, pod: str, children: Sequence[Child]) -> Forked:
+    async def fork(self, namespace: str, pod: str, children: Awaitable[Sequence[Child]]) -> Forked:
         """Let pods that wait for it begin as copies of this one."""
         return await _told(self._desk().fork(namespace, pod, children))
 

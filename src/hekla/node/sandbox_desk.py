@@ -8,7 +8,7 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -145,25 +145,26 @@ class SandboxDesk:
         """Forget it."""
         self._checkpoints.remove(checkpoint)
 
-    async def fork(self, namespace: str, pod: str, children: Sequence[Child]) -> Forked:
-        """Copy a sandbox, files and variables, into pods that wait; each is claimed with what is its own."""
+    async def fork(self, namespace: str, pod: str, children: Awaitable[Sequence[Child]]) -> Forked:
+        """Copy a sandbox, files and variables, into pods that wait; each is claimed with what is its own. It packs while they are named."""
         runtime, key, _ = self._find(namespace, pod)
-        if not children:
-            raise SandboxError(422, "a fork names at least one child")
+        named: Sequence[Child] = ()
         copy = os.memfd_create("hekla-fork", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             began = time.perf_counter()
             left_out = await runtime.pack(key, CheckpointKind.INTERPRETER, copy)
             paused_us = int((time.perf_counter() - began) * 1e6)
             fcntl.fcntl(copy, fcntl.F_ADD_SEALS, SEALS)
-            for child in children:
+            if not (named := await children):
+                raise SandboxError(422, "a fork names at least one child")
+            for child in named:
                 runtime.expect_copy(key, child.uid, copy, child.claim)
-            done = await asyncio.gather(*(self._fill(runtime, child, copy) for child in children))
+            done = await asyncio.gather(*(self._fill(runtime, child, copy) for child in named))
         finally:
-            for child in children:
+            for child in named:
                 runtime.let_copy_go(child.uid)
             os.close(copy)
-        log.info("sandbox forked", namespace=namespace, pod=pod, children=len(children), paused_us=paused_us)
+        log.info("sandbox forked", namespace=namespace, pod=pod, children=len(named), paused_us=paused_us)
         return Forked(children=list(done), paused_us=paused_us, left_out=list(left_out))
 
     async def restrict(self, namespace: str, pod: str, allowed: str) -> SandboxState:

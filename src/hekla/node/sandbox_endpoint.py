@@ -11,7 +11,15 @@ from urllib.parse import unquote
 
 import msgspec
 
-from hekla.api.agents.node_contract import TUNNEL, CheckpointOrder, Claim, EgressOrder, ForkOrder, StillnessOrder
+from hekla.api.agents.node_contract import (
+    TUNNEL,
+    CheckpointOrder,
+    Child,
+    Claim,
+    EgressOrder,
+    ForkOrder,
+    StillnessOrder,
+)
 from hekla.node.pod_proxy import HOP_BY_HOP
 from hekla.node.runtimes.sandbox import SandboxError
 from hekla.node.sandbox_desk import SandboxDesk
@@ -85,7 +93,9 @@ class SandboxEndpoint:
         if action == "checkpoint":
             return desk.checkpoint(namespace, pod, msgspec.json.decode(body, type=CheckpointOrder))
         if action == "fork":
-            return desk.fork(namespace, pod, msgspec.json.decode(body, type=ForkOrder).children)
+            named: asyncio.Future[list[Child]] = asyncio.get_running_loop().create_future()
+            named.set_result(msgspec.json.decode(body, type=ForkOrder).children)  # whoever asks over HTTP knows them
+            return desk.fork(namespace, pod, named)
         if action == "egress":
             return desk.restrict(namespace, pod, msgspec.json.decode(body, type=EgressOrder).allow)
         raise SandboxError(

@@ -9,7 +9,7 @@ inside a sandbox ever sees it: a port inside is reached by a tunnel, whose bytes
 import asyncio
 import json
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
@@ -122,9 +122,9 @@ class ClusterLink:
             if status not in (200, 204, 404):
                 raise _refusal(address, status, body)
 
-    async def fork(self, namespace: str, pod: str, children: Sequence[Child]) -> Forked:
+    async def fork(self, namespace: str, pod: str, children: Awaitable[Sequence[Child]]) -> Forked:
         """Let pods that wait for it begin as copies of this one."""
-        return await self._act(namespace, pod, "fork", ForkOrder(children=list(children)), Forked)
+        return await self._act(namespace, pod, "fork", ForkOrder(children=list(await children)), Forked)
 
     async def restrict(self, namespace: str, pod: str, allowed: str) -> None:
         """Other destinations from now on."""

@@ -72,8 +72,8 @@ class SandboxLink(Protocol):
     async def drop_checkpoint(self, checkpoint: str) -> None:
         """Forget a checkpoint; one that is gone is no error."""
 
-    async def fork(self, namespace: str, pod: str, children: Sequence[Child]) -> Forked:
-        """Let pods that wait for it begin as copies of this one."""
+    async def fork(self, namespace: str, pod: str, children: Awaitable[Sequence[Child]]) -> Forked:
+        """Let pods that wait for it begin as copies of this one, which may pack before it is known who they are."""
 
     async def restrict(self, namespace: str, pod: str, allowed: str) -> None:
         """Let it reach those from now on that a list as in `hekla.dev/egress` names."""

@@ -5,7 +5,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -226,16 +226,17 @@ class PaperSandboxes:
         self.checkpoints.pop(checkpoint, None)
         self.before("dropped checkpoint")
 
-    async def fork(self, namespace: str, pod: str, children: Sequence[Child]) -> Forked:
+    async def fork(self, namespace: str, pod: str, children: Awaitable[Sequence[Child]]) -> Forked:
         """Fill the children."""
+        named = await children
         self.before("fork")
         parent = self.found(pod)
-        for child in children:
+        for child in named:
             sandbox = self.found(child.pod)
             sandbox.files = await self.packed(parent, child.uid)
             await self.claim(child.namespace, child.pod, child.claim)
         self.before("forked")
-        return Forked(children=[ForkedChild(uid=child.uid) for child in children])
+        return Forked(children=[ForkedChild(uid=child.uid) for child in named])
 
     async def restrict(self, namespace: str, pod: str, allowed: str) -> None:
         """Keep what it was told."""

@@ -1,13 +1,14 @@
 """What the desk promises: sessions are made, kept, woken and ended in time, and nothing is left behind. In virtual time."""
 
 import asyncio
+import gc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.kube.clock import LoopClock
-from hekla.sandbox.link import UnansweredError, UnsupportedError
+from hekla.sandbox.link import LinkError, UnansweredError, UnsupportedError
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.making import BURST, LINGERS_S
@@ -462,6 +463,63 @@ def test_the_desk_is_in_a_hurry_while_somebody_waits_for_copies():
             assert (seen, one.is_making) == ([True], False)
 
     virtual_time.run(scenario())
+
+
+def test_the_parent_is_asked_to_pack_while_its_copies_are_being_made():
+    class Watched(PaperSandboxes):
+        async def fork(self, namespace, pod, children):
+            seen.append("packs")
+            return await super().fork(namespace, pod, children)
+
+        async def take_forks(self, orders):
+            await asyncio.sleep(1.0)
+            seen.append("named")
+            return await super().take_forks(orders)
+
+    seen = []
+
+    async def scenario():
+        async with desk(Watched([BASE])) as one:
+            parent = await one.create(e2b_wish())
+            await one.fork(parent.id, "alice", 2, e2b_wish())
+            assert seen == ["packs", "named"]
+
+    virtual_time.run(scenario())
+
+
+def test_who_cannot_be_copied_is_told_so_whoever_of_both_fails(caplog):
+    class Broken(PaperSandboxes):
+        async def fork(self, namespace, pod, children):
+            if "node" in broken:
+                raise LinkError("the parent does not answer")
+            return await super().fork(namespace, pod, children)
+
+        async def take_forks(self, orders):
+            await asyncio.sleep(1.0)
+            if "stock" in broken:
+                raise StockError(429, "quota", "no room for copies")
+            return await super().take_forks(orders)
+
+    broken = set()
+
+    async def scenario():
+        async with desk(Broken([BASE])) as one:
+            parent = await one.create(e2b_wish())
+            for broken_now, told in (
+                ({"node"}, "does not answer"),
+                ({"node", "stock"}, "no room"),
+                ({"stock"}, "no room"),
+            ):
+                broken.clear()
+                broken.update(broken_now)
+                with pytest.raises(RefusedError, match=told):
+                    await one.fork(parent.id, "alice", 2, e2b_wish())
+                await asyncio.sleep(1.0)
+                assert [row.id for row in await one.listed(None)] == [parent.id]
+
+    virtual_time.run(scenario())
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_copies_that_the_disk_refuses_are_not_waited_for_and_nothing_of_them_stays():

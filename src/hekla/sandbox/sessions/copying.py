@@ -80,20 +80,18 @@ class Copying:
         self, parent: Session, entries: list[Entry], blueprint: Blueprint
     ) -> list[Session | RefusedError]:
         held: Sequence[Held | None] = [None] * len(entries)
+        named: asyncio.Future[Sequence[Child]] = asyncio.get_running_loop().create_future()
+        # the parent packs while its copies are named and written down: none is anybody's before its pod is bound, and none is bound before
+        # it is on disk
+        forking = asyncio.ensure_future(self._room.link.fork(parent.namespace, parent.pod, named))
         try:
             async with asyncio.timeout(self._room.limits.create_timeout_s):
                 orders = [order_of(one.row, blueprint, fork_of=parent.pod) for one in entries]
                 taken = held = await self._room.stock.take_forks(orders)
-                children = [
-                    Child(
-                        namespace=its.namespace,
-                        pod=its.pod,
-                        uid=its.pod_uid or its.uid,
-                        claim=claim_of(one.row, its, self._room.public_key),
-                    )
-                    for one, its in zip(entries, taken, strict=True)
-                ]
-                forked = await self._filled(parent, taken, children)
+                named.set_result([self._child(one, its) for one, its in zip(entries, taken, strict=True)])
+                for its in taken:
+                    await self._room.stock.settled(its)
+                forked = await forking
             errors = {one.uid: one.error for one in forked.children}
             return [
                 await self._settle_copy(one, its, errors.get(its.pod_uid or its.uid, "the node says nothing of it"))
@@ -105,16 +103,13 @@ class Copying:
             if (refusal := refusal_of(error)) is not None:
                 raise refusal from error
             raise
-
-    async def _filled(self, parent: Session, taken: Sequence[Held], children: list[Child]) -> Forked:
-        """The parent packs while the disk writes: no copy is anybody's before its pod is bound, and none is bound before it is on disk."""
-        forking = asyncio.ensure_future(self._room.link.fork(parent.namespace, parent.pod, children))
-        try:
-            for its in taken:
-                await self._room.stock.settled(its)
-            return await forking
         finally:
             forking.cancel()
+            forking.add_done_callback(_heard)
+
+    def _child(self, entry: Entry, held: Held) -> Child:
+        claim = claim_of(entry.row, held, self._room.public_key)
+        return Child(namespace=held.namespace, pod=held.pod, uid=held.pod_uid or held.uid, claim=claim)
 
     async def _settle_copy(self, entry: Entry, held: Held, error: str) -> Session | RefusedError:
         if error:
@@ -124,6 +119,12 @@ class Copying:
             await self._making.write_running(entry, held, Event.TAKEN, Event.BOUND)
         self._room.look_again(entry)
         return entry.row
+
+
+def _heard(forking: "asyncio.Future[Forked]") -> None:
+    """Where the sandboxes could not be had, nobody asks any more what became of the parent."""
+    if not forking.cancelled():
+        forking.exception()
 
 
 def _check_state(entry: Entry, *allowed: State) -> None:
