@@ -177,3 +177,24 @@ def test_watches_of_a_kind_that_goes_see_its_objects_go_and_end_and_others_live_
             assert not any(other.is_closed for other in others)
 
     asyncio.run(play())
+
+
+def test_a_change_from_1_to_true_is_a_change_and_the_same_in_another_order_is_none() -> None:
+    free = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+
+    async def play() -> None:
+        async with ApiCaller() as api:
+            made = definition()
+            made["spec"]["versions"][0]["schema"] = free
+            await api.post(CRDS, made)
+            await established(api)
+            _, first = await api.post(WIDGETS, widget(on=1, more={"a": 1, "b": 2}))
+            _, same = await api.put(f"{WIDGETS}/w", {**widget(more={"b": 2, "a": 1}, on=1)})
+            assert same["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+            _, changed = await api.put(f"{WIDGETS}/w", widget(on=True, more={"a": 1, "b": 2}))
+            assert changed["spec"]["on"] is True
+            assert changed["metadata"]["generation"] == 2
+            _, found = await api.get(f"{WIDGETS}/w")
+            assert found["spec"]["on"] is True
+
+    asyncio.run(play())

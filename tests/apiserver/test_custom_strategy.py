@@ -165,3 +165,34 @@ def test_a_wrong_version_and_a_missing_kind_are_refused():
     ):
         with pytest.raises(StatusError, match=sentence):
             strategy.decode(body, "application/json")
+
+
+def test_a_truth_is_no_number_though_python_says_so():
+    strategy = strategy_of(obj(a={"type": "integer"}, b={"type": "boolean"}))
+    assert said(strategy, {"a": True}, old={"a": 1}) == [
+        'spec.a: Invalid value: "boolean": spec.a in body must be of type integer: "boolean"'
+    ]
+    assert said(strategy, {"b": True}) == []
+    assert said(strategy, {"b": 1}) == [
+        'spec.b: Invalid value: "integer": spec.b in body must be of type boolean: "integer"'
+    ]
+
+
+def test_what_is_like_the_object_before_is_right_and_nothing_else_is():
+    rule = {"rule": "self.a < 3", "message": "too much"}
+    spec = {**obj(a={"type": "integer", "maximum": 5}), "required": ["a"], "x-kubernetes-validations": [rule]}
+    strategy = strategy_of(spec)
+    refusals = list[bool]()
+    for one in ({"a": 1}, {"a": 9}, {"a": 1}, {"a": 4}, {}, {"a": 2}, {"a": 1}, {"a": 2}):
+        refusals.append(bool(said(strategy, one)))
+    assert refusals == [False, True, False, True, True, False, False, False]
+    nameless = thing({"a": 2})
+    nameless["metadata"]["name"] = "No Name"
+    assert [error.field for error in strategy.validate_create(nameless)] == ["metadata.name"]
+
+
+def test_a_generation_counts_what_is_another_value_as_json():
+    strategy = strategy_of({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+    old = strategy.prepare_create(thing({"a": 1, "b": 2}))
+    for spec, generation in (({"b": 2, "a": 1}, 1), ({"a": True, "b": 2}, 2), ({"a": 1.0, "b": 2}, 2)):
+        assert strategy.prepare_update(thing(spec), old)["metadata"]["generation"] == generation

@@ -42,7 +42,7 @@ def test_a_pod_needs_its_containers_together_or_its_hungriest_init_container():
     ids=str,
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_for_the_right_reason(wanted, others, reason):
-    refusal = refusal_of(pod(wanted), NODE, [pod(other) for other in others])
+    refusal = refusal_of(pod(wanted), NODE, [requests_of(pod(other)) for other in others])
     assert (refusal.reason if refusal else None) == reason
 
 

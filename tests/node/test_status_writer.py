@@ -157,3 +157,32 @@ def test_what_is_forgotten_while_it_is_sent_is_neither_kept_nor_tried_again(prob
         await asyncio.gather(running, return_exceptions=True)
 
     virtual_time.run(told())
+
+
+def test_what_is_told_of_a_pod_that_still_starts_is_put_into_words_once_it_is_sent() -> None:
+    async def told() -> None:
+        server, written = Server(), []
+        writer = StatusWriter(server)
+        running = asyncio.create_task(writer.run())
+
+        def words(reason: str) -> Document:
+            written.append(reason)
+            return {"phase": "Pending", "reason": reason}
+
+        writer.put_pending(POD, lambda: words("made"))
+        writer.put_pending(POD, lambda: words("waits"))
+        await asyncio.sleep(1)
+        assert written == ["waits"]
+        writer.put_pending(POD, lambda: words("waits"))
+        await asyncio.sleep(1)
+        writer.put_pending(POD, lambda: words("starts"))
+        writer.put(POD, {"phase": "Running"})
+        await asyncio.sleep(1)
+        assert written == ["waits", "waits"]
+        assert [status for _, status in server.patches] == [
+            {"phase": "Pending", "reason": "waits"},
+            {"phase": "Running"},
+        ]
+        running.cancel()
+
+    virtual_time.run(told())

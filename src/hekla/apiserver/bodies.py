@@ -9,6 +9,7 @@ list drops it, and managedFields slip in behind `"metadata":{` only where somebo
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -16,9 +17,15 @@ from hekla.api.meta import Document, Kind
 from hekla.apiserver.store import Render, Stored
 
 encode = msgspec.json.Encoder().encode
+_sorted = msgspec.json.Encoder(order="sorted").encode
 _METADATA = b'"metadata":{'
 _REVISION = b'"metadata":{"resourceVersion":"'
 _MANAGED = b'"managedFields":'
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same as JSON: to Python `true` is 1, and a change of one to the other would be none."""
+    return one is other or (one == other and _sorted(one) == _sorted(other))
 
 
 def head_of(kind: Kind) -> bytes:

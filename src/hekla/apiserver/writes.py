@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Operation
 from hekla.apiserver.backend import Backend
-from hekla.apiserver.bodies import render_of, tail_of, unstored_body, with_revision
+from hekla.apiserver.bodies import is_same, render_of, tail_of, unstored_body, with_revision
 from hekla.apiserver.calls import Call
 from hekla.apiserver.fielderrors import invalid_object
 from hekla.apiserver.registry import Served
@@ -204,7 +204,7 @@ async def _store_changed(
     backend: Backend, call: Call, edit: Edit, stored: Stored, old: Document, new: Document, fields: bytes
 ) -> Outcome:
     served = call.served
-    if new == old and fields == stored.managed_fields:
+    if fields == stored.managed_fields and is_same(new, old):
         await backend.store.settled(stored.revision)
         return _outcome(served, new, stored)
     if call.is_dry_run:

@@ -45,8 +45,8 @@ def requests_of(pod: Pod) -> dict[str, int]:
     return total
 
 
-def refusal_of(pod: Pod, node: Node, admitted: Iterable[Pod]) -> Refusal | None:
-    """Why the node must not run the pod beside those it has admitted; None if it may."""
+def refusal_of(pod: Pod, node: Node, admitted: Iterable[Mapping[str, int]]) -> Refusal | None:
+    """Why the node must not run the pod beside what was admitted, which needs so much each; None if it may."""
     for key, value in pod.spec.node_selector.items():
         if node.metadata.labels.get(key) != value:
             return Refusal(
@@ -54,7 +54,7 @@ def refusal_of(pod: Pod, node: Node, admitted: Iterable[Pod]) -> Refusal | None:
             )
     used: dict[str, int] = {}
     for other in admitted:
-        _add(used, requests_of(other))
+        _add(used, other)
     for name, wanted in sorted(requests_of(pod).items()):
         allocatable = quantity.to_milli(node.status.allocatable.get(name, "0"))
         if wanted and used.get(name, 0) + wanted > allocatable:

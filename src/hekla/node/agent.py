@@ -18,6 +18,7 @@ import hashlib
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,7 +43,7 @@ from hekla.node.objects import Objects, TokenSource
 from hekla.node.pod_actions import PodActions
 from hekla.node.pod_lifecycle import Action, Backoff, PreparePlace, decide
 from hekla.node.pod_record import Exit, Exited, Outlived, Place, PodEvent, PodRecord, Refused, after, hurried, recover
-from hekla.node.pod_status import since_of, status_of
+from hekla.node.pod_status import phase_of, since_of, status_of
 from hekla.node.references import CONFIG_MAP, SECRET, references_of
 from hekla.node.registration import Registrar, Standing, VirtualNode, node_document, status_document
 from hekla.node.runtimes import ContainerKey, NodeError, Runtime
@@ -56,7 +57,7 @@ from hekla.node.runtimes.sandbox.runtime import GRACE_S, DaemonSandboxes, Zygote
 from hekla.node.runtimes.simulated import SimulatedRuntime
 from hekla.node.sandbox_admission import sandbox_refusal_of
 from hekla.node.sandbox_desk import SandboxDesk
-from hekla.node.status_writer import StatusWriter
+from hekla.node.status_writer import PENDING, StatusWriter
 from hekla.node.tracked import TrackedPod
 
 T = TypeVar("T", bound=Resource)
@@ -291,7 +292,7 @@ class NodeAgent:
         # Ended pods stay until their jobs go: by the thousand on a node where short ones follow one another.
         for uid in [uid for uid, each in here.items() if each.record.is_over]:
             del here[uid]
-        others = [each.pod for each in here.values() if each is not tracked]
+        others = [each.requests for each in here.values() if each is not tracked]
         refusal = refusal_of(tracked.pod, self._node_object(tracked.node), others)
         sandboxes = self.sandbox_runtimes.get(tracked.runtime.name)
         if refusal is None and sandboxes is not None:
@@ -353,10 +354,7 @@ class NodeAgent:
         if tracked.record.is_over and not was_over:
             self._actions.release_devices(tracked)
         if not tracked.is_orphan:
-            status = status_of(tracked.pod, tracked.record, self._now(), tracked.since)
-            self._statuses.put(tracked.pod, status)
-            if tracked.is_sandbox:
-                self.sandboxes.hear(tracked.pod, status)
+            self._tell_status(tracked)
         for action in plan.actions:
             task = asyncio.get_running_loop().create_task(self._carry_out(tracked, action))
             tracked.tasks.add(task)
@@ -366,6 +364,16 @@ class NodeAgent:
             tracked.wake = asyncio.get_running_loop().call_later(delay_s, self._decide, tracked)
         if tracked.record.pod_ip and not had_address:
             self._names_changed()
+
+    def _tell_status(self, tracked: TrackedPod) -> None:
+        write = partial(status_of, tracked.pod, tracked.record, self._now(), tracked.since)
+        if phase_of(tracked.pod, tracked.record) == PENDING:
+            self._statuses.put_pending(tracked.pod, write)
+            return
+        status = write()
+        self._statuses.put(tracked.pod, status)
+        if tracked.is_sandbox:
+            self.sandboxes.hear(tracked.pod, status)
 
     async def _carry_out(self, tracked: TrackedPod, action: Action) -> None:
         """Until it is done, ever less often: only the action itself knows when it has failed for good."""

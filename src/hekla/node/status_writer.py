@@ -7,6 +7,7 @@ forgotten; what could not be sent is tried again.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -33,6 +34,15 @@ SESSION_WAITS_S = 1.0
 """How long a session's pod that runs may wait with saying so, while other sessions are being made: its own was told by the node."""
 
 RETRY_S = (0.2, 10.0)
+PENDING = "Pending"
+
+
+class _Wanted(NamedTuple):
+    """What is to be told of a pod, and how it is put into words."""
+
+    pod: Pod
+    phase: str
+    write: Callable[[], Document]
 
 
 class StatusWriter:
@@ -41,7 +51,7 @@ class StatusWriter:
     def __init__(self, client: Client, is_hurried: Callable[[], bool] = lambda: False) -> None:
         """`is_hurried`: somebody waits for sessions, and what nobody waits for gives way."""
         self._client, self._is_hurried = client, is_hurried
-        self._wanted: dict[str, tuple[Pod, Document]] = {}
+        self._wanted: dict[str, _Wanted] = {}
         self._ready: OrderedDict[str, None] = OrderedDict()
         """Uids of what is wanted and not on its way: looking for them among thousands took longer than sending one."""
 
@@ -64,7 +74,12 @@ class StatusWriter:
         uid = pod.metadata.uid
         self._forgotten.discard(uid)
         if uid in self._wanted or uid in self._busy or self._sent.get(uid) != _digests(status):
-            self._want(uid, pod, status)
+            self._want(uid, _Wanted(pod, status.get("phase", ""), lambda: status))
+
+    def put_pending(self, pod: Pod, write: Callable[[], Document]) -> None:
+        """The same of a pod that is still being started: written once it is sent, for nearly always another one comes first."""
+        self._forgotten.discard(pod.metadata.uid)
+        self._want(pod.metadata.uid, _Wanted(pod, PENDING, write))
 
     def forget(self, uid: str) -> None:
         """The pod is gone."""
@@ -95,22 +110,22 @@ class StatusWriter:
                 while self._ready and len(self._busy) < AT_ONCE:
                     uid, _ = self._ready.popitem(last=False)
                     self._busy.add(uid)
-                    group.create_task(self._deliver(uid, *self._wanted.pop(uid)))
+                    group.create_task(self._deliver(uid, self._wanted.pop(uid)))
 
-    def _want(self, uid: str, pod: Pod, status: Document) -> None:
-        self._wanted[uid] = (pod, status)
+    def _want(self, uid: str, wanted: "_Wanted") -> None:
+        self._wanted[uid] = wanted
         if uid in self._busy or uid in self._ready:
             return
-        if status.get("phase") != "Pending" and not self._gives_way(uid):
+        if wanted.phase != PENDING and not self._gives_way(uid):
             self._make_ready(uid)
         elif uid not in self._later:
             self._later.add(uid)
             asyncio.get_running_loop().call_later(WAITING_S, self._look_again, uid, SESSION_WAITS_S - WAITING_S)
 
     def _gives_way(self, uid: str) -> bool:
-        pod, status = self._wanted[uid]
-        is_of_session = names.SESSION_ID in pod.metadata.labels
-        return is_of_session and status.get("phase") == "Running" and self._is_hurried()
+        wanted = self._wanted[uid]
+        is_of_session = names.SESSION_ID in wanted.pod.metadata.labels
+        return is_of_session and wanted.phase == "Running" and self._is_hurried()
 
     def _look_again(self, uid: str, left_s: float) -> None:
         if uid not in self._later:
@@ -126,15 +141,16 @@ class StatusWriter:
             self._ready[uid] = None
             self._wake.set()
 
-    async def _deliver(self, uid: str, pod: Pod, status: Document) -> None:
+    async def _deliver(self, uid: str, wanted: "_Wanted") -> None:
+        pod = wanted.pod
         try:
-            await self._send(uid, pod, status)
+            await self._send(uid, pod, wanted.write())
             self._failures = 0
         except KubeError as problem:
             self._failures = min(self._failures + 1, 8)
             log.info("pod status not written", pod=pod.metadata.name, error=str(problem), failures=self._failures)
             if uid not in self._forgotten:
-                self._wanted.setdefault(uid, (pod, status))
+                self._wanted.setdefault(uid, wanted)
             await asyncio.sleep(min(RETRY_S[1], RETRY_S[0] * 2**self._failures))
         except Exception:  # the task boundary: one pod's status that cannot be written must not end all others'
             log.exception("pod status lost", pod=pod.metadata.name)

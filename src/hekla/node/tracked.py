@@ -2,11 +2,14 @@
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from hekla.api.pods import Pod
+from hekla.node.admission import requests_of
 from hekla.node.fields import Self
 from hekla.node.health import Dial, Place
 from hekla.node.pod_record import PodRecord
@@ -40,6 +43,15 @@ class TrackedPod:
 
     is_orphan: bool = False
     """The API has no such pod any more."""
+
+    requests_as_of: tuple[object, Mapping[str, int]] = (None, MappingProxyType({}))
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """What it needs of its node: worked out once for a spec, as all others of the node are asked when one comes."""
+        if self.requests_as_of[0] is not self.pod.spec:
+            self.requests_as_of = self.pod.spec, requests_of(self.pod)
+        return self.requests_as_of[1]
 
     @property
     def uid(self) -> str:

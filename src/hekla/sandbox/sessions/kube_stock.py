@@ -41,6 +41,7 @@ log = structlog.get_logger(__name__)
 TRIES: Final = 5
 """Conflicts on one candidate before another is looked at."""
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+_SUFFIX: Final = 8
 _DAEMON_PORT: Final = 8080
 
 
@@ -191,13 +192,15 @@ class KubeStock:
             except TransportError as error:
                 raise StockError(503, "api_server", f"whose the sandbox is could not be written: {error}") from error
 
-    async def _make(self, order: Order, *, node: str = "") -> Held:
+    async def _make(self, order: Order) -> Held:
         """A new one, which may not be on disk yet (`settled`)."""
-        document = self._document(order, node)
+        return await self._made(order, self._document(order, ""))
+
+    async def _made(self, order: Order, document: Document) -> Held:
         try:
             decided = await self._client.create_soon(Sandbox, document, order.blueprint.namespace)
         except AlreadyExistsError:  # 36^8 names, and one was met
-            return await self._make(order, node=node)
+            return await self._made(order, _for_order(document, order))
         held = _held(decided.object)
         self._undurable[held.uid] = decided
         if self._classes is not None and not decided.object.spec.volume_claim_templates:
@@ -217,9 +220,8 @@ class KubeStock:
 
     def _document(self, order: Order, node: str) -> Document:
         blueprint = order.blueprint
-        suffix = "".join(secrets.choice(_LETTERS) for _ in range(8))
         metadata: Document = {
-            "name": f"{blueprint.name[:54]}-{suffix}",
+            "name": _new_name(order),
             "labels": {**_labels(order), names.LAUNCH_TYPE: "cold"},
             "annotations": _annotations(order),
         }
@@ -268,7 +270,11 @@ class KubeStock:
             raise StockError(404, "sandbox_gone", f'pod "{orders[0].fork_of}" is gone')
         node = parent.spec.node_name
         try:
-            made = await asyncio.gather(*(self._make(order, node=node) for order in orders), return_exceptions=True)
+            first = self._document(
+                orders[0], node
+            )  # put together once: they differ in their names and in whose they are
+            documents = [first, *(_for_order(first, order) for order in orders[1:])]
+            made = await asyncio.gather(*map(self._made, orders, documents), return_exceptions=True)
             held = [one for one in made if isinstance(one, Held)]
             if len(held) < len(made):
                 await asyncio.gather(*(self.drop(one) for one in held))
@@ -327,6 +333,22 @@ class KubeStock:
     def _with_container(self, held: Held) -> Held:
         pod = self._pods.cache.get(held.namespace, held.pod)
         return held if pod is None else replace(held, container=container_of(pod))
+
+
+def _new_name(order: Order) -> str:
+    number = secrets.randbelow(len(_LETTERS) ** _SUFFIX)
+    letters = []
+    for _ in range(_SUFFIX):
+        number, letter = divmod(number, len(_LETTERS))
+        letters.append(_LETTERS[letter])
+    return f"{order.blueprint.name[:54]}-{''.join(letters)}"
+
+
+def _for_order(document: Document, order: Order) -> Document:
+    """The same for another session of the same owner."""
+    metadata = document["metadata"]
+    labels = {**metadata["labels"], names.SESSION_ID: order.session}
+    return {**document, "metadata": {**metadata, "name": _new_name(order), "labels": labels}}
 
 
 def _held(sandbox: Sandbox, *, is_warm: bool = False) -> Held:

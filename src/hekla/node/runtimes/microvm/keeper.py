@@ -89,6 +89,9 @@ class Machines:
         """None waits."""
         return None
 
+    def refill_soon(self) -> None:
+        """There is none to make up for."""
+
     async def take(self, container: ContainerSpec) -> Cell:
         """A copy for a container: a warm one if it fits."""
         if not is_plain(container):

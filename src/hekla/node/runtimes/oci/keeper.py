@@ -55,6 +55,9 @@ class Containers:
         """None waits."""
         return None
 
+    def refill_soon(self) -> None:
+        """There is none to make up for."""
+
     async def take(self, container: ContainerSpec) -> Cell:
         """Start one and wait until its daemon waits for orders."""
         if not self._slots:

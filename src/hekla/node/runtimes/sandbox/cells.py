@@ -93,6 +93,9 @@ class CellKeeper(Protocol):
     def spare(self, container: ContainerSpec) -> Cell | None:
         """One that waits, for what will want one like this container's before long; None: none waits."""
 
+    def refill_soon(self) -> None:
+        """A spare one is in use from now on."""
+
     async def prepare(self) -> None:
         """Have some warm before the first is wanted."""
 
@@ -182,7 +185,7 @@ class Cells:
         if self.is_warm_for(container) and (cell := self.spare(container)) is not None:
             return cell
         cell = await self.make(container)
-        self._refill_soon()
+        self.refill_soon()
         return cell
 
     def is_warm_for(self, container: ContainerSpec) -> bool:
@@ -196,7 +199,7 @@ class Cells:
         while self._warm:
             cell = self._warm.popleft()
             if not cell.gone.done():
-                self._refill_soon()
+                self.refill_soon()
                 self._limit(cell, container.limits)
                 return cell
         return None
@@ -377,7 +380,7 @@ class Cells:
         except TimeoutError:
             raise StartError(f"the zygote was not ready within {START_TIMEOUT_S:g} s; its log is zygote.log") from None
 
-    def _refill_soon(self) -> None:
+    def refill_soon(self) -> None:
         """Refill when nobody wants any for a moment."""
         loop = asyncio.get_running_loop()
         if self._refill_at is None:
@@ -483,7 +486,7 @@ class Cells:
             waiting.set_exception(StartError("the zygote ended; its log is zygote.log"))
             waiting.exception()
         elif not self._is_closing:
-            self._refill_soon()
+            self.refill_soon()
 
     def _lose_all(self) -> None:
         """The supervisor has ended, so every sandbox has."""

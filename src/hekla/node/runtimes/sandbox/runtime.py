@@ -262,7 +262,11 @@ class DaemonSandboxes:
             )
         broker = broker_for(container, self.secret_of)
         copy = await self._copies.taken(container, is_simple=self._is_simple(container))
-        cell = copy.cell if copy else await self._cells.take(container)
+        if copy is None:
+            cell = await self._cells.take(container)
+        else:
+            cell = copy.cell
+            self._cells.refill_soon()  # not from when it was taken: somebody waits for it until now
         command = OwnCommand(cell, container, self._log_path(container.key))
         box = _Box(container, cell, command, Meter(self.groups, cell), time.time(), broker)
         cell.on_event = partial(self._hear, box)
