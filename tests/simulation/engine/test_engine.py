@@ -5,7 +5,7 @@ from itertools import accumulate
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hekla.simulation.engine.engine import AskError, Engine
@@ -91,6 +91,11 @@ def test_the_same_seed_gives_the_same_run(shape, rows):
     assert run_ahead(shape, rows)[1] == run_ahead(shape, rows)[1]
 
 
+PREEMPTED = [(0.0, 1, 1, 0, "", ""), (0.0, 148, 3, 0, "", ""), (0.0, 125, 1, 1, "", "")]
+"""The third is preempted in a step of nothing but decoding, and let in again in the next."""
+
+
+@example(replace(SMALL, num_blocks=69, max_num_seqs=2, max_num_batched_tokens=92), PREEMPTED)
 @given(shapes, arrivals)
 def test_running_ahead_is_the_same_as_living_through_every_step(shape, rows):
     """Runs of equal steps are taken at once; nobody can tell by when tokens come first and requests end."""

@@ -265,7 +265,10 @@ class Engine:
         left = self._serve_running(work)
         if left > 0:
             work += self._let_in(left, now)
-        return self._timed(work, now)
+        step = self._timed(work, now)
+        if left < 0:  # the next one lets in again whom this one has preempted, if there is room
+            step.is_plain = False
+        return step
 
     def _serve_running(self, work: list[tuple[Sequence, int]]) -> int:
         """Serve those that run, oldest first; the budget that is left, or -1 where one had to be preempted."""
