@@ -29,6 +29,17 @@ def test_every_decision_is_the_plain_oracles(case: Case) -> None:
     assert verdict.compared >= NODES // 3
 
 
+@pytest.mark.parametrize("fill", [worlds.queued, worlds.different, worlds.mixed, worlds.lone])
+@pytest.mark.parametrize("left", [0, 40])
+def test_where_nodes_differ_in_their_soft_taints_the_oracle_decides_the_same(fill: Fill, left: int) -> None:
+    made = warmed(NODES, fullness=0.2, is_shy=True)
+    if left:
+        worlds.fill_up(made, leave=left)  # the worst of the nodes that can be had fill up on the way
+    fill(made, 600)
+    verdict = verdict_on(made)
+    assert verdict.compared
+
+
 def test_who_finds_no_room_finds_none_by_the_oracle_either() -> None:
     made = warmed(NODES, fullness=0.2)
     worlds.fill_up(made, leave=5)

@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.placement import kernels, lookahead
-from hekla.placement.constraint import Constraints, Operator, PodSelector, PodTerm, Requirement, Toleration
+from hekla.placement.constraint import (
+    Constraints,
+    Effect,
+    Operator,
+    PodSelector,
+    PodTerm,
+    Requirement,
+    Taint,
+    Toleration,
+)
 from hekla.placement.kernels import twin
 from hekla.placement.lookahead import Lookahead
 from hekla.placement.registry import action_named
@@ -25,6 +34,7 @@ CONSTRAINTS = (
     *(Constraints(),) * 5,
     Constraints(selector=(("zone", "a"),)),
     Constraints(tolerations=(Toleration("dedicated", "Exists"),)),
+    Constraints(tolerations=(Toleration("shy-0", "Exists"), Toleration("shy-1", "Exists"))),
     Constraints(anti_affinity=(PodTerm("host", PODS),)),
 )
 PLUGINS = (
@@ -40,7 +50,7 @@ PLUGINS = (
 @dataclass(frozen=True)
 class Plan:
     plugins: int
-    nodes: tuple[tuple[int, int, str], ...]
+    nodes: tuple[tuple[int, int, str, int], ...]  # cpu, memory, zone, how many taints would rather be left alone
     queues: tuple[tuple[int, int], ...]  # weight, most cpus
     jobs: tuple[tuple[int, int, int, int, int, int, Constraints, bool], ...]
 
@@ -48,7 +58,8 @@ class Plan:
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     whole = st.integers(0, 3)
-    nodes = st.tuples(st.integers(1, 6), st.integers(2, 12), st.sampled_from("ab"))
+    most_shy = draw(st.sampled_from([0, 3]))
+    nodes = st.tuples(st.integers(1, 6), st.integers(2, 12), st.sampled_from("ab"), st.integers(0, most_shy))
     job = st.tuples(
         st.integers(1, 3), whole, whole, st.integers(0, 2), st.integers(0, 3), st.integers(0, 2),
         st.sampled_from(CONSTRAINTS), st.integers(0, 9).map(lambda dice: dice == 0),
@@ -63,8 +74,11 @@ def plans(draw: st.DrawFn) -> Plan:
 
 def build(plan: Plan) -> World:
     world = World(plugins=PLUGINS[plan.plugins])
-    for number, (cpu, memory, zone) in enumerate(plan.nodes):
-        world.node(f"n{number}", cpu=cpu, memory=memory, labels={"host": f"n{number}", "zone": zone}, pods=6)
+    for number, (cpu, memory, zone, shy) in enumerate(plan.nodes):
+        world.node(
+            f"n{number}", cpu=cpu, memory=memory, labels={"host": f"n{number}", "zone": zone}, pods=6,
+            taints=[Taint(f"shy-{one}", "", Effect.PREFER_NO_SCHEDULE) for one in range(shy)],
+        )  # fmt: skip
     for number, (weight, most) in enumerate(plan.queues):
         world.queue(f"q{number}", weight=weight, capability={"cpu": most * 1000} if most < 8 else {})
     for number, (tasks, least, cpu, memory, priority, queue, constraints, is_gated) in enumerate(plan.jobs):
@@ -153,6 +167,18 @@ def test_many_jobs_of_few_shapes_take_few_calls_of_a_kernel() -> None:
     world.schedule()
     assert sum(1 for task in world.cluster.tasks.values() if task.row >= 0) == 2000
     assert world.policy.placer.stream.calls <= 2000 / lookahead.MOST_JOBS + 10
+
+
+def test_pods_that_compare_nodes_take_few_calls_of_a_kernel_as_well() -> None:
+    world = World(plugins=PLUGINS[1])
+    for number in range(90):
+        shy = [Taint(f"shy-{one}", "", Effect.PREFER_NO_SCHEDULE) for one in range(number % 3)]
+        world.node(f"n{number}", cpu=64, memory=256, taints=shy)
+    for number in range(1000):
+        world.job(f"j{number}", cpu=1, memory=0.1 * (1 + number % 4))
+    world.schedule()
+    assert sum(1 for task in world.cluster.tasks.values() if task.row >= 0) == 1000
+    assert world.policy.placer.stream.calls <= 1000 / 15 + 10, "30 nodes are the worst, and half of them may fill unseen"
 
 
 def in_cycles(mixes: list[list[int]], *, forgets: bool = False) -> tuple[list[int], int]:

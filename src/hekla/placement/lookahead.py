@@ -89,8 +89,16 @@ class Lookahead:
             items = self._gathered(first)
         if not items:
             return []
-        shapes = [tasks[0].shape for _, tasks in items]
-        rows, placed = self._placer.stream.take(shapes, [len(tasks) for _, tasks in items])
+        shapes, counts = [tasks[0].shape for _, tasks in items], [len(tasks) for _, tasks in items]
+        certain = self._placer.stream.certain(shapes, counts)
+        if certain < len(items):
+            self._most = certain or _FIRST_JOBS
+            self._turns.give_back(len(items) - max(certain, 1))
+            self._unpost(items[certain:])
+            items, shapes, counts = items[:certain], shapes[:certain], counts[:certain]
+        if not items:
+            return []
+        rows, placed = self._placer.stream.take(shapes, counts)
         self._most = min(2 * self._most, MOST_JOBS) if placed == len(items) else 0 if placed else _FIRST_JOBS
         # The first has had its turn: where it does not fit, placing it by itself finds out why.
         self._turns.give_back(len(items) - max(placed, 1))
@@ -198,9 +206,9 @@ class Lookahead:
         return self._session.in_task_order(tasks.values())
 
     def _is_plain(self, task: Task) -> bool:
-        return not (
-            task.shape.is_best_effort or self._placer.goes_one_by_one(task) or self._session.is_hopeless(task.shape)
-        )
+        if task.shape.is_best_effort or self._session.is_hopeless(task.shape):
+            return False
+        return not self._placer.goes_one_by_one(task) or self._placer.compares_alone(task)
 
     def _posted(self, item: Item) -> bool:
         """Count what a job asks for as taken, if its queue may take it: whose turn is next may depend on it."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hekla.placement.among import Among
 from hekla.placement.apart import best_rows, keep_apart
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import CPU, MEMORY, BoolArray, FloatArray, IdArray, IntArray, Nodes
@@ -95,14 +96,15 @@ class Placer:
         self._profiles: OrderedDict[object, Profile] = OrderedDict()
         self._indexes: OrderedDict[int, tuple[Shape, Index]] = OrderedDict()
         self._scratch: IdArray = np.zeros(0, np.int32)
-        self.stream = Stream(cluster.nodes, self._program)
+        self._among = Among(cluster.nodes, self._comparing, self._profile, self._program, self._compared)
+        self.stream = Stream(cluster.nodes, self._among)
         self._near = NearRuns(cluster, self._near_scorers, self._program)
 
     def place(self, task: Task, venue: Venue | None = None) -> int:
         """Take the best node for a task, of a venue where one is given; its row, or -1. The caller settles the task."""
         shape = task.shape
         if self.goes_one_by_one(task):
-            if venue is None and shape.uses and self._compares_alone(task):
+            if venue is None and shape.uses and self.compares_alone(task):
                 return next(iter(self._place_among([task])), -1)
             shape.uses += 1
             return self._place_live(task, venue)
@@ -123,7 +125,7 @@ class Placer:
         few; None if they are not such.
         """
         shape, nodes = tasks[0].shape, self.cluster.nodes
-        if self._compares_alone(tasks[0]):
+        if self.compares_alone(tasks[0]):
             return self._place_among(tasks)
         if not self._keeps_apart or shape.gpu_milli or self._row_scorers or self.heeds_domains:
             return None
@@ -159,7 +161,7 @@ class Placer:
         groups = Groups(nodes, self.cluster.tallies, first)
         return place_evenly(groups, index.quantised, index.rank, len(tasks), take)
 
-    def _compares_alone(self, task: Task) -> bool:
+    def compares_alone(self, task: Task) -> bool:
         """Whether beside amounts and node facts nothing is said of a task but how nodes compare with those it can go to."""
         shape = task.shape
         if self._row_scorers or shape.gpu_milli or task.carriers or not shape.constraints.is_local:
@@ -185,17 +187,13 @@ class Placer:
 
     def _index_among(self, task: Task) -> tuple[Index, int]:
         """The index of a task's shape, and how many may be placed by it."""
-        nodes, shape = self.cluster.nodes, task.shape
+        shape = task.shape
         index = self._index(shape)  # whatever its scores go by, it tells which nodes can be had
-        can = index.quantised >= 0
-        ours = can & ~nodes.is_beside
-        among = ours if ours.any() else can
-        told = [one.goes_by(nodes, shape, among) for one in self._comparing if one.compares(nodes, shape)]
-        goes_by = [by for by, _ in told]
+        goes_by, number = self._among.goes_by(shape, index.quantised >= 0)
         if index.goes_by != goes_by:
             index = self._new_index(shape, self._compared(self._program(shape), task))
             index.goes_by = goes_by
-        return index, max(1, min((number for _, number in told), default=1))
+        return index, max(1, number)
 
     def place_run(self, shape: Shape, count: int, venue: Venue | None = None) -> Sequence[int]:
         """Take the best nodes for up to `count` tasks of one shape, one after the other; the rows that were found."""

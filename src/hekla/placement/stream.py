@@ -7,7 +7,7 @@ together. A shape that comes again has a row in the pool of indexes; one that co
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,12 +71,32 @@ class Classes:
         )
 
 
+class Programs(Protocol):
+    """Where programs come from, and for how long they hold (`among.py`)."""
+
+    voided: Callable[[Shape], None]
+    """Told of each shape whose program is not what it was."""
+
+    def program(self, shape: Shape) -> Program:
+        """What a kernel reads of a shape."""
+
+    def compares(self, shape: Shape) -> bool:
+        """Whether it depends on which nodes can be had."""
+
+    def certain(self, shape: Shape) -> int:
+        """How many pods, of any shape, may be placed at least before the program changes, where it depends on that."""
+
+    def placed(self, number: int) -> None:
+        """So many pods were placed."""
+
+
 class Stream:
     """Takes nodes for pods of many shapes in turn."""
 
-    def __init__(self, nodes: Nodes, program: Callable[[Shape], Program]) -> None:
+    def __init__(self, nodes: Nodes, programs: Programs) -> None:
         self._nodes = nodes
-        self._program = program
+        self._programs = programs
+        programs.voided = self._void
         self._slots: OrderedDict[Shape, int] = OrderedDict()
         self._quantised: IdArray = np.zeros((0, 0), np.int32)  # [slot, node]
         self._keys: IntArray = np.zeros((0, 0), np.int64)  # [slot, block]
@@ -118,10 +138,35 @@ class Stream:
             self._quantised, self._keys, self._position, nodes.log, nodes.log_length,
             np.array(list(map(number.__getitem__, shapes)), np.int64), np.array(counts, np.int64), self._scratch, out,
         )  # fmt: skip
+        self._programs.placed(placed)
         for shape, count in uses.items():
             shape.uses += count
         rows: list[int] = out[:placed].tolist()
         return rows, items
+
+    def certain(self, shapes: Sequence[Shape], counts: Sequence[int]) -> int:
+        """How many of these items, from the first, can be placed by programs that hold till then."""
+        compare = {shape for shape in set(shapes) if self._programs.compares(shape)}
+        if not compare:
+            return len(shapes)
+        pods, most, told = 0, sum(counts), set[Shape]()
+        for at, (shape, count) in enumerate(zip(shapes, counts, strict=True)):
+            if shape in compare and shape not in told:
+                told.add(shape)
+                most = min(most, self._programs.certain(shape))
+            pods += count
+            if pods > most:
+                return at
+        return len(shapes)
+
+    def _void(self, shape: Shape) -> None:
+        """Forget what follows from a shape's program."""
+        self._known = None
+        slot = self._slots.get(shape)
+        if slot is not None:
+            self._position[slot] = -1
+        if shape in self._column:
+            self._all = None
 
     def _classes(self, kinds: tuple[Shape, ...]) -> Classes:
         """In this order: columns of what was packed before, as long as the nodes and the shapes are the same."""
@@ -149,7 +194,7 @@ class Stream:
 
     def _packed(self, kinds: Sequence[Shape]) -> Classes:
         version = self._nodes.version
-        programs = [self._program(shape) for shape in kinds]
+        programs = [self._programs.program(shape) for shape in kinds]
         profiles: dict[int, tuple[int, Profile]] = {}
         for program in programs:
             profiles.setdefault(id(program.profile), (len(profiles), program.profile))
