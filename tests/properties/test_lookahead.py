@@ -178,7 +178,9 @@ def test_pods_that_compare_nodes_take_few_calls_of_a_kernel_as_well() -> None:
         world.job(f"j{number}", cpu=1, memory=0.1 * (1 + number % 4))
     world.schedule()
     assert sum(1 for task in world.cluster.tasks.values() if task.row >= 0) == 1000
-    assert world.policy.placer.stream.calls <= 1000 / 15 + 10, "30 nodes are the worst, and half of them may fill unseen"
+    assert world.policy.placer.stream.calls <= 1000 / 15 + 10, (
+        "30 nodes are the worst, and half of them may fill unseen"
+    )
 
 
 def in_cycles(mixes: list[list[int]], *, forgets: bool = False) -> tuple[list[int], int]:
