@@ -199,6 +199,8 @@ class Lookahead:
             return None
         if not others:
             return (first,)
+        if self._placer.compares_alone(first):
+            return None  # of a gang more are placed than are certain here, and by itself it is one pass or two
         for task in others:
             is_equal = task.shape is first.shape and task.role_counts is first.role_counts
             if not is_equal or task.carriers or task.spec.is_gated:
