@@ -46,7 +46,7 @@ CASES = (
     Case("gangs of 8 to 512", worlds.gangs, 6000),
     Case("gangs of 1 to 512", worlds.mixed, 6000),
     Case("single pods of 16 shapes", worlds.lone, 10_000),
-    Case("single pods in 4 queues", worlds.queued, 4000),
+    Case("single pods in 4 queues", worlds.queued, 10_000),
     Case("anti-affinity by host", worlds.apart, 400, KUBE_ANTI_AFFINITY_PER_S),
     Case("spread over zones", worlds.even, 600),
     Case("preferred pods, soft spread", worlds.company, 600),

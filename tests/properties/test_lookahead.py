@@ -1,7 +1,7 @@
 """Deciding many jobs in one pass gives what deciding them one by one gives, whatever the world."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.placement import kernels, lookahead
+from hekla.placement import interleaved, kernels, lookahead
 from hekla.placement.constraint import (
     Constraints,
     Effect,
@@ -20,8 +20,10 @@ from hekla.placement.constraint import (
     Taint,
     Toleration,
 )
+from hekla.placement.interleaved import Course
 from hekla.placement.kernels import twin
 from hekla.placement.lookahead import Lookahead
+from hekla.placement.model import Item
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
@@ -122,6 +124,74 @@ def test_jobs_placed_together_go_where_they_go_one_by_one(plan: Plan) -> None:
         patch.setattr(Lookahead, "place", lambda self, job: [])
         one_by_one = outcome(build(plan))
     assert together == one_by_one
+
+
+@dataclass(frozen=True)
+class Crowd:
+    plugins: int
+    nodes: int
+    queues: tuple[tuple[int, int, int], ...]  # weight, priority, most cpus
+    pods: tuple[tuple[int, int, int, int], ...]  # queue, shape, priority, tasks
+    chunk: int
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> Crowd:
+    queue = st.tuples(st.integers(1, 3), st.integers(0, 1), st.sampled_from((8, 20, 99)))
+    tasks = st.integers(0, 30).map(lambda dice: 2 if dice == 0 else 1)
+    pod = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 1), tasks)
+    return Crowd(
+        draw(st.integers(0, len(PLUGINS) - 1)),
+        draw(st.integers(2, 8)),
+        tuple(draw(st.lists(queue, min_size=2, max_size=4))),
+        tuple(draw(st.lists(pod, min_size=10, max_size=90))),
+        draw(st.integers(1, 16)),
+    )
+
+
+def crowd(plan: Crowd) -> World:
+    """Lone pods of few shapes in several queues, with a gang here and there."""
+    world = World(plugins=PLUGINS[plan.plugins])
+    for number in range(plan.nodes):
+        world.node(f"n{number}", cpu=16, memory=64, pods=40)
+    for number, (weight, priority, most) in enumerate(plan.queues):
+        capability = {"cpu": most * 1000} if most < 99 else {}
+        world.queue(f"q{number}", weight=weight, priority=priority, capability=capability)
+    for number, (queue, shape, priority, tasks) in enumerate(plan.pods):
+        more = {"queue": f"q{queue % len(plan.queues)}", "priority": priority}
+        world.job(f"j{number}", tasks=tasks, cpu=(1, 1, 2, 0.5)[shape], memory=(1, 2, 0, 1)[shape], more=more)
+    return world
+
+
+@given(crowds())
+@settings(max_examples=120, deadline=None)
+def test_turns_of_several_queues_told_at_once_are_those_told_one_by_one(plan: Crowd) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lookahead, "WORTH_TELLING", 1)
+        patched.setattr(interleaved, "LEAST_CHUNK", plan.chunk)
+        at_once = outcome(crowd(plan))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Turns, "run_of_all", lambda self, most, is_plain: ([], []))
+        one_by_one = outcome(crowd(plan))
+    assert at_once == one_by_one
+
+
+def test_turns_of_several_queues_are_told_many_at_once() -> None:
+    """Those of a shape that was not seen before are told one by one, and so are the first few."""
+    told, counts = Turns.run_of_all, [0, 0]
+
+    def counted(turns: Turns, most: int, is_plain: Callable[[Shape], bool]) -> tuple[list[Item], list[Course]]:
+        lone, courses = told(turns, most, is_plain)
+        counts[0], counts[1] = counts[0] + 1, counts[1] + len(lone)
+        return lone, courses
+
+    pods = tuple((number % 3, number % 4, number % 2, 1) for number in range(2000))
+    world = crowd(Crowd(1, 400, ((1, 0, 99), (2, 0, 99), (3, 1, 99)), pods, 16))
+    with patch.object(Turns, "run_of_all", counted):
+        world.schedule()
+    assert sum(task.row >= 0 for task in world.cluster.tasks.values()) == 2000
+    assert counts[1] > 1750
+    assert counts[0] < 40
 
 
 @given(plans(), st.integers(1, 5), st.integers(0, 5))

@@ -68,6 +68,19 @@ class QueueOrder(Protocol):
 
 
 @runtime_checkable
+class QueueOrderAhead(QueueOrder, Protocol):
+    """A queue's order that is told many turns ahead (`interleaved.py`): it follows from the queue's own account alone."""
+
+    def queue_keys(
+        self, session: "Session", queue: Queue, more: Mapping[str, Sequence[int]], count: int
+    ) -> Sequence[Key] | None:
+        """`queue_key` in each of `count` states in which the queue holds so much more, none smaller than the one before.
+
+        `more` has the amounts by resource, [state]. None: not to be told ahead.
+        """
+
+
+@runtime_checkable
 class JobOrder(Protocol):
     """Which job of a queue goes next.
 

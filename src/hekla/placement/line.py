@@ -64,17 +64,27 @@ class Line:
 
     def pop_run(self, most: int) -> list[Place]:
         """The next ones, at most so many and perhaps fewer; none only if nobody is left."""
+        run = self.ahead(most)
+        if run:
+            self.leave(run[-1])
+        elif self.head() is not None:
+            run = [self.pop()]
+        return run
+
+    def ahead(self, most: int) -> list[Place]:
+        """The next ones, who stay: at most so many, and only those before the first that joined later."""
         head, first, at = self.head(), self._first, self._at
-        if head is None:
+        if head is None or at >= len(first) or first[at] is not head:
             return []
-        if at >= len(first) or first[at] is not head:
-            return [self.pop()]
         end = min(len(first), at + most)
         if self._back:
             end = bisect_left(first, self._back[0], at, end)
-        self._at = end
         run = first[at:end]
         return [place for place in run if place[3] == place[4].ticket] if self._is_kept else run
+
+    def leave(self, last: Place) -> None:
+        """Let all go up to one that `ahead` has just told."""
+        self._at = bisect_left(self._first, last, self._at) + 1
 
     def push(self, place: Place) -> None:
         """Let one join, or come back."""

@@ -30,6 +30,9 @@ MOST_JOBS, MOST_PODS = 1024, 8192
 MOST_ROWS = 2_000_000
 """How many rows may be scored in one call for shapes that were not seen before: about 5 ms."""
 
+WORTH_TELLING = 16
+"""So many turns of several queues are worth telling at once (`interleaved.py`); where fewer can be, as many are told one by one."""
+
 _FIRST_JOBS = 4
 
 _BIND: Callable[[Iterable[Any]], Bind] = partial(tuple.__new__, Bind)
@@ -122,8 +125,16 @@ class Lookahead:
 
     def _gathered_in_turn(self, line: "_Gathered") -> list[Item]:
         """The same where what each takes decides whose turn comes next."""
-        turns, items = self._turns, line.items
-        while not line.is_full and (job := turns.next_ahead()) is not None:
+        turns, items, wait = self._turns, line.items, 0
+        while not line.is_full:
+            if not wait and line.lacking >= WORTH_TELLING:
+                lone = self._interleaved(line.lacking)
+                items += lone
+                wait = 0 if len(lone) >= WORTH_TELLING else WORTH_TELLING
+                continue
+            wait = max(wait - 1, 0)
+            if (job := turns.next_ahead()) is None:
+                break
             tasks = self._tasks_of(job)
             if tasks is None or not self._posted((job, tasks)):
                 turns.give_back(1)
@@ -132,6 +143,22 @@ class Lookahead:
             if len(tasks) > 1 or not tasks[0].shape.uses:
                 line.fill(tasks)
         return items
+
+    def _interleaved(self, most: int) -> Sequence[Item]:
+        """The lone pods that come next in all queues, counted as taken; none where one by one it is to be told."""
+        if self._cluster.tallies.are_minded:
+            return []
+        lone, courses = self._turns.run_of_all(most, lambda shape: bool(shape.uses and self._plain.get(shape)))
+        posted = list[tuple[str, dict[str, int]]]()
+        for course in courses:
+            job, sums = course.asked()
+            if not self._posted_sums(job, sums):
+                for name, taken_back in posted:
+                    self._cluster.ledger.post(name, taken_back, -1)
+                self._turns.give_back(len(lone))
+                return []
+            posted.append((course.name, sums))
+        return lone
 
     def _joined(self, line: "_Gathered", run: Sequence[Place]) -> int:
         """How many of the jobs whose turns come next can be placed with those before."""
@@ -226,8 +253,11 @@ class Lookahead:
         Whether a queue may take more depends on what it holds, and holding more never makes a yes of a no: so if the
         sum may be taken, each part may.
         """
-        job = items[0][0]
-        queue, sums = self._cluster.queues[job.spec.queue], _sum(items)
+        return self._posted_sums(items[0][0], _sum(items))
+
+    def _posted_sums(self, job: Job, sums: dict[str, int]) -> bool:
+        """The same of what jobs of this one's queue ask for together."""
+        queue = self._cluster.queues[job.spec.queue]
         if self._session.allowance(job, self._like(sums, job), 1) < 1:
             return False
         self._cluster.ledger.post(queue.name, sums, 1)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
+from operator import add
 from typing import Any, TypeVar
 
 from hekla.placement.constraint import Refusal
@@ -27,6 +28,7 @@ from hekla.placement.framework import (
     Opinion,
     Overused,
     QueueOrder,
+    QueueOrderAhead,
     Reader,
     Ready,
     TaskOrder,
@@ -109,6 +111,7 @@ class Session:
         self._entered: Entered | None = None
         self._opened: dict[int, Any] = {}
         self._queue_orders = policy.asked(QueueOrder)
+        self._queue_orders_ahead = policy.asked(QueueOrderAhead)
         self._job_orders = policy.asked(JobOrder)
         self._task_orders = policy.asked(TaskOrder)
         self._valid = policy.asked(Valid)
@@ -185,6 +188,19 @@ class Session:
         for plugin in self._queue_orders:
             key += plugin.queue_key(self, queue)
         return (*key, queue.created, tie)
+
+    def queue_keys(self, queue: Queue, more: Mapping[str, Sequence[int]], count: int) -> Sequence[Key] | None:
+        """`queue_key` in each of `count` states in which the queue holds so much more (`QueueOrderAhead`); None: not to be told."""
+        end: Key = (queue.created, self.cluster.nodes.tie(queue.name))
+        keys: Sequence[Key] = [end] * count
+        if len(self._queue_orders_ahead) < len(self._queue_orders):
+            return None
+        for plugin in reversed(self._queue_orders_ahead):
+            told = plugin.queue_keys(self, queue, more, count)
+            if told is None:
+                return None
+            keys = list(map(add, told, keys))
+        return keys
 
     def job_key(self, job: Job) -> Key:
         """Smaller goes first; ties by age, then uid, or as the seed says. In a strict queue by priority and age alone."""

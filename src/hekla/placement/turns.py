@@ -4,13 +4,15 @@ Keys are computed when a queue or a job joins the line, which is after each of i
 with every placement are heeded at once, and nothing is sorted anew.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 
 from hekla.placement.framework import Key
+from hekla.placement.interleaved import Course, interleaved
 from hekla.placement.line import Line, Pair, Place
-from hekla.placement.model import Job
+from hekla.placement.model import Item, Job
 from hekla.placement.session import Session
+from hekla.placement.shape import Shape
 
 _NO_LINES: Mapping[str, Line] = {}
 
@@ -78,6 +80,33 @@ class Turns:
         self._ahead += [((), name, place) for place in run]
         return run
 
+    def run_of_all(self, most: int, is_plain: Callable[[Shape], bool]) -> tuple[list[Item], list[Course]]:
+        """The next ones of all queues, while they are lone pods of plain shapes, at most so many; none where that is not to be told.
+
+        As `next_ahead` where the order of queues is told ahead (`interleaved.py`), no queue gets its share by what is placed,
+        and each is taken to have placed what it asks for; time is asked for once.
+        """
+        session, queues = self._session, self._queues
+        self._let_last_line_up()
+        if not queues or session.is_cut_short or not session.has_time():
+            session.is_cut_short = session.is_cut_short or bool(queues)
+            return [], []
+        courses = list[Course]()
+        for key, name in queues:
+            line = self._lines[name]
+            if not isinstance(line, Line):
+                return [], []
+            courses.append(Course(session.cluster.queues[name], line, key, most // len(queues), is_plain))
+        turns = interleaved(courses, most, session.queue_keys)
+        if turns:
+            self._last = turns[-1][1]
+            self._queues = [(course.leave(), course.name) for course in courses if course.name != self._last]
+            next(course for course in courses if course.name == self._last).leave()
+            heapify(self._queues)
+            self._ahead += turns
+        lone = [item for _, _, place in turns if (item := place[5]) is not None]
+        return lone, [course for course in courses if course.used]
+
     def give_back(self, count: int) -> None:
         """Take back the last turns that were given out; the queue of the one before lines up anew, by what is held then."""
         if not count:
@@ -103,9 +132,7 @@ class Turns:
 
     def _next(self, *, is_ahead: bool) -> Job | None:
         session, queues = self._session, self._queues
-        if self._last is not None:
-            self._line_up(self._last)
-            self._last = None
+        self._let_last_line_up()
         while queues:
             if session.is_cut_short or not session.has_time():
                 session.is_cut_short = True
@@ -127,6 +154,11 @@ class Turns:
                 self._last = name
                 return place[4]
         return None
+
+    def _let_last_line_up(self) -> None:
+        if self._last is not None:
+            self._line_up(self._last)
+            self._last = None
 
     def _place(self, job: Job) -> Place:
         """Where a job stands that is here for this cycle."""

@@ -57,6 +57,12 @@ class Drf:
         """The path's shares from the top down."""
         return (session.opened(self).key(queue),) if self.hierarchy else ()
 
+    def queue_keys(
+        self, session: Session, queue: Queue, more: Mapping[str, Sequence[int]], count: int
+    ) -> Sequence[Key] | None:
+        """Nothing to say, but of a tree, where what others hold counts too."""
+        return None if self.hierarchy else [()] * count
+
     orders_waiting_by = ()
     """Asked by `standing.py`: no field decides the key of a lone job that waits, which holds nothing."""
 

@@ -17,7 +17,7 @@ from hekla.placement.ledger import Account
 from hekla.placement.model import Job, Queue, Task
 from hekla.placement.session import Session
 from hekla.quota.amounts import Amounts, added, bounded
-from hekla.quota.fairness import has_all, reclaimable, use_of
+from hekla.quota.fairness import has_all, reclaimable, use_of, uses_of
 from hekla.quota.tree import Quota, QuotaTree
 from hekla.quota.verdict import CLOSED, OVER_LIMIT, OVER_SHARE, insufficient
 from hekla.quota.water_fill import Claim, water_fill
@@ -68,6 +68,13 @@ class Proportion:
         """Priority, then how much of its share it has."""
         deserved = session.opened(self).deserved.get(queue.name, _FREE)
         return (-queue.priority, use_of(_account(session, queue).held, deserved))
+
+    def queue_keys(
+        self, session: Session, queue: Queue, more: Mapping[str, Sequence[int]], count: int
+    ) -> Sequence[Key]:
+        """The same as it will hold more and more."""
+        deserved = session.opened(self).deserved.get(queue.name, _FREE)
+        return [(-queue.priority, use) for use in uses_of(_account(session, queue).held, more, count, deserved)]
 
     def is_overused(self, session: Session, queue: Queue) -> bool:
         """Whether it holds all that it deserves, and deserves less than it asks for."""
