@@ -44,6 +44,8 @@ def test_each_operation_of_a_json_patch_does_its_work(
         {"op": "add", "path": "/list/7", "value": 1},
         {"op": "add", "path": "/list/01", "value": 1},
         {"op": "test", "path": "/list", "value": [2]},
+        {"op": "test", "path": "/list", "value": [True]},
+        {"op": "test", "path": "/list/0", "value": True},
         {"op": "add", "path": "no-slash", "value": 1},
         {"op": "add", "path": "/list/0"},
     ],

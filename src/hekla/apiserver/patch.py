@@ -7,6 +7,7 @@ import copy
 from typing import Any
 
 from hekla.api.meta import Document
+from hekla.apiserver.bodies import is_same
 from hekla.apiserver.status import StatusError, bad_request, rejected
 
 MAX_OPERATIONS = 10_000
@@ -144,5 +145,5 @@ def _test(root: Any, path: list[str], value: Any) -> None:
         if value is None:
             return
         raise
-    if found != value or type(found) is not type(value):
+    if not is_same(found, value):
         raise rejected()
