@@ -44,6 +44,7 @@ from hekla.serving.router.house import House
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.kernel.upgrading import Upgrading
 from hekla.serving.router.lane.lane import Lane
+from hekla.serving.router.lane.opening import opened
 from hekla.serving.router.lane.ways import Ways
 from hekla.serving.router.metrics import Labels, Metrics
 from hekla.serving.router.misdirected import OneListener
@@ -225,14 +226,16 @@ class Router:
     def open_lane(self, kernel: Kernel) -> None:
         """Have plain requests answered in machine code from now on, where there is such code."""
         is_new = self.lane is None and not self.listener.is_draining
-        if kernel.lane is None or not self.settings.fast_lane or not is_new:
+        if not self.settings.fast_lane or not is_new:
             return
-        doorway = self.listener.doorway
-        self.lane = doorway.lane = Lane(
-            kernel.lane, self.house, doorway, lambda slabs: Ways(slabs, self.house, self.director, self.doors)
+        self.lane = opened(
+            kernel.lane,
+            self.house,
+            self.listener.doorway,
+            lambda slabs: Ways(slabs, self.house, self.director, self.doors),
         )
-        self.house.has_lane, self.house.beside = True, self.lane.under_way
-        log.info("fast lane opened")
+        if self.lane is not None:
+            self.house.has_lane, self.house.beside = True, self.lane.under_way
 
     def stop(self) -> None:
         """Drain: no more connections, what is under way is finished."""

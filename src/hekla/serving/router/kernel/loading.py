@@ -18,6 +18,7 @@ import structlog
 
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.kernel.keeping import keep, kept_at, read, take_turn
+from hekla.serving.router.kernel.object_code import made_for
 
 MODULE: Final = "hekla.serving.router.kernel.compiling"
 _CHILD: Final = "import os; os.nice({niceness}); out = os.dup(1); os.dup2(2, 1); from {module} import main; main(out)"
@@ -85,7 +86,10 @@ def kernel_of(code: bytes) -> Kernel:
     names, _, object_code = code.partition(b"\n\n")
     if not (file := binding.ObjectFileRef.from_data(object_code)):  # llvmlite would go on with it, and end the process
         raise ValueError(f"{len(code)} bytes are no object code with its names")
-    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine())
+    nothing, target = binding.parse_assembly(""), machine()
+    if made_for(object_code) != made_for(target.emit_object(nothing)):  # LLVM would end the process
+        raise ValueError("the object code is for another machine")
+    engine = binding.create_mcjit_compiler(nothing, target)
     engine.add_object_file(file)
     engine.finalize_object()
     symbols = dict(line.split(" ", 1) for line in names.decode().splitlines())

@@ -17,6 +17,11 @@ _OFFSETS: Final = "_GLOBAL_OFFSET_TABLE_"
 """A table that the loader makes."""
 
 
+def made_for(code: bytes) -> bytes:
+    """What an object file says of the machine it is for: of ELF words, bytes and processor, of other forms how they begin."""
+    return code[:6] + code[18:20] if code.startswith(b"\x7fELF") else code[:8]
+
+
 def undefined_symbols(code: bytes) -> set[str]:
     """Of an object file, what another has to bring; of one in another form nothing is known."""
     return (

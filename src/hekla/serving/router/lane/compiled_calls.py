@@ -13,9 +13,11 @@ from llvmlite import ir
 from numba import int64, types
 from numba.extending import intrinsic
 
+from hekla.serving.router.lane.compiled_for import why_unknown
+
 _WORD, _BYTE = ir.IntType(64), ir.IntType(8)
 IS_ARM: Final = platform.machine() == "aarch64"
-IS_KNOWN: Final = IS_ARM or platform.machine() == "x86_64"
+IS_KNOWN: Final = why_unknown() is None
 """Whether the lane can be compiled here."""
 
 (EPOLL_WAIT, EPOLL_CTL, CLOSE, WRITEV, RECV, SEND, CLOCK) = (

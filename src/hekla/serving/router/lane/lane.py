@@ -4,6 +4,7 @@ One callback of the loop runs the code for all sockets that are ready. It comes 
 """
 
 import asyncio
+import contextlib
 import os
 import select
 import socket
@@ -62,7 +63,12 @@ class Lane:
         self._tick = 0
         self.taken = 0
         """Requests that came whole through the lane."""
+        self._is_closed = False
+
+    def begin(self) -> None:
+        """Take what comes from now on, once the code was seen to do what it is to do (`opening.py`)."""
         self._loop.add_reader(self._epoll.fileno(), self._ready)
+        self._doorway.lane = self
 
     # ---- in
 
@@ -321,19 +327,36 @@ class Lane:
         return self.ways.under_way()
 
     def close(self) -> None:
-        """Drop everything; nothing comes into it any more."""
+        """Drop everything; nothing comes into it any more. Once: its descriptors' numbers are somebody else's afterwards."""
         self._doorway.lane = None
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._loop.remove_reader(self._epoll.fileno())  # first: whatever fails below, the loop must not call for ever
         self.slabs.words[State.IS_CLOSED] = 1
         for task in self._tasks:
             task.cancel()
         for number in list(self._clients):
-            self.cut(number)
+            self._cut_surely(number)
         for engine in self.slabs.engines[: int(self.slabs.words[State.ENGINE_HIGH])].tolist():
             if engine[Engine.PHASE]:
-                os.close(engine[Engine.FD])
-        self.fold()
-        self._loop.remove_reader(self._epoll.fileno())
+                with contextlib.suppress(OSError):
+                    os.close(engine[Engine.FD])
         self._epoll.close()
+        self._fold_surely()
+
+    def _cut_surely(self, number: int) -> None:
+        """One connection that cannot be cut keeps no other from it."""
+        try:
+            self.cut(number)
+        except Exception:
+            log.exception("a connection of the fast lane was not cut")
+
+    def _fold_surely(self) -> None:
+        try:
+            self.fold()
+        except Exception:
+            log.exception("what the fast lane did last is in no book")
 
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)
