@@ -141,7 +141,8 @@ def test_a_lane_that_cannot_be_had_leaves_all_to_python_and_says_why(
                     patch.setattr(lane_module.Lane, "begin", _no_reader)
                 it.router.open_lane(Altered(kernel, lanes.get(trouble, kernel.lane)))  # type: ignore[arg-type]
             assert [(one["event"], one["why"]) for one in told] == [("fast lane stays closed", why)]
-            assert it.router.lane is None and it.router.listener.doorway.lane is None
+            assert it.router.lane is None
+            assert it.router.listener.doorway.lane is None
             await answers_and_ends(it)
 
     asyncio.run(story())

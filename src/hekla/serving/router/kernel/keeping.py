@@ -56,7 +56,9 @@ def kept_at() -> Path | None:
         made_of.update(file.read_bytes())
     for package in ("numba", "llvmlite"):
         made_of.update(importlib.metadata.version(package).encode())
-    made_of.update(f"{sys.platform} {platform.machine()} {sys.version} {binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}".encode())
+    made_of.update(
+        f"{sys.platform} {platform.machine()} {sys.version} {binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}".encode()
+    )
     return own / "hekla" / f"router-{made_of.hexdigest()[:32]}.o"
 
 

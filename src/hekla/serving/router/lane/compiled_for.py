@@ -28,5 +28,7 @@ def why_unknown(
     if processor not in _PROCESSORS:
         return f"it knows the processors {' and '.join(_PROCESSORS)}, and this is {processor}"
     if word_bits != _WORD_BITS or byte_order != "little":
-        return f"it takes words of {_WORD_BITS} bits, little end first, and this Python's have {word_bits}, {byte_order}"
+        return (
+            f"it takes words of {_WORD_BITS} bits, little end first, and this Python's have {word_bits}, {byte_order}"
+        )
     return None

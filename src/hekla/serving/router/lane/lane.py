@@ -349,13 +349,13 @@ class Lane:
         """One connection that cannot be cut keeps no other from it."""
         try:
             self.cut(number)
-        except Exception:
+        except Exception:  # it is closed because something is broken, which may be this
             log.exception("a connection of the fast lane was not cut")
 
     def _fold_surely(self) -> None:
         try:
             self.fold()
-        except Exception:
+        except Exception:  # likewise
             log.exception("what the fast lane did last is in no book")
 
     def _spawn(self, work: Any) -> None:

@@ -28,6 +28,10 @@ class ClosedLaneError(Exception):
     """The lane cannot be had here."""
 
 
+_REFUSES: Final = (ClosedLaneError, OSError, MemoryError, NotImplementedError)
+"""What the code, the kernel, memory and the loop's kind of `add_reader` raise."""
+
+
 def opened(enter: Enter | None, house: House, doorway: Doorway, make_ways: Callable[[Slabs], Ways]) -> Lane | None:
     """The lane, with requests sent its way; None, with a reason in the log, where there is none."""
     if enter is None:
@@ -38,13 +42,16 @@ def opened(enter: Enter | None, house: House, doorway: Doorway, make_ways: Calla
         lane = Lane(enter, house, doorway, make_ways)
         try_out(enter, lane.slabs)
         lane.begin()
-    except Exception as error:  # whatever it was: what leaves here has all of it loaded anew each second
+    except _REFUSES as error:
         log.warning("fast lane stays closed", why=str(error) or type(error).__name__)
-        if lane is not None:
-            lane.close()
-        return None
-    log.info("fast lane opened")
-    return lane
+    except Exception:  # a mistake of ours: what leaves here has all of it loaded anew each second
+        log.exception("the fast lane was not opened")
+    else:
+        log.info("fast lane opened")
+        return lane
+    if lane is not None:
+        lane.close()
+    return None
 
 
 def try_out(enter: Enter, slabs: Slabs) -> None:
