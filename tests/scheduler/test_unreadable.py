@@ -29,6 +29,8 @@ def made(kind: type[Resource], **fields: Any) -> Resource:
         (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "0s"}}), "a duration above 0"),
         (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "-45m"}}), "a duration above 0"),
         (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "NaN"}}), "a duration above 0"),
+        (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "9" * 18 + "h"}}), "it counts as none"),
+        (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "1" * 250_000}}), '11..."; a duration'),
         (made(PodGroup, metadata={"annotations": {"sla-waiting-time": "-5m"}}), "it counts as none"),
         (made(ResourceQuota, spec={"hard": {"requests.cpu": "lots"}}), "heeds nothing of this quota"),
     ],
@@ -41,6 +43,8 @@ def made(kind: type[Resource], **fields: Any) -> Resource:
         "estimate 0",
         "estimate below 0",
         "no number",
+        "estimate beyond all time",
+        "estimate of many digits",
         "patience",
         "quota",
     ],
@@ -60,22 +64,23 @@ def test_what_can_be_read_is_not_talked_about() -> None:
     assert list(unreadable(None, group)) == []
 
 
-def test_a_gang_with_an_estimate_that_is_none_hears_of_it_and_starts() -> None:
-    asyncio.run(start_all_the_same())
+@pytest.mark.parametrize("estimate", ["long", "9" * 18 + "h"])
+def test_a_gang_with_an_estimate_that_is_none_hears_of_it_and_starts(estimate: str) -> None:
+    asyncio.run(start_all_the_same(estimate))
 
 
-async def start_all_the_same() -> None:
+async def start_all_the_same(estimate: str) -> None:
     async with world(nodes=1) as (client, _):
         await add_group(client, "odd", 1)
         await client.patch(
-            PodGroup, "odd", {"metadata": {"annotations": {"hekla.dev/running-estimate": "long"}}}, "default"
+            PodGroup, "odd", {"metadata": {"annotations": {"hekla.dev/running-estimate": estimate}}}, "default"
         )
         await add_pod(client, "odd-0", group="odd")
         await until(lambda: is_bound(client, "odd-0"))
 
         async def is_told() -> bool:
             return any(
-                reason == "Unreadable" and '"long"' in message for reason, message in await events(client, "odd")
+                reason == "Unreadable" and f'"{estimate}"' in message for reason, message in await events(client, "odd")
             )
 
         await until(is_told)

@@ -4,7 +4,16 @@ import re
 from datetime import timedelta
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+
+MOST_S = 2**63 / 1e9
+"""Go counts nanoseconds in 63 bits, which is 292 years, and reads no duration beyond."""
+
+MOST_CHARACTERS = 200
+"""No longer text is looked into: it may be anybody's annotation, and 16,000 digits without a unit took 5.7 s."""
+
+MOST_TOLD = 60
+"""So much of a text that is no duration is shown."""
 
 
 class DurationError(ValueError):
@@ -13,13 +22,18 @@ class DurationError(ValueError):
 
 def parse_duration(text: str) -> timedelta:
     """Read a duration; raises DurationError."""
+    if len(text) > MOST_CHARACTERS:
+        raise DurationError(f'"{text[:MOST_TOLD]}..." is not a duration: it has {len(text)} characters')
     sign, body = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if body == "0":
         return timedelta()
     parts = _PART.findall(body)
     if not parts or "".join(number + unit for number, unit in parts) != body:
         raise DurationError(f'"{text}" is not a duration; write it like "90s", "1h30m" or "250ms"')
-    return sign * timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if seconds >= MOST_S:
+        raise DurationError(f'"{text}" is longer than any duration, which is 292 years')
+    return sign * timedelta(seconds=seconds)
 
 
 def write_duration(seconds: float) -> str:

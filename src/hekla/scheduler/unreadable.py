@@ -15,7 +15,7 @@ from hekla.api.volcano.scheduling import PodGroup
 from hekla.dialects.pod_requests import amount
 from hekla.dialects.traits import USAGE_KEY, node_usage
 from hekla.dialects.volcano import RUNNING_ESTIMATE
-from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.lib.go_duration import MOST_TOLD, DurationError, parse_duration
 from hekla.lib.quantity import QuantityError
 
 SLA_KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
@@ -45,7 +45,8 @@ def _of_group(group: PodGroup) -> Iterator[str]:
     for key in (RUNNING_ESTIMATE, *SLA_KEYS):
         text = group.metadata.annotations.get(key)
         if text is not None and not _is_duration(text):
-            yield f'annotation {key} is "{text}"; a duration above 0 like 1h30m is expected; it counts as none'
+            told = f"{text[:MOST_TOLD]}..." if len(text) > MOST_TOLD else text
+            yield f'annotation {key} is "{told}"; a duration above 0 like 1h30m is expected; it counts as none'
 
 
 def _of_quota(quota: ResourceQuota) -> Iterator[str]:
