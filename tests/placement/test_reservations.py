@@ -1,7 +1,15 @@
 """Reservations beside pods that are leaving: these are counted on, and what they leave is not given away past a reservation."""
 
-from hekla.placement.model import TaskStatus
-from hekla.testing.cluster import World
+from typing import Any
+
+import pytest
+
+from hekla.placement import reservations
+from hekla.placement.forecast import expected_start
+from hekla.placement.model import Job, JobPhase, TaskStatus
+from hekla.placement.session import Session
+from hekla.placement.soonest import Expected
+from hekla.testing.cluster import World, amounts
 
 PLUGINS = (("priority", "gang", "reservation"), ("predicates", "nodeorder"))
 
@@ -40,3 +48,48 @@ def test_who_is_gone_before_may_be_promised_it() -> None:
     soon = world.job("soon", tasks=3, cpu=1, more={"estimate_s": 5.0})
     world.schedule()
     assert soon.statuses[TaskStatus.PIPELINED] == 3
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The jobs that were planned, one entry each time."""
+    names: list[str] = []
+
+    def noted(session: Session, job: Job, *more: Any) -> Expected | None:
+        names.append(job.uid)
+        return expected_start(session, job, *more)
+
+    monkeypatch.setattr(reservations, "expected_start", noted)
+    return names
+
+
+def test_gangs_alike_that_never_fit_are_planned_once_in_a_cycle(planned: list[str]) -> None:
+    world = world_in_which_somebody_leaves()
+    for number in range(5):
+        world.job(f"wide{number}", tasks=20, cpu=1)
+    world.schedule()
+    assert len(planned) == 1
+    world.job("other", tasks=19, cpu=1)
+    world.schedule()
+    assert len(planned) == 3, "one more of each kind in the next cycle"
+
+
+def test_gangs_alike_at_the_door_are_planned_once_too(planned: list[str]) -> None:
+    world = World(plugins=(("gang", "reservation"), ("overcommit", "predicates")))
+    world.node("n1", cpu=4)
+    world.running("r1", "n1", cpu=4, more={"estimate_s": 100.0})
+    outside: dict[str, Any] = {"phase": JobPhase.PENDING, "min_available": 20}
+    for number in range(5):
+        world.job(f"wide{number}", tasks=0, more={"min_resources": amounts(cpu=20)}, **outside)
+    world.schedule()
+    assert len(planned) == 1
+
+
+def test_gangs_that_differ_in_their_roles_are_planned_each(planned: list[str]) -> None:
+    world = world_in_which_somebody_leaves()
+    for name, leaders in (("one", 1), ("two", 2)):
+        job = world.job(name, tasks=0, min_available=20, more={"role_minimums": {"leader": leaders}})
+        world.tasks(job, leaders, role="leader", cpu=2)
+        world.tasks(job, 20 - leaders, role="worker", cpu=1)
+    world.schedule()
+    assert sorted(planned) == ["one", "two"]

@@ -38,8 +38,6 @@ def expected_start(
     """When and where a job will fit as pods end in this order, beside what is kept for others; None if it will not, by all
     that is known. `had` are the nodes on which room is kept for it.
     """  # fmt: skip
-    if not ends:  # where nobody says how long pods run, there is no cluster to copy
-        return None
     task = one_of_equals(session, job)
     if task is not None:
         return soonest(session, job, task, ends, others, had)

@@ -34,8 +34,9 @@ from hekla.placement.expected_ends import Ends
 from hekla.placement.forecast import expected_start
 from hekla.placement.in_need import most_in_need
 from hekla.placement.model import Job, JobPhase
+from hekla.placement.plans import Plans
 from hekla.placement.session import Session
-from hekla.placement.soonest import Kept, Rooms, one_of_equals
+from hekla.placement.soonest import Expected, Kept, Rooms, one_of_equals
 from hekla.quota.amounts import added
 
 RESERVED = "reserved"
@@ -100,6 +101,7 @@ class Book:
         self._session, self._terms = session, terms
         self._cluster = session.cluster
         self.ends = Ends(session, terms.estimate_s)
+        self._plans = Plans(session, self._expected)
         self._kept_idle: dict[tuple[str, ...], Mapping[str, int]] = {}
         self._in_order: Sequence[Reservation] | None = None
         self.version = 0
@@ -352,13 +354,19 @@ class Book:
 
     def _planned(self, job: Job) -> Reservation | None:
         """When and where a job will fit as others end; None if it will not, by all that is known."""
-        others = [r for r in self.in_order if r.uid != job.uid]
-        kept = [Kept(self._cluster.jobs[r.uid].spec.queue, r.rooms) for r in others]
-        known = self.kept.get(job.uid)
-        found = expected_start(self._session, job, self.ends.in_order, kept, known.rooms if known is not None else ())
+        if not self.ends.in_order:  # nobody says how long pods run: there is nothing to plan with
+            return None
+        # what is kept for the job itself is a part of its question, so that it has no kind
+        found = self._expected(job) if job.uid in self.kept else self._plans.of(job, self.version)
         if found is None:
             return None
         return Reservation(
             uid=job.uid, job=job.key, priority=job.spec.priority, start_s=found.start_s, rooms=found.rooms,
             is_imagined=not job.tasks,
         )  # fmt: skip
+
+    def _expected(self, job: Job) -> Expected | None:
+        others = [r for r in self.in_order if r.uid != job.uid]
+        kept = [Kept(self._cluster.jobs[r.uid].spec.queue, r.rooms) for r in others]
+        known = self.kept.get(job.uid)
+        return expected_start(self._session, job, self.ends.in_order, kept, known.rooms if known is not None else ())

@@ -1,0 +1,96 @@
+"""Lives of small clusters with reservations, for properties: jobs come, run as long as they say or do not, and end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hekla.placement.model import JobPhase, TaskStatus
+from hekla.testing.cluster import World, amounts, check
+
+PLUGINS = (("gang", ("reservation", {"depth": 2})), ("predicates", "binpack"))
+AT_THE_DOOR = (("gang", ("reservation", {"depth": 2})), ("overcommit", "proportion", "predicates", "binpack"))
+
+
+@dataclass(frozen=True)
+class Plan:
+    nodes: tuple[int, ...]
+    jobs: tuple[tuple[int, int, int, float], ...]
+    """(arrives, runs, tasks, cpu of each)"""
+
+    is_outside: bool = False
+    """Whether jobs wait to be let in."""
+
+    most: int | None = None
+    """How many cpus the queue may hold."""
+
+
+@st.composite
+def plans(draw: st.DrawFn, *, at_the_door: bool = False) -> Plan:
+    nodes = draw(st.lists(st.integers(2, 6), min_size=1, max_size=4))
+    jobs = st.tuples(st.integers(0, 30), st.integers(1, 40), st.integers(1, 6), st.sampled_from([1, 2, 3]))
+    most = draw(st.none() | st.integers(3, 12)) if at_the_door else None
+    return Plan(tuple(nodes), tuple(draw(st.lists(jobs, min_size=2, max_size=10))), at_the_door, most)
+
+
+class Life:
+    """A world in which every pod runs exactly as long as its job says, or so many times as long."""
+
+    def __init__(self, plan: Plan, *, times_as_long: Sequence[float] = (1.0,), backwards: bool = False) -> None:
+        self.times_as_long = times_as_long
+        self.world = World(plugins=AT_THE_DOOR if plan.is_outside else PLUGINS)
+        self.world.queue("default", capability=amounts(cpu=plan.most) if plan.most else {})
+        self.ends: dict[str, float] = {}
+        self.started: dict[str, float] = {}
+        self.told: dict[str, float] = {}
+        """By job, the first start that was reserved."""
+
+        arrivals = [(job[0], number) for number, job in enumerate(plan.jobs)]
+        self.arrivals = sorted(arrivals[::-1] if backwards else arrivals, key=lambda one: one[0], reverse=True)
+        self.plan = plan
+        for number, cpu in sorted(enumerate(plan.nodes), reverse=backwards):
+            self.world.node(f"n{number}", cpu=cpu)
+
+    def run(self) -> None:
+        while self.arrivals or self.ends:
+            now = min([*(float(at) for at, _ in self.arrivals[-1:]), *self.ends.values()])
+            self.world.tell_time(now)
+            for name in [name for name, end in self.ends.items() if end <= now]:
+                del self.ends[name]
+                self.world.finish(name)
+            while self.arrivals and self.arrivals[-1][0] <= now:
+                self._arrive(self.arrivals.pop()[1], now)
+            for name in self.world.schedule():
+                self._start(name, now)
+            for uid, reservation in self.world.cluster.reservations.items():
+                self.told.setdefault(uid, reservation.start_s)
+            check(self.world.cluster)
+
+    def _arrive(self, number: int, now: float) -> None:
+        _, runs, tasks, cpu = self.plan.jobs[number]
+        clock = vars(self.world)
+        more: dict[str, Any] = {"estimate_s": float(runs), "created": float(number)}
+        if self.plan.is_outside:
+            more |= {"phase": JobPhase.PENDING, "min_resources": amounts(cpu=cpu * tasks)}
+        self.world.job(f"j{number}", tasks=tasks, more=more, cpu=cpu)
+        clock["_clock"] = now  # building a job takes no time here
+
+    def _start(self, name: str, now: float) -> None:
+        task = self.world.cluster.tasks[name]
+        assert task.job is not None
+        node = self.world.cluster.nodes.name(task.row)
+        self.world.cluster.put_task(replace(task.spec, node=node, status=TaskStatus.RUNNING, started=now), task.job)
+        task.job.phase = JobPhase.RUNNING
+        assert task.job.spec.estimate_s is not None
+        factor = self.times_as_long[int(task.job.uid[1:]) % len(self.times_as_long)]
+        self.ends[name] = now + task.job.spec.estimate_s * factor
+        self.started.setdefault(task.job.uid, now)
+
+
+def fits(plan: Plan, number: int) -> bool:
+    """Whether a job fits the empty cluster."""
+    _, _, tasks, cpu = plan.jobs[number]
+    return sum(size // cpu for size in plan.nodes) >= tasks and cpu * tasks <= (plan.most or inf)
