@@ -192,7 +192,9 @@ def test_a_demand_for_more_isolation_than_the_node_has_is_refused(told):
         assert 'demands isolation "virtual-machine"' in pod.status.message
         node = await cluster.client.get(Node, "n0")
         assert node.metadata.labels["hekla.dev/isolation.shared-kernel"] == "true"
-        assert "hekla.dev/isolation.virtual-machine" not in node.metadata.labels
+        offered = {each.isolation for each in cluster.agent.sandbox_runtimes.values() if not each.refusal}
+        has_label = "hekla.dev/isolation.virtual-machine" in node.metadata.labels
+        assert has_label is ("virtual-machine" in offered)  # another runtime of this machine may make them
         assert node.metadata.annotations["hekla.dev/sandbox-runtimes"].startswith("sandbox=shared-kernel:")
 
     told(story)
