@@ -118,7 +118,8 @@ def test_a_zygote_of_another_release_makes_no_more(node, release, stays):
     before = node.hear()["pid"]
     earlier, node.socket = node.socket, node.connect()  # the latest node is the one
     node.say({**HELLO, "zygote": {**HELLO["zygote"], "release": release}})
-    assert node.hear() == {"event": "welcome", "protocol": PROTOCOL, "zygote": before if stays else 0}
+    welcome = {"event": "welcome", "protocol": PROTOCOL, "takes": ["notes"], "zygote": before if stays else 0}
+    assert node.hear() == welcome
     earlier.close()
     node.say({"order": "zygote"})
     assert (node.hear()["pid"] == before) is stays
@@ -269,6 +270,12 @@ def test_a_node_says_how_long_sandboxes_wait_for_the_next():
     assert said_by(
         "node = connected()\nsupervisor._obey({**hello, 'grace_s': 7.0}, [])\nprint(supervisor._grace_s)"
     ) == ["7.0"]
+
+
+def test_notes_on_many_come_in_one_order_and_each_is_kept_for_the_next_node():
+    order = {"order": "notes", "notes": {"s0": {"slot": 7}, "s1": {"slot": 8}, "nobody": {"slot": 9}}}
+    said = said_by(f"held = left()\nsupervisor._held['s0'] = other = Held('s0', [], {{}})\nsupervisor._obey({order}, [])\nprint(other.note, held.note)")  # fmt: skip
+    assert said == ["{'slot': 7} {'slot': 8}"]
 
 
 def test_a_supervisor_without_room_for_a_node_does_not_spin_and_takes_it_in_later(node):

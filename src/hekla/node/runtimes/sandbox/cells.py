@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,6 +44,10 @@ BACKLOG = 256
 MOST_UNHEARD = 1_000
 
 
+async def _at_once() -> None:
+    """Where nothing outlives the node there is nothing to wait for."""
+
+
 @dataclass(slots=True)
 class Cell:
     """One sandbox."""
@@ -67,7 +71,9 @@ class Cell:
     unheard: deque[Message] = field(default_factory=lambda: deque(maxlen=MOST_UNHEARD))
     """What it said before anybody knew whom it is for. The latest: of an end that fell out the daemon is asked (`again`)."""
     remember: Callable[[Message], None] = lambda note: None
-    """Let a later life of this node know what the sandbox is for."""
+    """Let a later life of this node know what the sandbox is for, once it was `remembered`."""
+    remembered: Callable[[], Awaitable[None]] = _at_once
+    """Returns once what was to be remembered outlives this process."""
     keep: Callable[[str, int], None] = lambda label, descriptor: None
     """Let a later life have a copy of a descriptor."""
 
@@ -354,7 +360,7 @@ class Cells:
         cell = Cell(
             name, slot, f"/proc/self/fd/{self._sockets}/{name}", Channel(lambda told: cell.hear(told), own),
             lambda told: None, loop.create_future(), loop.create_future(),
-            remember=lambda note: self._post({"order": "note", "id": name, "note": {**note, "slot": slot}}),
+            remember=lambda note: self._link.note(name, {**note, "slot": slot}), remembered=self._link.delivered,
             keep=lambda label, descriptor: self._post({"order": "keep", "id": name, "label": label}, (descriptor,)),
         )  # fmt: skip
         self._cells[name] = cell

@@ -106,6 +106,11 @@ class _Box:
         )  # fmt: skip
         self.cell.remember(write(note))
 
+    async def remembered(self) -> None:
+        """The same, and return once it outlives this process: what is told to anybody next must be known to the next life."""
+        self.remember()
+        await self.cell.remembered()
+
 
 class DaemonSandboxes:
     """A runtime whose every container has the daemon inside; a `CellKeeper` makes what the daemon is inside of."""
@@ -291,6 +296,7 @@ class DaemonSandboxes:
         box.remember()
         box.meter.on_look = box.remember
         cell.gone.add_done_callback(lambda done: self._bury(box))
+        await cell.remembered()
         self._copies.tell_started(container.key.pod_uid)
 
     async def _go(self, box: _Box, copy: Copy | None) -> None:
@@ -302,7 +308,7 @@ class DaemonSandboxes:
         }
         if copy is not None:
             order["claim"], box.session = copy.claim, copy.session
-        box.remember()  # from here it is this container's, and never again one that waits for any
+        await box.remembered()  # from here it is this container's, and never again one that waits for any
         await box.cell.channel.ask("go", order)
         box.is_claimed = copy is not None
 
@@ -426,7 +432,7 @@ class DaemonSandboxes:
             if box.is_claimed:
                 return False
             box.session = session
-            box.remember()  # before it is told: killed in between, we must not give it to anybody else
+            await box.remembered()  # before it is told: killed in between, we must not give it to anybody else
             try:
                 await self._ask(box, op, told, fds)
             except SandboxError as refusal:
@@ -436,10 +442,10 @@ class DaemonSandboxes:
                     self._later(self._end(box))
                 elif refusal.code != GONE:
                     box.session = ""  # it heard nothing
-                    box.remember()  # in a later life too
+                    await box.remembered()  # in a later life too
                 raise
             box.is_claimed = True
-            box.remember()
+            await box.remembered()
             return True
 
     def has(self, key: ContainerKey) -> bool:
@@ -465,7 +471,7 @@ class DaemonSandboxes:
                 box.meter.froze()
             elif not is_new:
                 return
-            box.remember()
+            await box.remembered()
 
     async def thaw(self, key: ContainerKey, order: int = 0) -> None:
         """It goes on."""
@@ -478,7 +484,7 @@ class DaemonSandboxes:
                     await self._cells.thaw(box.cell)
                 box.meter.thawed()
             if was_frozen or is_new:
-                box.remember()
+                await box.remembered()
             if was_frozen and box.is_strange:
                 await self._ask_how_it_is(box)
 
@@ -556,7 +562,7 @@ class DaemonSandboxes:
         if box.broker is not None:
             box.broker.change(rules)
             box.spec = replace(box.spec, annotations={**box.spec.annotations, EGRESS: allowed})
-            box.remember()
+            await box.remembered()
         elif rules:
             raise SandboxError(412, "the sandbox began without a way out, and gets none while it runs")
 

@@ -1,6 +1,7 @@
 """The node's end of the supervisor: finds the one that an earlier life left, or starts one, and gives it orders.
 
 `hekla.node.shim.sandbox.supervisor` is the other end. Orders are given at once and in order; what the socket does not take waits here.
+Notes of one turn of the loop go together, and who has to know that they went waits (`delivered`).
 """
 
 import asyncio
@@ -29,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 BACKLOG = 4
 MOST_WAITING = 10_000
+NOTES_AT_ONCE = 100
+"""A note takes a kilobyte, and a packet of them no more than half of what its socket holds."""
 WELCOME_TIMEOUT_S, END_TIMEOUT_S = 30.0, 30.0
 SUPERVISOR, ZYGOTE = "hekla.node.shim.sandbox.supervisor", "hekla.node.shim.sandbox.zygote"
 _BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {} import main; main()"
@@ -73,7 +76,13 @@ class SupervisorLink:
         # not by path: that of a state directory may be longer than a socket's may be
         self._address = f"/proc/self/fd/{self._directory}/{SOCKET}"
         self._socket: socket.socket | None = None
-        self._outbox: deque[tuple[Message, list[int]]] = deque()
+        self._outbox: deque[tuple[bytes, list[int]]] = deque()
+        self._noted: dict[str, Message] = {}
+        """The last note of each sandbox in this turn."""
+        self._takes_notes = False
+        """Whether the supervisor takes many at once; one that an earlier release started does not."""
+        self._undelivered: list[asyncio.Future[None]] = []
+        """Who waits until all that was given so far is with the supervisor."""
         self._process: subprocess.Popen[bytes] | None = None
         self._ended: asyncio.Future[None] | None = None
 
@@ -117,6 +126,7 @@ class SupervisorLink:
                 return {}
             report, descriptors = received
             if report["event"] == "welcome":
+                self._greeted(report)
                 self._listen()
                 return report
             labels: list[str] = report["labels"]
@@ -151,19 +161,74 @@ class SupervisorLink:
 
     def post(self, order: Message, fds: Sequence[int] = ()) -> None:
         """Give one order, with descriptors if it has any (they may be closed afterwards); raises SpawnerGoneError."""
+        self._give_notes()  # they were given before it
+        try:
+            self._give(order, fds)
+        except packets.TooLongError as problem:
+            raise SpawnerGoneError(f"the sandboxes' supervisor did not take an order: {problem}") from None
+
+    def note(self, sandbox: str, note: Message) -> None:
+        """Let the next life know this of a sandbox, at the end of this turn; of two in one turn the later holds."""
+        if self._socket is None:
+            return  # the sandbox has ended with its supervisor
+        if not self._noted:
+            asyncio.get_running_loop().call_soon(self._give_notes)
+        self._noted[sandbox] = note
+
+    async def delivered(self) -> None:
+        """Return once all that was given so far is with the supervisor, which has it even if this process is killed; or neither is."""
+        if self._noted or self._outbox:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._undelivered.append(waiting)
+            await waiting
+
+    def _give_notes(self) -> None:
+        notes, self._noted = self._noted, {}
+        entries = list(notes.items())
+        at_once = NOTES_AT_ONCE if self._takes_notes else 1
+        for first in range(0, len(entries), at_once):
+            self._give_some(entries[first : first + at_once])
+        self._settle_delivered()
+
+    def _give_some(self, entries: list[tuple[str, Message]]) -> None:
+        if len(entries) > 1:
+            order: Message = {"order": "notes", "notes": dict(entries)}
+        else:
+            order = {"order": "note", "id": entries[0][0], "note": entries[0][1]}
+        try:
+            self._give(order)
+        except packets.TooLongError:
+            if len(entries) == 1:
+                log.warning("a note on a sandbox is too long to be kept", sandbox=entries[0][0])
+                return
+            half = len(entries) // 2
+            self._give_some(entries[:half])
+            self._give_some(entries[half:])
+        except SpawnerGoneError:  # then they have ended with their supervisor
+            return
+
+    def _give(self, order: Message, fds: Sequence[int] = ()) -> None:
         if self._socket is None:
             raise SpawnerGoneError("the sandboxes' supervisor has ended, and they with it; the next one starts another")
         if len(self._outbox) >= MOST_WAITING:
             raise SpawnerGoneError("the sandboxes' supervisor takes no orders")
+        data = packets.encode(order)
         try:
             if not self._outbox:
-                packets.send(self._socket, order, fds)
+                packets.send_encoded(self._socket, data, fds)
                 return
         except BlockingIOError:
             asyncio.get_running_loop().add_writer(self._socket.fileno(), self._flush)
-        except (OSError, packets.TooLongError) as problem:
+        except OSError as problem:
             raise SpawnerGoneError(f"the sandboxes' supervisor did not take an order: {problem}") from None
-        self._outbox.append((order, [os.dup(one) for one in fds]))
+        self._outbox.append((data, [os.dup(one) for one in fds]))
+
+    def _settle_delivered(self) -> None:
+        if not self._noted and not self._outbox:
+            waiting, self._undelivered = self._undelivered, []
+            for one in waiting:
+                if not one.done():
+                    one.set_result(None)
 
     async def close(self) -> None:
         """Let it end every sandbox, and itself."""
@@ -194,18 +259,21 @@ class SupervisorLink:
 
     def _flush(self) -> None:
         while self._outbox and self._socket is not None:
-            order, fds = self._outbox[0]
+            data, fds = self._outbox[0]
             try:
-                packets.send(self._socket, order, fds)
+                packets.send_encoded(self._socket, data, fds)
             except BlockingIOError:
                 return
-            except (OSError, packets.TooLongError) as problem:
-                log.warning("the supervisor did not take an order", order=order["order"], error=str(problem))
+            except OSError as problem:
+                log.warning(
+                    "the supervisor did not take an order", order=data[:64].decode(errors="replace"), error=str(problem)
+                )
             self._outbox.popleft()
             for descriptor in fds:
                 os.close(descriptor)
         if self._socket is not None:
             asyncio.get_running_loop().remove_writer(self._socket.fileno())
+        self._settle_delivered()
 
     def _hear(self) -> None:
         while self._socket is not None:
@@ -227,6 +295,9 @@ class SupervisorLink:
             for descriptor in descriptors:
                 os.close(descriptor)
             try:
+                if report["event"] == "welcome":
+                    self._greeted(report)
+                    continue
                 self._on_report(report)
             except Exception:  # a task boundary: one report's trouble must not leave all sandboxes unheard
                 log.exception("supervisor report not understood", report=report)
@@ -243,6 +314,12 @@ class SupervisorLink:
             for descriptor in fds:
                 os.close(descriptor)
         self._outbox.clear()
+        self._noted.clear()
+        self._takes_notes = False
+        self._settle_delivered()
+
+    def _greeted(self, welcome: Report) -> None:
+        self._takes_notes = "notes" in welcome.get("takes", ())
 
 
 def _boot(module: str) -> list[str]:

@@ -26,7 +26,12 @@ def encode(message: Message) -> bytes:
 
 def send(sock: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
     """Send one, whole or not at all; raises OSError (BlockingIOError where the socket does not block)."""
-    socket.send_fds(sock, [encode(message)], list(descriptors))
+    send_encoded(sock, encode(message), descriptors)
+
+
+def send_encoded(sock: socket.socket, data: bytes, descriptors: Sequence[int] = ()) -> None:
+    """The same, of what `encode` made."""
+    socket.send_fds(sock, [data], list(descriptors))
 
 
 def receive(sock: socket.socket) -> tuple[Message, list[int]] | None:

@@ -36,6 +36,8 @@ from hekla.node.shim.sandbox.packets import Message
 
 PROTOCOL = 2
 """Said in `hello` and in `welcome`: a node that speaks otherwise does not take over what it might misunderstand; it ends it."""
+TAKES = ["notes"]
+"""Said in `welcome`: orders that not every supervisor of this protocol follows. Whoever does not read of one here gives it otherwise."""
 SOCKET = "supervisor.sock"
 FIRST_NODE_S = 60.0
 """For the node that started us to say its first word."""
@@ -150,6 +152,8 @@ class Supervisor:
             self._keep(held, order["label"], fds)
         elif kind == "note" and held is not None:
             held.note = order["note"]
+        elif kind == "notes":
+            self._take_notes(order["notes"])
         elif kind == "kill" and held is not None:
             self._kill(held)
         elif kind == "hello":
@@ -176,9 +180,8 @@ class Supervisor:
                 self._tell(told, [held.kept[label] for label in labels])
             else:
                 self._kill(held)
-        self._tell(
-            {"event": "welcome", "protocol": PROTOCOL, "zygote": self._zygote_pid if self._is_zygote_ready else 0}
-        )
+        zygote = self._zygote_pid if self._is_zygote_ready else 0
+        self._tell({"event": "welcome", "protocol": PROTOCOL, "takes": TAKES, "zygote": zygote})
         for held in list(self._held.values()):
             if held.status is not None:
                 self._bury(held, held.status)
@@ -278,6 +281,13 @@ class Supervisor:
         if label in held.kept:
             os.close(held.kept[label])
         held.kept[label] = fds.pop()
+
+    def _take_notes(self, notes: Message) -> None:
+        """What a node notes of several in one turn: each packet would wake us, on a processor that the sandboxes want."""
+        for name, note in notes.items():
+            held = self._held.get(name)
+            if held is not None:
+                held.note = note
 
     def _kill(self, held: Held) -> None:
         """It is ours to bury, so its number is nobody else's yet. What stands still in a group cannot die."""

@@ -1,0 +1,165 @@
+"""Notes on their way to the supervisor: those of one turn go together, and who waits for them waits until they are there."""
+
+import asyncio
+import os
+import socket
+
+import pytest
+
+from hekla.node.runtimes.sandbox.supervisor_link import SupervisorLink
+from hekla.node.shim.sandbox import packets
+from hekla.node.shim.sandbox.supervisor import PROTOCOL, SOCKET
+
+PATIENCE_S = 60.0
+WELCOME = {"event": "welcome", "protocol": PROTOCOL, "takes": ["notes"], "zygote": 0}
+
+
+class PaperSupervisor:
+    """Its end of the socket, which reads when it is told to."""
+
+    def __init__(self, listener, welcome):
+        self._listener, self._welcome = listener, welcome
+
+    async def greet(self):
+        loop = asyncio.get_running_loop()
+        self.node, _ = await loop.sock_accept(self._listener)
+        self.node.setblocking(False)
+        hello = await loop.sock_recv(self.node, packets.LONGEST)
+        assert b"hello" in hello
+        packets.send(self.node, self._welcome)
+
+    def orders(self):
+        """All that is in the socket now."""
+        found = []
+        while True:
+            try:
+                found.append(packets.receive(self.node)[0])
+            except BlockingIOError:
+                return found
+
+
+@pytest.fixture
+def live(tmp_path):
+    """Live a story with a link and who is at its other end."""
+
+    def live(story, welcome=WELCOME):
+        async def whole():
+            directory = os.open(tmp_path, os.O_RDONLY)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                listener.setblocking(False)
+                listener.bind(f"/proc/self/fd/{directory}/{SOCKET}")
+                listener.listen(1)
+                lost = []
+                link = SupervisorLink(tmp_path, lambda report: None, lambda: lost.append(1), arguments=(), grace_s=1.0)
+                supervisor = PaperSupervisor(listener, welcome)
+                await asyncio.gather(link.find(), supervisor.greet())
+                async with asyncio.timeout(PATIENCE_S):
+                    await story(link, supervisor)
+                supervisor.node.close()
+                while not lost:
+                    await asyncio.sleep(0)
+                await link.close()
+            os.close(directory)
+
+        asyncio.run(whole())
+
+    return live
+
+
+def notes_of(orders):
+    return [order.get("notes") or {order["id"]: order["note"]} for order in orders]
+
+
+def test_notes_of_one_turn_go_in_one_packet(live):
+    async def story(link, supervisor):
+        async def note(number):
+            link.note(f"s{number}", {"slot": number})
+            await link.delivered()
+            return supervisor.orders() if number == 0 else []
+
+        first, *others = await asyncio.gather(*(note(number) for number in range(50)))
+        assert notes_of(first) == [{f"s{number}": {"slot": number} for number in range(50)}]
+        assert not any(others)
+        assert not supervisor.orders()
+
+    live(story)
+
+
+def test_the_later_of_two_notes_in_one_turn_holds(live):
+    async def story(link, supervisor):
+        link.note("s1", {"slot": 1})
+        link.note("s1", {"slot": 1, "session": "mine"})
+        await link.delivered()
+        assert notes_of(supervisor.orders()) == [{"s1": {"slot": 1, "session": "mine"}}]
+
+    live(story)
+
+
+def test_an_order_comes_after_the_notes_that_were_given_before_it(live):
+    async def story(link, supervisor):
+        link.note("s1", {"slot": 1})
+        link.post({"order": "kill", "id": "s1"})
+        assert [order["order"] for order in supervisor.orders()] == ["note", "kill"]
+        await link.delivered()
+        assert not supervisor.orders()
+
+    live(story)
+
+
+def test_a_supervisor_of_an_earlier_release_gets_one_at_a_time(live):
+    async def story(link, supervisor):
+        link.note("s1", {"slot": 1})
+        link.note("s2", {"slot": 2})
+        await link.delivered()
+        assert [order["order"] for order in supervisor.orders()] == ["note", "note"]
+
+    live(story, {name: said for name, said in WELCOME.items() if name != "takes"})
+
+
+def test_notes_that_are_too_long_together_go_apart_and_one_that_is_too_long_alone_costs_no_other(live):
+    async def story(link, supervisor):
+        link.note("s1", {"text": "x" * (packets.LONGEST - 1000)})
+        link.note("s2", {"slot": 2})
+        link.note("s3", {"text": "x" * packets.LONGEST})
+        link.note("s4", {"slot": 4})
+        got = []
+        going = asyncio.create_task(link.delivered())
+        while not going.done():
+            got += supervisor.orders()
+            await asyncio.sleep(0)
+        got += supervisor.orders()
+        assert {name for notes in notes_of(got) for name in notes} == {"s1", "s2", "s4"}
+
+    live(story)
+
+
+def test_who_waits_for_a_note_waits_until_the_socket_has_it(live):
+    async def story(link, supervisor):
+        while not link._outbox:
+            link.post({"order": "filler", "text": "x" * 10_000})
+        link.note("s1", {"slot": 1})
+        going = asyncio.create_task(link.delivered())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not going.done()
+        got = []
+        while not going.done():
+            got += supervisor.orders()
+            await asyncio.sleep(0)
+        got += supervisor.orders()
+        assert got[-1] == {"order": "note", "id": "s1", "note": {"slot": 1}}
+
+    live(story)
+
+
+def test_who_waits_for_a_note_that_nobody_takes_any_more_does_not_wait_for_ever(live):
+    async def story(link, supervisor):
+        while not link._outbox:
+            link.post({"order": "filler", "text": "x" * 10_000})
+        link.note("s1", {"slot": 1})
+        going = asyncio.create_task(link.delivered())
+        await asyncio.sleep(0)
+        supervisor.node.close()
+        await going
+
+    live(story)
