@@ -5,7 +5,7 @@ import ctypes
 import importlib.util
 import mmap
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.lane.slabs import Slabs
 from serving.router import proxykit as kit
 from serving.router.test_running import READY, Routed, engine_script, eventually, routed
+
+Story = Callable[[Routed, kit.Client], Awaitable[Any]]
 
 LEFT_OUT = ("timestamp", "request_id", "selected_pod")
 """Of the access log's fields: what differs between any two runs."""
@@ -76,6 +78,54 @@ def _scraped(script: kit.Script) -> kit.Script:
         await (pages if asked.line.startswith("GET") else script)(asked, writer)
 
     return both
+
+
+def both(
+    tmp_path: Path,
+    kernel: Kernel,
+    story: Story,
+    *scripts: kit.Script,
+    taken: int | None = None,
+    ask: bytes | None = None,
+    **settings: Any,
+) -> Any:
+    """Tell a story with the lane and without, and hold both to the same outcome; `taken` is how many requests the lane took whole."""
+    outcomes = []
+    for has_lane in (True, False):
+        folder = tmp_path / f"{has_lane}"
+        folder.mkdir()
+
+        async def tell(folder: Path = folder, has_lane: bool = has_lane) -> None:
+            async with laned(folder, kernel, *scripts_of(scripts), has_lane=has_lane, **settings) as it:
+                client = await it.connect()
+                await entered(it, client, ask)
+                said = await story(it, client)
+                await eventually(
+                    lambda: not it.router.house.under_way and not any(n for *_, n in it.router.house.beside())
+                )
+                log = sorted(await told(it), key=str)
+                outcomes.append((said, sorted(posted(it), key=str), log, counted(it)))
+                if has_lane and taken is not None:
+                    assert it.router.lane is not None
+                    assert it.router.lane.taken == taken
+
+        kit.run(tell())
+    assert outcomes[0] == outcomes[1]
+    return outcomes[0]
+
+
+def scripts_of(scripts: tuple[Any, ...]) -> tuple[kit.Script, ...]:
+    """Scripts that count are made anew for each run."""
+    return tuple(one() if getattr(one, "is_maker", False) else one for one in scripts)
+
+
+def maker(make: Callable[[], kit.Script]) -> Any:
+    make.is_maker = True  # type: ignore[attr-defined]
+    return make
+
+
+def shown(answer: kit.Answer) -> tuple[int, bytes]:
+    return answer.status, answer.head.partition(b"\r\nx-request-id")[0] + answer.body
 
 
 async def entered(it: Routed, client: kit.Client, ask: bytes | None = None) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import socket
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,62 +16,13 @@ from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.lane import layout, ways
 from serving.router import lanekit
 from serving.router import proxykit as kit
+from serving.router.lanekit import both, maker, shown
 from serving.router.test_running import Routed, eventually
-
-Story = Callable[[Routed, kit.Client], Awaitable[Any]]
 
 
 @pytest.fixture(scope="module")
 def kernel() -> Kernel:
     return lanekit.compiled()
-
-
-def both(
-    tmp_path: Path,
-    kernel: Kernel,
-    story: Story,
-    *scripts: kit.Script,
-    taken: int | None = None,
-    ask: bytes | None = None,
-    **settings: Any,
-) -> Any:
-    """Tell a story with the lane and without, and hold both to the same outcome; `taken` is how many requests the lane took whole."""
-    outcomes = []
-    for has_lane in (True, False):
-        folder = tmp_path / f"{has_lane}"
-        folder.mkdir()
-
-        async def told(folder: Path = folder, has_lane: bool = has_lane) -> None:
-            async with lanekit.laned(folder, kernel, *scripts_of(scripts), has_lane=has_lane, **settings) as it:
-                client = await it.connect()
-                await lanekit.entered(it, client, ask)
-                said = await story(it, client)
-                await eventually(
-                    lambda: not it.router.house.under_way and not any(n for *_, n in it.router.house.beside())
-                )
-                log = sorted(await lanekit.told(it), key=str)
-                outcomes.append((said, sorted(lanekit.posted(it), key=str), log, lanekit.counted(it)))
-                if has_lane and taken is not None:
-                    assert it.router.lane is not None
-                    assert it.router.lane.taken == taken
-
-        kit.run(told())
-    assert outcomes[0] == outcomes[1]
-    return outcomes[0]
-
-
-def scripts_of(scripts: tuple[Any, ...]) -> tuple[kit.Script, ...]:
-    """Scripts that count are made anew for each run."""
-    return tuple(one() if getattr(one, "is_maker", False) else one for one in scripts)
-
-
-def maker(make: Callable[[], kit.Script]) -> Any:
-    make.is_maker = True  # type: ignore[attr-defined]
-    return make
-
-
-def shown(answer: kit.Answer) -> tuple[int, bytes]:
-    return answer.status, answer.head.partition(b"\r\nx-request-id")[0] + answer.body
 
 
 FOUR = kit.says(kit.whole())

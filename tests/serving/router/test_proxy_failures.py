@@ -250,7 +250,7 @@ def test_the_engine_stops_at_once_when_the_client_leaves(begins: bool) -> None:
             assert plane.over[0].refusal.reason == "client_disconnected"
             assert plane.desk.plans[0].usages == [None]
             assert not plane.house.under_way
-            await kit.until(lambda: not any(pool.open for pool in plane.pools._pools.values()))
+            await kit.until(lambda: not any(pool.open.count for pool in plane.pools._pools.values()))
             forever.set()
             await plane.engines[0].gone.wait()
 

@@ -207,7 +207,7 @@ def free_client(state, number):
 
 @njit(**OPTIONS)
 def new_engine(state, fd, endpoint, now):
-    """A row for a connection; -1: there is none, or it cannot be watched."""
+    """A row for a connection that Python has counted; -1: there is none, or it cannot be watched."""
     number = word(state, State.ENGINE_FREE)
     if number < 0:
         return -1
@@ -217,7 +217,7 @@ def new_engine(state, fd, endpoint, now):
         return -1
     set_word(state, State.ENGINE_FREE, word(engine, Engine.NEXT))
     set_word(state, State.ENGINE_HIGH, max(word(state, State.ENGINE_HIGH), number + 1))
-    set_word(place, Endpoint.OPEN, word(place, Endpoint.OPEN) + 1)
+    set_word(engine, Engine.OPEN, word(place, Endpoint.OPEN))
     set_word(engine, Engine.GENERATION, generation)
     set_word(engine, Engine.FD, fd)
     set_word(engine, Engine.PHASE, EnginePhase.BUSY)
@@ -247,9 +247,8 @@ def _unchain(state, engine):
 
 @njit(**OPTIONS)
 def free_engine(state, number):
-    """The row is free; its descriptor is somebody else's, or closed."""
+    """The row is free; its descriptor is somebody else's and counts there, or is closed."""
     engine = engine_at(state, number)
-    place = endpoint_at(state, word(engine, Engine.ENDPOINT))
     if word(engine, Engine.PHASE) == EnginePhase.IDLE:
         _unchain(state, engine)
     give_buffer(state, word(engine, Engine.BUFFER))
@@ -259,13 +258,15 @@ def free_engine(state, number):
     set_word(engine, Engine.CLIENT, -1)
     set_word(engine, Engine.NEXT, word(state, State.ENGINE_FREE))
     set_word(state, State.ENGINE_FREE, number)
-    set_word(place, Endpoint.OPEN, word(place, Endpoint.OPEN) - 1)
 
 
 @njit(**OPTIONS)
 def close_engine(state, number):
     """Cut a connection to an engine."""
-    call(CLOSE, word(engine_at(state, number), Engine.FD), 0, 0, 0, 0, 0)
+    engine = engine_at(state, number)
+    call(CLOSE, word(engine, Engine.FD), 0, 0, 0, 0, 0)
+    count = word(engine, Engine.OPEN)
+    set_word(count, 0, word(count, 0) - 1)
     free_engine(state, number)
 
 

@@ -9,6 +9,7 @@ import os
 import select
 import socket
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -29,8 +30,9 @@ from hekla.serving.router.lane.layout import (
 from hekla.serving.router.lane.resuming import Resuming, Stopped
 from hekla.serving.router.lane.slabs import Slabs
 from hekla.serving.router.lane.ways import Template, Ways
-from hekla.serving.router.plan import Refusal
+from hekla.serving.router.plan import Refusal, Target
 from hekla.serving.router.proxy.clients import LANE_CHANCES, ClientConnection, Doorway
+from hekla.serving.router.proxy.open_connections import OpenConnections
 from hekla.serving.router.reading import read
 from hekla.wire.raw_heads import RefusedHeadError, read_request
 
@@ -49,6 +51,7 @@ class Lane:
 
     def __init__(self, enter: Enter, house: House, doorway: Doorway, make_ways: Callable[[Slabs], Ways]) -> None:
         self._enter, self._house, self._doorway, self._clock = enter, house, doorway, house.clock
+        self._pools = house.pools
         self._loop = asyncio.get_running_loop()
         self._id_prefix = os.urandom(6).hex().encode()
         self.slabs = Slabs(house.bounds, self._id_prefix)
@@ -68,6 +71,7 @@ class Lane:
     def begin(self) -> None:
         """Take what comes from now on, once the code was seen to do what it is to do (`opening.py`)."""
         self._loop.add_reader(self._epoll.fileno(), self._ready)
+        self._pools.keepers.append(self.make_room)
         self._doorway.lane = self
 
     # ---- in
@@ -236,45 +240,56 @@ class Lane:
         self._spawn(self._connected(number, generation, slot, serial))
 
     async def _connected(self, number: int, generation: int, slot: int, serial: int) -> None:
-        target, bounds = self.ways.engines[serial], self._house.bounds
-        bounds = self._house.pools.own_bounds.get((target.host, target.port), bounds)
-        open_here = int(self.slabs.endpoints[slot, Endpoint.OPEN])
-        if open_here + self._house.pools.of(target).open >= bounds.engine_connections:
-            self._unconnected(number, generation, f"{open_here} connections to it are open already")
+        target = self.ways.engines[serial]
+        pool, make_room = self._pools.of(target), partial(self._pools.make_room, target.host, target.port)
+        if not await pool.open.take(pool.bounds.engine_connections, make_room):
+            self._unconnected(number, generation, f"{pool.open.count} connections to it are open already")
             return
+        one: socket.socket | None = None
+        try:
+            one = await self._opened(target, pool.bounds.connect_timeout_s)
+        except (TimeoutError, OSError) as error:
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            self._unconnected(number, generation, f"no connection to {target.host}:{target.port}: {why}")
+        finally:
+            if one is None:
+                pool.open.give_back()
+        if one is not None and not self._attach(one, number, generation, slot, serial):
+            pool.open.give_back()
+
+    async def _opened(self, target: Target, timeout_s: float) -> socket.socket:
         family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
         one = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        where = f"no connection to {target.host}:{target.port}"
         try:
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            async with asyncio.timeout(bounds.connect_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 await self._loop.sock_connect(one, (target.host, target.port))
-        except TimeoutError:
-            one.close()
-            self._unconnected(number, generation, f"{where} within {bounds.connect_timeout_s:g} s")
-        except OSError as error:
-            one.close()
-            self._unconnected(number, generation, f"{where}: {error.strerror or error}")
         except BaseException:
             one.close()
             raise
-        else:
-            self._attach(one, number, generation, slot, serial)
+        return one
 
-    def _attach(self, one: socket.socket, number: int, generation: int, slot: int, serial: int) -> None:
+    def _attach(self, one: socket.socket, number: int, generation: int, slot: int, serial: int) -> bool:
+        """Whether the code has the connection, and gives its count back."""
         if int(self.slabs.endpoints[slot, Endpoint.SERIAL]) != serial:
             one.close()
             self._unconnected(number, generation, "the engine is gone")
-            return
+            return False
         now, descriptor = self._clock(), one.detach()
         command = self._enter(self._state, Call.ATTACH, descriptor, slot, number, generation, now)
         if command < 0:
             os.close(descriptor)
             self._unconnected(number, generation, "too many connections to engines are open")
-            return
+            return False
         if command:
             self._do(command, now)
         self._go_on(now)
+        return True
+
+    def make_room(self, host: str, port: int) -> None:
+        """Close what is kept unused to an address."""
+        for slot in self.ways.slots(host, port):
+            self._enter(self._state, Call.DROP, slot, 0, 0, 0, 0.0)
 
     def _unconnected(self, number: int, generation: int, why: str) -> None:
         """Another engine is asked, by Python."""
@@ -332,6 +347,8 @@ class Lane:
         if self._is_closed:
             return
         self._is_closed = True
+        if self.make_room in self._pools.keepers:
+            self._pools.keepers.remove(self.make_room)
         self._loop.remove_reader(self._epoll.fileno())  # first: whatever fails below, the loop must not call for ever
         self.slabs.words[State.IS_CLOSED] = 1
         for task in self._tasks:
@@ -342,6 +359,7 @@ class Lane:
             if engine[Engine.PHASE]:
                 with contextlib.suppress(OSError):
                     os.close(engine[Engine.FD])
+                OpenConnections.from_address(engine[Engine.OPEN]).give_back()
         self._epoll.close()
         self._fold_surely()
 

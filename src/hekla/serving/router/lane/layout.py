@@ -164,6 +164,8 @@ class Engine(_Words):
     BUFFER = auto()
     """An answer that is not whole yet; -1: none of it."""
     LENGTH = auto()
+    OPEN = auto()
+    """Where it is counted, as its endpoint's."""
 
 
 class Endpoint(_Words):
@@ -177,6 +179,7 @@ class Endpoint(_Words):
     IDLE_COUNT = auto()
     MOST_IDLE = auto()
     OPEN = auto()
+    """The address of the count of connections to it (`proxy/open_connections.py`), in which Python's are, too."""
 
 
 class Template(_Words):

@@ -85,13 +85,19 @@ class Resuming:
             client.transport = _NoTransport()
         if not made:
             self._made(client, stopped, made).abandon()
-            _close(engine)
+            self._close(engine, stopped)
             return
         exchange, attempt = made[0]
         if engine < 0:
             exchange.failed(*_WITHOUT_ENGINE[stopped.reason])
         elif not await _entered(engine, self._with_engine(exchange, attempt, stopped)):
+            self._house.pools.of(stopped.endpoint).open.give_back()
             exchange.failed(*_WITHOUT_ENGINE[Reason.CLOSED])
+
+    def _close(self, engine: int, stopped: Stopped) -> None:
+        if engine >= 0:
+            os.close(engine)
+            self._house.pools.of(stopped.endpoint).open.give_back()
 
     def _with_engine(
         self, exchange: Exchange, attempt: Attempt, stopped: Stopped
@@ -172,14 +178,9 @@ async def _entered(descriptor: int, begin: Callable[[asyncio.BaseTransport], asy
         if one is not None:
             one.close()
         else:
-            _close(descriptor)
+            os.close(descriptor)
         return entering.is_made
     return entering.is_made
-
-
-def _close(descriptor: int) -> None:
-    if descriptor >= 0:
-        os.close(descriptor)
 
 
 class _Entering(asyncio.Protocol):

@@ -27,6 +27,7 @@ from hekla.serving.router.local_plan import LocalPlan
 from hekla.serving.router.plan import Destination
 from hekla.serving.router.pool import Pool
 from hekla.serving.router.prefix.flat_index import FlatIndex
+from hekla.serving.router.proxy.open_connections import OpenConnections
 from hekla.serving.router.proxy.request_headers import RequestHeaders
 from hekla.serving.router.question import Question
 from hekla.serving.router.reading import INFERENCE_PATHS
@@ -103,6 +104,8 @@ class Ways:
         self.engines: dict[int, Endpoint] = {}
         """By serial: a row of an engine's slot is used again, a serial never."""
         self._serials: dict[Endpoint, tuple[int, str, int]] = {}
+        self._open: dict[int, OpenConnections] = {}
+        """By serial, what counts the connections to an engine: the code has its address."""
         self._last_serial = 0
         self.facts: dict[int, Facts] = {}
         self._last_facts = 0
@@ -210,6 +213,12 @@ class Ways:
             if counts[way.number] and way.facts is not None:
                 yield way.facts.destination, way.template.path, counts[way.number]
 
+    def slots(self, host: str, port: int) -> list[int]:
+        """The rows of engines at an address."""
+        serials = self._slabs.endpoints[:, Place.SERIAL]
+        known = self._serials.items()
+        return [one.slot for one, (serial, *where) in known if where == [host, port] and serials[one.slot] == serial]
+
     def _know_pools(self) -> None:
         pools: dict[Pool, tuple[Pool, FlatIndex, list[int]]] = {}
         for template in self._templates.values():
@@ -295,6 +304,8 @@ class Ways:
             known = self._serials[one] = self._last_serial, one.host, one.port
             self.engines[known[0]] = one
             row[Place.SERIAL], row[Place.COUNTS] = known[0], ctypes.addressof(one)
+            count = self._open[known[0]] = self._house.pools.open_to(one.host, one.port)
+            row[Place.OPEN] = ctypes.addressof(count)
             self.moved.append(one.slot)
         bounds = self._house.pools.own_bounds.get((one.host, one.port), self._house.bounds)
         row[Place.MOST_IDLE] = bounds.engine_idle_connections
@@ -306,8 +317,8 @@ class Ways:
         by_name = self._director.world.fleet.by_name
         for serial, one in list(self.engines.items()):
             is_known = by_name.get(f"{one.namespace}/{one.name}") is one and self._serials[one][0] == serial
-            if not is_known and one.in_flight <= 0:
-                del self.engines[serial]
+            if not is_known and one.in_flight <= 0 and not self._open[serial].count:
+                del self.engines[serial], self._open[serial]
                 self._serials.pop(one, None)
 
 

@@ -7,10 +7,13 @@ One connection carries one request at a time. It knows where an answer ends and 
 import asyncio
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, cast
+from weakref import WeakValueDictionary
 
 from hekla.serving.router.plan import Fault, Target
 from hekla.serving.router.proxy.bounds import Bounds
+from hekla.serving.router.proxy.open_connections import OpenConnections
 from hekla.wire.chunks import OPENINGS, BrokenChunksError, Chunks
 from hekla.wire.raw_heads import AnswerHead, RefusedHeadError, read_answer
 from hekla.wire.together import send_together
@@ -75,7 +78,7 @@ class EngineConnection(asyncio.Protocol):
         """The short way of a stream's chunks, while it stands between two of them."""
         self.transport: asyncio.Transport | None = None
         self.is_counted = True
-        """Whether the pool still counts it as open."""
+        """Whether it still counts as open."""
         self.is_reused = False
         self.has_spoken = False
         """Whether a byte of the present answer came."""
@@ -265,7 +268,7 @@ class Pool:
         self._host, self._port = target.host, target.port
         self._is_tls, self._verifies = target.is_tls, target.verifies
         self.idle: list[EngineConnection] = []
-        self.open = 0
+        self.open = pools.open_to(target.host, target.port)
         self.heads: dict[bytes, AnswerHead] = {}
         """Heads of late answers by their bytes: streams begin alike, and reading one takes 5 us."""
 
@@ -296,14 +299,14 @@ class Pool:
             connection.abort()
 
     def joined(self) -> EngineConnection:
-        """A connection that somebody else opened, and that is this pool's from now on."""
-        self.open += 1
+        """A connection that somebody else opened and counted, and that is this pool's from now on."""
         return EngineConnection(self)
 
     def lost(self, connection: EngineConnection) -> None:
         """A connection is gone; may be said twice."""
-        self.open -= connection.is_counted
-        connection.is_counted = False
+        if connection.is_counted:
+            connection.is_counted = False
+            self.open.give_back()
         if connection.idle_since and connection in self.idle:
             self.idle.remove(connection)
 
@@ -322,9 +325,9 @@ class Pool:
             done(connection, "")
 
     async def _opened(self) -> EngineConnection:
-        if self.open >= self.bounds.engine_connections:
-            raise OSError(0, f"{self.open} connections to it are open already")
-        self.open += 1
+        make_room = partial(self._pools.make_room, self._host, self._port)
+        if not await self.open.take(self.bounds.engine_connections, make_room):
+            raise OSError(0, f"{self.open.count} connections to it are open already")
         connection = EngineConnection(self)
         is_made = False
         try:
@@ -362,7 +365,10 @@ class Pools:
         """Coarse: of the last sweep."""
         self.is_closed = False
         self._engine_ca_file = engine_ca_file
+        self.keepers: list[Callable[[str, int], None]] = []
+        """Who else keeps connections unused, and closes those to an address when there is no room for another."""
         self._pools: dict[tuple[str, int, bool, bool], Pool] = {}
+        self._open: WeakValueDictionary[tuple[str, int], OpenConnections] = WeakValueDictionary()
         self._connecting: set[asyncio.Task[None]] = set()
         self._contexts: dict[bool, ssl.SSLContext] = {}
 
@@ -373,6 +379,22 @@ class Pools:
         if pool is None:
             pool = self._pools[key] = Pool(self, target)
         return pool
+
+    def open_to(self, host: str, port: int) -> OpenConnections:
+        """What counts as open to an address, by whatever protocol; whoever opens connections to it holds on to this."""
+        found = self._open.get((host, port))
+        if found is None:
+            found = self._open[host, port] = OpenConnections()
+        return found
+
+    def make_room(self, host: str, port: int) -> None:
+        """Close a connection to an address that is kept unused, if there is one."""
+        for (its_host, its_port, *_), pool in self._pools.items():
+            if (its_host, its_port) == (host, port) and pool.idle:
+                pool.idle.pop(0).abort()
+                return
+        for keeper in self.keepers:
+            keeper(host, port)
 
     def bound(self, host: str, port: int, bounds: Bounds | None) -> None:
         """Keep to these bounds with one engine from now on; None: to the router's."""
@@ -413,7 +435,7 @@ class Pools:
         self.now = now
         for key, pool in tuple(self._pools.items()):
             pool.sweep(now - pool.bounds.engine_idle_s)
-            if not pool.open and not pool.idle:
+            if not pool.open.count and not pool.idle:
                 del self._pools[key]
 
     def close(self) -> None:
