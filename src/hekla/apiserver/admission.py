@@ -57,6 +57,8 @@ class AdmissionRequest:
     warnings: list[str] = field(default_factory=list)
     is_rewritten: bool = False
     """Whether somebody outside changed the object: what they wrote has yet to be checked and completed."""
+    has_waited: bool = False
+    """Whether a rule had to wait for an answer, which may be another the next time."""
 
 
 class AdmissionRule(Protocol):
@@ -71,6 +73,10 @@ class AdmissionRule(Protocol):
 
         A rule that answers by kind, operation and subresource alone may say so with an attribute `is_by_kind = True`;
         it is then asked once for each combination.
+
+        A rule may say with `goes_by_template = True` that what it makes of a new object, and says of it, goes by its text but
+        for the name, by its namespace, and by what it looks up: not by name, uid, time, dice, or who asks. Pods that differ
+        in nothing else are then shown to it once (`pod_templates.py`).
         """
 
     def mutate(self, request: AdmissionRequest, reader: Reader) -> Awaitable[None] | None:

@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from hekla.api.meta import Document
-from hekla.apiserver.admission import AdmissionRequest, AdmissionRule, Operation, User
+from hekla.apiserver.admission import AdmissionRequest, AdmissionRule, Operation, Reader, User
 from hekla.apiserver.auth.attributes import AllowAll, Authorizer
 from hekla.apiserver.bodies import decode_document
+from hekla.apiserver.pod_templates import PodTemplates
 from hekla.apiserver.registry import Registry
 from hekla.apiserver.store import Key, Store, Stored
 
@@ -87,6 +88,9 @@ class Backend:
     """The second that was told last: its beginning, the next one's, its text."""
     _candidates: dict[_Scope, _Candidates] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.pod_templates = PodTemplates(self.store, self)
+
     def now(self) -> str:
         """The time as objects carry it."""
         moment = self.clock()
@@ -116,12 +120,13 @@ class Backend:
 
     # ---- admission
 
-    async def mutate(self, request: AdmissionRequest) -> Sequence[AdmissionRule]:
+    async def mutate(self, request: AdmissionRequest, reader: Reader | None = None) -> Sequence[AdmissionRule]:
         """Let every rule that wants to change the object; returns the rules that want to see it validated."""
         wanting = self._wanting(request)
         for rule in wanting:
-            waiting: Awaitable[None] | None = rule.mutate(request, self)
+            waiting: Awaitable[None] | None = rule.mutate(request, reader or self)
             if waiting is not None:
+                request.has_waited = True
                 await waiting
         return wanting
 
@@ -140,11 +145,14 @@ class Backend:
             rule for place, rule in enumerate(candidates.rules) if place not in candidates.to_ask or rule.wants(request)
         ]
 
-    async def validate(self, rules: Sequence[AdmissionRule], request: AdmissionRequest) -> None:
+    async def validate(
+        self, rules: Sequence[AdmissionRule], request: AdmissionRequest, reader: Reader | None = None
+    ) -> None:
         """Let every rule refuse."""
         for rule in rules:
-            waiting = rule.validate(request, self)
+            waiting = rule.validate(request, reader or self)
             if waiting is not None:
+                request.has_waited = True
                 await waiting
 
 

@@ -36,10 +36,19 @@ def head_of(kind: Kind) -> bytes:
 def tail_of(document: Document) -> bytes:
     """Everything after the resourceVersion's digits."""
     metadata = {k: v for k, v in document["metadata"].items() if k not in {"resourceVersion", "managedFields"}}
+    return tail_with(metadata, rest_of(document))
+
+
+def rest_of(document: Document) -> bytes:
+    """Everything behind the metadata."""
     rest = {k: v for k, v in document.items() if k not in {"kind", "apiVersion", "metadata"}}
+    return b"," + encode(rest)[1:] if rest else b"}"
+
+
+def tail_with(metadata: Document, rest: bytes) -> bytes:
+    """The tail of an object whose metadata has no resourceVersion, and whose rest is in bytes already."""
     inner = encode(metadata)[1:]
-    tail = b'"' + (b"," if len(inner) > 1 else b"") + inner
-    return tail + (b"," + encode(rest)[1:] if rest else b"}")
+    return b'"' + (b"," if len(inner) > 1 else b"") + inner + rest
 
 
 def render_of(head: bytes, tail: bytes, managed_fields: bytes = b"") -> Render:

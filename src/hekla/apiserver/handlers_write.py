@@ -12,10 +12,11 @@ from hekla.apiserver.deletes import DeleteOptions, delete, delete_options, delet
 from hekla.apiserver.handlers_read import list_bytes
 from hekla.apiserver.listing import page_of
 from hekla.apiserver.negotiation import document_type
+from hekla.apiserver.pod_templates import PodTemplate, Sent, taken_apart
 from hekla.apiserver.presentation import PARTIAL_HEAD, answer, document_answer
 from hekla.apiserver.status import StatusError, bad_request, success
 from hekla.apiserver.store import Key
-from hekla.apiserver.writes import Edit, Outcome, create, update
+from hekla.apiserver.writes import Edit, Outcome, create, create_alike, update
 from hekla.wire.messages import Response
 
 CREATES_ON_UPDATE = frozenset(
@@ -30,11 +31,22 @@ CREATES_ON_UPDATE = frozenset(
 async def create_object(backend: Backend, call: Call) -> Response:
     """POST to a collection."""
     warnings: list[str] = []
+    track = managed_fields.tracker(backend, call)
+    lesson = None
+    if (sent := _pod_sent(call)) is not None:
+        known = backend.pod_templates.find(sent)
+        if isinstance(known, PodTemplate):
+            return outcome_answer(call, await create_alike(backend, call, known, sent.name, track), warnings)
+        lesson = known
     document = decoded(call, warnings)
     _check_namespace(call, document)
-    return outcome_answer(
-        call, await create(backend, call, document, managed_fields.tracker(backend, call), warnings), warnings
-    )
+    return outcome_answer(call, await create(backend, call, document, track, warnings, lesson), warnings)
+
+
+def _pod_sent(call: Call) -> Sent | None:
+    """A pod's text, of which pods have perhaps been made before."""
+    is_plain = call.served.resource == "pods" and call.content_type == "application/json" and "dryRun" not in call.query
+    return taken_apart(call.request.body, call.target.namespace) if is_plain and call.target.namespace else None
 
 
 async def replace_object(backend: Backend, call: Call) -> Response:

@@ -44,6 +44,11 @@ class ObjectTable:
         self._shelves: dict[str, dict[str, _Shelf]] = {}
         self._listed: dict[str, tuple[Stored, ...]] = {}
         """All objects of a resource, from when somebody asked to the next write."""
+        self._versions: dict[str, int] = {}
+
+    def version_of(self, resource: str) -> int:
+        """How often an object of a resource has been put or taken away."""
+        return self._versions.get(resource, 0)
 
     def get(self, key: Key) -> Stored | None:
         """One object."""
@@ -53,6 +58,7 @@ class ObjectTable:
     def set(self, key: Key, stored: Stored | None) -> None:
         """Put one object, or (None) take it away."""
         self._listed.pop(key.resource, None)
+        self._versions[key.resource] = self._versions.get(key.resource, 0) + 1
         shelves = self._shelves.setdefault(key.resource, {})
         shelf = shelves.get(key.namespace)
         if shelf is None:

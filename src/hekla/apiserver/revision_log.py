@@ -136,6 +136,10 @@ class RevisionLog(ABC):
         """How many objects there are."""
         return self._table.count(resource)
 
+    def version_of(self, resource: str) -> int:
+        """Another number after each write of a resource."""
+        return self._table.version_of(resource)
+
     def resources(self) -> Sequence[str]:
         """The resources that have objects."""
         return self._table.resources()

@@ -193,6 +193,9 @@ class Store(Protocol):
     def count(self, resource: str) -> int:
         """How many objects there are (decided)."""
 
+    def version_of(self, resource: str) -> int:
+        """Another number after each write of a resource, decided or undone: what was made of its objects may be out of date."""
+
     def resources(self) -> Sequence[str]:
         """The resources that have objects, in order."""
 

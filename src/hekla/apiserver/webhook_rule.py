@@ -33,6 +33,8 @@ class WebhookRule:
     change: Change | None = None
     refusal: Refusal | None = None
     is_by_kind: ClassVar[bool] = True
+    goes_by_template: bool = False
+    """See `AdmissionRule.wants`."""
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Whether the webhook is registered for such a write."""

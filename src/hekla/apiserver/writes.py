@@ -11,9 +11,10 @@ from typing import NamedTuple
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Operation
 from hekla.apiserver.backend import Backend
-from hekla.apiserver.bodies import is_same, render_of, tail_of, unstored_body, with_revision
+from hekla.apiserver.bodies import is_same, render_of, tail_of, tail_with, unstored_body, with_revision
 from hekla.apiserver.calls import Call
 from hekla.apiserver.fielderrors import invalid_object
+from hekla.apiserver.pod_templates import Lesson, PodTemplate
 from hekla.apiserver.registry import Served
 from hekla.apiserver.status import StatusError, already_exists, bad_request, conflict, not_found
 from hekla.apiserver.store import Key, RevisionMismatchError, Stored
@@ -84,13 +85,20 @@ def admission_request(
     )
 
 
-async def create(backend: Backend, call: Call, document: Document, track: Track, warnings: list[str]) -> Outcome:
-    """Store a new object; raises 409 if its name is taken."""
+async def create(
+    backend: Backend,
+    call: Call,
+    document: Document,
+    track: Track,
+    warnings: list[str],
+    lesson: Lesson | None = None,
+) -> Outcome:
+    """Store a new object; raises 409 if its name is taken. A lesson is told what became of it: `create_alike` is the short way."""
     served, metadata = call.served, document.setdefault("metadata", {})
     _give_identity(backend, served, call.target.namespace, metadata)
     document = served.strategy.prepare_create(document)
     request = admission_request(call, Operation.CREATE, str(document["metadata"].get("name", "")), document, None)
-    rules = await backend.mutate(request)
+    rules = await backend.mutate(request, lesson)
     document = request.object or document
     if request.is_rewritten:
         served.strategy.check_types(document)
@@ -99,9 +107,31 @@ async def create(backend: Backend, call: Call, document: Document, track: Track,
     name = str(document["metadata"].get("name", ""))
     if errors:
         raise invalid_object(served.kind, name, errors)
-    await backend.validate(rules, request)
+    await backend.validate(rules, request, lesson)
     warnings += [*request.warnings, *served.strategy.warnings(document)]
+    if lesson is not None and not warnings:
+        lesson.learn(document, rules, request, served.fields_of(document))
     return await _store_new(backend, call, document, track)
+
+
+async def create_alike(backend: Backend, call: Call, template: PodTemplate, name: str, track: Track) -> Outcome:
+    """Store a new pod that differs from an earlier one in nothing but its name, if one is given."""
+    served, namespace = call.served, call.target.namespace
+    name = name or _free_name(backend, served, namespace, str(template.metadata["generateName"]))
+    metadata = {**template.metadata, "name": name, "uid": backend.uids(), "creationTimestamp": backend.now()}
+    document: Document = {"metadata": metadata}
+    fields = track(b"", None, document)
+    render = render_of(served.storage_head, tail_with(metadata, template.rest), fields)
+    labels = metadata.get("labels") or {}
+    selected = {**template.fields, "metadata.name": name}
+    try:
+        stored, durable = backend.store.put_soon(
+            Key(served.resource, namespace, name), render, expected=0, labels=labels, fields=selected
+        )
+    except RevisionMismatchError:
+        raise already_exists(call.target.resource, call.target.group, name) from None
+    await _durable(call, durable)
+    return Outcome(served.shown(stored.body), stored.managed_fields, document, stored, is_created=True)
 
 
 async def _store_new(backend: Backend, call: Call, document: Document, track: Track) -> Outcome:

@@ -30,7 +30,9 @@ def complete_pods(namespace: str, ours: Ours = USUAL) -> WebhookRule:
         gate_pod(request, reader, ours)
         group_plain_pod(request, reader, ours)
 
-    return WebhookRule(name="mutatepod.hekla.dev", resource="pods", operations=CREATE, change=change)
+    return WebhookRule(
+        name="mutatepod.hekla.dev", resource="pods", operations=CREATE, change=change, goes_by_template=True
+    )
 
 
 def _rules(namespace: str, ours: Ours) -> tuple[AdmissionRule, ...]:
@@ -88,7 +90,11 @@ def _rules(namespace: str, ours: Ours) -> tuple[AdmissionRule, ...]:
             refusal=refuse_job_flow,
         ),
         WebhookRule(
-            name="validatepod.volcano.sh", resource="pods", operations=CREATE, refusal=partial(refuse_pod, ours=ours)
+            name="validatepod.volcano.sh",
+            resource="pods",
+            operations=CREATE,
+            refusal=partial(refuse_pod, ours=ours),
+            goes_by_template=True,
         ),
     )
 

@@ -17,6 +17,7 @@ class LimitRanger:
 
     name: str = "LimitRanger"
     is_by_kind: ClassVar[bool] = True
+    goes_by_template: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """New pods and claims."""

@@ -15,6 +15,7 @@ class NamespaceLifecycle:
 
     name: str = "NamespaceLifecycle"
     is_by_kind: ClassVar[bool] = True
+    goes_by_template: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Creations in a namespace, and deletions of one."""

@@ -29,6 +29,7 @@ class ServiceAccountRule:
 
     name: str = "ServiceAccount"
     is_by_kind: ClassVar[bool] = True
+    goes_by_template: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """New pods."""
@@ -101,6 +102,7 @@ class PriorityRule:
 
     name: str = "Priority"
     is_by_kind: ClassVar[bool] = True
+    goes_by_template: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """New pods."""
@@ -158,6 +160,7 @@ class DefaultTolerationSeconds:
 
     name: str = "DefaultTolerationSeconds"
     is_by_kind: ClassVar[bool] = True
+    goes_by_template: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """New pods."""
@@ -188,6 +191,7 @@ class RuntimeClassRule:
 
     name: str = "RuntimeClass"
     is_by_kind: ClassVar[bool] = True
+    goes_by_template: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """New pods; most name no class."""

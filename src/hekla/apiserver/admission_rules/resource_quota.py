@@ -25,6 +25,7 @@ class ResourceQuotaRule:
 
     name: str = "ResourceQuota"
     is_by_kind: ClassVar[bool] = True
+    goes_by_template: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Creations in a namespace, and growing updates of what has a size."""

@@ -110,6 +110,7 @@ class MutatingWebhooks:
     caller: WebhookCaller
     name: str = "MutatingAdmissionWebhook"
     is_by_kind: ClassVar[bool] = True
+    goes_by_template: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Every write; whom it concerns is looked up in `mutate`."""
@@ -156,6 +157,7 @@ class ValidatingWebhooks:
     caller: WebhookCaller
     name: str = "ValidatingAdmissionWebhook"
     is_by_kind: ClassVar[bool] = True
+    goes_by_template: ClassVar[bool] = True
 
     def wants(self, request: AdmissionRequest) -> bool:
         """Every write; whom it concerns is looked up in `validate`."""

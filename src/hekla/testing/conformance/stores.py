@@ -107,6 +107,19 @@ class StoreContract:
 
         self.run(tmp_path, story)
 
+    def test_a_kind_has_another_version_after_each_write_and_no_other_kind_has(self, tmp_path: Path) -> None:
+        """Whoever made something of a kind's objects sees by it that this may be out of date."""
+
+        async def story(store: Store) -> None:
+            seen = [store.version_of("pods")]
+            for write in (put(store, A), put(store, A, "y"), delete(store, A)):
+                await write
+                seen.append(store.version_of("pods"))
+            assert len(set(seen)) == 4
+            assert store.version_of("nodes") == 0
+
+        self.run(tmp_path, story)
+
     def test_an_update_keeps_the_create_revision(self, tmp_path: Path) -> None:
         async def story(store: Store) -> None:
             first = await put(store, A)

@@ -1,0 +1,181 @@
+"""New pods of one template are worked out once: a controller, or whoever starts thousands, sends the same text but for the name.
+
+What a create makes of a pod (types, defaults, admission, checks) takes two thirds of its time. A pod whose text differs
+from an earlier one's in nothing but its name is given what that one was given, as long as nothing has changed that the
+rules looked up: each write of a kind counts its version on. It is remembered only where all rules that saw the pod say that they go by
+nothing else (`AdmissionRule`), where nobody outside was asked, and where there was nothing to warn of. `handlers_write.py`
+asks here first; whatever is out of the ordinary goes the long way, `writes.create`, and is told there what is wrong.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from hekla.api.meta import Document
+from hekla.apiserver.admission import AdmissionRequest, AdmissionRule, Reader
+from hekla.apiserver.bodies import rest_of
+from hekla.apiserver.decoding import key_count
+from hekla.apiserver.store import Store
+
+MOST_TEMPLATES = 4096
+"""Templates that are remembered, and one each for those that have been seen once; then all are forgotten."""
+
+MOST_BYTES = 16 << 20
+"""Bytes of specs that are remembered, as they came; what they became is half as long again."""
+
+LONGEST_TEXT = 65_536
+"""Longer pods go the long way: remembering them would push out hundreds of others."""
+
+MOST_STALE = 16
+"""Who was out of date so often goes by objects that change all the time: looking again would cost and never help."""
+
+_PARTS = frozenset({"apiVersion", "kind", "metadata", "spec"})
+_NAME = re.compile(rb'"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"').fullmatch
+"""A name with which nothing is wrong and of which nobody is warned; any other goes the long way."""
+
+_texts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+Texts = tuple[tuple[str, bytes], ...]
+"""The parts of an object by name, as they came."""
+
+
+class Sent(NamedTuple):
+    """A pod's text, taken apart: all but its name is what pods of one template have in common."""
+
+    spec: bytes
+    others: tuple[str, Texts]
+    """The namespace it is sent to, and all besides the spec."""
+    keys: int
+    """How many there are at least: a text that says one twice has more than one that does not."""
+    name: str
+    """Empty where it is to be made up."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """What was made of the pod that was sent first. Nothing of it may be changed: others share it."""
+
+    metadata: Document
+    rest: bytes
+    """The stored body behind its metadata."""
+    fields: dict[str, str]
+    keys: int
+    versions: tuple[tuple[str, int], ...]
+    """Kinds that the rules looked into, and what they were then."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one text: nothing yet, when it has been seen once."""
+
+    template: PodTemplate | None = None
+    stale: int = 0
+
+
+@dataclass
+class Lesson:
+    """A pod on the long way, from which pods of its template may be made. A `Reader` that notes which kinds it is asked for."""
+
+    sent: Sent
+    known: _Known
+    store: Store
+    reader: Reader
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def get(self, resource: str, namespace: str, name: str) -> Document | None:
+        """One object, noted."""
+        self._note(resource)
+        return self.reader.get(resource, namespace, name)
+
+    def list(self, resource: str, namespace: str = "") -> Sequence[Document]:
+        """All objects, noted."""
+        self._note(resource)
+        return self.reader.list(resource, namespace)
+
+    def learn(
+        self, document: Document, rules: Sequence[AdmissionRule], request: AdmissionRequest, fields: dict[str, str]
+    ) -> None:
+        """Remember what became of the pod, if others of its text will become the same."""
+        if request.has_waited or request.is_rewritten or document["spec"].get("schedulingGates"):
+            return  # a gated pod's status tells the time
+        if not all(getattr(rule, "goes_by_template", False) for rule in rules):
+            return
+        metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+        self.known.template = PodTemplate(
+            metadata=metadata,
+            rest=rest_of(document),
+            fields=fields,
+            keys=self.sent.keys,
+            versions=tuple(self.versions.items()),
+        )
+
+    def _note(self, resource: str) -> None:
+        self.versions.setdefault(resource, self.store.version_of(resource))
+
+
+class PodTemplates:
+    """Templates by the text of what was sent."""
+
+    def __init__(self, store: Store, reader: Reader) -> None:
+        self._store, self._reader = store, reader
+        self._known: dict[bytes, dict[tuple[str, Texts], _Known]] = {}
+        self._count = self._bytes = 0
+
+    def find(self, sent: Sent) -> "PodTemplate | Lesson | None":
+        """The template of such a pod, the chance to learn it, or neither where it is seen for the first time."""
+        alike = self._known.get(sent.spec)
+        known = alike.get(sent.others) if alike is not None else None
+        if known is None:
+            self._remember(sent)
+            return None
+        template = known.template
+        if template is not None:
+            version_of = self._store.version_of
+            for resource, version in template.versions:
+                if version_of(resource) != version:
+                    break
+            else:
+                known.stale -= known.stale > 0
+                return template if template.keys == sent.keys else None
+            known.template = None
+            known.stale += 1
+        return Lesson(sent, known, self._store, self._reader) if known.stale < MOST_STALE else None
+
+    def _remember(self, sent: Sent) -> None:
+        if self._count >= MOST_TEMPLATES or self._bytes >= MOST_BYTES:
+            self._known.clear()
+            self._count = self._bytes = 0
+        alike = self._known.get(sent.spec)
+        if alike is None:
+            alike = self._known[sent.spec] = {}
+            self._bytes += len(sent.spec)
+        alike[sent.others] = _Known()
+        self._count += 1
+        self._bytes += sum(len(text) for _, text in sent.others[1])
+
+
+def taken_apart(body: bytes, namespace: str) -> Sent | None:
+    """A new pod's text in parts; None for one that is not like most."""
+    if len(body) > LONGEST_TEXT:
+        return None
+    try:
+        parts = _texts(body)
+        metadata = _texts(parts["metadata"])
+        spec = bytes(parts["spec"])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
+        return None  # what is wrong with it is told on the long way
+    if not _PARTS.issuperset(parts):
+        return None
+    given = metadata.pop("name", None)
+    if given is None and "generateName" not in metadata:
+        return None
+    named = b'""' if given is None else bytes(given)
+    if given is not None and _NAME(named) is None:
+        return None
+    del parts["metadata"], parts["spec"]
+    others = [(f".{key}", bytes(text)) for key, text in parts.items()]
+    others += [(key, bytes(text)) for key, text in metadata.items()]
+    return Sent(spec, (namespace, tuple(others)), key_count(body), named[1:-1].decode())
