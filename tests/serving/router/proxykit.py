@@ -11,17 +11,27 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import uvloop
 
 from hekla.serving.router.house import House
+from hekla.serving.router.kernel.functions import Kernel
+from hekla.serving.router.lane import layout
+from hekla.serving.router.lane.lane import Lane
 from hekla.serving.router.plan import Guard
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.engines import Pools
 from hekla.serving.router.proxy.listener import Listener
 from hekla.serving.router.reception import Document, Reception
 from hekla.testing.desk import Engine, PlainDesk
+from serving.router import intolane
 
 PATIENCE_S = 60.0
+KERNEL: Kernel | None = None
+"""The fixture `lane` puts it here: data planes and routers then have the fast lane, and clients' connections begin in it."""
+
+plain = pytest.mark.parametrize("lane", [False], indirect=True, ids=["plain"])
+"""Of a test that puts a mistake into the desk, which the lane does not ask."""
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -181,6 +191,8 @@ class Plane:
     async def client(self) -> Client:
         client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
         self.clients.append(client)
+        if self.lane is not None:
+            await intolane.put_in(self.lane, self.listener.doorway, client.reader, client.writer, chat())
         return client
 
     async def ask(self, data: bytes) -> Answer:
@@ -188,6 +200,8 @@ class Plane:
 
     @property
     def over(self) -> list[Any]:
+        if self.lane is not None:
+            self.lane.fold()
         return self.house.ledger
 
     def later(self, seconds: float) -> None:
@@ -195,7 +209,17 @@ class Plane:
         self.clock.ahead += seconds
         self.listener.tick()
 
+    async def out_of_lane(self) -> float:
+        """Whoever sends slowly is given to Python, which keeps the time of such; how much time passed for that."""
+        lane, passed_s = self.lane, 0.0
+        if lane is not None:
+            await until(lambda: bool((lane.slabs.clients[:, layout.Client.PHASE] == layout.Phase.PARTIAL).any()))
+            passed_s = float(lane.slabs.doubles[layout.State.PARTIAL_S]) + 0.5
+            self.later(passed_s)
+        return passed_s
+
     clock: Any = None
+    lane: Lane | None = None
 
 
 class JumpingClock:
@@ -229,20 +253,37 @@ async def plane(
     bounds = bounds or Bounds()
     pools = Pools(bounds, engine_ca_file)
     targets = [one.engine for one in engines]
-    made = desk(targets) if desk else PlainDesk({"m": targets}, head_timeout_s)
-    made._turn = len(targets) - 1  # the first engine is asked first
+    made = _desk(desk, targets, head_timeout_s)
     house = House(made, pools, bounds, guards=guards, clock=clock)
     listener = Listener(Reception(house, documents or {}), bounds, pools, clock=clock)
     port = await listener.listen("default", "127.0.0.1", 0, tls=client_tls)
     running = Plane(made, house, listener, pools, port, engines, clock=clock)
+    if KERNEL is not None and KERNEL.lane is not None:
+        running.lane = Lane(KERNEL.lane, house, listener.doorway, lambda slabs: intolane.PlaneWays(slabs, house, made))
+        running.lane.begin()
+        house.has_lane, house.beside = True, running.lane.under_way
     try:
         yield running
     finally:
         for client in running.clients:
             client.leave()
         listener.stop()
+        if running.lane is not None:
+            running.lane.close()
         for server in servers:
             server.close()
+
+
+def _desk(desk: Callable[[list[Engine]], Any] | None, targets: list[Engine], head_timeout_s: float) -> Any:
+    if desk is not None:
+        if KERNEL is not None:
+            pytest.skip("the test has a desk of its own, of which the lane knows nothing")
+        return desk(targets)
+    if KERNEL is not None:
+        return intolane.LanedDesk(targets, KERNEL, head_timeout_s)
+    made = PlainDesk({"m": targets}, head_timeout_s)
+    made._turn = len(targets) - 1  # the first engine is asked first
+    return made
 
 
 def chat(*, stream: bool = False, headers: str = "", close: bool = False, text: str = "hello", **fields: Any) -> bytes:

@@ -1,5 +1,6 @@
 """Forms: audio to be transcribed finds its model and goes on as it came."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +9,8 @@ from hekla.serving.router.plan import Refusal
 from hekla.serving.router.question import Question
 from hekla.serving.router.reading import read
 from serving.router import proxykit as kit
+
+pytestmark = pytest.mark.usefixtures("lane")
 
 PATH = "/v1/audio/transcriptions"
 SOUND = bytes(range(256)) * 40

@@ -8,6 +8,8 @@ from hekla.serving.router.authentication import ApiKeyError, Authentication, rea
 from hekla.serving.router.running import _keys_of
 from serving.router import proxykit as kit
 
+pytestmark = pytest.mark.usefixtures("lane")
+
 KEY = "sk-0123456789abcdef"
 MODELS = {"/v1/models": lambda: (200, b"application/json", b"{}"), "/healthz": lambda: (200, b"text/plain", b"ok")}
 MODELS["/metrics"] = lambda: (200, b"text/plain", b"x 1")

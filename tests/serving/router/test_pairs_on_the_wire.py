@@ -5,9 +5,13 @@ import json
 import random
 from typing import Any
 
+import pytest
+
 from hekla.serving.router.director import Director
 from serving.router import proxykit as kit
 from serving.router.worldkit import pod, route, server, to, world
+
+pytestmark = pytest.mark.usefixtures("lane")
 
 APP = {"app": "llama"}
 PD = {"groupKey": "group", "prefillLabels": {"role": "prefill"}, "decodeLabels": {"role": "decode"}}

@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import pytest
+
 from hekla.serving.router.director import Director
 from serving.router import proxykit as kit
 from serving.router.test_providers import AUTH, secret
 from serving.router.worldkit import provider, route, world
+
+pytestmark = pytest.mark.usefixtures("lane")
 
 SECRETS = "Authorization: Bearer mine\r\nCookie: a=b\r\nX-Api-Key: mine\r\nX-Mine: yes\r\n"
 WELCOME = "X-Request-Id: r1\r\ntraceparent: 00-1\r\nAnthropic-Version: 2023-06-01\r\n"

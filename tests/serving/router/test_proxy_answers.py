@@ -6,6 +6,8 @@ import pytest
 
 from serving.router import proxykit as kit
 
+pytestmark = pytest.mark.usefixtures("lane")
+
 
 def test_a_chat_comes_back_as_the_engine_wrote_it() -> None:
     async def story() -> None:
@@ -24,7 +26,7 @@ def test_a_chat_comes_back_as_the_engine_wrote_it() -> None:
     kit.run(story())
 
 
-def test_a_kept_connection_carries_many_requests_to_kept_connections() -> None:
+def test_a_kept_connection_carries_many_requests_to_kept_connections(lane: bool) -> None:
     async def story() -> None:
         async with kit.plane(kit.says(kit.whole())) as plane:
             client = await plane.client()
@@ -32,6 +34,8 @@ def test_a_kept_connection_carries_many_requests_to_kept_connections() -> None:
                 assert (await client.ask(kit.chat())).status == 200
             assert plane.engines[0].connections == 1
             assert plane.listener.connections == 1
+            assert len(plane.over) == 20
+            assert (plane.lane.taken if plane.lane is not None else 0) == (20 if lane else 0)
 
     kit.run(story())
 

@@ -2,13 +2,18 @@
 
 import asyncio
 import json
+import os
+import socket
 
 import pytest
 
+from hekla.serving.router.lane import layout
 from hekla.serving.router.plan import Attempt, Fault, Refusal
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.testing.desk import Engine
 from serving.router import proxykit as kit
+
+pytestmark = pytest.mark.usefixtures("lane")
 
 
 def raw(answer: bytes) -> kit.Script:
@@ -290,6 +295,51 @@ def test_a_slow_client_slows_its_engine_and_fills_no_memory() -> None:
     kit.run(story())
 
 
+def _narrow(plane: kit.Plane, client: kit.Client) -> None:
+    """Have the kernel take little of what is written to a client."""
+    [connection] = plane.listener.doorway.connections
+    descriptor = (
+        connection.transport.get_extra_info("socket").fileno()
+        if plane.lane is None
+        else int(plane.lane.slabs.clients[0, layout.Client.FD])
+    )
+    with socket.socket(fileno=os.dup(descriptor)) as its:
+        its.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
+    client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+
+
+def test_an_engine_that_says_much_at_once_is_slowed_from_then_on() -> None:
+    """In the lane its first bytes are read before Python has the connection."""
+
+    async def story() -> None:
+        piece = kit.chunk(b"data: " + b"x" * 600_000 + b"\n\n")
+        sent = 0
+
+        async def pours(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+            nonlocal sent
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n" + piece)
+            for _ in range(40):  # 24 MB
+                await writer.drain()
+                writer.write(piece)
+                sent += 1
+            writer.write(kit.LAST)
+
+        async with kit.plane(pours, bounds=Bounds(write_ahead_bytes=1_000)) as plane:
+            client = await plane.client()
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            _narrow(plane, client)
+            await client.send(kit.chat())
+            await kit.until(lambda: bool(plane.house.under_way))
+            [exchange] = plane.house.under_way
+            await kit.until(lambda: exchange._is_paused)
+            assert exchange.engine is not None
+            await kit.until(lambda: not exchange.engine.transport.is_reading())
+            assert exchange.transport.get_write_buffer_size() < 4_000_000
+            assert sent < 40
+
+    kit.run(story())
+
+
 def test_a_client_that_takes_nothing_is_cut_off() -> None:
     async def story() -> None:
         async def pours(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
@@ -312,6 +362,7 @@ def test_a_client_that_takes_nothing_is_cut_off() -> None:
     kit.run(story())
 
 
+@kit.plain
 def test_a_mistake_in_a_decision_is_this_requests_trouble_alone() -> None:
     async def story() -> None:
         async with kit.plane(kit.says(kit.whole())) as plane:
@@ -443,6 +494,7 @@ def test_both_legs_are_sent_at_once_and_the_decode_answers() -> None:
     kit.run(story())
 
 
+@kit.plain
 def test_a_mistake_while_another_engine_is_looked_for_is_answered_once() -> None:
     async def story() -> None:
         async with kit.plane(kit.says(kit.whole(b"busy", 503))) as plane:

@@ -9,6 +9,8 @@ import pytest
 from hekla.serving.router.proxy.bounds import Bounds
 from serving.router import proxykit as kit
 
+pytestmark = pytest.mark.usefixtures("lane")
+
 HOST = b"Host: router\r\n"
 BODY = b'{"model":"m","prompt":"x"}'
 
@@ -115,7 +117,7 @@ def test_a_body_of_200_megabytes_is_refused_before_it_is_read() -> None:
             assert answer.status == 413
             assert "67108864 bytes" in answer.error["message"]
             [connection] = plane.listener._doorway.connections
-            assert not connection.transport.is_reading()
+            await kit.until(lambda: not connection.transport.is_reading())
 
     kit.run(story())
 
@@ -162,15 +164,17 @@ def test_a_client_that_sends_a_byte_at_a_time_is_served_and_has_a_deadline() -> 
             assert (await client.answer()).status == 200
             await client.send(b"POST /v1/chat")
             doorway = plane.listener._doorway
+            passed_s = await plane.out_of_lane()
             await kit.until(lambda: [one.phase.name for one in doorway.connections] == ["HEAD"])
-            plane.later(29.0)
+            plane.later(29.0 - passed_s)
             plane.later(2.0)
             answer = await client.answer()
             assert (answer.status, "within 30 s" in answer.error["message"]) == (408, True)
             slow = await plane.client()
             await slow.send(data[:-1])
+            passed_s = await plane.out_of_lane()
             await kit.until(lambda: any(one.phase.name == "BODY" for one in doorway.connections))
-            plane.later(119.0)
+            plane.later(119.0 - passed_s)
             plane.later(2.0)
             assert (await slow.answer()).status == 408
 

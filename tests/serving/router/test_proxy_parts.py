@@ -1,6 +1,7 @@
 """The parts of the data plane that need no socket: heads, chunks, usage, paths."""
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,9 +9,11 @@ from hypothesis import strategies as st
 
 from hekla.serving.router.plan import Usage
 from hekla.serving.router.proxy.bounds import Bounds
+from hekla.serving.router.proxy.engines import EngineConnection, Pools
 from hekla.serving.router.proxy.request_headers import RequestHeaders
 from hekla.serving.router.proxy.usage import UsageRemover, asking_for_usage, usage_of
 from hekla.serving.router.reception import path_of
+from hekla.testing.desk import Engine
 from hekla.wire.chunks import Chunks, chunk
 from hekla.wire.raw_heads import (
     Memo,
@@ -151,3 +154,47 @@ def test_no_bytes_break_the_reading_of_heads(data: bytes) -> None:
     for read in (read_request, read_answer):
         with contextlib.suppress(RefusedHeadError):
             read(data, BOUNDS)
+
+
+class Lagging:
+    """A receiver whose client lags at the last piece; and a transport that knows whether it is read."""
+
+    wants_payload = False
+
+    def __init__(self, connection: EngineConnection) -> None:
+        self._connection = connection
+        self.reads = True
+
+    def piece(self, data: bytes, payload: object, is_last: bool) -> None:
+        if is_last:
+            self._connection.pause()
+
+    def answered(self, head: object, data: bytes) -> bool:
+        return True
+
+    def steady(self) -> None: ...
+
+    def ended(self) -> None: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+
+def test_a_connection_whose_last_client_lagged_is_read_again_when_it_is_kept() -> None:
+    pool = Pools(BOUNDS).of(Engine("e", "127.0.0.1", 1))
+    connection = EngineConnection(pool)
+    both: Any = Lagging(connection)
+    connection.connection_made(both)
+    connection.start(both, HEAD, b"")
+    connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nab")
+    connection.data_received(b"cd")
+    assert pool.idle == [connection]
+    assert both.reads

@@ -32,6 +32,8 @@ from serving.router.poolkit import question as asked_of_blocks
 from serving.router.test_tokenizing import BLOCK_SIZE, Clients, cached, routed
 from serving.router.worldkit import director, pod, question, route, server, to
 
+pytestmark = pytest.mark.usefixtures("lane")
+
 CONFIGURATION = f"""\
 scheduler:
   pluginConfig: [{{name: kvcache-aware, args: {{blockSizeToHash: {BLOCK_SIZE}}}}}]

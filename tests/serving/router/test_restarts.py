@@ -12,6 +12,8 @@ from serving.router.test_holding import Door
 from serving.router.test_running import READY, Routed, eventually, routed
 from serving.router.worldkit import pod
 
+pytestmark = pytest.mark.usefixtures("lane")
+
 UNREADY = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": "False"}]}
 
 

@@ -1,6 +1,7 @@
 """Time between two attempts, where a ModelServer's `retryInterval` gives it."""
 
 import msgspec
+import pytest
 
 from hekla.api.kthena import ModelServer
 from hekla.serving.router.backends import traits_of_server
@@ -8,6 +9,8 @@ from hekla.serving.router.plan import Attempt, Fault, Plan, Refusal, Waiting
 from hekla.serving.router.question import Question
 from hekla.testing.desk import Engine, PlainDesk, PlainPlan
 from serving.router import proxykit as kit
+
+pytestmark = pytest.mark.usefixtures("lane")
 
 
 class Patient(PlainPlan):

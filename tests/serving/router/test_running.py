@@ -17,12 +17,16 @@ from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
+from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.plugin_times import name_of
 from hekla.serving.router.running import Router
 from hekla.serving.router.settings import RouterSettings
 from hekla.testing.server import api_server
 from hekla.wire.client import HttpClient
+from serving.router import intolane
 from serving.router import proxykit as kit
+
+pytestmark = pytest.mark.usefixtures("lane")
 
 METRICS = b"""# HELP vllm:num_requests_running x
 vllm:num_requests_running{engine="0",model_name="m"} 3
@@ -45,6 +49,9 @@ class Routed:
     async def connect(self) -> kit.Client:
         client = kit.Client(*await asyncio.open_connection("127.0.0.1", self.router.port))
         self.clients.append(client)
+        if kit.KERNEL is not None and self.router.lane is not None:
+            doorway = self.router.listener.doorway
+            await intolane.put_in(self.router.lane, doorway, client.reader, client.writer, kit.chat())
         return client
 
     async def ask(self, data: bytes) -> kit.Answer:
@@ -120,6 +127,8 @@ async def routed(tmp_path: Path, *answers: bytes, also_kinds: Any = (), **settin
             running = asyncio.create_task(router.run())
             it = Routed(router, client, engines, running, log)
             await eventually(lambda: not router.trouble and len(router.fleet.by_name) == len(engines))
+            if kit.KERNEL is not None:
+                _open_lane(router, kit.KERNEL)
             try:
                 yield it
             finally:
@@ -129,6 +138,13 @@ async def routed(tmp_path: Path, *answers: bytes, also_kinds: Any = (), **settin
                 await running
                 for one_server in servers:
                     one_server.close()
+
+
+def _open_lane(router: Router, kernel: Kernel) -> None:
+    router.upgrading._kernel = kernel
+    for pool in router.world.pools():
+        pool.use(kernel)
+    router.open_lane(kernel)
 
 
 async def add_engine(client: ApiClient, name: str, port: int) -> None:

@@ -4,10 +4,14 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from hekla.serving.router.telemetry import Tracing
 from hekla.wire.client import HttpClient
 from serving.router import proxykit as kit
 from serving.router.test_running import routed
+
+pytestmark = pytest.mark.usefixtures("lane")
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

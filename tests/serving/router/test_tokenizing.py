@@ -25,6 +25,8 @@ from serving.router import proxykit as kit
 from serving.router.test_running import READY, eventually
 from serving.router.worldkit import director, pod, question, route, server, to
 
+pytestmark = pytest.mark.usefixtures("lane")
+
 TALK = [{"role": "user", "content": "tell me of the lava fields of the north, and of the sheep that cross them " * 30}]
 BLOCK_SIZE = EngineSettings(model="m").block_size
 MERGE = "application/merge-patch+json"

@@ -317,6 +317,9 @@ def _take_request(state, number, begin, length, now):
         set_word(client, Client.BUFFER, buffer)
         set_word(client, Client.PHASE, Phase.PARTIAL)
         set_double(client, Client.SINCE, now)
+    if what == _WHOLE and word(client, Client.NEEDED) == 0:
+        set_word(client, Client.NEEDED, needed)
+        set_double(client, Client.SINCE, now)
     set_word(client, Client.LENGTH, length)
     return Command.NOTHING
 

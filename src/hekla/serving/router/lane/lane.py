@@ -24,6 +24,7 @@ from hekla.serving.router.lane.layout import (
     Command,
     Endpoint,
     Engine,
+    Phase,
     Reason,
     State,
 )
@@ -160,10 +161,11 @@ class Lane:
         data = self.slabs.buffer(int(row[Client.BUFFER]), int(row[Client.LENGTH]))
         data += self.slabs.text(int(words[State.DATA]), int(words[State.LENGTH]))
         template, reason, descriptor = self._clients[number][1], int(words[State.REASON]), int(row[Client.FD])
+        since = float(row.view("float64")[Client.SINCE]) if row[Client.PHASE] == Phase.PARTIAL else now
         if reason == Reason.UNKNOWN:
             self._learn(template, data, now)
         client = self._release(number)
-        self._spawn(self._resuming.idle(client, descriptor, data))
+        self._spawn(self._resuming.idle(client, descriptor, data, since))
 
     def _learn(self, template: Template, data: bytes, now: float) -> None:
         """A model was asked for of which the lane knows nothing."""

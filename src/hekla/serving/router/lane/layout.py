@@ -103,7 +103,7 @@ class Client(_Words):
     """The next free row."""
     TEMPLATE = auto()
     SINCE = auto()
-    """When the phase began; a double, as all times."""
+    """When the phase began, or the body of a request that is not whole; a double, as all times."""
     BUFFER = auto()
     """The request, until the answer begins; what is left of an answer, then. -1: none."""
     LENGTH = auto()

@@ -30,6 +30,9 @@ _WITHOUT_ENGINE: Final = {
 }
 
 
+Begin = Callable[[asyncio.BaseTransport], ClientConnection | EngineConnection]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
     """A request under way in the lane, as Python takes it over; nothing of an answer was written."""
@@ -62,11 +65,11 @@ class Resuming:
     def __init__(self, house: House) -> None:
         self._house = house
 
-    async def idle(self, client: ClientConnection, descriptor: int, data: bytes) -> None:
-        """A connection with nothing under way, and what came of a request."""
+    async def idle(self, client: ClientConnection, descriptor: int, data: bytes, since: float) -> None:
+        """A connection with nothing under way, and what came of a request, whose head or body began to come then."""
 
-        def begin(transport: asyncio.BaseTransport) -> asyncio.Protocol:
-            client.come_from_lane(transport, data)
+        def begin(transport: asyncio.BaseTransport) -> ClientConnection:
+            client.come_from_lane(transport, data, since)
             return client
 
         if not await _entered(descriptor, begin):
@@ -76,7 +79,7 @@ class Resuming:
         """A request under way, and its engine's connection, -1: there is none."""
         made: list[tuple[Exchange, Attempt]] = []
 
-        def begin(transport: asyncio.BaseTransport) -> asyncio.Protocol:
+        def begin(transport: asyncio.BaseTransport) -> ClientConnection:
             client.resume_from_lane(transport, lambda: self._made(client, stopped, made))
             return client
 
@@ -99,9 +102,7 @@ class Resuming:
             os.close(engine)
             self._house.pools.of(stopped.endpoint).open.give_back()
 
-    def _with_engine(
-        self, exchange: Exchange, attempt: Attempt, stopped: Stopped
-    ) -> Callable[[asyncio.BaseTransport], asyncio.Protocol]:
+    def _with_engine(self, exchange: Exchange, attempt: Attempt, stopped: Stopped) -> Begin:
         def begin(transport: asyncio.BaseTransport) -> EngineConnection:
             connection = self._house.pools.of(stopped.endpoint).joined()
             connection.is_reused = stopped.is_reused
@@ -167,13 +168,14 @@ def _unsent(exchange: Exchange, stopped: Stopped) -> bytes:
     return (request_bytes(head, len(body), stopped.request_id) + body)[stopped.sent :]
 
 
-async def _entered(descriptor: int, begin: Callable[[asyncio.BaseTransport], asyncio.Protocol]) -> bool:
+async def _entered(descriptor: int, begin: Begin) -> bool:
     """Make a transport of a descriptor; whether it could be. `begin` is called before anything is read."""
     entering = _Entering(begin)
     one: socket.socket | None = None
     try:
         one = socket.socket(fileno=descriptor)
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: entering, one)
+        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: entering, one)
+        entering.keep_pausing(transport)
     except OSError:
         if one is not None:
             one.close()
@@ -186,14 +188,21 @@ async def _entered(descriptor: int, begin: Callable[[asyncio.BaseTransport], asy
 class _Entering(asyncio.Protocol):
     """Of a transport that is made: gives way to what `begin` makes."""
 
-    def __init__(self, begin: Callable[[asyncio.BaseTransport], asyncio.Protocol]) -> None:
+    def __init__(self, begin: Begin) -> None:
         self._begin = begin
+        self._made: ClientConnection | EngineConnection | None = None
         self.is_made = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hand it on before anything is read."""
         self.is_made = True
-        transport.set_protocol(self._begin(transport))
+        self._made = self._begin(transport)
+        transport.set_protocol(self._made)
+
+    def keep_pausing(self, transport: asyncio.Transport) -> None:
+        """Who had enough at once paused in vain: uvloop reads from behind `connection_made` on, whatever was said in it."""
+        if self._made is not None and self._made.is_paused and not transport.is_closing():
+            transport.pause_reading()
 
 
 class _NoTransport(asyncio.Transport):

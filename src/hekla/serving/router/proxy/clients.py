@@ -385,12 +385,19 @@ class ClientConnection(asyncio.Protocol):
         """The fast lane has its socket; the transport stands for that."""
         self.phase, self.transport = _LANE, transport
 
-    def come_from_lane(self, transport: asyncio.BaseTransport, data: bytes) -> None:
-        """Nothing is under way, and so much of a request came."""
+    def come_from_lane(self, transport: asyncio.BaseTransport, data: bytes, since: float) -> None:
+        """Nothing is under way, and so much of a request came, whose head or body is waited for since then."""
         self.phase, self.since = _IDLE, self._doorway.now
         self.connection_made(transport)
         if data and self.phase is _IDLE:
             self.data_received(data)
+            if self.phase is _HEAD or self.phase is _BODY:
+                self.since = min(self.since, since)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is to be read for now."""
+        return self._is_paused or self.phase is _LINGER
 
     def resume_from_lane(self, transport: asyncio.BaseTransport, begin: Callable[[], Call | None]) -> None:
         """A request is under way: it is made, and told to go on."""

@@ -63,6 +63,7 @@ class EngineConnection(asyncio.Protocol):
         "has_spoken",
         "idle_since",
         "is_counted",
+        "is_paused",
         "is_reused",
         "transport",
     )
@@ -79,6 +80,8 @@ class EngineConnection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.is_counted = True
         """Whether it still counts as open."""
+        self.is_paused = False
+        """Whether nothing is to be read for now."""
         self.is_reused = False
         self.has_spoken = False
         """Whether a byte of the present answer came."""
@@ -114,11 +117,13 @@ class EngineConnection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Read no more for now: the client lags."""
+        self.is_paused = True
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume(self) -> None:
         """Read on."""
+        self.is_paused = False
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -292,6 +297,8 @@ class Pool:
 
     def give_back(self, connection: EngineConnection) -> None:
         """The answer is whole: keep the connection, up to a bound."""
+        if connection.is_paused:  # whoever lagged at the last piece is not the next one
+            connection.resume()
         if len(self.idle) < self.bounds.engine_idle_connections and not self._pools.is_closed:
             connection.idle_since = self._pools.now
             self.idle.append(connection)
