@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from hekla.placement.model import JobPhase, TaskStatus
 from hekla.testing.cluster import World, amounts, check
 
-PLUGINS = (("gang", ("reservation", {"depth": 2})), ("predicates", "binpack"))
-AT_THE_DOOR = (("gang", ("reservation", {"depth": 2})), ("overcommit", "proportion", "predicates", "binpack"))
+RESERVATION = ("reservation", {"depth": 2})
+INSIDE = ("predicates", "binpack")
+AT_THE_DOOR = ("overcommit", "proportion", *INSIDE)
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,19 @@ def plans(draw: st.DrawFn, *, at_the_door: bool = False) -> Plan:
 class Life:
     """A world in which every pod runs exactly as long as its job says, or so many times as long."""
 
-    def __init__(self, plan: Plan, *, times_as_long: Sequence[float] = (1.0,), backwards: bool = False) -> None:
-        self.times_as_long = times_as_long
-        self.world = World(plugins=AT_THE_DOOR if plan.is_outside else PLUGINS)
+    def __init__(
+        self, plan: Plan, *, times_as_long: Sequence[float] = (1.0,), backwards: bool = False, reserves: bool = True,
+        says_how_long: bool = True,
+    ) -> None:  # fmt: skip
+        self.times_as_long, self.says_how_long = times_as_long, says_how_long
+        first = ("gang", RESERVATION) if reserves else ("gang",)
+        self.world = World(plugins=(first, AT_THE_DOOR if plan.is_outside else INSIDE))
         self.world.queue("default", capability=amounts(cpu=plan.most) if plan.most else {})
         self.ends: dict[str, float] = {}
         self.started: dict[str, float] = {}
+        self.binds: list[tuple[float, str, str]] = []
+        """What was decided, in order: when, which pod, where."""
+
         self.told: dict[str, float] = {}
         """By job, the first start that was reserved."""
 
@@ -63,7 +71,8 @@ class Life:
                 self.world.finish(name)
             while self.arrivals and self.arrivals[-1][0] <= now:
                 self._arrive(self.arrivals.pop()[1], now)
-            for name in self.world.schedule():
+            for name, node in self.world.schedule().items():
+                self.binds.append((now, name, node))
                 self._start(name, now)
             for uid, reservation in self.world.cluster.reservations.items():
                 self.told.setdefault(uid, reservation.start_s)
@@ -72,7 +81,9 @@ class Life:
     def _arrive(self, number: int, now: float) -> None:
         _, runs, tasks, cpu = self.plan.jobs[number]
         clock = vars(self.world)
-        more: dict[str, Any] = {"estimate_s": float(runs), "created": float(number)}
+        more: dict[str, Any] = {"created": float(number)}
+        if self.says_how_long:
+            more["estimate_s"] = float(runs)
         if self.plan.is_outside:
             more |= {"phase": JobPhase.PENDING, "min_resources": amounts(cpu=cpu * tasks)}
         self.world.job(f"j{number}", tasks=tasks, more=more, cpu=cpu)
@@ -84,9 +95,9 @@ class Life:
         node = self.world.cluster.nodes.name(task.row)
         self.world.cluster.put_task(replace(task.spec, node=node, status=TaskStatus.RUNNING, started=now), task.job)
         task.job.phase = JobPhase.RUNNING
-        assert task.job.spec.estimate_s is not None
-        factor = self.times_as_long[int(task.job.uid[1:]) % len(self.times_as_long)]
-        self.ends[name] = now + task.job.spec.estimate_s * factor
+        number = int(task.job.uid[1:])
+        factor = self.times_as_long[number % len(self.times_as_long)]
+        self.ends[name] = now + self.plan.jobs[number][1] * factor
         self.started.setdefault(task.job.uid, now)
 
 

@@ -7,6 +7,7 @@ import pytest
 from hekla.placement import reservations
 from hekla.placement.forecast import expected_start
 from hekla.placement.model import Job, JobPhase, TaskStatus
+from hekla.placement.plans import AGAIN_S, MOST_PLANS
 from hekla.placement.session import Session
 from hekla.placement.soonest import Expected
 from hekla.testing.cluster import World, amounts
@@ -93,3 +94,53 @@ def test_gangs_that_differ_in_their_roles_are_planned_each(planned: list[str]) -
         world.tasks(job, 20 - leaders, role="worker", cpu=1)
     world.schedule()
     assert sorted(planned) == ["one", "two"]
+
+
+def asks_for_another_cycle(world: World) -> bool:
+    again = world.session.look_again_at
+    return again is not None and again <= world.session.wall_s + AGAIN_S
+
+
+def test_of_gangs_that_all_differ_a_few_are_planned_in_a_cycle_and_each_in_turn(planned: list[str]) -> None:
+    world = world_in_which_somebody_leaves()
+    for number in range(30):
+        world.job(f"wide{number:02}", tasks=20 + number, cpu=1)
+    counts = []
+    while not counts or asks_for_another_cycle(world):
+        before = len(planned)
+        world.schedule()
+        counts.append(len(planned) - before)
+    assert max(counts) == MOST_PLANS
+    assert len(set(planned)) == 30
+    planned.clear()
+    for _ in range(15):
+        world.schedule()
+    assert sorted(planned) == sorted(world.cluster.jobs.keys() - {"r1", "r2"}), "again, once each in as many cycles"
+
+
+def test_a_gang_that_may_fit_by_now_has_room_kept_though_many_never_will() -> None:
+    world = world_in_which_somebody_leaves()
+    for number in range(30):
+        world.job(f"wide{number:02}", tasks=20 + number, cpu=1)
+    world.job("big", tasks=8, cpu=1, more={"priority": -1})
+    world.running("r3", "n2", cpu=2)  # who knows for how long
+    for _ in range(10):
+        world.schedule()
+    assert "big" in world.cluster.out_of_reach
+    world.finish("r3-0")
+    for _ in range(16):
+        world.schedule()
+    assert world.cluster.reservations.keys() == {"big"}
+
+
+def test_the_heads_of_strict_queues_have_their_turns_too(planned: list[str]) -> None:
+    world = world_in_which_somebody_leaves()
+    for number in range(12):
+        world.queue(f"line{number}", is_strict=True)
+        world.job(f"wide{number:02}", tasks=20 + number, cpu=1, more={"queue": f"line{number}"})
+    for number in range(12, 24):
+        world.job(f"wide{number:02}", tasks=20 + number, cpu=1)
+    for _ in range(10):
+        world.cluster.gains += 1
+        world.schedule()
+    assert len(set(planned)) == 24

@@ -1,20 +1,70 @@
-"""Reservations on generated worlds: what they cost less by changes nothing of what they decide."""
+"""Reservations on generated worlds: off they are not there at all, and what they cost less by changes nothing of what they
+decide. (`tests/properties/test_reservation.py` has what they promise.)
+"""  # fmt: skip
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.placement import plans as plans_of_a_session
-from placement.reservationkit import Life, Plan, plans
+from hekla.placement import reservations
+from placement.reservationkit import Life, Plan, fits, plans
+
+ANY = plans() | plans(at_the_door=True)
+BOUNDS = ("MOST_PLANS", "FROM_THE_START", "AGAIN_FIRST")
+FACTORS = st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=1, max_size=3)
 
 
-@given(plans() | plans(at_the_door=True), st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=1, max_size=3))
+@given(ANY, FACTORS)
+@settings(max_examples=60, deadline=None)
+def test_off_nothing_is_decided_by_estimates_and_nobody_opens_a_book(plan: Plan, times_as_long: list[float]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reservations.Book, "__init__", lambda *_: pytest.fail("somebody keeps room though nobody asked"))
+        said = Life(plan, times_as_long=times_as_long, reserves=False)
+        said.run()
+        unsaid = Life(plan, times_as_long=times_as_long, reserves=False, says_how_long=False)
+        unsaid.run()
+    assert said.binds == unsaid.binds
+    assert said.told == {}
+
+
+@given(ANY, FACTORS)
+@settings(max_examples=60, deadline=None)
+def test_where_nobody_says_how_long_pods_run_it_is_as_if_it_were_off(plan: Plan, times_as_long: list[float]) -> None:
+    on = Life(plan, times_as_long=times_as_long, says_how_long=False)
+    on.run()
+    off = Life(plan, times_as_long=times_as_long, says_how_long=False, reserves=False)
+    off.run()
+    assert on.binds == off.binds
+
+
+@given(ANY, FACTORS)
 @settings(max_examples=60, deadline=None)
 def test_that_gangs_alike_are_planned_once_changes_no_decision(plan: Plan, times_as_long: list[float]) -> None:
-    one = Life(plan, times_as_long=times_as_long)
-    one.run()
     with pytest.MonkeyPatch.context() as patch:
+        for bound in BOUNDS:
+            patch.setattr(reservations, bound, 1000)
+        one = Life(plan, times_as_long=times_as_long)
+        one.run()
         patch.setattr(plans_of_a_session, "kind_of", lambda _session, _job: None)
         other = Life(plan, times_as_long=times_as_long)
         other.run()
-    assert (one.started, one.told) == (other.started, other.told)
+    assert (one.binds, one.told) == (other.binds, other.told)
+
+
+@given(ANY, FACTORS)
+@settings(max_examples=60, deadline=None)
+def test_however_few_plans_a_cycle_makes_what_was_told_holds_and_whatever_fits_starts(
+    plan: Plan, times_as_long: list[float]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for bound in BOUNDS:
+            patch.setattr(reservations, bound, 1)
+        true, wrong = Life(plan), Life(plan, times_as_long=times_as_long)
+        true.run()
+        wrong.run()
+    for uid, start in true.told.items():
+        assert true.started[uid] <= start
+    if not plan.is_outside or all(fits(plan, number) for number in range(len(plan.jobs))):
+        assert {f"j{number}" for number in range(len(plan.jobs)) if fits(plan, number)} <= wrong.started.keys()
+    assert not plan.is_outside or wrong.world.cluster.reservations == {}

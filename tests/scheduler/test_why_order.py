@@ -55,3 +55,24 @@ def test_a_job_of_a_strict_queue_is_told_who_is_before_it() -> None:
     assert (
         found.sentence() == 'queue "line" starts its jobs strictly in order, and "default/large" waits before this one'
     )
+
+
+def test_a_gang_that_will_not_fit_is_told_that_no_room_is_kept() -> None:
+    world = world_with_a_gang_that_waits()
+    wide = world.job("wide", tasks=9, cpu=1)
+    world.cluster.remove_job("big")
+    found = why(world.policy, wide, now=world.session.now)
+    assert found.sentence().endswith(
+        "no room is kept for it: when all have ended of whom it is known when, it would not fit beside what others need"
+    )
+
+
+def test_a_gang_that_was_not_looked_at_yet_is_told_so() -> None:
+    world = world_with_a_gang_that_waits()
+    world.cluster.reservations.clear()
+    for number in range(20):
+        world.job(f"wide{number}", tasks=9 + number, cpu=1, more={"priority": 1})
+    found = why(world.policy, world.cluster.jobs["big"], now=world.session.now)
+    assert found.sentence().endswith(
+        "when it will fit was not looked at yet: a cycle does so for 8 jobs, and each has its turn"
+    )

@@ -8,8 +8,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from hekla.placement.constraint import Refusal
 from hekla.placement.forecast import place_freely
+from hekla.placement.kept_room import Reservation
 from hekla.placement.model import Job
-from hekla.placement.reservations import RESERVED, Book, Reservation
+from hekla.placement.reservations import RESERVED, Book
 from hekla.placement.session import Failure, Session
 from hekla.placement.soonest import one_of_equals
 from hekla.placement.statement import Statement

@@ -38,7 +38,7 @@ from hekla.placement.topology.topology import DomainSpec, Topology
 from hekla.placement.usage import NodeUsage
 
 if TYPE_CHECKING:
-    from hekla.placement.reservations import Reservation
+    from hekla.placement.kept_room import Reservation
 
 _OURS_TO_DECIDE = frozenset({TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED, TaskStatus.BINDING})
 """While its pod is pending, a task in one of these stands where we put it."""
@@ -104,6 +104,9 @@ class Cluster:
 
         self.let_in: set[str] = set()
         """Jobs that were let in though they found no room, since room was to be kept for them, and hold nothing yet."""
+
+        self.out_of_reach: dict[str, None] = {}
+        """Jobs that will not fit by all that is known, who was planned longest ago first (see `plans.py`)."""
 
         self.gains = 0
         """Grows with every event that may let a waiting job fit: capacity freed, a node changed, demands relaxed."""

@@ -7,18 +7,17 @@ a queue that has had its share kept all room for its small jobs: on Philly 911 o
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import nsmallest
 
 from hekla.placement.model import Job
 from hekla.placement.session import Session
 from hekla.quota.amounts import bounded
 
 
-def most_in_need(session: Session, jobs: Iterable[Job], number: int) -> Sequence[Job]:
-    """The first so many."""
+def most_in_need(session: Session, jobs: Iterable[Job]) -> Sequence[Job]:
+    """The jobs, those first that are most in need."""
     total = session.cluster.nodes.totals()
     keys = ((-job.spec.priority, -_part(job, total), job.spec.created, job.uid, job) for job in jobs)
-    return [key[-1] for key in nsmallest(number, keys, key=lambda key: key[:-1])]
+    return [key[-1] for key in sorted(keys, key=lambda key: key[:-1])]
 
 
 def _part(job: Job, total: Mapping[str, int]) -> float:

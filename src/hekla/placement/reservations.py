@@ -27,57 +27,22 @@ jobs on what is left. The plug-in `reservation` has this switched on.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 from hekla.placement.expected_ends import Ends
 from hekla.placement.forecast import expected_start
 from hekla.placement.in_need import most_in_need
+from hekla.placement.kept_room import Reservation
 from hekla.placement.model import Job, JobPhase
-from hekla.placement.plans import Plans
+from hekla.placement.plans import AGAIN_FIRST, FROM_THE_START, MOST_PLANS, Plans, Unplanned
 from hekla.placement.session import Session
-from hekla.placement.soonest import Expected, Kept, Rooms, one_of_equals
+from hekla.placement.soonest import Expected, Kept, one_of_equals
 from hekla.quota.amounts import added
 
 RESERVED = "reserved"
 PATIENCE_S = 60.0
 """How long after its start room is kept for a job that was let in and has made no pods."""
-
-MOST_NODES_TOLD = 3
-MORE_TRIES = 2
-"""So many more jobs than there is room to keep are planned for in a cycle: some never fit."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reservation:
-    """Which nodes are kept for a job, from when, and how much of each."""
-
-    uid: str
-    job: str
-    priority: int
-    start_s: float
-    """When it is expected to start, by the wall clock."""
-
-    rooms: Rooms = field(default_factory=dict)
-    """By node, what it needs there."""
-
-    is_imagined: bool = False
-    """Whether it was planned before the job made its pods, so that it is planned anew when they are there."""
-
-    def sentence(self, now_s: float) -> str:
-        """`node-1, node-2 are reserved for ml/big, which is to start in 12 min`."""
-        names = sorted(self.rooms)
-        more = f" and {len(names) - MOST_NODES_TOLD} more" if len(names) > MOST_NODES_TOLD else ""
-        verb = "are" if len(names) > 1 else "is"
-        told = ", ".join(names[:MOST_NODES_TOLD]) + more
-        return f"{told} {verb} reserved for {self.job}, which is to start {when(self.start_s - now_s)}"
-
-
-def when(seconds: float) -> str:
-    """`now`, `in 90 s`, `in 12 min`."""
-    if seconds <= 0:
-        return "now"
-    return f"in {seconds:.0f} s" if seconds < 120 else f"in {seconds / 60:.0f} min"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,26 +181,63 @@ class Book:
         known = self.kept.get(job.uid)
         if known is None and not self._is_eligible(job):
             return
+        if known is None and job.uid in self._cluster.out_of_reach:
+            return  # its turn to be planned comes as cycles begin
         if known is None or known.is_imagined or not self._is_on_time(known):
             found = self._planned(job)
-            # if there is room now, and it was tried, something else is in its way: nobody waits for that
-            self._keep(job, found if found is not None and found.start_s > self._session.wall_s else None)
+            if found is Unplanned.NOT_YET:
+                return
+            if isinstance(found, Unplanned):
+                self._keep(job, None)
+            elif found.start_s > self._session.wall_s:
+                self._keep(job, found)
+            else:  # there is room, and it was tried: nobody waits for what else is in its way
+                self._keep(job, None)
+                self._plans.put_off(job)
 
     def _choose(self) -> None:
         """Keep room for those that are most in need of it, as far as it may be kept for more; who fits now needs none."""
+        if not self.ends.in_order:
+            return
         session, lines = self._session, self._cluster.lines
         outside = [job for job in lines.by_phase[JobPhase.PENDING].values() if job.spec.min_resources]
         inside = (job for job in lines.loose.values() if job.phase is not JobPhase.PENDING and any(job.pending()))
-        strict = session.strict_queues  # there only the head is tried, and wishes
-        waiting = (job for job in (*inside, *outside) if job.uid not in self.kept and job.spec.queue not in strict)
-        eligible = [job for job in waiting if self._is_eligible(job) and not job.is_held]
-        for job in most_in_need(session, eligible, self._free + MORE_TRIES):
+        waiting = (job for job in (*inside, *outside) if job.uid not in self.kept)
+        eligible = {job.uid: job for job in waiting if self._is_eligible(job) and not job.is_held}
+        self._look_at_some_again(eligible)
+        strict, known = (
+            session.strict_queues,
+            self._cluster.out_of_reach,
+        )  # of a strict queue the head is tried, and wishes
+        fresh = [job for uid, job in eligible.items() if uid not in known and job.spec.queue not in strict]
+        for job in most_in_need(session, fresh):
             if self._free <= 0:
                 return
-            may_start = session.may_hope(job) and (not job.tasks or session.why_invalid(job) is None)
-            found = self._planned(job) if may_start else None
-            if found is not None and found.start_s > session.wall_s:
+            found = self._planned(job, FROM_THE_START) if self._may_start(job) else Unplanned.NEVER
+            if found is Unplanned.NOT_YET:
+                return
+            if isinstance(found, Unplanned):
+                continue
+            if found.start_s > session.wall_s:
                 self._keep(job, found)
+            elif session.rests(
+                job
+            ):  # there is room, it was tried, and nothing has changed: something else is in its way
+                self._plans.put_off(job)
+
+    def _look_at_some_again(self, eligible: Mapping[str, Job]) -> None:
+        """See whether those that would not fit will do so by now, who was looked at longest ago first."""
+        known = self._cluster.out_of_reach
+        for uid in list(known):
+            job = eligible.get(uid)
+            if job is None:
+                del known[uid]
+            elif self._may_start(job) and self._planned(job, AGAIN_FIRST) is Unplanned.NOT_YET:
+                return
+
+    def _may_start(self, job: Job) -> bool:
+        """Whether nothing but room keeps a job from starting."""
+        return self._session.may_hope(job) and (not job.tasks or self._session.why_invalid(job) is None)
 
     def _take_free_room(self, reservation: Reservation) -> None:
         """Plan a job anew if there is room elsewhere by now, and keep that instead unless it starts later with it."""
@@ -249,7 +251,9 @@ class Book:
         if inside >= session.shortfall(job) or int(free.sum()) <= inside:
             return
         found = self._planned(job)
-        if found is not None and (found.start_s <= reservation.start_s or not self._is_on_time(reservation)):
+        if isinstance(found, Reservation) and (
+            found.start_s <= reservation.start_s or not self._is_on_time(reservation)
+        ):
             self._keep(job, found)
 
     def waits_for(self, reservation: Reservation) -> str:
@@ -265,6 +269,14 @@ class Book:
                 last = task.job.key
         return last
 
+    def why_unplanned(self, job: Job) -> Unplanned | None:
+        """Why no room is kept for a job for which it might be; None if there is another reason, or some is kept."""
+        if job.uid in self.kept or not self.ends.in_order or not self._is_eligible(job):
+            return None
+        if job.uid in self._cluster.out_of_reach:
+            return Unplanned.NEVER
+        return None if self._plans.has_found(job) else Unplanned.NOT_YET
+
     def _is_on_time(self, reservation: Reservation) -> bool:
         """Whether it is to begin yet, and can by all that is known."""
         return self._session.wall_s < reservation.start_s and self._is_in_reach(reservation)
@@ -278,8 +290,13 @@ class Book:
         gains = self._cluster.gains
         if job.barred_at.get(RESERVED, -1) == gains or not self._is_eligible(job):
             return False
-        self._keep(job, self._planned(job))
-        if job.uid in self.kept:
+        if job.uid in self._cluster.out_of_reach:
+            return False
+        found = self._planned(job)
+        if found is Unplanned.NOT_YET:
+            return False
+        if isinstance(found, Reservation):
+            self._keep(job, found)
             self._cluster.let_in.add(job.uid)
             return True
         job.barred_at = {**job.barred_at, RESERVED: gains}
@@ -352,14 +369,16 @@ class Book:
                 return False
         return True
 
-    def _planned(self, job: Job) -> Reservation | None:
-        """When and where a job will fit as others end; None if it will not, by all that is known."""
+    def _planned(self, job: Job, most: int = MOST_PLANS) -> Reservation | Unplanned:
+        """When and where a job will fit as others end."""
         if not self.ends.in_order:  # nobody says how long pods run: there is nothing to plan with
-            return None
-        # what is kept for the job itself is a part of its question, so that it has no kind
-        found = self._expected(job) if job.uid in self.kept else self._plans.of(job, self.version)
-        if found is None:
-            return None
+            return Unplanned.NEVER
+        if job.uid in self.kept:  # what is kept for it is a part of its question; and not many have a reservation
+            found = self._expected(job) or Unplanned.NEVER
+        else:
+            found = self._plans.of(job, self.version, most)
+        if isinstance(found, Unplanned):
+            return found
         return Reservation(
             uid=job.uid, job=job.key, priority=job.spec.priority, start_s=found.start_s, rooms=found.rooms,
             is_imagined=not job.tasks,

@@ -287,7 +287,7 @@ class Session:
 
     def is_worth_a_try(self, job: Job) -> bool:
         """Whether a job may fit: it has enough tasks, and something has changed since it last did not."""
-        if job.failed_at >= 0 and job.failed_at == self._news_for(job):
+        if self.rests(job):
             return False
         for plugin in self._valid:
             refusal = plugin.why_invalid(self, job)
@@ -295,6 +295,10 @@ class Session:
                 self._note_refusal(job, refusal)
                 return False
         return True
+
+    def rests(self, job: Job) -> bool:
+        """Whether a job did not fit, and nothing has changed since."""
+        return job.failed_at >= 0 and job.failed_at == self._news_for(job)
 
     def why_not_allocatable(self, job: Job, task: Task) -> Refusal | None:
         """Why a job's queue may not take what a task asks for; None if it may."""

@@ -12,8 +12,8 @@ from typing import Any
 from hekla.api.meta import Document
 from hekla.dialects.feed import ClusterFeed
 from hekla.dialects.volcano import job_spec
+from hekla.placement.kept_room import Reservation
 from hekla.placement.model import JobPhase, TaskStatus
-from hekla.placement.reservations import Reservation
 from hekla.placement.usage import NodeUsage
 
 VERSION = 1
@@ -202,6 +202,15 @@ def _restore_let_in(feed: ClusterFeed, uids: list[str]) -> None:
     feed.cluster.let_in = {uid for uid in uids if uid in feed.cluster.jobs}
 
 
+def _save_out_of_reach(feed: ClusterFeed) -> list[str]:
+    """Jobs for which room is not kept as they will not fit: they are planned again in this order."""
+    return list(feed.cluster.out_of_reach)
+
+
+def _restore_out_of_reach(feed: ClusterFeed, uids: list[str]) -> None:
+    feed.cluster.out_of_reach = {uid: None for uid in uids if uid in feed.cluster.jobs}
+
+
 def _save_nominated(feed: ClusterFeed) -> Document:
     """Tasks whose nominations are not promises of ours yet. Told even if there are none: pods remember old ones."""
     return {"uids": sorted(feed.cluster.nominated)}
@@ -310,6 +319,7 @@ SECTIONS: Mapping[str, Section] = {
     "precedence": Section(_save_precedence, _restore_precedence),
     "reservations": Section(_save_reservations, _restore_reservations),
     "letIn": Section(_save_let_in, _restore_let_in),
+    "outOfReach": Section(_save_out_of_reach, _restore_out_of_reach),
     "nominated": Section(_save_nominated, _restore_nominated),
     "due": Section(_save_due, _restore_due),
     "usages": Section(_save_usages, _restore_usages),

@@ -18,6 +18,7 @@ from hekla.placement.constraint import Refusal
 from hekla.placement.explain import Explanation, examples, open_rows
 from hekla.placement.framework import Vote
 from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
+from hekla.placement.plans import MOST_PLANS, Unplanned
 from hekla.placement.policy import Policy
 from hekla.placement.rehearsal import Rehearsal
 from hekla.placement.session import Session
@@ -103,7 +104,7 @@ class Why:
 
     lacks: tuple[Lack, ...] = ()
     reserved: str = ""
-    """Which nodes are kept for it, and from when it is to start; empty if none are."""
+    """Which nodes are kept for it, and from when it is to start, or why none are where some might be; else empty."""
 
     @property
     def is_waiting(self) -> bool:
@@ -218,10 +219,17 @@ def _reserved(session: Session, job: Job) -> str:
     book = book_of(session)  # opened before it is looked into: it may have planned the job anew
     reservation = session.cluster.reservations.get(job.uid)
     if reservation is None:
-        return ""
+        why_none = book.why_unplanned(job) if book is not None else None
+        return _UNPLANNED[why_none] if why_none is not None else ""
     last = book.waits_for(reservation) if book is not None else ""
     until = f", when {last} has ended" if last else ""
     return f"{reservation.sentence(session.wall_s)}{until}; a job that ends before may go first"
+
+
+_UNPLANNED = {
+    Unplanned.NEVER: "no room is kept for it: when all have ended of whom it is known when, it would not fit beside what others need",
+    Unplanned.NOT_YET: f"when it will fit was not looked at yet: a cycle does so for {MOST_PLANS} jobs, and each has its turn",
+}
 
 
 def _statuses(job: Job) -> Mapping[str, int]:

@@ -1,0 +1,39 @@
+"""Room that is kept for a job: on which nodes, how much of each, and from when (`reservations.py` says who heeds it)."""
+
+from dataclasses import dataclass, field
+
+from hekla.placement.soonest import Rooms
+
+MOST_NODES_TOLD = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """Which nodes are kept for a job, from when, and how much of each."""
+
+    uid: str
+    job: str
+    priority: int
+    start_s: float
+    """When it is expected to start, by the wall clock."""
+
+    rooms: Rooms = field(default_factory=dict)
+    """By node, what it needs there."""
+
+    is_imagined: bool = False
+    """Whether it was planned before the job made its pods, so that it is planned anew when they are there."""
+
+    def sentence(self, now_s: float) -> str:
+        """`node-1, node-2 are reserved for ml/big, which is to start in 12 min`."""
+        names = sorted(self.rooms)
+        more = f" and {len(names) - MOST_NODES_TOLD} more" if len(names) > MOST_NODES_TOLD else ""
+        verb = "are" if len(names) > 1 else "is"
+        told = ", ".join(names[:MOST_NODES_TOLD]) + more
+        return f"{told} {verb} reserved for {self.job}, which is to start {when(self.start_s - now_s)}"
+
+
+def when(seconds: float) -> str:
+    """`now`, `in 90 s`, `in 12 min`."""
+    if seconds <= 0:
+        return "now"
+    return f"in {seconds:.0f} s" if seconds < 120 else f"in {seconds / 60:.0f} min"
