@@ -3,6 +3,7 @@ from itertools import permutations
 from typing import Any
 
 import msgspec
+import pytest
 
 from hekla.api.core import Namespace
 from hekla.api.csi import CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment
@@ -13,6 +14,7 @@ from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageCl
 from hekla.api.volcano import scheduling
 from hekla.api.volcano.scheduling import PodGroup
 from hekla.dialects.feed import ClusterFeed
+from hekla.dialects.volcano import lone_pod
 from hekla.placement.cluster import Cluster
 from hekla.placement.model import JobPhase, TaskStatus
 from hekla.placement.tallies import Attached
@@ -323,3 +325,13 @@ def test_of_those_who_come_at_once_only_who_waits_or_is_in_a_group_is_looked_at(
     feed.on_pods([pod("runs", on="n1", phase="Running"), pod("waits"), pod("member", group="g", on="n1")])
     assert feed.dirty == {"pod:waits", "uid-g"}
     assert set(feed.cluster.tasks) == {"runs", "waits", "member"}
+
+
+@pytest.mark.parametrize(("said", "estimate_s"), [("1h30m", 5400.0), ("2 hours", None), ("-5m", None), ("", None)])
+def test_how_long_a_lone_pod_runs_is_read_and_what_cannot_be_is_kept_to_be_told(
+    said: str, estimate_s: float | None
+) -> None:
+    key = "hekla.dev/running-estimate"
+    spec = lone_pod(msgspec.convert({"metadata": {"name": "x", "annotations": {key: said}}}, Pod))
+    assert spec.estimate_s == estimate_s
+    assert spec.traits.get(key) == (None if estimate_s else said)

@@ -9,6 +9,7 @@ import pytest
 from hekla.api.core import ResourceQuota
 from hekla.api.meta import Resource
 from hekla.api.nodes import Node
+from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup
 from hekla.scheduler.unreadable import unreadable
 from scheduler.schedulerkit import add_group, add_pod, events, is_bound, until, world
@@ -31,6 +32,7 @@ def made(kind: type[Resource], **fields: Any) -> Resource:
         (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "NaN"}}), "a duration above 0"),
         (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "9" * 18 + "h"}}), "it counts as none"),
         (made(PodGroup, metadata={"annotations": {"hekla.dev/running-estimate": "1" * 250_000}}), '11..."; a duration'),
+        (made(Pod, metadata={"annotations": {"hekla.dev/running-estimate": "2 hours"}}), 'is "2 hours"; a duration'),
         (made(PodGroup, metadata={"annotations": {"sla-waiting-time": "-5m"}}), "it counts as none"),
         (made(ResourceQuota, spec={"hard": {"requests.cpu": "lots"}}), "heeds nothing of this quota"),
     ],
@@ -45,6 +47,7 @@ def made(kind: type[Resource], **fields: Any) -> Resource:
         "no number",
         "estimate beyond all time",
         "estimate of many digits",
+        "estimate of a lone pod",
         "patience",
         "quota",
     ],
@@ -59,6 +62,10 @@ def test_each_is_told_in_a_sentence_when_it_comes_and_not_again(obj: Resource, w
 def test_what_can_be_read_is_not_talked_about() -> None:
     fine = made(Node, status={"allocatable": {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "8"}})
     assert list(unreadable(None, fine)) == []
+    of_group = {"hekla.dev/running-estimate": "long", "scheduling.k8s.io/group-name": "g"}
+    assert list(unreadable(None, made(Pod, metadata={"annotations": of_group}))) == [], (
+        "its group says how long it runs"
+    )
     told = {"hekla.dev/running-estimate": "45m", "sla-waiting-time": "1h30m"}
     group = made(PodGroup, metadata={"annotations": told}, spec={"minResources": {"cpu": "2", "count/pods": "3"}})
     assert list(unreadable(None, group)) == []

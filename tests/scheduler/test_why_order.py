@@ -1,5 +1,6 @@
 """`hekla why` about jobs that wait for their turn: behind the head of a strict queue, beside a reservation, or with one."""
 
+import pytest
 from msgspec.structs import replace
 
 from hekla.placement.model import TaskStatus
@@ -76,3 +77,40 @@ def test_a_gang_that_was_not_looked_at_yet_is_told_so() -> None:
     assert found.sentence().endswith(
         "when it will fit was not looked at yet: a cycle does so for 8 jobs, and each has its turn"
     )
+
+
+def test_a_gang_that_another_reservation_keeps_back_is_told_of_its_own_too() -> None:
+    world = World(plugins=(("gang", ("reservation", {"depth": 2})), ("predicates", "binpack")))
+    for number, (used, ends) in enumerate(((4, 100.0), (0, 0.0), (4, 200.0)), start=1):
+        world.node(f"n{number}", cpu=4)
+        if used:
+            world.running(f"r{number}", f"n{number}", cpu=used, more={"estimate_s": ends})
+    world.job("big", tasks=8, cpu=1)
+    world.job("own", tasks=4, cpu=1)
+    world.schedule()
+    assert list(world.cluster.reservations["own"].rooms) == ["n3"]
+    world.cluster.nodes.wall_s = world.session.wall_s
+    told = why(world.policy, world.cluster.jobs["own"], now=world.session.now).sentence()
+    assert told.startswith("n1, n2 are reserved for default/big, which is to start in 100 s; ")
+    assert told.endswith(
+        "n3 is reserved for default/own, which is to start in 3 min, when default/r3 has ended; a job that ends before may go first"
+    )
+
+
+def test_who_has_said_how_long_it_runs_is_not_asked_for_it() -> None:
+    world = world_with_a_gang_that_waits()
+    late = world.job("late", tasks=1, cpu=1, more={"estimate_s": 9000.0})
+    told = why(world.policy, late, now=world.session.now).sentence()
+    assert told.endswith("but this one runs 2.5 h by its hekla.dev/running-estimate")
+
+
+@pytest.mark.parametrize(("has_group", "kind"), [(True, "PodGroup"), (False, "pod")])
+def test_an_estimate_that_cannot_be_read_is_told_with_whose_it_is_and_what_to_write(has_group: bool, kind: str) -> None:
+    world = world_with_a_gang_that_waits()
+    odd = {"hekla.dev/running-estimate": "2 hours"}
+    for name in ("late", "later"):
+        world.job(name, tasks=1, cpu=1, more={"traits": odd, "has_group": has_group})
+    world.schedule()
+    for name in ("late", "later"):
+        said = f'but hekla.dev/running-estimate of {kind} "default/{name}" is "2 hours"; write a duration above 0 like 1h30m'
+        assert world.why(name).endswith(said)

@@ -16,7 +16,7 @@ from hekla.dialects.surroundings import Surroundings
 from hekla.dialects.timestamps import seconds
 from hekla.dialects.topology import closeness
 from hekla.dialects.traits import group_limits, group_traits, node_groups
-from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.lib.go_duration import DurationError, cut, parse_duration
 from hekla.lib.quantity import QuantityError
 from hekla.placement.constraint import PodSelector
 from hekla.placement.model import JobPhase, JobSpec, NamespaceQuota, Queue, SubGroupPolicy
@@ -31,6 +31,8 @@ QUEUE_KEY = "scheduling.volcano.sh/queue-name"
 PAST_USE = "hekla.dev/past-use"
 """On a queue: what it had over time, where plug-in `fair-share` is at work; written now and then for the next start."""
 
+_NOTHING: Mapping[str, str] = {}
+
 RUNNING_ESTIMATE = "hekla.dev/running-estimate"
 """How long each pod of a gang, or a lone pod, is expected to run: a duration like `1h30m`."""
 
@@ -38,6 +40,7 @@ RUNNING_ESTIMATE = "hekla.dev/running-estimate"
 def job_spec(group: PodGroup, around: Surroundings) -> JobSpec:
     """A PodGroup as a job."""
     spec, meta = group.spec, group.metadata
+    estimate_s, odd = _estimate(meta.annotations)
     return JobSpec(
         uid=meta.uid,
         name=meta.name,
@@ -46,14 +49,14 @@ def job_spec(group: PodGroup, around: Surroundings) -> JobSpec:
         priority=around.priority(spec.priority_class_name),
         created=seconds(meta.creation_timestamp),
         patience_s=_patience_s(meta.annotations),
-        estimate_s=_seconds_above_0(meta.annotations.get(RUNNING_ESTIMATE, "")),
+        estimate_s=estimate_s,
         min_available=spec.min_member,
         role_minimums=spec.min_task_member,
         subgroups=tuple(_policy(policy) for policy in spec.sub_group_policy),
         min_resources=_minimum(group),
         quota_asked=quota_amounts(group.spec.min_resources or {}),
         closeness=closeness(spec.network_topology),
-        traits=group_traits(meta.annotations),
+        traits={**group_traits(meta.annotations), **odd},
         is_preemptable=group_is_preemptable(meta.annotations, meta.labels),
         phase=_phase(group.status.phase),
     )
@@ -62,6 +65,7 @@ def job_spec(group: PodGroup, around: Surroundings) -> JobSpec:
 def lone_pod(pod: Pod, *, queue: str = DEFAULT_QUEUE) -> JobSpec:
     """A pod without a PodGroup is a gang of one, in already."""
     meta, annotations = pod.metadata, pod.metadata.annotations
+    estimate_s, odd = _estimate(annotations)
     return JobSpec(
         uid=lone_uid(pod),
         name=meta.name,
@@ -69,8 +73,8 @@ def lone_pod(pod: Pod, *, queue: str = DEFAULT_QUEUE) -> JobSpec:
         queue=queue,
         priority=pod.spec.priority or 0,
         created=seconds(meta.creation_timestamp),
-        estimate_s=_seconds_above_0(annotations.get(RUNNING_ESTIMATE, "")) if annotations else None,
-        traits=group_traits(annotations),
+        estimate_s=estimate_s,
+        traits={**group_traits(annotations), **odd},
         phase=JobPhase.INQUEUE,
         lineage=_controller(pod),
         has_group=False,
@@ -108,6 +112,15 @@ def queue_of(queue: scheduling.Queue) -> Queue:
         created=seconds(queue.metadata.creation_timestamp),
         uid=queue.metadata.uid,
     )
+
+
+def _estimate(annotations: Mapping[str, str]) -> tuple[float | None, Mapping[str, str]]:
+    """How long it runs, in seconds; and what it says of that if it cannot be read, for who tells why it waits."""
+    text = annotations.get(RUNNING_ESTIMATE) if annotations else None
+    if text is None:
+        return None, _NOTHING
+    seconds = _seconds_above_0(text)
+    return seconds, _NOTHING if seconds is not None else {RUNNING_ESTIMATE: cut(text)}
 
 
 def _patience_s(annotations: Mapping[str, str]) -> float | None:

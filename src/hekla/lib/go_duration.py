@@ -23,7 +23,7 @@ class DurationError(ValueError):
 def parse_duration(text: str) -> timedelta:
     """Read a duration; raises DurationError."""
     if len(text) > MOST_CHARACTERS:
-        raise DurationError(f'"{text[:MOST_TOLD]}..." is not a duration: it has {len(text)} characters')
+        raise DurationError(f'"{cut(text)}" is not a duration: it has {len(text)} characters')
     sign, body = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if body == "0":
         return timedelta()
@@ -34,6 +34,11 @@ def parse_duration(text: str) -> timedelta:
     if seconds >= MOST_S:
         raise DurationError(f'"{text}" is longer than any duration, which is 292 years')
     return sign * timedelta(seconds=seconds)
+
+
+def cut(text: str) -> str:
+    """A text that is no duration, as far as it is shown."""
+    return f"{text[:MOST_TOLD]}..." if len(text) > MOST_TOLD else text
 
 
 def write_duration(seconds: float) -> str:

@@ -4,16 +4,21 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from hekla.placement.constraint import Refusal
 from hekla.placement.forecast import place_freely
-from hekla.placement.kept_room import Reservation
+from hekla.placement.kept_room import Reservation, length, when
 from hekla.placement.model import Job
 from hekla.placement.reservations import RESERVED, Book
 from hekla.placement.session import Failure, Session
 from hekla.placement.soonest import one_of_equals
 from hekla.placement.statement import Statement
+
+RUNNING_ESTIMATE = "hekla.dev/running-estimate"
+MOST_TOLD = 2
+"""So many reservations are told of that keep a job back."""
 
 
 @runtime_checkable
@@ -51,21 +56,31 @@ def place_beside(statement: Statement, session: Session, job: Job, book: Book) -
         return
     kind = _kind(session, job, book, heeded)
     if kind is not None and (known := session.failed_beside.get(kind)) is not None:
-        known.tell(session, job)
+        known.tell(session, job, book)
         return
-    if not _placed_beside(statement, session, job, book, heeded) and kind is not None:
-        session.failed_beside[kind] = Verdict(session.refusals.get(job.uid), session.failures.get(job.uid))
+    kept_back = _kept_back_beside(statement, session, job, book, heeded)
+    if kept_back is None:
+        return
+    if kept_back:
+        session.refusals[job.uid] = refused(job, kept_back, book)
+    if kind is not None:
+        session.failed_beside[kind] = Verdict(kept_back, session.refusals.get(job.uid), session.failures.get(job.uid))
 
 
 class Verdict(NamedTuple):
     """Why a job does not start."""
 
+    kept_back: str
+    """Which reservations keep its room; empty if none do."""
+
     refusal: Refusal | None
     failure: Failure | None
 
-    def tell(self, session: Session, job: Job) -> None:
+    def tell(self, session: Session, job: Job, book: Book) -> None:
         """Note the same of another job of its kind."""
-        if self.refusal is not None:
+        if self.kept_back:
+            session.refusals[job.uid] = refused(job, self.kept_back, book)
+        elif self.refusal is not None:
             session.refusals[job.uid] = self.refusal
         if self.failure is not None:
             session.failures.setdefault(job.uid, Failure(next(job.pending()), self.failure.explanation))
@@ -82,26 +97,49 @@ def _kind(session: Session, job: Job, book: Book, heeded: Sequence[Reservation])
     return job.spec.queue, task.shape, len(job.tasks), session.shortfall(job), book.version, whom
 
 
-def _placed_beside(
+def _kept_back_beside(
     statement: Statement, session: Session, job: Job, book: Book, heeded: Sequence[Reservation]
-) -> bool:  # fmt: skip
+) -> str | None:  # fmt: skip
+    """Place a job beside reservations; None if it was. Else which of them keep it back, empty if none do."""
     start = statement.savepoint
     with book.kept_free(heeded):
         place_freely(statement, session, job)
     if statement.savepoint > start and session.is_ready(job):
-        return True
+        return None
     statement.back_to_savepoint(start)
     session.failures.pop(job.uid, None)
     session.forget_hopeless()
     with session.statement() as trial:  # would it fit but for the reservations?
         place_freely(trial, session, job)
-        fits = bool(trial) and session.is_ready(job)
-    if fits:
-        session.failures.pop(job.uid, None)
-        session.refusals[job.uid] = Refusal(RESERVED, _kept_back(session, heeded[0]))
-    return False
+        if not trial or not session.is_ready(job):
+            return ""
+        on_nodes = book.held.in_the_way(heeded, trial.placed)
+    session.failures.pop(job.uid, None)
+    if on_nodes:
+        return _told([one.sentence(session.wall_s) for one in on_nodes])
+    queued = book.held.in_queue_of(heeded, job) or heeded
+    named = f'a part of what queue "{job.spec.queue}" may hold is kept for'
+    return _told([f"{named} {one.job}, which is to start {when(one.start_s - session.wall_s)}" for one in queued])
 
 
-def _kept_back(session: Session, first: Reservation) -> str:
-    hint = "a job that ends before may use them: say how long this one runs with hekla.dev/running-estimate"
-    return f"{first.sentence(session.wall_s)}; {hint}"
+def _told(sentences: Sequence[str]) -> str:
+    more = len(sentences) - MOST_TOLD
+    return "; ".join([*sentences[:MOST_TOLD], *([f"{more} more are in its way"] if more > 0 else [])])
+
+
+def refused(job: Job, kept_back: str, book: Book) -> Refusal:
+    """A job is kept back by these, and what its owner can do about it."""
+    return Refusal(RESERVED, f"{kept_back}; {_hint(job, book)}")
+
+
+def _hint(job: Job, book: Book) -> str:
+    spec, may = job.spec, "a job that ends before may use them"
+    odd = spec.traits.get(RUNNING_ESTIMATE)
+    if odd is not None:
+        kind = "PodGroup" if spec.has_group else "pod"
+        return f'{may}, but {RUNNING_ESTIMATE} of {kind} "{job.key}" is "{odd}"; write a duration above 0 like 1h30m'
+    if spec.estimate_s is not None:
+        return f"{may}, but this one runs {length(spec.estimate_s)} by its {RUNNING_ESTIMATE}"
+    default_s = book.ends.estimate_s(job)
+    usual = f", or it counts as running {length(default_s)}" if default_s < inf else ""
+    return f"{may}: say how long this one runs with {RUNNING_ESTIMATE}{usual}"

@@ -33,7 +33,12 @@ class Reservation:
 
 
 def when(seconds: float) -> str:
-    """`now`, `in 90 s`, `in 12 min`."""
-    if seconds <= 0:
-        return "now"
-    return f"in {seconds:.0f} s" if seconds < 120 else f"in {seconds / 60:.0f} min"
+    """`now`, `in 90 s`."""
+    return "now" if seconds <= 0 else f"in {length(seconds)}"
+
+
+def length(seconds: float) -> str:
+    """`90 s`, `12 min`, `2.5 h`."""
+    if seconds < 7200:
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f}".removesuffix(".0") + " h"

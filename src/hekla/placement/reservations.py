@@ -24,7 +24,6 @@ kept of the idle room. `expected_ends.py` says when pods end, `forecast.py` find
 jobs on what is left. The plug-in `reservation` has this switched on.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from math import inf
 
 from hekla.placement.expected_ends import Ends
 from hekla.placement.forecast import expected_start
+from hekla.placement.held_room import Held
 from hekla.placement.in_need import most_in_need
 from hekla.placement.kept_room import Reservation
 from hekla.placement.model import Job, JobPhase
@@ -66,6 +66,7 @@ class Book:
         self._session, self._terms = session, terms
         self._cluster = session.cluster
         self.ends = Ends(session, terms.estimate_s)
+        self.held = Held(self._cluster, self.ends)
         self._plans = Plans(session, self._expected)
         self._kept_idle: dict[tuple[str, ...], Mapping[str, int]] = {}
         self._in_order: Sequence[Reservation] | None = None
@@ -114,8 +115,8 @@ class Book:
     def kept_free(self, heeded: Sequence[Reservation]) -> Iterator[None]:
         """What these need of what is idle now, and of what their queues may hold, counts as in use within the block."""
         nodes, ledger = self._cluster.nodes, self._cluster.ledger
-        taken = [(row, *nodes.vector(held)) for row, held in self._held_on_rows(heeded)]
-        posted = list(self._held_in_queues(heeded))
+        taken = [(row, *nodes.vector(held)) for row, held in self.held.on_rows(heeded)]
+        posted = list(self.held.in_queues(heeded))
         for row, resources, amounts in taken:
             nodes.take(row, resources, amounts)
         for name, held in posted:
@@ -133,40 +134,8 @@ class Book:
         key = tuple(reservation.uid for reservation in heeded)
         known = self._kept_idle.get(key)
         if known is None:
-            known = self._kept_idle[key] = added(held for _, held in self._held_on_rows(heeded))
+            known = self._kept_idle[key] = added(held for _, held in self.held.on_rows(heeded))
         return known
-
-    def _held_on_rows(self, heeded: Sequence[Reservation]) -> Iterator[tuple[int, Mapping[str, int]]]:
-        for name in sorted({name for reservation in heeded for name in reservation.rooms}):
-            row = self._cluster.nodes.row_of.get(name, -1)
-            if row >= 0 and (held := self._to_hold(row, name, heeded)):
-                yield row, held
-
-    def _to_hold(self, row: int, name: str, heeded: Sequence[Reservation]) -> dict[str, int]:
-        """What must stay idle on a node: for each reservation what it and those before it need and nobody gives back."""
-        nodes, needed, held = self._cluster.nodes, dict[str, int](), dict[str, int]()
-        for reservation in heeded:
-            back = self.ends.given_back(row, reservation.start_s)
-            for resource, amount in reservation.rooms.get(name, {}).items():
-                needed[resource] = needed.get(resource, 0) + amount
-                lacking = needed[resource] - back.get(resource, 0)
-                idle = int(nodes.idle[nodes.resource(resource), row])
-                held[resource] = max(held.get(resource, 0), min(lacking, idle))
-        return {resource: amount for resource, amount in held.items() if amount > 0}
-
-    def _held_in_queues(self, heeded: Sequence[Reservation]) -> Iterator[tuple[str, Mapping[str, int]]]:
-        """The same of what queues may hold, those of the jobs and those above: a bound that none of them has is not met."""
-        cluster, needed, held = self._cluster, dict[str, Counter[str]](), dict[str, dict[str, int]]()
-        for reservation in heeded:
-            job, rooms = cluster.jobs.get(reservation.uid), added(reservation.rooms.values())
-            for name in cluster.ledger.line(job.spec.queue) if job is not None else ():
-                if name not in cluster.queues:
-                    continue
-                needed.setdefault(name, Counter()).update(rooms)
-                back, kept = self.ends.back_to(name, reservation.start_s), held.setdefault(name, {})
-                for resource, amount in needed[name].items():
-                    kept[resource] = max(kept.get(resource, 0), amount - back.get(resource, 0))
-        yield from held.items()
 
     # Keeping them
 

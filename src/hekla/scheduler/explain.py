@@ -117,10 +117,10 @@ class Why:
             return f"{self.job} does not wait: all of its pods have a node"
         if self.fits:
             return f"{self.job} fits and will start"
-        if self.refusal is not None:
-            return self.refusal.sentence
-        reason = self.explanation.sentence() if self.explanation is not None else "it is not its turn yet"
         tail = f"; {self.reserved}" if self.reserved else ""
+        if self.refusal is not None:
+            return f"{self.refusal.sentence}{tail}"
+        reason = self.explanation.sentence() if self.explanation is not None else "it is not its turn yet"
         return (
             f"{self.placeable} of the {self.wanted} pods that {self.job} needs find a node; {self.task}: {reason}{tail}"
         )
@@ -147,9 +147,11 @@ def why_in(rehearsal: Rehearsal, uid: str) -> Why:
     with session.statement() as statement:
         is_ready = place(statement, session, job)
         placed, failure = len(statement), session.failures.get(uid)
-        if is_ready or failure is None:
-            return replace(whole, fits=is_ready, refusal=session.refusals.get(uid), placeable=placed)
-        shown = examples(rehearsal.policy, failure.task, MOST_EXAMPLES)
+        if is_ready:
+            return replace(whole, fits=True, refusal=session.refusals.get(uid), placeable=placed)
+        shown = examples(rehearsal.policy, failure.task, MOST_EXAMPLES) if failure is not None else {}
+    if failure is None:
+        return replace(whole, refusal=session.refusals.get(uid), placeable=placed, reserved=_reserved(session, job))
     return replace(
         whole, task=failure.task.spec.name, explanation=failure.explanation, examples=shown, placeable=placed,
         lacks=tuple(_lacks(session, job, failure.task, failure.explanation, free)), reserved=_reserved(session, job),

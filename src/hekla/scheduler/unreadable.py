@@ -5,17 +5,19 @@ anything. Pods that cannot be read are told as pods that wait (`dialects/pod_tem
 (`dialects/feed.py`), HyperNodes as members that are left out (`placement/topology/tree.py`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from hekla.api.core import ResourceQuota
 from hekla.api.meta import Resource
 from hekla.api.nodes import Node
+from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup
+from hekla.dialects.kubernetes import group_name
 from hekla.dialects.pod_requests import amount
 from hekla.dialects.traits import USAGE_KEY, node_usage
 from hekla.dialects.volcano import RUNNING_ESTIMATE
-from hekla.lib.go_duration import MOST_TOLD, DurationError, parse_duration
+from hekla.lib.go_duration import DurationError, cut, parse_duration
 from hekla.lib.quantity import QuantityError
 
 SLA_KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
@@ -42,11 +44,20 @@ def _of_group(group: PodGroup) -> Iterator[str]:
     yield from _amounts(
         "spec.minResources", group.spec.min_resources or {}, "the group is let in as one that names none"
     )
-    for key in (RUNNING_ESTIMATE, *SLA_KEYS):
-        text = group.metadata.annotations.get(key)
+    yield from _durations(group.metadata.annotations, (RUNNING_ESTIMATE, *SLA_KEYS))
+
+
+def _of_pod(pod: Pod) -> Iterator[str]:
+    """Of one in no group: for the others their group says how long they run."""
+    if pod.metadata.annotations and not group_name(pod):
+        yield from _durations(pod.metadata.annotations, (RUNNING_ESTIMATE,))
+
+
+def _durations(annotations: Mapping[str, str], keys: Iterable[str]) -> Iterator[str]:
+    for key in keys:
+        text = annotations.get(key)
         if text is not None and not _is_duration(text):
-            told = f"{text[:MOST_TOLD]}..." if len(text) > MOST_TOLD else text
-            yield f'annotation {key} is "{told}"; a duration above 0 like 1h30m is expected; it counts as none'
+            yield f'annotation {key} is "{cut(text)}"; a duration above 0 like 1h30m is expected; it counts as none'
 
 
 def _of_quota(quota: ResourceQuota) -> Iterator[str]:
@@ -74,5 +85,5 @@ def _is_duration(text: str) -> bool:
 
 
 _CHECKS: Mapping[type, Callable[[Any], Iterator[str]]] = {
-    Node: _of_node, PodGroup: _of_group, ResourceQuota: _of_quota,
+    Node: _of_node, Pod: _of_pod, PodGroup: _of_group, ResourceQuota: _of_quota,
 }  # fmt: skip
