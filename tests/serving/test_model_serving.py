@@ -244,6 +244,14 @@ def test_how_an_engine_ended_is_said_where_it_is_asked_why_the_model_is_not_up()
     assert world.settle().condition() == "Available"
 
 
+def test_how_a_pod_ended_that_is_made_anew_stands_in_an_event_as_its_status_goes_with_it() -> None:
+    world = world_of(replicas=1)
+    world.restart("llama-0-decode-1-0").settle()
+    assert [(one.type, one.message) for one in world.world.events if one.reason == "PodFailed"] == [
+        ("Warning", "pod llama-0-decode-1-0: container engine ended with exit code 1 (Error)")
+    ]
+
+
 # ---- recovery
 
 

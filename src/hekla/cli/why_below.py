@@ -1,14 +1,16 @@
 """`hekla why` of objects that are not scheduled themselves: which of the gangs and pods below them wait, and why.
 
 A ModelServing, a JobFlow or a Deployment waits where a PodGroup below it does. Who owns what is followed down from the object
-(`below`, pure); each gang that waits is then explained by the scheduler as if it had been asked for. `why_route.py`
-answers for routes, which own nothing.
+(`below`, pure); each gang that waits is then explained by the scheduler as if it had been asked for. Of pods that have their node and
+do not serve `why_broken.py` says why. `why_route.py` answers for routes, which own nothing.
 """
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from hekla.cli.why_broken import broken, failures, lines_of, unready, with_last_words
 
 if TYPE_CHECKING:
     from hekla.api.meta import Document, Kind
@@ -32,6 +34,9 @@ class Below:
     lone: Sequence["Document"]
     """Pods that are of none of them."""
 
+    pods: Sequence["Document"]
+    """All pods, those of the gangs too."""
+
     jobs: Sequence["Document"]
     """Whatever else is in between: jobs of a flow, a ModelServing of a booster."""
 
@@ -54,7 +59,7 @@ def below(uid: str, documents: Iterable["Document"]) -> Below:
     gangs = [one for one in ordered if one["kind"] == "PodGroup"]
     pods = [one for one in ordered if one["kind"] == "Pod"]
     return Below(
-        gangs=gangs, lone=[pod for pod in pods if not _is_of_a_gang(pod)],
+        gangs=gangs, lone=[pod for pod in pods if not _is_of_a_gang(pod)], pods=pods,
         jobs=[one for one in ordered if one["kind"] not in {"PodGroup", "Pod", "ReplicaSet"}],
     )  # fmt: skip
 
@@ -90,8 +95,16 @@ def complaints(document: "Document") -> Iterator[str]:
             yield f"{one.get('type')} is false ({one.get('reason')}): {one['message']}"
 
 
-def summary(name: str, root: "Document", found: Below, explained: Sequence["Document"], left: int) -> "Document":
-    """The whole answer, as `-o json` prints it."""
+def summary(
+    name: str,
+    root: "Document",
+    found: Below,
+    explained: Sequence["Document"],
+    left: int,
+    failing: Sequence["Document"] = (),
+    failed: Sequence["Document"] = (),
+) -> "Document":
+    """The whole answer, as `-o json` prints it; with the containers that do not serve, and what failed and was made anew."""
     waits = [one for one in explained if one["verdict"] != "Placed"]
     phases: dict[str, int] = {}
     for group in found.gangs:
@@ -99,7 +112,7 @@ def summary(name: str, root: "Document", found: Below, explained: Sequence["Docu
     return {
         "kind": "Explanations",
         "metadata": {"name": name, "namespace": root["metadata"].get("namespace", "")},
-        "message": _message(name, found, waits, left),
+        "message": _message(name, found, waits, left, failing, failed),
         "gangs": phases,
         "pods": len(found.lone),
         "complaints": [
@@ -107,24 +120,50 @@ def summary(name: str, root: "Document", found: Below, explained: Sequence["Docu
             for one in (root, *found.jobs)
             for said in complaints(one)
         ],
+        "broken": list(failing),
+        "failures": list(failed),
         "items": waits,
         "notShown": left,
     }
 
 
-def _message(name: str, found: Below, waits: Sequence["Document"], left: int) -> str:
+def _message(
+    name: str,
+    found: Below,
+    waits: Sequence["Document"],
+    left: int,
+    failing: Sequence["Document"],
+    failed: Sequence["Document"],
+) -> str:
     told = name.replace(".", "/", 1)
     if not found.gangs and not found.lone:
         return f"{told} has no pods and no PodGroup yet; what stands below, and its events, say why if none come"
     total = len(found.gangs) + len(found.lone)
     many = len(waits) + left
-    if not many:
-        return (
-            f"{told} does not wait: all of its {_counted(total)} have their nodes"
-            if total > 1
-            else f"{told} does not wait"
-        )
-    return f"{told} waits for {many} of its {_counted(total)}" if total > 1 else f"{told} waits for its gang"
+    fails = _failing(found, failing, failed)
+    if many:
+        waiting = f"{told} waits for {many} of its {_counted(total)}" if total > 1 else f"{told} waits for its gang"
+        return f"{waiting}, and fails: {fails}" if fails else waiting
+    if fails:
+        return f"{told} has its nodes and fails: {fails}"
+    if starting := unready(found.pods):
+        return f"{told} does not wait: it starts, {_of(len(starting), found)} not ready yet"
+    return (
+        f"{told} does not wait: all of its {_counted(total)} have their nodes" if total > 1 else f"{told} does not wait"
+    )
+
+
+def _failing(found: Below, failing: Sequence["Document"], failed: Sequence["Document"]) -> str:
+    """What is wrong with pods that have their nodes; empty: nothing."""
+    names = {one["pod"] for one in failing}
+    if names:
+        return f"{_of(len(names), found)} {'does' if len(names) == 1 else 'do'} not serve"
+    times = sum(one["times"] for one in failed)
+    return f"its pods ended and were made anew, {times} times lately" if times > 1 else ""
+
+
+def _of(some: int, found: Below) -> str:
+    return f"{some} of its {len(found.pods)} pods" if len(found.pods) > 1 else "its pod"
 
 
 def _counted(total: int) -> str:
@@ -139,6 +178,7 @@ def text(found: Mapping[str, Any]) -> str:
     if found["gangs"]:
         lines.append("  gangs   " + ", ".join(f"{count} {phase}" for phase, count in sorted(found["gangs"].items())))
     lines += [f"  {said}" for said in found["complaints"]]
+    lines += lines_of(found)
     for one in found["items"]:
         lines += ["", why_text(one)]
     if found["notShown"]:
@@ -151,11 +191,15 @@ def text(found: Mapping[str, Any]) -> str:
 
 async def why_below(connection: "Connection", name: str, kind: "Kind", namespace: str) -> "Document":
     """The answer about an object called `word.name`; raises NotFoundError."""
+    from datetime import UTC, datetime
+
     from hekla.api.apps import ReplicaSet, StatefulSet
     from hekla.api.batch import Job as BatchJob
+    from hekla.api.core import Event
     from hekla.api.kthena import ModelServing
     from hekla.api.pods import Pod
     from hekla.api.volcano import Job, PodGroup
+    from hekla.serving.serving_troubles import POD_FAILED
 
     root = {**await connection.client.get_document(kind, name.partition(".")[2], namespace), "kind": kind.kind}
     between = (ModelServing, Job, ReplicaSet, StatefulSet, BatchJob)
@@ -163,16 +207,21 @@ async def why_below(connection: "Connection", name: str, kind: "Kind", namespace
     found = below(root["metadata"]["uid"], documents)
     asked = to_be_asked(found)
     explained = [one for one in await explanations(connection, namespace, asked[:MOST_EXPLAINED]) if one is not None]
-    return summary(name, root, found, explained, len(asked[MOST_EXPLAINED:]))
+    failing = await with_last_words(connection, namespace, broken(found.pods))
+    events = await listed(connection, [Event.kind_info], namespace, field_selector=f"reason={POD_FAILED}")
+    failed = failures([one["metadata"]["uid"] for one in (root, *found.jobs)], events, datetime.now(UTC))
+    return summary(name, root, found, explained, len(asked[MOST_EXPLAINED:]), failing, failed)
 
 
-async def listed(connection: "Connection", kinds: Sequence["Kind"], namespace: str) -> list["Document"]:
+async def listed(
+    connection: "Connection", kinds: Sequence["Kind"], namespace: str, *, field_selector: str = ""
+) -> list["Document"]:
     """The objects of a namespace; none of kinds that the server lacks, or that the asker may not see."""
     from hekla.kube.errors import ApiError, NotFoundError
 
     async def of(kind: "Kind") -> list["Document"]:
         try:
-            page = await connection.client.list_documents(kind, namespace)
+            page = await connection.client.list_documents(kind, namespace, field_selector=field_selector)
         except NotFoundError:
             return []
         except ApiError as error:

@@ -26,6 +26,7 @@ from hekla.serving.serving_pods import Blueprint, has_service, new_pod, new_serv
 from hekla.serving.serving_recovery import marks
 from hekla.serving.serving_revision import forget, remember
 from hekla.serving.serving_status import set_status, status_of
+from hekla.serving.serving_troubles import POD_FAILED, troubles
 from hekla.serving.serving_view import Group, Instance, ServingView, is_leaving, view_of
 
 
@@ -55,6 +56,7 @@ def _warn(view: ServingView) -> Iterator[Command]:
 
 def _removals(view: ServingView, plan: GroupPlan) -> Iterator[Command]:
     """What goes of a group: all of it, instances, or single pods."""
+    yield from _failures(view, plan)
     if plan.removed and plan.found is not None:
         yield from _remove_group(view, plan.found, plan.removed)
         return
@@ -62,6 +64,16 @@ def _removals(view: ServingView, plan: GroupPlan) -> Iterator[Command]:
         yield from _remove_instance(view, plan, one, why)
     for pod, why in plan.dropped:
         yield Delete(target_of(pod), reason=why)
+
+
+def _failures(view: ServingView, plan: GroupPlan) -> Iterator[Event]:
+    """How the containers ended of pods that go: with the pod its status and its log are gone, and nobody would know why."""
+    going = plan.found.pods if plan.removed and plan.found is not None else ()
+    doomed = (pod for one, _ in plan.doomed for pod in one.pods)
+    for pod in (*going, *doomed, *(pod for pod, _ in plan.dropped)):
+        for one, how in troubles(pod):
+            said = f"pod {pod.metadata.name}: container {one.name} {how}"
+            yield Event(target_of(view.serving), POD_FAILED, said, "Warning")
 
 
 def _remove_group(view: ServingView, group: Group, why: str) -> Iterator[Command]:

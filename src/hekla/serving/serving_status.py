@@ -18,14 +18,14 @@ import msgspec
 from hekla.api.kthena import labels
 from hekla.api.kthena.serving import ModelServingStatus
 from hekla.api.meta import Document
-from hekla.api.pods import ContainerStatus
 from hekla.api.volcano.topology import StrictCondition
 from hekla.kube.commands import SetStatus, target_of
 from hekla.kube.timestamps import rfc3339
 from hekla.serving.serving_names import role_id
 from hekla.serving.serving_plan import GroupPlan
 from hekla.serving.serving_rollout import share
-from hekla.serving.serving_view import Group, ServingView, is_leaving, is_ready
+from hekla.serving.serving_troubles import troubles
+from hekla.serving.serving_view import Group, ServingView
 
 AVAILABLE, PROGRESSING, UPDATING = "Available", "Progressing", "UpdateInProgress"
 REASONS = {AVAILABLE: "AllGroupsReady", PROGRESSING: "GroupProgressing", UPDATING: "GroupsUpdating"}
@@ -167,20 +167,10 @@ def _waiting(groups: Sequence[Group]) -> Iterator[str]:
 
 
 def _broken(groups: Sequence[Group]) -> Iterator[str]:
-    """How the containers ended, or cannot begin, of pods that do not serve for it."""
-    for pod in (pod for group in groups for pod in group.pods if not is_ready(pod) and not is_leaving(pod)):
-        for one in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-            if not one.ready and (why := _trouble(one)):
-                yield f"pod {pod.metadata.name}: container {one.name} {why}: hekla logs --previous -c {one.name} {pod.metadata.name}"
-
-
-def _trouble(one: ContainerStatus) -> str:
-    """Told by how it ended rather than by what it does about it, which changes with every attempt."""
-    for state in (one.state, one.last_state):
-        ended = state.terminated if state is not None else None
-        if ended is not None and ended.exit_code:
-            return f"ended with exit code {ended.exit_code} ({ended.reason or 'Error'})"
-    return ""
+    """How the containers ended of pods that do not serve for it."""
+    for pod in (pod for group in groups for pod in group.pods):
+        for one, how in troubles(pod):
+            yield f"pod {pod.metadata.name}: container {one.name} {how}: hekla logs --previous -c {one.name} {pod.metadata.name}"
 
 
 def _go_list(numbers: Sequence[int]) -> str:

@@ -1,8 +1,8 @@
 """Say why a pod, a gang or a Volcano job waits: what is missing, on which nodes, and what would let it start.
 
 Of a queue: what it holds, who waits in it, and why. Of what makes pods (a ModelServing, ModelBooster, LeaderWorkerSet, JobFlow,
-CronJob, Deployment, StatefulSet or batch Job): which of the gangs and pods below it wait, and why. Of a ModelRoute or
-ModelServer: where requests go, which engines there are ready, and why none is.
+CronJob, Deployment, StatefulSet or batch Job): which of the gangs and pods below it wait, and why, and which of its containers ended:
+how, how often, with which last words, and what to do. Of a ModelRoute or ModelServer: where requests go, which engines there are ready, and why none is.
 
 The scheduler answers from what it knows at this moment; asking changes nothing.
 
