@@ -24,6 +24,13 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="benches to run; all of them if none is named")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work: does it run, not how fast")
     parser.add_argument("--all", action="store_true", help="every size, the ones that take long too")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="WORDS",
+        help="only work with these words in its name (serving_proxy)",
+    )
     parser.add_argument("--list", action="store_true", help="name the benches and stop")
     parser.add_argument("--directory", type=Path, default=Path.cwd(), help="on the disk to measure (default: here)")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
@@ -37,7 +44,7 @@ def main() -> int:
         return 2
     results = {}
     for name in options.names or known:
-        report = Report(options.directory, options.quick, options.all)
+        report = Report(options.directory, options.quick, options.all, only=tuple(options.only))
         run_bench(name, importlib.import_module(f"bench.{name}").run, report)
         results[name] = [asdict(figure) for figure in report.figures]
     if options.json:

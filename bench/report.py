@@ -41,6 +41,8 @@ class Report:
     is_quick: bool = False
     is_full: bool = False
     """Whether the sizes are measured too that take long."""
+    only: tuple[str, ...] = ()
+    """Words of which a kind of work must have one in its name, where a bench has several kinds; none: all are done."""
 
     figures: list[Figure] = field(default_factory=list)
 
@@ -48,6 +50,10 @@ class Report:
         figure = Figure(name, value, unit, baseline, note)
         self.figures.append(figure)
         print(figure.line(), flush=True)
+
+    def wants(self, work: str) -> bool:
+        """Whether this kind of work is asked for."""
+        return not self.only or any(word in work for word in self.only)
 
     def scaled(self, count: int) -> int:
         """A count, a tenth of it in a quick run."""

@@ -2,9 +2,9 @@
 
 The router runs whole: routes, the default policy over eight engines, limits, metrics and access log. It and its peers
 (`proxy_subjects.py`) share one core, a raw upstream and a raw load the other; CPU is what /proc says of each one's
-processes. The router has had a thousand prompts before it is measured, so it chooses in machine code. All are up at once
-and take turns within every round, so that whatever else the machine does hits all alike; a figure is the median of its
-rounds, a ratio the median of the rounds' ratios.
+processes. The router has had a thousand prompts before it is measured, so it chooses in machine code and its fast lane is
+open. All are up at once and take turns within every round, so that whatever else the machine does hits all alike; a figure
+is the median of its rounds, a ratio the median of the rounds' ratios. `--quick --only chunk --only memory` is one piece.
 """
 
 import asyncio
@@ -55,14 +55,24 @@ class Work:
     """Whether `--quick` has it, too: three minutes for the ratios that matter most."""
 
 
+STREAMED = "20x0"
+"""An answer of 20 chunks, as fast as the engine can."""
+
 WORKS = (
     Work("chat of 1k tokens", chat(SHORT), is_brief=True),
     Work("chat of 10k tokens", chat(SHORT * 10)),
     Work("chat of 100k tokens", chat(SHORT * 100)),
-    Work("chat of 1k tokens, one client", chat(SHORT), connections=1, wants_latency=True, is_brief=True),
+    Work("streamed chat of 1k tokens", chat(SHORT, STREAMED)),
+    Work("streamed chat of 10k tokens", chat(SHORT * 10, STREAMED)),
+    Work("streamed chat of 100k tokens", chat(SHORT * 100, STREAMED)),
+    Work("one client, 1k tokens", chat(SHORT), connections=1, wants_latency=True, is_brief=True),
+    Work("one client, 10k tokens", chat(SHORT * 10), connections=1, wants_latency=True),
+    Work("one client, 100k tokens", chat(SHORT * 100), connections=1, wants_latency=True),
+    Work("one client, 1k tokens, streamed", chat(SHORT, STREAMED), connections=1, wants_latency=True),
     Work("chunk, 10 ms apart", chat(SHORT, "50x10"), connections=100, parts=51, least_s=3.0, is_brief=True),
     Work("chunk, flat out", chat(SHORT, "200x0"), parts=201, is_brief=True),
 )
+MEMORY = "memory"
 
 Peer = tuple[Subject, int, int]
 """Who, its port, its process."""
@@ -80,7 +90,7 @@ def _turns(work: Work, peers: list[Peer], rounds: int, seconds: float) -> dict[s
     return found
 
 
-def _report(report: Report, work: Work, found: dict[str, list[Run]], direct_us: float) -> None:
+def _report(report: Report, work: Work, found: dict[str, list[Run]], direct: Run | None) -> None:
     ours = [run.cpu_us for run in found[HEKLA.name]]
     for name, runs in found.items():
         if not all(run.count for run in runs):
@@ -93,8 +103,9 @@ def _report(report: Report, work: Work, found: dict[str, list[Run]], direct_us: 
         if errors := sum(run.errors for run in runs):
             notes.append(f"{errors} errors")
         report.add(f"{name}: {work.name}, per CPU-second", 1e6 / max(median(costs), 1e-9), "/s", note="; ".join(notes))
-        if work.wants_latency:
-            p50, p99 = (median(getattr(run, field) for run in runs) - direct_us for field in ("p50_us", "p99_us"))
+        if direct is not None:
+            p50 = median(run.p50_us for run in runs) - direct.p50_us
+            p99 = median(run.p99_us for run in runs) - direct.p99_us
             report.add(f"{name}: added p50, {work.name}", p50, "us", note=f"p99 {p99:.0f}")
 
 
@@ -116,24 +127,34 @@ def _memory(report: Report, port: int, pid: int, streams: int) -> None:
             one.close()
 
 
+def _without(report: Report, work: Work, engine: int, engine_pid: int, rounds: int, seconds: float) -> Run:
+    """The median of the engine asked by itself, for what a router adds."""
+    runs = [measured(engine, engine_pid, 1, seconds, work.body) for _ in range(rounds)]
+    report.add(f"no router: p50, {work.name}", median(run.p50_us for run in runs), "us")
+    return min(runs, key=lambda run: abs(run.p50_us - median(one.p50_us for one in runs)))
+
+
 def _compare(report: Report, engine: int, engine_pid: int, stack: ExitStack) -> None:
-    seconds, rounds = (1.0, 2) if report.is_quick else (1.5, 5)
-    direct = median(measured(engine, engine_pid, 1, seconds, chat(SHORT)).p50_us for _ in range(rounds))
-    report.add("no router: p50, one client, 1k tokens", direct, "us")
+    seconds, rounds = (1.0, 3) if report.is_quick else (1.5, 5)
+    works = [one for one in WORKS if (one.is_brief or report.only or not report.is_quick) and report.wants(one.name)]
     folder = stack.enter_context(report.folder())
     peers: list[Peer] = []
-    for subject in SUBJECTS:
+    for subject in SUBJECTS if works else (HEKLA,):
         place = stack.enter_context(running(subject, engine, folder))
         if place is not None:
             peers.append((subject, *place))
+            report.add(f"{subject.name}: memory before any load", rss_mb(place[1]), "MB")
         else:
             print(f"  {subject.name}: not installed, or it did not come up")
     assert peers, "nothing came up"
     assert peers[0][0] is HEKLA, "the router did not come up"
-    for work in (one for one in WORKS if one.is_brief or not report.is_quick):
+    measured(*peers[0][1:], 32, 1.5, chat(SHORT))
+    for work in works:
+        direct = _without(report, work, engine, engine_pid, rounds, seconds) if work.wants_latency else None
         _report(report, work, _turns(work, peers, rounds, seconds), direct)
     for streams in (1_000,) if report.is_quick else (1_000, 5_000):
-        _memory(report, *peers[0][1:], streams)
+        if report.wants(MEMORY):
+            _memory(report, *peers[0][1:], streams)
 
 
 def run(report: Report) -> None:

@@ -16,12 +16,12 @@ from hekla.serving.autoscaler.decision import (
     Decision,
     Measured,
     decide,
-    is_worth_writing,
-    status_of,
     write_histories,
 )
 from hekla.serving.autoscaler.exposition import read
-from hekla.serving.autoscaler.measuring import looks, measured
+from hekla.serving.autoscaler.measuring import looks, measured, without_source
+from hekla.serving.autoscaler.policy_status import is_worth_writing, status_of
+from hekla.serving.autoscaler.rivals import rival_of
 from hekla.serving.autoscaler.units import units_of
 from hekla.testing.serving_world import role, serving
 
@@ -301,3 +301,69 @@ load NaN
     found = read(text, ["load", "wait"])
     assert found.values == {"load": 5.5}
     assert found.histograms["wait"].buckets == ((0.1, 3.0), (float("inf"), 7.0))
+
+
+# ---- what a policy says of what keeps it from scaling
+
+
+def ready_of(decision: Decision) -> tuple[str, str, str]:
+    told = {one["type"]: one for one in status_of(homogeneous(), decision, NOW)["conditions"]}["Ready"]
+    return told["status"], told["reason"], told["message"]
+
+
+def test_a_metric_that_cannot_be_read_says_why() -> None:
+    nothing = Measured(current=2, ready=[{}, {}], unread="http://10.0.0.1:8100/metrics answers 404")
+    assert ready_of(decide(homogeneous(), {"llama": nothing}, NOW)) == (
+        "False", "MetricsUnavailable", "llama: no metric could be read: http://10.0.0.1:8100/metrics answers 404",
+    )  # fmt: skip
+    both = homogeneous(metrics=[*LOAD, {"name": "laod", "targetValue": "1"}])
+    one = seen(2, 1.0, 1.0, unread="http://10.0.0.1:8100/metrics shows no laod; did you mean load?")
+    status, reason, message = ready_of(decide(both, {"llama": one}, NOW))
+    assert (status, reason) == ("True", "SomeMetricsUnavailable")
+    assert message.endswith(
+        "llama goes without a metric: http://10.0.0.1:8100/metrics shows no laod; did you mean load?"
+    )
+    assert "load is 1 a replica" in message
+
+
+def test_a_metric_without_a_source_is_told_by_its_name() -> None:
+    [unit] = units_of(homogeneous(metrics=[*LOAD, {"name": "queue", "targetValue": "1"}]))
+    assert without_source(unit) == {"queue": "metricSources has no queue, so nobody knows where it is read"}
+
+
+def test_replicas_that_wait_for_room_are_no_steady_state() -> None:
+    waits = seen(3, 4.0, 4.0, unready=1, waits_for="llama-2: no room")
+    status, reason, message = ready_of(decide(homogeneous(), {"llama": waits}, NOW))
+    assert (status, reason) == ("True", "WaitsForRoom")
+    assert "but the last ones wait: llama-2: no room" in message
+
+
+def test_another_wrong_is_worth_writing_and_another_number_is_not() -> None:
+    def told(**measured_: Any) -> Document:
+        return status_of(homogeneous(), decide(homogeneous(), {"llama": Measured(current=2, **measured_)}, NOW), NOW)
+
+    def worth(before: Document, after: Document) -> bool:
+        found = msgspec.structs.replace(homogeneous(), status=msgspec.convert(before, type(homogeneous().status)))
+        return is_worth_writing(found, after)
+
+    assert worth(told(unread="no replica is ready yet"), told(unread="http://10.0.0.1:8100/metrics answers 404"))
+    assert not worth(told(unread="the same"), told(unread="the same"))
+    assert not worth(told(ready=[{"load": 1.0}] * 2), told(ready=[{"load": 0.99}] * 2))
+
+
+def test_of_two_policies_for_the_same_replicas_the_younger_does_nothing() -> None:
+    def made(name: str, at: str, found: AutoscalingPolicy) -> AutoscalingPolicy:
+        meta = msgspec.structs.replace(found.metadata, name=name, creation_timestamp=at)
+        return msgspec.structs.replace(found, metadata=meta)
+
+    old, young = made("z", "2026-01-01T00:00:00Z", homogeneous()), made("a", "2026-01-02T00:00:00Z", homogeneous())
+    other, roles = made("c", "2025-01-01T00:00:00Z", policy()), made("d", "2025-01-01T00:00:00Z", disaggregated())
+    everyone = [young, other, roles, old]
+    assert rival_of(old, everyone) == ""
+    assert 'llama is scaled by the older policy "z" already, so this one does nothing' in rival_of(young, everyone)
+    assert rival_of(made("e", "2026-01-01T00:00:00Z", disaggregated()), everyone).startswith("prefill is scaled by")
+    twin = made("zz", "2026-01-01T00:00:00Z", homogeneous())
+    assert rival_of(old, [old, twin]) == ""
+    assert rival_of(twin, [old, twin]) != ""
+    taken = Decision(outcomes=[], histories={}, rival=rival_of(young, everyone))
+    assert ready_of(taken)[:2] == ("False", "TargetTaken")

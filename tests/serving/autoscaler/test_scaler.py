@@ -169,6 +169,49 @@ def test_engines_that_do_not_answer_leave_replicas_as_they_are() -> None:
     virtual_time.run(scenario())
 
 
+def test_a_metric_that_the_engines_do_not_show_is_told_with_the_name_that_they_have() -> None:
+    async def scenario() -> None:
+        sources = {"load": {"pod": {"port": 8000, "name": "laod"}}}
+        target = {"targetRef": {"name": "llama"}, "metricSources": sources}
+        wrong = {"homogeneousTarget": {"target": target, "minReplicas": 1, "maxReplicas": 8}}
+        async with cluster(wrong, replicas=1) as on:
+            said = ":8000/metrics shows no laod; did you mean load?"
+
+            async def was_told() -> bool:
+                return any(one.message.endswith(said) for one in (await on.policy()).status.conditions)
+
+            await on.eventually(was_told)
+
+    virtual_time.run(scenario())
+
+
+def test_a_younger_policy_for_the_same_replicas_does_nothing_until_the_older_is_gone() -> None:
+    async def scenario() -> None:
+        async with cluster(whole(), replicas=1) as on:
+            younger = await on.client.get_document(AutoscalingPolicy.kind_info, "p", "default")
+            younger = {
+                **younger,
+                "metadata": {"name": "q"},
+                "status": {},
+            }  # of the same second the first by name is older
+            younger["spec"]["metrics"][0]["targetValue"] = "1"
+            await on.client.create(AutoscalingPolicy, younger, "default")
+            on.engines.load = 4
+
+            async def is_at(count: int) -> bool:
+                return await on.replicas() == count
+
+            await on.eventually(lambda: is_at(2))
+            await asyncio.sleep(60)
+            assert await on.replicas() == 2
+            conditions = (await on.client.get(AutoscalingPolicy, "q", "default")).status.conditions
+            assert [one.reason for one in conditions if one.type == "Ready"] == ["TargetTaken"]
+            await on.client.delete(AutoscalingPolicy, "p", "default")
+            await on.eventually(lambda: is_at(4))
+
+    virtual_time.run(scenario())
+
+
 def test_a_model_without_replicas_wakes_at_once_when_a_request_waits() -> None:
     async def scenario() -> None:
         async with cluster(whole(least=0), replicas=0) as on:

@@ -5,6 +5,7 @@ Earlier looks at histograms are kept for five minutes; `measuring.py` says what 
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 import msgspec
@@ -12,7 +13,7 @@ import structlog
 
 from hekla.api.kthena.autoscaling import PrometheusSource
 from hekla.serving.autoscaler.algorithms.histogram import Histogram
-from hekla.serving.autoscaler.exposition import MOST_BYTES, Reading, read
+from hekla.serving.autoscaler.exposition import MOST_BYTES, Reading, nearest, read
 from hekla.serving.autoscaler.measuring import Look, last_change
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import WireError
@@ -36,24 +37,35 @@ class Collector:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._seen: dict[Place, list[tuple[float, Reading]]] = {}
 
-    async def ask(self, looks: Sequence[Look], now_s: float) -> dict[tuple[str, str], float | Histogram]:
-        """What pods answer; one that does not is left out."""
+    async def ask(self, looks: Sequence[Look], now_s: float) -> "Seen":
+        """What pods answer; one that does not is left out, and why is told."""
         answers = await asyncio.gather(*(self._look(look) for look in looks))
-        found: dict[tuple[str, str], float | Histogram] = {}
-        for look, reading in zip(looks, answers, strict=True):
-            if reading is None:
+        seen = Seen()
+        for look, page in zip(looks, answers, strict=True):
+            if isinstance(page, str):
+                for metric in look.metrics:
+                    seen.whys.setdefault(metric, page)
                 continue
+            reading = read(page.text, list(look.metrics.values()))
             before = self._remember((look.pod, look.url), reading, now_s)
             for metric, name in look.metrics.items():
                 value = last_change(before, reading, name)
                 if value is not None:
-                    found[look.pod, metric] = value
-        return found
+                    seen.answers[look.pod, metric] = value
+                else:
+                    seen.whys.setdefault(metric, _why_not(look.url, name, page.text, reading))
+        return seen
 
-    async def ask_prometheus(self, sources: Mapping[str, PrometheusSource]) -> dict[str, float]:
-        """What servers answer, by metric."""
+    async def ask_prometheus(self, sources: Mapping[str, PrometheusSource]) -> tuple[dict[str, float], dict[str, str]]:
+        """What servers answer, by metric; and why others have no number."""
         answers = await asyncio.gather(*(self._query(source) for source in sources.values()))
-        return {name: value for name, value in zip(sources, answers, strict=True) if value is not None}
+        found, whys = {}, {}
+        for name, value in zip(sources, answers, strict=True):
+            if isinstance(value, str):
+                whys[name] = value
+            else:
+                found[name] = value
+        return found, whys
 
     def forget_old(self, now_s: float) -> None:
         """Drop looks that nobody will compare with; pods that are gone go with theirs."""
@@ -73,33 +85,59 @@ class Collector:
         seen.append((now_s, reading))
         return old[-1] if old else None
 
-    async def _look(self, look: Look) -> Reading | None:
+    async def _look(self, look: Look) -> "_Page | str":
         body = await self._get(look.url)
-        return read(body.decode("utf-8", "replace"), list(look.metrics.values())) if body is not None else None
+        return body if isinstance(body, str) else _Page(body.decode("utf-8", "replace"))
 
-    async def _query(self, source: PrometheusSource) -> float | None:
+    async def _query(self, source: PrometheusSource) -> float | str:
         url = f"{source.server_url.rstrip('/')}/api/v1/query?{urlencode({'query': source.query})}"
         body = await self._get(url)
-        if body is None:
-            return None
+        if isinstance(body, str):
+            return body
         try:
             return first_sample(body)
         except (msgspec.DecodeError, ValueError, KeyError, IndexError, TypeError) as error:
             log.info("answer of prometheus cannot be read", url=source.server_url, query=source.query, why=str(error))
-            return None
+            return f"{source.server_url} gives no number for {source.query}"
 
-    async def _get(self, url: str) -> bytes | None:
+    async def _get(self, url: str) -> bytes | str:
+        """The body, or why there is none."""
         async with self._turns:
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     answer = await self._client.request("GET", url)
             except (WireError, OSError, TimeoutError) as error:
-                log.info("metrics cannot be read", url=url, why=str(error) or type(error).__name__)
-                return None
+                why = str(error) or f"nothing came within {PATIENCE_S:g} s"
+                log.info("metrics cannot be read", url=url, why=why)
+                return f"{url} does not answer ({why}); is that the engine's port?"
         if answer.status != 200 or not isinstance(answer.body, bytes) or len(answer.body) > MOST_BYTES:
             log.info("metrics cannot be read", url=url, status=answer.status)
-            return None
+            return (
+                f"{url} answers {answer.status}" if answer.status != 200 else f"{url} is larger than {MOST_BYTES} bytes"
+            )
         return answer.body
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What came of one look at pods."""
+
+    answers: dict[tuple[str, str], float | Histogram] = field(default_factory=dict)
+    """By pod and metric."""
+    whys: dict[str, str] = field(default_factory=dict)
+    """By metric, why a pod did not tell it; the first pod's."""
+
+
+@dataclass(frozen=True)
+class _Page:
+    text: str
+
+
+def _why_not(url: str, name: str, text: str, reading: Reading) -> str:
+    if name in reading.histograms:
+        return f"{name} is a histogram, and its first minute is being counted"
+    near = " or ".join(nearest(text, name))
+    return f"{url} shows no {name}" + (f"; did you mean {near}?" if near else "")
 
 
 def first_sample(body: bytes) -> float:

@@ -1,6 +1,8 @@
 """What one AutoscalingPolicy comes to: replicas, and why, from what was measured.
 
-    measured by replica  ->  recommended  ->  paced  ->  mixed or kept in proportion  ->  scalings, status, reasons
+    measured by replica  ->  recommended  ->  paced  ->  mixed or kept in proportion  ->  scalings, reasons
+
+`policy_status.py` has what is written of it.
 
 Zero replicas wake when somebody writes `serving.hekla.dev/wanted-at` on the ModelServing: the router does while it holds
 requests. Growth asks the scheduler: new groups wait in its queue as gangs, and while one waits for room no more are asked for.
@@ -13,9 +15,7 @@ from datetime import datetime
 import msgspec
 
 from hekla.api.kthena import AutoscalingPolicy
-from hekla.api.kthena.autoscaling import RatioConstraint, ScalingStatus
-from hekla.api.meta import Document
-from hekla.kube.timestamps import rfc3339
+from hekla.api.kthena.autoscaling import RatioConstraint
 from hekla.lib import quantity
 from hekla.serving.autoscaler.algorithms.learning import Learned, advised, after
 from hekla.serving.autoscaler.algorithms.mix import Kind, spread
@@ -40,6 +40,8 @@ class Measured:
     ready: Sequence[Metrics] = ()
     unready: int = 0
     whole: Metrics = field(default_factory=dict)
+    unread: str = ""
+    """Why a metric could not be read; empty if all were."""
     waits_for: str = ""
     """What the scheduler says of groups that do not fit; empty if all have found a place."""
     wanted_at: datetime | None = None
@@ -68,6 +70,10 @@ class Outcome:
     mode: str
     reason: str
     is_measured: bool = True
+    waits: bool = False
+    """Whether more are wanted, and none asked for because the last ones have no room yet."""
+    unread: str = ""
+    """Why one of its metrics could not be read while others could."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +85,8 @@ class Decision:
     proportion: Proportion | None = None
     missing: str = ""
     """The ModelServing, or role, that is not there."""
+    rival: str = ""
+    """Which other policy scales the same, in a sentence; then this one does nothing."""
 
     @property
     def scalings(self) -> Sequence[Scaling]:
@@ -121,13 +129,14 @@ def _paced(
     told = recommend(load, unit.targets, least=unit.least, most=unit.most, tolerance=_tolerance(policy))
     told = _awake(told, seen, unit.most, now)
     if told is None:
-        why = "it has no replicas, and nobody asks for it" if seen.current == 0 else "no metric could be read"
+        why = "it has no replicas, and nobody asks for it" if seen.current == 0 else _unread(seen)
         return Outcome(unit, seen.current, seen.current, seen.current, "Stable", why, seen.current == 0), history
     told = advised(told, seen.current, history.learned, now.timestamp())
     step = _step(told, seen.current, pace_of(policy), history, now, unit.least, unit.most)
     replicas, reason = _held_for_room(step, told, seen)
     history = _with_lesson(step.history, told, seen, replicas, now)
-    return Outcome(unit, seen.current, replicas, replicas, step.mode, reason), history
+    outcome = Outcome(unit, seen.current, replicas, replicas, step.mode, reason)
+    return replace(outcome, waits=_is_held(step, seen), unread=seen.unread), history
 
 
 def _step(
@@ -153,9 +162,17 @@ def _awake(told: Recommendation | None, seen: Measured, most: int, now: datetime
     return Recommendation(1, "a request waits for it") if told is not None or seen.current == 0 else None
 
 
+def _unread(seen: Measured) -> str:
+    return f"no metric could be read: {seen.unread}" if seen.unread else "no metric could be read"
+
+
+def _is_held(step: Step, seen: Measured) -> bool:
+    return step.replicas > seen.current and bool(seen.waits_for)
+
+
 def _held_for_room(step: Step, told: Recommendation, seen: Measured) -> tuple[int, str]:
     """No more is asked for while what was asked for waits."""
-    if step.replicas > seen.current and seen.waits_for:
+    if _is_held(step, seen):
         return seen.current, f"{step.replicas} are wanted ({told.reason}), but the last ones wait: {seen.waits_for}"
     return step.replicas, f"{told.reason}; {step.why_less}" if step.why_less else told.reason
 
@@ -183,6 +200,7 @@ def _mixed(
     together_seen = Measured(
         current=current,
         unready=sum(one.unready for one in seen),
+        unread=next((one.unread for one in seen if one.unread), ""),
         wanted_at=max((one.wanted_at for one in seen if one.wanted_at is not None), default=None),
         waits_for=next((one.waits_for for one in seen if one.waits_for), "")
         if all(one.waits_for for one in seen)
@@ -191,7 +209,7 @@ def _mixed(
     told = _awake(told, together_seen, most, now)
     if told is None:
         stay = [
-            Outcome(unit, s.current, s.current, s.current, "Stable", "no metric could be read", False)
+            Outcome(unit, s.current, s.current, s.current, "Stable", _unread(together_seen), False)
             for unit, s in zip(units, seen, strict=True)
         ]
         return Decision(outcomes=stay, histories=histories)
@@ -202,7 +220,16 @@ def _mixed(
     kinds = [Kind(least=unit.least, most=unit.most, cost=unit.cost) for unit in units]
     shares = spread(replicas, kinds, expansion_percent=expansion_percent)
     outcomes = [
-        Outcome(unit, one.current, share, share, step.mode, f"{reason}; its part of {replicas} in all")
+        Outcome(
+            unit,
+            one.current,
+            share,
+            share,
+            step.mode,
+            f"{reason}; its part of {replicas} in all",
+            waits=_is_held(step, together_seen),
+            unread=one.unread,
+        )
         for unit, one, share in zip(units, seen, shares, strict=True)
     ]
     return Decision(outcomes=outcomes, histories={"": history})
@@ -238,114 +265,6 @@ def _tolerance(policy: AutoscalingPolicy) -> float:
 
 def _number(value: object) -> float:
     return float(quantity.parse(str(value)).value)
-
-
-# ---- what is written down
-
-
-def status_of(policy: AutoscalingPolicy, decision: Decision, now: datetime) -> Document:
-    """The status of the policy."""
-    status: Document = {
-        "observedGeneration": policy.metadata.generation,
-        "conditions": _conditions(policy, decision, now),
-    }
-    before = {one.name: one for one in _told_before(policy)}
-    units = [
-        {
-            "name": one.unit.key,
-            "currentReplicas": one.current,
-            "desiredReplicas": one.desired,
-            "mode": one.mode,
-            **_last_scale(one, before.get(one.unit.key), now),
-        }
-        for one in decision.outcomes
-    ]
-    if not units:
-        return status
-    if policy.spec.homogeneous_target is not None:
-        status["homogeneousStatus"] = units[0]
-    elif policy.spec.heterogeneous_target is not None:
-        status["heterogeneousStatus"] = units
-    else:
-        status["disaggregatedStatus"] = {"roles": units, **_ratio_status(policy, decision)}
-    return status
-
-
-def _told_before(policy: AutoscalingPolicy) -> Sequence[ScalingStatus]:
-    status = policy.status
-    roles = status.disaggregated_status.roles if status.disaggregated_status is not None else []
-    single = [status.homogeneous_status] if status.homogeneous_status is not None else []
-    return [*single, *status.heterogeneous_status, *roles]
-
-
-def _last_scale(one: Outcome, before: ScalingStatus | None, now: datetime) -> Document:
-    last = rfc3339(now) if one.replicas != one.current else (before.last_scale_time if before is not None else None)
-    return {"lastScaleTime": last} if last else {}
-
-
-def _ratio_status(policy: AutoscalingPolicy, decision: Decision) -> Document:
-    target = policy.spec.disaggregated_target
-    constraint = target.ratio_constraint if target is not None else None
-    if constraint is None or decision.proportion is None:
-        return {"ratioAdjusted": False}
-    status: Document = {"numeratorRole": constraint.numerator_role, "denominatorRole": constraint.denominator_role}
-    if decision.proportion.ratio is not None:
-        status["currentRatio"] = f"{decision.proportion.ratio:g}"
-    return {"ratioStatus": status, "ratioAdjusted": decision.proportion.is_adjusted}
-
-
-def _conditions(policy: AutoscalingPolicy, decision: Decision, now: datetime) -> list[Document]:
-    found = [_target_found(decision), _ready(decision)]
-    if decision.proportion is not None:
-        violated = decision.proportion.is_violated
-        why = "the bounds of the roles make the ratio impossible" if violated else "the ratio holds"
-        found.append(("RatioConstraintViolated", violated, "RatioUnreachable" if violated else "RatioHolds", why))
-    before = {one.type: one for one in policy.status.conditions}
-    told = []
-    for kind, holds, reason, message in found:
-        status, old = "True" if holds else "False", before.get(kind)
-        since = old.last_transition_time if old is not None and old.status == status else rfc3339(now)
-        told.append({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
-    return told
-
-
-def _target_found(decision: Decision) -> tuple[str, bool, str, str]:
-    if decision.missing:
-        return "TargetFound", False, "TargetNotFound", f"{decision.missing} does not exist; create it or name another"
-    return "TargetFound", True, "TargetFound", "what is scaled exists"
-
-
-def _ready(decision: Decision) -> tuple[str, bool, str, str]:
-    unread = [one for one in decision.outcomes if not one.is_measured]
-    if decision.missing:
-        return "Ready", False, "TargetNotFound", "there is nothing to scale"
-    if unread:
-        return "Ready", False, "MetricsUnavailable", f"{unread[0].unit.key}: {unread[0].reason}"
-    reasons = "; ".join(f"{one.unit.key}: {one.replicas}, {one.reason}" for one in decision.outcomes)
-    return "Ready", True, "Scaling" if decision.scalings else "Steady", reasons
-
-
-def is_worth_writing(policy: AutoscalingPolicy, status: Document) -> bool:
-    """Whether a status says more than other numbers in its sentences: those change at every look."""
-    return _essence(msgspec.to_builtins(policy.status)) != _essence(status)
-
-
-def _essence(status: Document) -> Document:
-    conditions = [(one["type"], one["status"], one.get("reason", "")) for one in status.get("conditions") or ()]
-    parts = {
-        key: status.get(key) or None for key in ("homogeneousStatus", "heterogeneousStatus", "disaggregatedStatus")
-    }
-    return {"generation": status.get("observedGeneration"), "conditions": sorted(conditions), **_pruned_document(parts)}
-
-
-def _pruned_document(value: Document) -> Document:
-    return {key: _pruned(item) for key, item in value.items() if item not in (None, "", [], {})}
-
-
-def _pruned(value: object) -> object:
-    if isinstance(value, dict):
-        return _pruned_document(value)
-    return [_pruned(item) for item in value] if isinstance(value, list) else value
 
 
 def read_histories(policy: AutoscalingPolicy) -> Mapping[str, History]:

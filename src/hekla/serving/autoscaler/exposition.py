@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from hekla.serving.autoscaler.algorithms.histogram import Histogram, histogram_of
 
@@ -35,6 +36,12 @@ def read(text: str, names: Sequence[str]) -> Reading:
         else:
             values[name] = values.get(name, 0.0) + value
     return Reading(values, {name: histogram_of(of) for name, of in counts.items()})
+
+
+def nearest(text: str, name: str) -> list[str]:
+    """What a page has that is called much the same, for whoever misspelt a name."""
+    names = {match[1].removesuffix("_bucket") for line in text.splitlines() if (match := _LINE.match(line))}
+    return get_close_matches(name, sorted(names), n=2, cutoff=0.7)
 
 
 def _samples(text: str, names: Sequence[str]) -> Iterator[tuple[str, str, float]]:

@@ -59,6 +59,15 @@ def looks(unit: Unit, pods: Sequence[Pod]) -> Sequence[Look]:
     ]  # fmt: skip
 
 
+def without_source(unit: Unit) -> Mapping[str, str]:
+    """Why metrics are not asked for at all."""
+    return {
+        name: f"metricSources has no {name}, so nobody knows where it is read"
+        for name in unit.targets
+        if name not in unit.sources
+    }
+
+
 def entries(unit: Unit, pods: Sequence[Pod]) -> Iterator[Pod]:
     """The entry pods of a unit that are there to stay."""
     for pod in pods:
@@ -78,6 +87,7 @@ def measured(
     groups: Sequence[PodGroup],
     answers: Answers,
     whole: Metrics,
+    unread: str = "",
 ) -> Measured | None:
     """What is known of a unit; None if the role that it is about is not there."""
     current = current_replicas(unit, serving)
@@ -93,6 +103,7 @@ def measured(
         # those that are not made yet are as little ready as those that are starting
         unready=max(0, max(current, len(replicas)) - len(ready)),
         whole=whole,
+        unread=unread if ready else _not_ready(len(replicas)),
         waits_for=_waits_for(groups),
         wanted_at=parse_rfc3339(serving.metadata.annotations.get(labels.WANTED_AT)),
     )
@@ -148,6 +159,10 @@ def _metrics(unit: Unit, pods: Sequence[Pod], answers: Answers) -> Metrics:
             # a role's instance stands for its like in every group, so there too the mean counts
             found[name] = sum(values) / len(values) if unit.role or is_ratio(name) else sum(values)
     return found
+
+
+def _not_ready(replicas: int) -> str:
+    return "no replica is ready yet" if replicas else "no replica has pods yet"
 
 
 def _waits_for(groups: Sequence[PodGroup]) -> str:

@@ -29,11 +29,11 @@ from hekla.serving.autoscaler.decision import (
     Measured,
     Scaling,
     decide,
-    is_worth_writing,
-    status_of,
     write_histories,
 )
-from hekla.serving.autoscaler.measuring import looks, measured
+from hekla.serving.autoscaler.measuring import looks, measured, without_source
+from hekla.serving.autoscaler.policy_status import is_worth_writing, status_of
+from hekla.serving.autoscaler.rivals import rival_of
 from hekla.serving.autoscaler.units import Unit, units_of
 from hekla.wire.client import HttpClient
 
@@ -114,6 +114,10 @@ class Autoscaler:
             log.exception("policy could not be followed", **about)
 
     async def _look_at(self, policy: AutoscalingPolicy) -> None:
+        now = self._clock.now()
+        if rival := rival_of(policy, self._policies.cache.list()):
+            await self._write(policy, Decision(outcomes=[], histories={}, rival=rival), now)
+            return
         found = [(unit, await self._measure(unit)) for unit in units_of(policy)]
         now = self._clock.now()
         decision = decide(policy, {unit.key: seen for unit, seen in found if seen is not None}, now)
@@ -131,10 +135,12 @@ class Autoscaler:
             name: source.prometheus for name, source in unit.sources.items()
             if source.prometheus is not None and name in unit.targets
         }  # fmt: skip
-        answers, whole = await asyncio.gather(
+        seen, (whole, dumb) = await asyncio.gather(
             self._collector.ask(looks(unit, pods), self._clock.elapsed_s()), self._collector.ask_prometheus(sources)
         )
-        return measured(unit, serving, pods, groups, answers, whole)
+        whys = {**without_source(unit), **seen.whys, **dumb}
+        unread = next((whys[name] for name in unit.targets if name in whys), "")
+        return measured(unit, serving, pods, groups, seen.answers, whole, unread)
 
     async def _scale(self, policy: AutoscalingPolicy, scaling: Scaling) -> None:
         unit = scaling.unit
