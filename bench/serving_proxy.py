@@ -135,7 +135,7 @@ def _without(report: Report, work: Work, engine: int, engine_pid: int, rounds: i
 
 
 def _compare(report: Report, engine: int, engine_pid: int, stack: ExitStack) -> None:
-    seconds, rounds = (1.0, 3) if report.is_quick else (1.5, 5)
+    seconds, rounds = (1.0, 2) if report.is_quick else (1.5, 5)
     works = [one for one in WORKS if (one.is_brief or report.only or not report.is_quick) and report.wants(one.name)]
     folder = stack.enter_context(report.folder())
     peers: list[Peer] = []
@@ -152,7 +152,7 @@ def _compare(report: Report, engine: int, engine_pid: int, stack: ExitStack) -> 
     for work in works:
         direct = _without(report, work, engine, engine_pid, rounds, seconds) if work.wants_latency else None
         _report(report, work, _turns(work, peers, rounds, seconds), direct)
-    for streams in (1_000,) if report.is_quick else (1_000, 5_000):
+    for streams in (1_000,) if report.is_quick and not report.only else (1_000, 5_000):
         if report.wants(MEMORY):
             _memory(report, *peers[0][1:], streams)
 
