@@ -1,13 +1,18 @@
 import asyncio
+import gc
 
 import pytest
 import websocket as foreign
 
 from hekla.wire.client import HttpClient
+from hekla.wire.client_connection import ClientConnection
+from hekla.wire.connection import Connection
 from hekla.wire.errors import BadReplyError, ConnectionLostError, UpgradeRefusedError
 from hekla.wire.limits import ClientLimits, Limits
 from hekla.wire.messages import AcceptWebSocket, Request, Response, SwitchProtocol
-from hekla.wire.websocket import is_upgrade, offered_subprotocols
+from hekla.wire.requests import RequestReader
+from hekla.wire.tunnels import Inbox, RawDuplex
+from hekla.wire.websocket import WebSocketSession, is_upgrade, offered_subprotocols
 from wire.wirekit import Raw, serving, until
 
 
@@ -210,3 +215,41 @@ def test_a_raw_upgrade_carries_bytes_both_ways():
             assert plain.status == 400
 
     asyncio.run(run())
+
+
+PARTS = (Connection, RequestReader, ClientConnection, WebSocketSession, RawDuplex, Inbox)
+
+
+@pytest.mark.parametrize("is_left_open", [False, True])
+@pytest.mark.parametrize("kind", ["websocket", "raw", "refused", "plain"])
+def test_both_ends_of_a_tunnel_that_is_over_go_at_once_and_wait_for_no_collection(kind, is_left_open):
+    async def visit(server, client):
+        url = f"http://127.0.0.1:{server.port}"
+        if kind == "plain":
+            await client.request("GET", f"{url}/other")
+        elif kind == "refused":
+            with pytest.raises(UpgradeRefusedError):
+                await client.upgrade("POST", f"{url}/other", "SPDY/3.1")
+        else:
+            raw = kind == "raw"
+            tunnel = await (client.upgrade("POST", f"{url}/raw", "SPDY/3.1") if raw else client.websocket(f"{url}/echo"))
+            await tunnel.send(b"abc")
+            await tunnel.receive()
+            if not is_left_open:
+                await tunnel.close()
+
+    async def run():
+        async with serving(handler) as server:
+            async with HttpClient() as client:
+                await visit(server, client)
+            await until(lambda: not server.connections)
+            for _ in range(5):  # turns of the loop in which tasks end
+                await asyncio.sleep(0)
+            assert not [one for one in gc.get_objects() if type(one) in PARTS]
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()

@@ -14,6 +14,7 @@ from hekla.wire.errors import BadReplyError, ConnectionLostError, ReplyTooLargeE
 from hekla.wire.header_names import KNOWN, header_name
 from hekla.wire.limits import ClientLimits
 from hekla.wire.messages import Response
+from hekla.wire.parted import GONE
 from hekla.wire.tunnels import Inbox, Tunnel
 
 _REFUSAL_BYTES = 64 * 1024  # of the body with which a server refuses an upgrade
@@ -191,6 +192,8 @@ class ClientConnection(asyncio.Protocol):
             reason = f": {error}" if error else ""
             call.fail(ConnectionLostError(f"{call.peer} closed the connection before its answer was whole{reason}"))
         self._on_end(self, True)
+        self._parser = None  # it tells this connection, and would keep it
+        self._transport = cast(asyncio.Transport, GONE)
 
     def pause_writing(self) -> None:
         """The server is slow."""

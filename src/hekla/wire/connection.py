@@ -131,8 +131,7 @@ class Connection(asyncio.Protocol):
         self._open_gate()
         if incoming is not None:
             self._observe(incoming, self._status or _CLIENT_LEFT, 0)
-        if self._tunnel is None:  # one that has become a tunnel is the tunnel's to end
-            self._let_go()
+        self._let_go()
 
     def _let_go(self) -> None:
         """Break the rings with reader, sink and transport, so that all go at once: see `parted.py`."""
@@ -534,3 +533,4 @@ class Connection(asyncio.Protocol):
             with contextlib.suppress(WireError):
                 await upgrade.tunnel.close()
             self._transport.close()
+            self._task = None  # whose frame knows this connection

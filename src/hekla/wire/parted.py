@@ -1,7 +1,7 @@
 """What a connection has for a transport once it is gone: takes everything, says nothing.
 
 A connection and its transport know each other, and with them hang TLS's buffers, 60 kB and more. In a ring like that nothing goes
-until the garbage collector looks at it, which it does seldom with what is old; so `connection.py` lets go of the transport.
+until the garbage collector looks at it, which it does seldom with what is old; so both sides' connections, and tunnels, let go of it.
 """
 
 

@@ -6,9 +6,10 @@ and client connections drive a tunnel through the `Tunnel` protocol and know not
 
 import asyncio
 from collections import deque
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 from hekla.wire.errors import ConnectionLostError
+from hekla.wire.parted import GONE
 
 READ_AHEAD = 256 * 1024  # what a tunnel holds for a slow reader before it stops reading the socket
 
@@ -116,6 +117,7 @@ class Inbox(Generic[Item]):
             self._ended = True
             self._error = error
             self._resume()
+            self._transport = cast(asyncio.Transport, GONE)
             self._wake()
 
     async def get(self) -> Item | None:
@@ -191,6 +193,7 @@ class RawDuplex:
         """The connection is gone."""
         self._inbox.end()
         self._turnstile.lose()
+        self._transport = cast(asyncio.Transport, GONE)
 
     def pause_writing(self) -> None:
         """The peer is slow."""

@@ -8,6 +8,7 @@ import asyncio
 import base64
 import hashlib
 import os
+from typing import cast
 
 from wsproto.connection import Connection as Framing
 from wsproto.connection import ConnectionState, ConnectionType
@@ -16,6 +17,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from hekla.wire.errors import BadReplyError, ConnectionLostError, RefusedError
 from hekla.wire.messages import Request
+from hekla.wire.parted import GONE
 from hekla.wire.tunnels import Inbox, Turnstile
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
@@ -196,6 +198,7 @@ class WebSocketSession:
         """The connection is gone."""
         self._end()
         self._turnstile.lose()
+        self._transport = cast(asyncio.Transport, GONE)
 
     def pause_writing(self) -> None:
         """The peer is slow."""
