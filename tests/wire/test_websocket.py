@@ -232,7 +232,9 @@ def test_both_ends_of_a_tunnel_that_is_over_go_at_once_and_wait_for_no_collectio
                 await client.upgrade("POST", f"{url}/other", "SPDY/3.1")
         else:
             raw = kind == "raw"
-            tunnel = await (client.upgrade("POST", f"{url}/raw", "SPDY/3.1") if raw else client.websocket(f"{url}/echo"))
+            tunnel = await (
+                client.upgrade("POST", f"{url}/raw", "SPDY/3.1") if raw else client.websocket(f"{url}/echo")
+            )
             await tunnel.send(b"abc")
             await tunnel.receive()
             if not is_left_open:

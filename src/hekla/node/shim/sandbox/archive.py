@@ -16,7 +16,7 @@ import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, BinaryIO, NamedTuple
 
@@ -57,8 +57,8 @@ def pack(directory: int, output: int, given: Given = Given()) -> dict[str, Any]:
     """
     left_out: list[str] = []
     unreadable: list[str] = []
-    count = 0
-    with contextlib.ExitStack() as stack:
+    count, path = 0, ""
+    with _worded(lambda: path), contextlib.ExitStack() as stack:
         folders = stack.enter_context(_Folders(directory))
         tar: tarfile.TarFile | None = None
         seen: dict[tuple[int, int], str] = {}
@@ -74,7 +74,7 @@ def pack(directory: int, output: int, given: Given = Given()) -> dict[str, Any]:
             except OSError as problem:
                 if problem.errno in _GONE:
                     continue
-                raise _worded(problem, path) from problem
+                raise
             tar.members = []  # type: ignore[attr-defined]  # it would keep them all, to find one by its name
             count += 1
             if count > MOST_ENTRIES:
@@ -94,12 +94,17 @@ def _shown(path: str) -> str:
     return f"/{text}" if len(text) < SHOWN else f"/{text[:SHOWN]}…"
 
 
-def _worded(problem: OSError, path: str) -> OSError:
-    if problem.errno not in (errno.EFBIG, errno.ENOSPC):
-        return problem
-    return OSError(
-        f"no room for all files of the sandbox in one checkpoint, at /{path} ({problem.strerror}); delete what is not needed any more"
-    )
+@contextlib.contextmanager
+def _worded(path: Callable[[], str]) -> Iterator[None]:
+    """Say it where there is no room; that may show, and show again, as late as when what was gathered is written at the end."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno not in (errno.EFBIG, errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(
+            f"no room for all files of the sandbox in one checkpoint, at {_shown(path())} ({problem.strerror}); delete what is not needed any more"
+        ) from problem
 
 
 def _entries(folders: _Folders, given: Given, unreadable: list[str]) -> Iterator[tuple[str, os.stat_result]]:
@@ -114,7 +119,11 @@ def _entries(folders: _Folders, given: Given, unreadable: list[str]) -> Iterator
             if len(os.fsencode(path)) > MOST_BYTES_OF_PATH:
                 unreadable.append(path)
                 continue
-            found = _look(folders, path)
+            try:
+                found = _look(folders, path)
+            except PermissionError:
+                unreadable.append(path)
+                continue
             if found is None or path in SKIPPED or found.st_dev != home:
                 continue
             if stat.S_ISDIR(found.st_mode):
@@ -133,7 +142,7 @@ def _look(folders: _Folders, path: str) -> os.stat_result | None:
         holder, name = folders.holding(path)
         return os.lstat(name, dir_fd=holder)
     except OSError as problem:
-        if problem.errno in (*_GONE, errno.EACCES, errno.EPERM):
+        if problem.errno in _GONE:
             return None
         raise
 
@@ -274,11 +283,12 @@ def _add(
             member.pax_headers = {_OPAQUE: "y"}
     elif stat.S_ISREG(found.st_mode):
         inode = (found.st_dev, found.st_ino)
-        if found.st_nlink > 1 and inode in seen:
+        if inode in seen and _is_still(folders, seen[inode], inode):
             member.type, member.linkname = tarfile.LNKTYPE, seen[inode]
         else:
-            _add_content(tar, member, (holder, name), found)
-            seen[inode] = path
+            _add_content(tar, member, folders.holding(path), found)
+            if found.st_nlink > 1:
+                seen[inode] = path
             return True
     elif stat.S_ISCHR(found.st_mode) and found.st_rdev == 0:
         member.type = tarfile.CHRTYPE  # overlay's mark of a deleted file
@@ -286,6 +296,15 @@ def _add(
         return False
     tar.addfile(member)
     return True
+
+
+def _is_still(folders: _Folders, path: str, inode: tuple[int, int]) -> bool:
+    """Whether a path that was packed has that file yet: a file that was deleted leaves its number to the next new one."""
+    try:
+        found = _look(folders, path)
+    except PermissionError:
+        return False
+    return found is not None and (found.st_dev, found.st_ino) == inode
 
 
 def _target(holder: int, name: str) -> str:
