@@ -343,3 +343,37 @@ def test_who_waits_for_a_sandbox_goes_on_when_its_node_says_so_and_does_not_wait
             assert pod.status.phase == "Pending"
 
     virtual_time.run(scenario())
+
+
+def test_the_pod_of_a_sandbox_that_is_adopted_follows_as_the_reconciler_would_let_it() -> None:
+    """In the commit of the adoption, where pods are made here."""
+
+    async def scenario() -> None:
+        async with cluster(2) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+            stocks = {"ahead": KubeStock(informers, makes_pods=True), "behind": KubeStock(informers)}
+            for stock in stocks.values():
+                await stock.start()
+
+            async def both_wait() -> bool:
+                return (await on.pool()).status.ready_replicas == 2
+
+            await on.eventually(both_wait)
+            pods: dict[str, Pod] = {}
+            for session, stock in stocks.items():
+                held = await stock.take(Order(session=session, blueprint=blueprint, owner="somebody"))
+                await stock.settled(held)
+                pod = await on.client.get(Pod, held.pod, "default")
+                assert (pod.metadata.labels.get(names.SESSION_ID) == session) is (session == "ahead")
+
+                async def has_followed(session: str = session, name: str = held.pod) -> bool:
+                    pods[session] = await on.client.get(Pod, name, "default")
+                    return names.SESSION_ID in pods[session].metadata.labels
+
+                await on.eventually(has_followed)
+            ahead, behind = pods["ahead"], pods["behind"]
+            assert names.WARM_POOL not in ahead.metadata.labels
+            assert ahead.metadata.labels.keys() == behind.metadata.labels.keys()
+            assert ahead.metadata.annotations == behind.metadata.annotations
+
+    virtual_time.run(scenario())
