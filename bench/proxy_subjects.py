@@ -1,8 +1,9 @@
 """The processes of the router's bench (`serving_proxy.py`): a raw engine, a raw load, the router as it is, and its peers.
 
 Peers are taken where they are installed: haproxy (Debian), and in ~/.cache/hekla/peers/NAME virtual environments with
-sglang-router, vllm-router and litellm[proxy] from PyPI, and production-stack: vLLM's router in Python, whose name on PyPI
-went to the one in Rust (the package `src/vllm_router` of github.com/vllm-project/production-stack beside its requirements).
+sglang-router, vllm-router and litellm[proxy] from PyPI (1.106.12, as 1.110 asks there for a package that is not to be
+had), and production-stack: vLLM's router in Python, whose name on PyPI went to the one in Rust (the package `src/vllm_router` of
+github.com/vllm-project/production-stack beside its requirements).
 """
 
 import asyncio
