@@ -1,12 +1,13 @@
 """The node's desk over a runtime on paper: what a checkpoint of a frozen sandbox leaves behind."""
 
 import asyncio
+import os
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from hekla.api.agents.node_contract import CheckpointOrder
+from hekla.api.agents.node_contract import CheckpointOrder, Child, Claim
 from hekla.node.runtimes import ContainerKey
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
 from hekla.node.runtimes.sandbox.last_word import LastWord
@@ -75,5 +76,39 @@ def test_a_frozen_sandbox_stands_still_again_after_its_checkpoint_unless_it_was_
         runtime.is_packed.set()
         await packing
         assert runtime.frozen == is_frozen
+
+    asyncio.run(story())
+
+
+class Forking(PaperRuntime):
+    """Fills two copies; descriptors have run out for the first, and the second takes a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_packed.set()
+        self.asked = 0
+
+    def expect_copy(self, key: ContainerKey, pod_uid: str, source: int, claim: Claim) -> None:
+        pass
+
+    def let_copy_go(self, pod_uid: str) -> None:
+        pass
+
+    async def claim_as_copy(self, key: ContainerKey, source: int, claim: Claim) -> bool:
+        self.asked += 1
+        if self.asked == 1:
+            raise OSError(24, "Too many open files")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return os.fstat(source).st_size == 0  # it is still the copy, and not whatever was opened since
+
+
+def test_a_copy_for_which_the_node_has_no_descriptors_fails_alone_and_says_so(tmp_path):
+    async def named():
+        return [Child(namespace="default", pod=name, uid="u1", claim=Claim(session=name)) for name in "ab"]
+
+    async def story():
+        done = await desk_of(Forking(), CheckpointStore(tmp_path)).fork("default", "box", named())
+        assert [child.error for child in done.children] == ["[Errno 24] Too many open files", ""]
 
     asyncio.run(story())

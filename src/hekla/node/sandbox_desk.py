@@ -191,7 +191,10 @@ class SandboxDesk:
             await runtime.claim_as_copy(key, copy, child.claim)
         except TimeoutError:
             return ForkedChild(uid=child.uid, error=f'pod "{child.pod}" does not run here after {CHILD_PATIENCE_S:g} s')
-        except SandboxError as refusal:
+        except (
+            SandboxError,
+            OSError,
+        ) as refusal:  # out of descriptors, say: the others are still being filled from the copy
             return ForkedChild(uid=child.uid, error=str(refusal))
         return ForkedChild(uid=child.uid)
 

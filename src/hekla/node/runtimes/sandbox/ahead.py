@@ -104,7 +104,7 @@ async def _filled(cell: Cell, source: int) -> bool:
         with bundle.reading(source) as parts:
             order = {"has_files": parts.has_files, "has_variables": parts.has_variables}
             await cell.channel.ask("fill", order, parts.filled)
-    except (OrderRefusedError, SandboxGoneError, SandboxError) as problem:
+    except (OrderRefusedError, SandboxGoneError, SandboxError, OSError) as problem:
         log.info("copy not filled ahead of its pod", sandbox=cell.name, error=str(problem))
         return False
     return True
