@@ -122,6 +122,17 @@ def test_a_body_of_200_megabytes_is_refused_before_it_is_read() -> None:
     kit.run(story())
 
 
+def test_a_body_that_is_whole_at_once_is_refused_at_the_bound_too() -> None:
+    async def story() -> None:
+        async with kit.plane(kit.says(kit.whole()), bounds=Bounds(body_bytes=1_000)) as plane:
+            client = await plane.client()
+            assert (await client.ask(kit.chat(text="x" * 900))).status == 200
+            answer = await client.ask(kit.chat(text="x" * 1_000))
+            assert (answer.status, "1000 bytes" in answer.error["message"]) == (413, True)
+
+    kit.run(story())
+
+
 def test_a_chunked_body_without_end_is_refused_at_the_bound() -> None:
     async def story() -> None:
         async with kit.plane(kit.says(kit.whole()), bounds=Bounds(body_bytes=100_000)) as plane:

@@ -308,6 +308,8 @@ def _take_request(state, number, begin, length, now):
     needed = word(state, State.HEAD_END) + word(state, State.BODY_LENGTH) if what == _WHOLE else length + 1
     if what == _OTHER or needed > LARGE_BYTES or length > needed:
         return _unread(state, number, begin, length, Reason.UNUSUAL)
+    if what == _WHOLE and word(state, State.BODY_LENGTH) > word(state, State.MOST_BYTES):
+        return _unread(state, number, begin, length, Reason.UNUSUAL)
     if length == needed:
         return _ask(state, number, begin, length, now)
     if word(client, Client.BUFFER) < 0:

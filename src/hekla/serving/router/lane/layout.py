@@ -65,6 +65,8 @@ class State(_Words):
     PARTIAL_S = auto()
     SEND_S = auto()
     ENGINE_IDLE_S = auto()
+    MOST_BYTES = auto()
+    """Of a body, an integer; a longer one is Python's, which refuses it or has the room."""
     IS_CLOSED = auto()
     """No connection is kept from now on."""
 

@@ -91,6 +91,7 @@ class Slabs:
         doubles[State.IDLE_S], doubles[State.SEND_S] = bounds.idle_timeout_s, bounds.send_timeout_s
         doubles[State.PARTIAL_S] = min(_PARTIAL_S, bounds.head_timeout_s, bounds.body_timeout_s)
         doubles[State.ENGINE_IDLE_S] = bounds.engine_idle_s
+        self.words[State.MOST_BYTES] = min(bounds.body_bytes, LARGE_BYTES)
 
     def _put(self, which: State, array: NDArray[Any]) -> NDArray[Any]:
         self._arrays[which] = array
