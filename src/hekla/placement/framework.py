@@ -7,13 +7,14 @@ Directions are fixed: scores in 0..1, higher wins; sort keys, smaller first; mas
 stand beside a refusal.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 from hekla.placement.columns import BoolArray, FloatArray, IdArray, IntArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
+from hekla.placement.growth import Growth
 from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec
 from hekla.placement.score import Score
 from hekla.placement.shape import Shape
@@ -71,12 +72,10 @@ class QueueOrder(Protocol):
 class QueueOrderAhead(QueueOrder, Protocol):
     """A queue's order that is told many turns ahead (`interleaved.py`): it follows from the queue's own account alone."""
 
-    def queue_keys(
-        self, session: "Session", queue: Queue, more: Mapping[str, Sequence[int]], count: int
-    ) -> Sequence[Key] | None:
-        """`queue_key` in each of `count` states in which the queue holds so much more, none smaller than the one before.
+    def queue_keys(self, session: "Session", queue: Queue, growth: Growth) -> Sequence[Iterable[Any]] | None:
+        """`queue_key` in each of some states to come: a column for each part of the key, [part][state].
 
-        `more` has the amounts by resource, [state]. None: not to be told ahead.
+        None: not to be told ahead.
         """
 
 

@@ -9,11 +9,11 @@ are told by themselves, a chunk at a time, and merged as far as those of all que
 """
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from hekla.placement.framework import Key
+from hekla.placement.growth import Growth, grown
 from hekla.placement.line import Line, Place
 from hekla.placement.model import Job, Queue
 from hekla.placement.shape import Shape
@@ -21,7 +21,7 @@ from hekla.placement.shape import Shape
 Turn = tuple[Key, str, Place]
 """The key by which a queue had lined up, the queue, and the job whose turn it is."""
 
-KeysOf = Callable[[Queue, Mapping[str, Sequence[int]], int], Sequence[Key] | None]
+KeysOf = Callable[[Queue, Growth], Iterable[Key] | None]
 """`Session.queue_keys`."""
 
 LEAST_CHUNK = 16
@@ -31,66 +31,67 @@ LEAST_CHUNK = 16
 class Course:
     """The next turns of one queue, as far as they are lone pods."""
 
-    __slots__ = ("_chunk", "_line", "_queue", "_shapes", "_sums", "is_all", "keys", "name", "places", "used")
+    __slots__ = ("_chunk", "_growths", "_is_over", "_is_plain", "_line", "_queue", "keys", "name", "places", "used")
 
     def __init__(self, queue: Queue, line: Line, key: Key, share: int, is_plain: Callable[[Shape], bool]) -> None:
         """`key` is the one by which it stands in line now; of lone pods of plain shapes about so many are wanted."""
-        self._queue, self.name, self._line = queue, queue.name, line
-        self._chunk = max(share // 2, LEAST_CHUNK)
-        self.places, self._shapes = _lone(line.ahead(4 * self._chunk), is_plain)
-        self.is_all = len(self.places) == len(line)
-        """Whether nobody stands in line behind those."""
+        self._queue, self.name, self._line, self._is_plain = queue, queue.name, line, is_plain
+        self._chunk = max(share // 2 + 1, LEAST_CHUNK)
+        self.places: list[Place] = []
+        """Those whose turns were told."""
+
+        self._growths: list[Growth] = []
+        """What the queue holds more after each of them, a chunk at a time."""
+
+        self._is_over = False
+        """Whether no more can be told: nobody comes after those, or one who is no lone pod of a plain shape."""
 
         self.keys = [key]
-        """Before each of them whose turn was told, and after the last."""
+        """Before each of them, and after the last."""
 
         self.used = 0
         """How many of the turns were given out."""
 
-        self._sums: dict[str, int] = {}
-        """What those whose turns were told ask for together."""
-
-    @property
-    def told(self) -> int:
-        """How many turns were told."""
-        return len(self.keys) - 1
-
     @property
     def is_short(self) -> bool:
-        """Whether the turns that were told are used up, and there are more."""
-        return self.used == self.told < len(self.places)
+        """Whether the turns that were told are used up, and there may be more."""
+        return self.used == len(self.places) and not self._is_over
 
     @property
     def bound(self) -> tuple[Key, str] | None:
         """The turn from which on nothing is known of this queue; None if there is none."""
-        return None if self.is_all and self.told == len(self.places) else (self.keys[-1], self.name)
+        return None if self._is_over and len(self.places) == len(self._line) else (self.keys[-1], self.name)
 
     def tell_more(self, keys_of: KeysOf) -> bool:
-        """Tell the next turns; False if that cannot be done."""
-        shapes = self._shapes[self.told : self.told + self._chunk]
-        kinds, held = set(shapes), dict[str, Sequence[int]]()
-        for name in {name for kind in kinds for name in kind.request} | self._sums.keys():
-            asked = {kind: kind.request.get(name, 0) for kind in kinds}
-            _, *sums = accumulate(map(asked.__getitem__, shapes), initial=self._sums.get(name, 0))
-            self._sums[name], held[name] = sums[-1], sums
-        keys = keys_of(self._queue, held, len(shapes))
-        self.keys += keys or ()
-        return keys is not None
+        """Tell the next turns, if there are more; False if that cannot be done."""
+        places, shapes = _lone(self._line.ahead(self._chunk, self.places[-1] if self.places else None), self._is_plain)
+        self._is_over = len(places) < self._chunk
+        if not places:
+            return True
+        growth = grown(self._growths[-1].last() if self._growths else {}, shapes)
+        keys = None if growth is None else keys_of(self._queue, growth)
+        if growth is None or keys is None:
+            return False
+        self.places += places
+        self._growths.append(growth)
+        self.keys += keys
+        return True
 
     def turns(self, bound: tuple[Key, str] | None) -> Iterator[Turn]:
         """Those that were told and come before a bound."""
-        start, end = self.used, self.told
-        if bound is not None:
+        start, end = self.used, len(self.places)
+        if bound is not None and bound[1] != self.name:  # of its own turns all that were told come before it
             end = bisect_left(self.keys, bound[0], start, end)
         return zip(self.keys[start:end], [self.name] * (end - start), self.places[start:end], strict=True)
 
     def asked(self) -> tuple[Job, dict[str, int]]:
         """(The first job, what all ask for together) of the turns that were given out."""
-        sums: dict[str, int] = {}
-        for shape, number in Counter(self._shapes[: self.used]).items():
-            for name, amount in shape.request.items():
-                sums[name] = sums.get(name, 0) + amount * number
-        return self.places[0][4], sums
+        last = self.used - 1
+        for growth in self._growths:
+            if last < growth.count:
+                break
+            last -= growth.count
+        return self.places[0][4], growth.at(last)
 
     def leave(self) -> Key:
         """Let those go whose turns were given out; the key by which the queue stands in line then."""

@@ -71,11 +71,16 @@ class Line:
             run = [self.pop()]
         return run
 
-    def ahead(self, most: int) -> list[Place]:
-        """The next ones, who stay: at most so many, and only those before the first that joined later."""
+    def ahead(self, most: int, after: Place | None = None) -> list[Place]:
+        """The next ones, who stay: at most so many, and only those before the first that joined later.
+
+        With `after`, one that was told before, those who come after it.
+        """
         head, first, at = self.head(), self._first, self._at
         if head is None or at >= len(first) or first[at] is not head:
             return []
+        if after is not None:
+            at = bisect_left(first, after, at) + 1
         end = min(len(first), at + most)
         if self._back:
             end = bisect_left(first, self._back[0], at, end)

@@ -128,7 +128,7 @@ class Lookahead:
         turns, items, wait = self._turns, line.items, 0
         while not line.is_full:
             if not wait and line.lacking >= WORTH_TELLING:
-                lone = self._interleaved(line.lacking)
+                lone = self._interleaved(line)
                 items += lone
                 wait = 0 if len(lone) >= WORTH_TELLING else WORTH_TELLING
                 continue
@@ -144,11 +144,13 @@ class Lookahead:
                 line.fill(tasks)
         return items
 
-    def _interleaved(self, most: int) -> Sequence[Item]:
+    def _interleaved(self, line: "_Gathered") -> Sequence[Item]:
         """The lone pods that come next in all queues, counted as taken; none where one by one it is to be told."""
         if self._cluster.tallies.are_minded:
             return []
-        lone, courses = self._turns.run_of_all(most, lambda shape: bool(shape.uses and self._plain.get(shape)))
+        lone, courses = self._turns.run_of_all(
+            line.lacking, lambda shape: bool(self._plain.get(shape) and line.has_seen(shape))
+        )
         posted = list[tuple[str, dict[str, int]]]()
         for course in courses:
             job, sums = course.asked()
@@ -314,6 +316,10 @@ class _Gathered:
     def lacking(self) -> int:
         """How many more may join."""
         return self._most - len(self.items)
+
+    def has_seen(self, shape: Shape) -> bool:
+        """Whether one more of a shape costs no pass over all rows."""
+        return bool(shape.uses) or shape in self._unseen
 
     def fill(self, tasks: Sequence[Task]) -> None:
         """Count the last that joined, which is more than one pod or of a shape that was not seen before."""

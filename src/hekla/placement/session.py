@@ -9,8 +9,8 @@ It keeps nothing of its own between cycles; running totals live in the cluster.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 from math import isfinite
-from operator import add
 from typing import Any, TypeVar
 
 from hekla.placement.constraint import Refusal
@@ -36,6 +36,7 @@ from hekla.placement.framework import (
     Victims,
     Vote,
 )  # fmt: skip
+from hekla.placement.growth import Growth
 from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
 from hekla.placement.policy import Policy
 from hekla.placement.rights import Rights
@@ -189,18 +190,18 @@ class Session:
             key += plugin.queue_key(self, queue)
         return (*key, queue.created, tie)
 
-    def queue_keys(self, queue: Queue, more: Mapping[str, Sequence[int]], count: int) -> Sequence[Key] | None:
-        """`queue_key` in each of `count` states in which the queue holds so much more (`QueueOrderAhead`); None: not to be told."""
-        end: Key = (queue.created, self.cluster.nodes.tie(queue.name))
-        keys: Sequence[Key] = [end] * count
+    def queue_keys(self, queue: Queue, growth: Growth) -> Iterable[Key] | None:
+        """`queue_key` in each of some states to come (`QueueOrderAhead`); None: not to be told."""
         if len(self._queue_orders_ahead) < len(self._queue_orders):
             return None
-        for plugin in reversed(self._queue_orders_ahead):
-            told = plugin.queue_keys(self, queue, more, count)
+        columns: list[Iterable[Any]] = []
+        for plugin in self._queue_orders_ahead:
+            told = plugin.queue_keys(self, queue, growth)
             if told is None:
                 return None
-            keys = list(map(add, told, keys))
-        return keys
+            columns += told
+        tie = self.cluster.nodes.tie(queue.name)
+        return zip(*columns, repeat(queue.created, growth.count), repeat(tie), strict=False)
 
     def job_key(self, job: Job) -> Key:
         """Smaller goes first; ties by age, then uid, or as the seed says. In a strict queue by priority and age alone."""

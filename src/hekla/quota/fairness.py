@@ -3,8 +3,7 @@
 They are quotients of whole numbers, rounded correctly by Python, so equal shares are equal floats on every machine.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Mapping
 
 from hekla.quota.amounts import PODS, Amounts
 
@@ -30,19 +29,6 @@ def use_of(held: Amounts, deserved: Amounts) -> float:
         if use > most:
             most = use
     return most
-
-
-def uses_of(held: Amounts, more: Mapping[str, Sequence[int]], count: int, deserved: Amounts) -> Sequence[float]:
-    """`use_of` in each of `count` states in which so much more is held, by resource: [state]."""
-    least = use_of({**held, **dict.fromkeys(more, 0)}, deserved)
-    uses: list[Iterable[float]] = [repeat(least, count)]
-    for name in more.keys() & deserved.keys():
-        share, before = deserved[name], held.get(name, 0)
-        if share > 0:
-            uses.append([(before + part) / share for part in more[name]])
-        else:
-            uses.append([float(before + part > 0) for part in more[name]])
-    return list(map(max, *uses)) if len(uses) > 1 else [least] * count
 
 
 def has_all(held: Amounts, deserved: Amounts) -> bool:

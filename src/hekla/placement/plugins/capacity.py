@@ -8,13 +8,15 @@ queue with queues below it, or in a broken part of the tree, waits with a reason
 the whole cluster.)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Self
 
 from hekla.placement.cluster import ROOT_QUEUE
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Key, Opinion, Vote, plugin
+from hekla.placement.growth import Growth
 from hekla.placement.model import Job, Queue, Task
 from hekla.placement.registry import as_bool, as_float
 from hekla.placement.session import Session
@@ -71,6 +73,22 @@ class Capacity:
             use = use_of(ledger.of(name).held, deserved) if deserved else 1.0
             levels.append((not deserved, use, queues[name].created, name))
         return (-queue.priority, tuple(levels))
+
+    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]] | None:
+        """The same as it will hold more and more; nothing below another, for which what others take counts too."""
+        tree, name = session.opened(self), queue.name
+        path = tree.path(name) if name in tree.shares else ()
+        if len(path) > 1:
+            return None
+        levels: Iterable[Key] = repeat(())
+        if path:
+            deserved = tree.shares[name].deserved
+            held = session.cluster.ledger.of(name).held
+            uses = growth.uses(held, deserved) if deserved else repeat(1.0)
+            levels = zip(
+                zip(repeat(not deserved), uses, repeat(queue.created), repeat(name), strict=False), strict=True
+            )
+        return repeat(-queue.priority), levels
 
     def allowance(self, session: Session, queue: Queue, task: Task, wanted: int) -> int:
         """As many as stay within the ceilings."""

@@ -3,10 +3,12 @@
 share(job) = max over resources of held / total
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hekla.placement.framework import Key, plugin
+from hekla.placement.growth import Growth
 from hekla.placement.model import Job, Queue, Task
 from hekla.placement.session import Session
 from hekla.quota.fairness import dominant_share
@@ -57,11 +59,9 @@ class Drf:
         """The path's shares from the top down."""
         return (session.opened(self).key(queue),) if self.hierarchy else ()
 
-    def queue_keys(
-        self, session: Session, queue: Queue, more: Mapping[str, Sequence[int]], count: int
-    ) -> Sequence[Key] | None:
+    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]] | None:
         """Nothing to say, but of a tree, where what others hold counts too."""
-        return None if self.hierarchy else [()] * count
+        return None if self.hierarchy else ()
 
     orders_waiting_by = ()
     """Asked by `standing.py`: no field decides the key of a lone job that waits, which holds nothing."""

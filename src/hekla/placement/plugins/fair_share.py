@@ -9,11 +9,13 @@ turns too. The past lives in the ledger; after a restart it is what running pods
 was written to the queue's annotation before.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Self
 
 from hekla.placement.framework import Key, plugin
+from hekla.placement.growth import Growth
 from hekla.placement.model import Queue
 from hekla.placement.registry import as_seconds_from_0
 from hekla.placement.session import Session
@@ -43,15 +45,30 @@ class FairShare:
 
     def queue_key(self, session: Session, queue: Queue) -> Key:
         """The dominant share of what it had."""
+        return (max((quotient(had, whole) for had, whole in self._had(session, queue).values()), default=0.0),)
+
+    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]]:
+        """The same as it will hold more and more."""
+        ahead_us, uses = self._ahead_us, list[Iterable[float]]()
+        for name, (had, whole) in self._had(session, queue).items():
+            more = growth.more[name].tolist() if name in growth.more else [0] * growth.count
+            uses.append([quotient(had + part * ahead_us, whole) for part in more])
+        return (map(max, *uses) if len(uses) > 1 else uses[0] if uses else repeat(0.0),)
+
+    @property
+    def _ahead_us(self) -> int:
+        return round(self.ahead_s * 1e6)
+
+    def _had(self, session: Session, queue: Queue) -> Mapping[str, tuple[int, int]]:
+        """(What it had, and has for a while ahead, in amount-microseconds; what counts as all) by resource."""
         ledger, total = session.cluster.ledger, session.opened(self)
         account = ledger.of(queue.name)
-        had, ahead_us = account.had_by(ledger.clock.now_us if ledger.clock else 0), round(self.ahead_s * 1e6)
-        shares = (
-            quotient(had.get(name, 0) + account.held[name] * ahead_us, whole * max(queue.weight, 1))
+        had, weight = account.had_by(ledger.clock.now_us if ledger.clock else 0), max(queue.weight, 1)
+        return {
+            name: (had.get(name, 0) + account.held[name] * self._ahead_us, whole * weight)
             for name, whole in total.items()
             if name != PODS
-        )
-        return (max(shares, default=0.0),)
+        }
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:

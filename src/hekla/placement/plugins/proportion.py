@@ -8,16 +8,19 @@ So nobody borrows beyond what is deserved: idle shares are dealt out before. Whe
 resource, only the nodes bound it, and they say so better.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any
 
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Key, Opinion, Vote, plugin
+from hekla.placement.growth import Growth
 from hekla.placement.ledger import Account
 from hekla.placement.model import Job, Queue, Task
 from hekla.placement.session import Session
 from hekla.quota.amounts import Amounts, added, bounded
-from hekla.quota.fairness import has_all, reclaimable, use_of, uses_of
+from hekla.quota.fairness import has_all, reclaimable, use_of
 from hekla.quota.tree import Quota, QuotaTree
 from hekla.quota.verdict import CLOSED, OVER_LIMIT, OVER_SHARE, insufficient
 from hekla.quota.water_fill import Claim, water_fill
@@ -69,12 +72,10 @@ class Proportion:
         deserved = session.opened(self).deserved.get(queue.name, _FREE)
         return (-queue.priority, use_of(_account(session, queue).held, deserved))
 
-    def queue_keys(
-        self, session: Session, queue: Queue, more: Mapping[str, Sequence[int]], count: int
-    ) -> Sequence[Key]:
+    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]]:
         """The same as it will hold more and more."""
         deserved = session.opened(self).deserved.get(queue.name, _FREE)
-        return [(-queue.priority, use) for use in uses_of(_account(session, queue).held, more, count, deserved)]
+        return repeat(-queue.priority), growth.uses(_account(session, queue).held, deserved)
 
     def is_overused(self, session: Session, queue: Queue) -> bool:
         """Whether it holds all that it deserves, and deserves less than it asks for."""
