@@ -336,6 +336,11 @@ def test_replicas_that_wait_for_room_are_no_steady_state() -> None:
     status, reason, message = ready_of(decide(homogeneous(), {"llama": waits}, NOW))
     assert (status, reason) == ("True", "WaitsForRoom")
     assert "but the last ones wait: llama-2: no room" in message
+    at_most = seen(3, 4.0, 4.0, unready=1, waits_for="llama-2: no room")
+    status, reason, message = ready_of(decide(homogeneous(most=3), {"llama": at_most}, NOW))
+    assert (reason, message.count("llama-2: no room")) == ("WaitsForRoom", 1)
+    fewer = seen(3, 0.1, 0.1, unready=1, waits_for="llama-2: no room")
+    assert ready_of(decide(homogeneous(), {"llama": fewer}, NOW))[1] == "Scaling"
 
 
 def test_another_wrong_is_worth_writing_and_another_number_is_not() -> None:

@@ -71,7 +71,7 @@ class Outcome:
     reason: str
     is_measured: bool = True
     waits: bool = False
-    """Whether more are wanted, and none asked for because the last ones have no room yet."""
+    """Whether as many or more are wanted, and the last ones have no room yet."""
     unread: str = ""
     """Why one of its metrics could not be read while others could."""
 
@@ -136,7 +136,7 @@ def _paced(
     replicas, reason = _held_for_room(step, told, seen)
     history = _with_lesson(step.history, told, seen, replicas, now)
     outcome = Outcome(unit, seen.current, replicas, replicas, step.mode, reason)
-    return replace(outcome, waits=_is_held(step, seen), unread=seen.unread), history
+    return replace(outcome, waits=_is_short(step, seen), unread=seen.unread), history
 
 
 def _step(
@@ -174,7 +174,15 @@ def _held_for_room(step: Step, told: Recommendation, seen: Measured) -> tuple[in
     """No more is asked for while what was asked for waits."""
     if _is_held(step, seen):
         return seen.current, f"{step.replicas} are wanted ({told.reason}), but the last ones wait: {seen.waits_for}"
-    return step.replicas, f"{told.reason}; {step.why_less}" if step.why_less else told.reason
+    reason = f"{told.reason}; {step.why_less}" if step.why_less else told.reason
+    if _is_short(step, seen):
+        reason = f"{reason}; but the last ones wait: {seen.waits_for}"
+    return step.replicas, reason
+
+
+def _is_short(step: Step, seen: Measured) -> bool:
+    """Whether replicas that are still wanted have no room: there are as many as asked for, and not as many as serve."""
+    return step.replicas >= seen.current and bool(seen.waits_for)
 
 
 def _mixed(
@@ -227,7 +235,7 @@ def _mixed(
             share,
             step.mode,
             f"{reason}; its part of {replicas} in all",
-            waits=_is_held(step, together_seen),
+            waits=_is_short(step, together_seen),
             unread=one.unread,
         )
         for unit, one, share in zip(units, seen, shares, strict=True)
