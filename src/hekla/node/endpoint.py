@@ -34,6 +34,7 @@ from hekla.wire.channels import (
     V4,
     PortChannels,
     choose,
+    port_number,
 )
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import ProtocolViolationError
@@ -224,7 +225,7 @@ class NodeEndpoint:
         offered = _words(request, "sec-websocket-protocol")
         if PORT_FORWARD_TUNNEL in offered:
             return AcceptWebSocket(tunnelled, PORT_FORWARD_TUNNEL)
-        ports = [int(text) for each in query.get("ports", []) for text in each.split(",") if text.isdigit()]
+        ports = [port_number(text) for each in query.get("ports", []) for text in each.split(",")]
         try:
             channels = PortChannels(ports)
         except ProtocolViolationError as problem:

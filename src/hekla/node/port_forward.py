@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from hekla.wire.channels import PortChannels, PortData
+from hekla.wire.channels import PortChannels, PortData, port_number
 from hekla.wire.errors import WireError
 from hekla.wire.messages import WebSocket
 from hekla.wire.spdy_session import SpdySession, SpdyStream
@@ -28,10 +28,10 @@ async def forward_over_spdy(session: SpdySession, connect: Connect) -> None:
             while (stream := await session.accept()) is not None:
                 kind = stream.headers.get("streamtype", "")
                 pair = (stream.headers.get("port", ""), stream.headers.get("requestid", ""))
-                if kind == "error":
-                    errors[pair] = stream
-                elif len(tasks) >= MAX_CONNECTIONS:
+                if len(errors if kind == "error" else tasks) >= MAX_CONNECTIONS:
                     await stream.reset()
+                elif kind == "error":
+                    errors[pair] = stream
                 else:
                     task = asyncio.create_task(_forward(stream, errors.pop(pair, None), pair[0], connect))
                     tasks.add(task)
@@ -45,7 +45,9 @@ async def forward_over_spdy(session: SpdySession, connect: Connect) -> None:
 async def _forward(data: SpdyStream, error: SpdyStream | None, port: str, connect: Connect) -> None:
     with contextlib.suppress(WireError):
         try:
-            reader, writer = await connect(int(port) if port.isdigit() else 0)
+            if not (number := port_number(port)):
+                raise OSError("a port is a number from 1 to 65535")
+            reader, writer = await connect(number)
         except OSError as problem:
             if error is not None:
                 await error.send(f"error forwarding port {port} to pod: {problem}".encode())

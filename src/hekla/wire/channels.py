@@ -128,6 +128,11 @@ class PortData:
     is_error: bool = False
 
 
+def port_number(text: str) -> int:
+    """The port that a client names; 0, which is none, for anything else."""
+    return number if len(text) <= 5 and text.isascii() and text.isdigit() and (number := int(text)) < 65536 else 0
+
+
 class PortChannels:
     """Port-forward on channels, as the Python client speaks it: ports in the query, channels 2n and 2n+1 for the n-th.
 
@@ -138,6 +143,8 @@ class PortChannels:
         self._ports = tuple(ports)
         if not 0 < len(self._ports) <= 100 or not all(0 < port < 65536 for port in self._ports):
             raise ProtocolViolationError("name 1 to 100 ports, each 1 to 65535, in the query: ?ports=80")
+        if len(set(self._ports)) < len(self._ports):
+            raise ProtocolViolationError("name each port once in the query: ?ports=80,8080")
 
     def greetings(self) -> list[bytes]:
         """The messages with which a server begins."""
