@@ -144,3 +144,20 @@ def test_the_heads_of_strict_queues_have_their_turns_too(planned: list[str]) -> 
         world.cluster.gains += 1
         world.schedule()
     assert len(set(planned)) == 24
+
+
+def test_a_reservation_moves_when_somebody_is_late_though_nothing_else_happens() -> None:
+    world = World(plugins=PLUGINS)
+    for name in ("n1", "n2"):
+        world.node(name, cpu=4)
+    world.running("r1", "n1", cpu=4, more={"estimate_s": 100.0})
+    world.job("big", tasks=8, cpu=1)
+    world.schedule()
+    start_s = world.cluster.reservations["big"].start_s
+    world.tell_time(start_s + 1)
+    world.schedule()
+    moved_to_s = world.cluster.reservations["big"].start_s
+    assert moved_to_s > start_s + 60
+    assert world.session.look_again_at == moved_to_s
+    world.job("short", tasks=4, cpu=1, more={"estimate_s": 60.0})
+    assert len(world.schedule()) == 4, "it is gone before then"

@@ -2,12 +2,17 @@
 decide. (`tests/properties/test_reservation.py` has what they promise.)
 """  # fmt: skip
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.placement import plans as plans_of_a_session
 from hekla.placement import reservations
+from hekla.placement.expected_ends import Ends
+from hekla.placement.model import Job
+from hekla.placement.session import Session
 from placement.reservationkit import Life, Plan, fits, plans
 
 ANY = plans() | plans(at_the_door=True)
@@ -68,3 +73,27 @@ def test_however_few_plans_a_cycle_makes_what_was_told_holds_and_whatever_fits_s
     if not plan.is_outside or all(fits(plan, number) for number in range(len(plan.jobs))):
         assert {f"j{number}" for number in range(len(plan.jobs)) if fits(plan, number)} <= wrong.started.keys()
     assert not plan.is_outside or wrong.world.cluster.reservations == {}
+
+
+@given(ANY, FACTORS)
+@settings(max_examples=30, deadline=None)
+def test_expected_ends_that_are_kept_in_order_are_those_that_would_be_found_anew(
+    plan: Plan, times_as_long: list[float]
+) -> None:
+    note = Ends.note
+
+    def noted(ends: Ends, job: Job) -> None:
+        note(ends, job)
+        assert ends.in_order == Ends(**of_whom[id(ends)]).in_order
+
+    of_whom: dict[int, dict[str, Any]] = {}
+    init = Ends.__init__
+
+    def made(ends: Ends, session: Session, default_s: float | None) -> None:
+        of_whom[id(ends)] = {"session": session, "default_s": default_s}
+        init(ends, session, default_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ends, "__init__", made)
+        patch.setattr(Ends, "note", noted)
+        Life(plan, times_as_long=times_as_long).run()

@@ -68,3 +68,18 @@ def test_a_gang_that_must_be_together_hears_which_domain_has_room_for_how_many()
     assert document["nodes"]["message"].startswith("0/2 hypernodes up to tier 1 have room for all 6 pods of the gang")
     assert "0/2 hypernodes up to tier 1" in why_text(document)
     check(world.cluster)
+
+
+def test_the_room_that_is_kept_for_a_gang_is_printed() -> None:
+    world = World(plugins=(("gang", "reservation"), ("predicates", "binpack")))
+    world.node("n1", cpu=4)
+    world.running("old", "n1", cpu=4, more={"estimate_s": 100.0})
+    name = "big-fa49e8d6-b271-4448-b68a-28f89fcd7392"
+    job = world.job(name, cpu=4)
+    world.schedule()
+    document = document_of("vcjob.big", job, why(world.policy, job), (), None, None, lambda _: True)
+    assert "n1 is reserved for default/big, which is to start in 100 s, when default/old has ended" in why_text(
+        document
+    )
+    del document["reserved"]
+    assert "is reserved for" not in why_text(document), "a server of an older version says nothing of it"

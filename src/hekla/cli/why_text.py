@@ -63,6 +63,8 @@ def _why(found: dict[str, Any]) -> Iterator[str]:
     yield from ("", "Why")
     if found["refusal"]:
         yield f"  {found['refusal']['message']}"
+    if found.get("reserved"):  # a server of an older version says nothing of it
+        yield f"  {found['reserved']}"
     yield from (f"  {lack['message']}" for lack in found["lacks"])
     if nodes and "message" in nodes:
         yield f"  {nodes['message']}"

@@ -136,8 +136,9 @@ def _hint(job: Job, book: Book) -> str:
     spec, may = job.spec, "a job that ends before may use them"
     odd = spec.traits.get(RUNNING_ESTIMATE)
     if odd is not None:
-        kind = "PodGroup" if spec.has_group else "pod"
-        return f'{may}, but {RUNNING_ESTIMATE} of {kind} "{job.key}" is "{odd}"; write a duration above 0 like 1h30m'
+        of_group = "PodGroup" if job.told == job.key else "job"
+        kind = of_group if spec.has_group else "pod"
+        return f'{may}, but {RUNNING_ESTIMATE} of {kind} "{job.told}" is "{odd}"; write a duration above 0 like 1h30m'
     if spec.estimate_s is not None:
         return f"{may}, but this one runs {length(spec.estimate_s)} by its {RUNNING_ESTIMATE}"
     default_s = book.ends.estimate_s(job)

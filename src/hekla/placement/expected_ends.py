@@ -4,6 +4,7 @@ A pod that outlives its estimate is expected to take twice as long, then four ti
 expected to be gone when its grace period is over; who does not go in time ends never, as far as anybody knows.
 """
 
+from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
@@ -24,7 +25,12 @@ class Ends:
 
         self._on_row: dict[int, list[Task]] | None = None
         self._back_to_queue: dict[tuple[str, float], Mapping[str, int]] = {}
-        self._in_order: Sequence[tuple[float, Task]] | None = None
+        self._in_order: list[tuple[float, Task]] | None = None
+        self._in_it: set[str] = set()
+        """Who is in that order, by uid."""
+
+        self._leaving = 0
+        """How many were leaving when it was made."""
 
     def estimate_s(self, job: Job) -> float:
         """How long the pods of a job are expected to run."""
@@ -49,10 +55,11 @@ class Ends:
     @property
     def in_order(self) -> Sequence[tuple[float, Task]]:
         """The pods that are expected to end, with when, the first one first."""
-        if self._in_order is None:
+        if self._in_order is None or self._leaving != len(self._cluster.leaving):
             found = [(end, task) for task in self._cluster.placed() if (end := self.of(task)) < inf]
-            found.sort(key=lambda one: (one[0], one[1].uid))
-            self._in_order = found
+            found.sort(key=_turn)
+            self._in_order, self._leaving = found, len(self._cluster.leaving)
+            self._in_it = {task.uid for _, task in found}
         return self._in_order
 
     def on(self, row: int) -> Sequence[Task]:
@@ -96,8 +103,17 @@ class Ends:
 
     def note(self, job: Job) -> None:
         """Pods of a job were given nodes."""
-        self._in_order = None
+        for task in job.tasks.values() if self._in_order is not None else ():
+            assert self._in_order is not None
+            if task.row >= 0 and task.uid not in self._in_it and (end_s := self.of(task)) < inf:
+                # put in its place: to order 10,000 anew took 11 ms, between any two jobs of which one found no room
+                insort(self._in_order, (end_s, task), key=_turn)
+                self._in_it.add(task.uid)
         for task in job.tasks.values() if self._on_row is not None else ():
             assert self._on_row is not None
             if task.row >= 0 and task not in (there := self._on_row.setdefault(task.row, [])):
                 there.append(task)
+
+
+def _turn(end: tuple[float, Task]) -> tuple[float, str]:
+    return end[0], end[1].uid

@@ -4,6 +4,7 @@ Objects, not arrays: there are hundreds to thousands, people read them, and orde
 which are many and hot, are columns (`columns.py`). Statuses change only through `Job.move`, which keeps the counts.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -217,6 +218,9 @@ def pod_index(name: str) -> int:
     return int(suffix) if suffix.isascii() and suffix.isdigit() and len(suffix) < 10 else -1
 
 
+_UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+
 class JobPhase(StrEnum):
     """Where a job stands between asking and done (the phases of a PodGroup)."""
 
@@ -385,6 +389,11 @@ class Job:
     def key(self) -> str:
         """What people know it by."""
         return f"{self.spec.namespace}/{self.spec.name}"
+
+    @property
+    def told(self) -> str:
+        """What its user knows it by: `ns/train`, though the gang is called after a Volcano Job's name and uid."""
+        return _UID.sub("", self.key)
 
     @property
     def party(self) -> str:

@@ -85,7 +85,11 @@ class Book:
             if not self._is_yet_to_start(uid):
                 self._cluster.let_in.discard(uid)
         for reservation in self.in_order if self.kept else ():
-            self._take_free_room(reservation)
+            job = self._cluster.jobs[reservation.uid]
+            if session.wall_s >= reservation.start_s and session.rests(job):
+                self.wish(job)  # somebody is late, and it will not be tried: all others would wait beside idle nodes
+            else:
+                self._take_free_room(reservation)
         self._free = terms.depth - len(self.kept)
         if self._free > 0:
             self._choose()
@@ -235,7 +239,7 @@ class Book:
                 short.add(row)
         for end_s, task in self.ends.in_order:
             if task.row in short and end_s <= reservation.start_s and task.job is not None:
-                last = task.job.key
+                last = task.job.told
         return last
 
     def why_unplanned(self, job: Job) -> Unplanned | None:
@@ -349,7 +353,7 @@ class Book:
         if isinstance(found, Unplanned):
             return found
         return Reservation(
-            uid=job.uid, job=job.key, priority=job.spec.priority, start_s=found.start_s, rooms=found.rooms,
+            uid=job.uid, job=job.told, priority=job.spec.priority, start_s=found.start_s, rooms=found.rooms,
             is_imagined=not job.tasks,
         )  # fmt: skip
 

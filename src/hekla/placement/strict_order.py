@@ -48,7 +48,9 @@ class StrictOrder:
         head = self._heads.get(job.spec.queue)
         if head is None or head is job or self._session.job_key(job) < self._session.job_key(head):
             return False
-        sentence = f'queue "{job.spec.queue}" starts its jobs strictly in order, and "{head.key}" waits before this one'
+        sentence = (
+            f'queue "{job.spec.queue}" starts its jobs strictly in order, and "{head.told}" waits before this one'
+        )
         self._session.refusals[job.uid] = Refusal(BEHIND_HEAD, sentence)
         return True
 

@@ -188,7 +188,7 @@ def _restore_reservations(feed: ClusterFeed, reservations: list[Document]) -> No
         job = feed.cluster.jobs.get(one["uid"])
         if job is not None:
             feed.cluster.reservations[job.uid] = Reservation(
-                uid=job.uid, job=job.key, priority=job.spec.priority, start_s=one["startAt"],
+                uid=job.uid, job=job.told, priority=job.spec.priority, start_s=one["startAt"],
                 rooms={room["node"]: room["holds"] for room in one["rooms"]}, is_imagined=one["isImagined"],
             )  # fmt: skip
 

@@ -39,6 +39,7 @@ def document_of(
         else {"name": found.queue},
         "gang": _gang(job, found),
         "refusal": {"code": found.refusal.code, "message": found.refusal.sentence} if found.refusal else None,
+        "reserved": found.reserved or None,
         "pod": found.task,
         "nodes": _nodes(found),
         "lacks": [_lack(lack) for lack in found.lacks],

@@ -14,7 +14,6 @@ from hekla.placement.statement import Evict
 from hekla.placement.topology.refusals import CloseExplanation
 
 _IN_QUOTES = re.compile(r'(?:hypernode|and of|member) "([^"]+)"')
-_UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 ANOTHER_JOB = "a job of another namespace"
 GANG_READY = "tasks in gang are ready to be scheduled"
 
@@ -80,7 +79,7 @@ def waits_for_room(task: Task, node: str) -> str:
 
 def job_told(job: Job) -> str:
     """A job as its user knows it: `ns/train`, though its gang is called after a Volcano Job's name and uid."""
-    return _UID.sub("", job.key)
+    return job.told
 
 
 def job_told_to(job: Job, may_see: Callable[[str], bool]) -> str:
