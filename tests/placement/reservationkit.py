@@ -77,6 +77,13 @@ class Life:
             for uid, reservation in self.world.cluster.reservations.items():
                 self.told.setdefault(uid, reservation.start_s)
             check(self.world.cluster)
+            self._nothing_is_overfull_and_no_gang_in_part()
+
+    def _nothing_is_overfull_and_no_gang_in_part(self) -> None:
+        assert (self.world.cluster.nodes.idle >= 0).all(), "more is used than there is"
+        for job in self.world.cluster.jobs.values():
+            waiting = job.statuses[TaskStatus.PENDING]
+            assert waiting in (0, len(job.tasks)), f"{job} started in part"
 
     def _arrive(self, number: int, now: float) -> None:
         _, runs, tasks, cpu = self.plan.jobs[number]
