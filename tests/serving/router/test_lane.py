@@ -14,6 +14,7 @@ from hekla.api.kthena import ModelRoute
 from hekla.serving.router import endpoints
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.lane import layout, ways
+from hekla.serving.router.lane.lane import Lane
 from serving.router import lanekit
 from serving.router import proxykit as kit
 from serving.router.lanekit import both, maker, shown
@@ -343,6 +344,26 @@ def test_a_route_that_goes_leads_nowhere_from_the_next_request_on(tmp_path: Path
 
     said, *_ = both(tmp_path, kernel, story, FOUR)
     assert said == 404
+
+
+@pytest.mark.parametrize("asked", [kit.chat(stream=True), kit.chat(text="x" * 300_000)], ids=["streamed", "long"])
+def test_what_is_on_its_way_to_python_gets_there_if_the_lane_is_closed(
+    tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch, asked: bytes
+) -> None:
+    """The lane breaks in the moment in which it has given a connection back, before the loop has turned."""
+    given_back = Lane._hand_over
+
+    def and_break(lane: Lane, number: int, now: float) -> None:
+        given_back(lane, number, now)
+        raise ZeroDivisionError
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(Lane, "_hand_over", and_break)
+            async with asyncio.timeout(10):
+                return shown(await client.ask(asked))
+
+    both(tmp_path, kernel, story, FOUR)
 
 
 def test_a_drain_lets_what_is_in_the_lane_end(tmp_path: Path, kernel: Kernel) -> None:

@@ -283,7 +283,14 @@ def test_whatever_clients_and_engines_do_the_lane_keeps_to_its_memory_and_gives_
             lane = it.router.lane
             assert lane is not None
             assert it.router.listener.doorway.lane is lane, "it broke, and was closed"
-            await eventually(lambda: not it.router.house.under_way and not lane.connections and not lane._tasks)
+            await eventually(
+                lambda: (
+                    not it.router.house.under_way
+                    and not lane.connections
+                    and not lane._connecting
+                    and not lane._given_back
+                )
+            )
             lane.fold()
             assert lane.taken
             words = lane.slabs.words

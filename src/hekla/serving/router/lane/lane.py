@@ -63,7 +63,10 @@ class Lane:
         self.slabs.words[State.EPOLL] = self._epoll.fileno()
         self._clients: dict[int, tuple[ClientConnection, Template]] = {}
         self._resuming = Resuming(house)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._given_back: set[asyncio.Task[None]] = set()
+        """What is on its way to Python, and goes on whatever becomes of the lane: who cut it would leave its sockets open."""
+
         self._tick = 0
         self.taken = 0
         """Requests that came whole through the lane."""
@@ -165,7 +168,7 @@ class Lane:
         if reason == Reason.UNKNOWN:
             self._learn(template, data, now)
         client = self._release(number)
-        self._spawn(self._resuming.idle(client, descriptor, data, since))
+        self._spawn(self._given_back, self._resuming.idle(client, descriptor, data, since))
 
     def _learn(self, template: Template, data: bytes, now: float) -> None:
         """A model was asked for of which the lane knows nothing."""
@@ -194,7 +197,7 @@ class Lane:
         stopped = self._stopped(number, reason, said, sent, is_reused)
         client_descriptor = int(row[Client.FD])
         client = self._release(number)
-        self._spawn(self._resuming.request(client, client_descriptor, descriptor, stopped))
+        self._spawn(self._given_back, self._resuming.request(client, client_descriptor, descriptor, stopped))
 
     def _stopped(self, number: int, reason: Reason, said: bytes, sent: int, is_reused: bool) -> Stopped:
         """What is known of a request under way."""
@@ -236,10 +239,10 @@ class Lane:
         """A request waits for a connection to its engine."""
         row = self.slabs.clients[number]
         slot, generation, serial = (int(row[one]) for one in (Client.ENDPOINT, Client.GENERATION, Client.SERIAL))
-        if len(self._tasks) >= _ENGINES_A_MOMENT:
+        if len(self._connecting) >= _ENGINES_A_MOMENT:
             self._unconnected(number, generation, "too many connections are being opened")
             return
-        self._spawn(self._connected(number, generation, slot, serial))
+        self._spawn(self._connecting, self._connected(number, generation, slot, serial))
 
     async def _connected(self, number: int, generation: int, slot: int, serial: int) -> None:
         target = self.ways.engines[serial]
@@ -353,7 +356,7 @@ class Lane:
             self._pools.keepers.remove(self.make_room)
         self._loop.remove_reader(self._epoll.fileno())  # first: whatever fails below, the loop must not call for ever
         self.slabs.words[State.IS_CLOSED] = 1
-        for task in self._tasks:
+        for task in self._connecting:
             task.cancel()
         for number in list(self._clients):
             self._cut_surely(number)
@@ -378,13 +381,13 @@ class Lane:
         except Exception:  # likewise
             log.exception("what the fast lane did last is in no book")
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, tasks: set[asyncio.Task[None]], work: Any) -> None:
         task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended_task)
+        tasks.add(task)
+        task.add_done_callback(partial(self._ended_task, tasks))
 
-    def _ended_task(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+    def _ended_task(self, tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
+        tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the fast lane could not give something back", exc_info=error)
 
