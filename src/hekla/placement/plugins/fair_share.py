@@ -45,7 +45,8 @@ class FairShare:
 
     def queue_key(self, session: Session, queue: Queue) -> Key:
         """The dominant share of what it had."""
-        return (max((quotient(had, whole) for had, whole in self._had(session, queue).values()), default=0.0),)
+        shares = (quotient(had, whole) for had, whole in self._had(session, queue).values())
+        return (max(shares, default=0.0),)
 
     def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]]:
         """The same as it will hold more and more."""
