@@ -88,6 +88,29 @@ def test_a_directory_without_permission_is_named(tmp_path):
         pass
 
 
+def test_a_directory_on_a_read_only_file_system_is_not_blamed_on_its_owner(tmp_path):
+    """In namespaces of its own, where any user may mount."""
+    place = tmp_path / "data"
+    mounted = f'mount -t tmpfs none {tmp_path} && mkdir {place} && mount -o remount,ro {tmp_path} && exec "$@"'
+    said = subprocess.run(
+        ["unshare", "-Urm", "sh", "-c", mounted, "sh", sys.executable, "-c", HOLD, place],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "unshare" in said.stderr or "mount:" in said.stderr:
+        pytest.skip(f"no namespace with a mount of its own here: {said.stderr.strip()}")
+    assert f"{place} may not be written by you; its file system is mounted read-only" in said.stderr
+
+
+def test_a_directory_of_ours_tells_its_mode(tmp_path, monkeypatch):
+    tmp_path.chmod(0o500)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as for any user but root
+    with (
+        pytest.raises(DataDirectoryError, match="it is yours, but its mode is 0500 and 0700 is needed"),
+        DataDirectory(tmp_path).claimed(),
+    ):
+        pass
+
+
 def test_a_half_written_record_means_nobody_runs(tmp_path):
     (tmp_path / "platform.json").write_text('{"pid": 1')
     assert DataDirectory(tmp_path).running() is None

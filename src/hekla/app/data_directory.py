@@ -20,6 +20,7 @@ DIR/hekla.log      the log of a detached platform
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -170,7 +171,7 @@ class DataDirectory:
             ) from None
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise DataDirectoryError(
-                f"{self.root} may not be written by you; it belongs to {owner_of(self.root)}: choose another with --data-dir"
+                f"{self.root} may not be written by you; {_why_not_writable(self.root)}: choose another with --data-dir"
             )
         self._check_version()
 
@@ -214,6 +215,15 @@ def file_trouble(error: OSError) -> str:
     if not isinstance(error, PermissionError):
         return f"{path}: {why}"
     return f"{path}: {why}; it belongs to {owner_of(_nearest_seen(path))}"
+
+
+def _why_not_writable(path: Path) -> str:
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return "its file system is mounted read-only"
+    state = path.stat()
+    if state.st_uid == os.geteuid():
+        return f"it is yours, but its mode is {stat.S_IMODE(state.st_mode):04o} and 0700 is needed"
+    return f"it belongs to {owner_of(path)}"
 
 
 def _nearest_seen(path: Path) -> Path:
