@@ -78,14 +78,16 @@ class MicrovmSandboxes(DaemonSandboxes):
                 None,
                 f"there is no guest image in {self._state / 'image'} or {INSTALLED}; make one with images/microvm/build.py",
             )
+        has_own_users = os.geteuid() == 0
         if not self._accelerator:
-            self.why_emulated = await has_kvm(program, self._state)
+            kernel = found / "vmlinuz"
+            self.why_emulated = await has_kvm(program, kernel, self._state, has_own_users=has_own_users)
             self._accelerator = "tcg" if self.why_emulated else "kvm"
         if self._accelerator != "kvm":
             self.isolation = ISOLATION_STRENGTHS[1]
         self._image = Image(found, self._state)
         qemu = Qemu(program, self._image, self._state, accelerator=self._accelerator, goldens=self._goldens)
-        self._machines = Machines(self._state, qemu, self.groups, warm=self._warm, has_own_users=os.geteuid() == 0)
+        self._machines = Machines(self._state, qemu, self.groups, warm=self._warm, has_own_users=has_own_users)
         return self._machines, ""
 
     async def _find_restful(self, name: str) -> tuple[CellKeeper | None, str]:
