@@ -178,10 +178,8 @@ class Book:
         waiting = (job for job in (*inside, *outside) if job.uid not in self.kept)
         eligible = {job.uid: job for job in waiting if self._is_eligible(job) and not job.is_held}
         self._look_at_some_again(eligible)
-        strict, known = (
-            session.strict_queues,
-            self._cluster.out_of_reach,
-        )  # of a strict queue the head is tried, and wishes
+        # of a strict queue the head is tried, and wishes
+        strict, known = session.strict_queues, self._cluster.out_of_reach
         fresh = [job for uid, job in eligible.items() if uid not in known and job.spec.queue not in strict]
         for job in most_in_need(session, fresh):
             if self._free <= 0:
@@ -193,9 +191,8 @@ class Book:
                 continue
             if found.start_s > session.wall_s:
                 self._keep(job, found)
-            elif session.rests(
-                job
-            ):  # there is room, it was tried, and nothing has changed: something else is in its way
+            elif session.rests(job):
+                # there is room, it was tried, and nothing has changed: something else is in its way
                 self._plans.put_off(job)
 
     def _look_at_some_again(self, eligible: Mapping[str, Job]) -> None:
