@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from hekla.api.meta import Document
+from hekla.apiserver import cel_rules
 from hekla.apiserver.status import StatusError
 from hekla.apiserver.strategies import for_custom_resource
 from hekla.apiserver.strategy import Strategy
@@ -196,3 +197,21 @@ def test_a_generation_counts_what_is_another_value_as_json():
     old = strategy.prepare_create(thing({"a": 1, "b": 2}))
     for spec, generation in (({"b": 2, "a": 1}, 1), ({"a": True, "b": 2}, 2), ({"a": 1.0, "b": 2}, 2)):
         assert strategy.prepare_update(thing(spec), old)["metadata"]["generation"] == generation
+
+
+def test_of_what_a_change_leaves_alone_only_rules_that_look_back_are_asked(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    run = cel_rules.run_rule
+    monkeypatch.setattr(cel_rules, "run_rule", lambda rule, *rest: asked.append(rule.rule) or run(rule, *rest))
+    still, back = ({"type": "integer", **rule(text)} for text in ("self < 3", "self > oldSelf"))
+
+    def labelled(strategy: Strategy, spec: Document) -> list[str]:
+        asked.clear()
+        new = thing(spec, status={"phase": "x"})
+        new["metadata"]["labels"] = {"whose": "mine"}
+        return [error.field for error in strategy.validate_update(new, thing(spec))]
+
+    assert labelled(plain := strategy_of(obj(a=still)), {"a": 1}) == []
+    assert asked == []
+    assert labelled(strategy_of(obj(a=still, b=back)), {"a": 1, "b": 1}) == ["spec.b"]
+    assert said(plain, {"a": 4}, {"a": 1}) == ["spec.a: Invalid value: failed rule: self < 3"]

@@ -184,10 +184,18 @@ class CustomStrategy:
             if any(error.cause in schema_validation.BLOCKING for error in errors):
                 errors.append(schema_validation.NOT_CHECKED)
             else:
-                schema_validation.check_rules(document, old, old is not None, self._node, "", errors)
+                asked = self._asked(document, settled)
+                schema_validation.check_rules(asked, old, old is not None, self._node, "", errors)
         if old is None and not errors:
             self._right = {key: encode(value) for key, value in body.items()}
         return errors
+
+    def _asked(self, document: Document, settled: frozenset[str]) -> Document:
+        """What rules can find anything in: what is settled passes those that look at nothing else."""
+        if self._node.rules:
+            return document
+        below = self._node.properties
+        return {k: v for k, v in document.items() if k not in settled or (k in below and below[k].has_transition_rules)}
 
     def _settled(self, body: Document, old: Document) -> frozenset[str]:
         """The parts that a change leaves alone: what is wrong in them was wrong before and is let pass.

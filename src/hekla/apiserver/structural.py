@@ -44,6 +44,9 @@ class Node:
     has_rules: bool = False
     """Whether there is a rule here or anywhere below."""
 
+    has_transition_rules: bool = False
+    """Whether one of them looks at the old value, so that it speaks of what a change leaves alone, too."""
+
     has_keyed_lists: bool = False
     """Whether there is a list of type set or map here or anywhere below."""
 
@@ -99,6 +102,9 @@ def _sum_up(node: Node) -> None:
     below = [*node.properties.values(), *[child for child in (node.items, node.values) if child is not None]]
     node.has_defaults = bool(node.defaults) or any(child.has_defaults for child in below)
     node.has_rules = bool(node.rules) or any(child.has_rules for child in below)
+    node.has_transition_rules = any(rule.is_transition for rule in node.rules) or any(
+        child.has_transition_rules for child in below
+    )
     node.has_keyed_lists = node.list_type in ("set", "map") or any(child.has_keyed_lists for child in below)
 
 
