@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from hekla.node.runtimes import NodeError
+from hekla.node.runtimes.sandbox.encoding import encoded
 
 Message = dict[str, Any]
 
@@ -69,7 +70,7 @@ class Channel:
             raise SandboxGoneError("the sandbox has ended")
         self._count += 1
         number = self._count
-        data = json.dumps({"op": op, "n": number, **(message or {})}).encode("utf-8", "surrogatepass")
+        data = encoded({"op": op, "n": number, **(message or {})})
         if len(data) > LONGEST_MESSAGE:
             raise OrderRefusedError(f"{op} is {len(data)} bytes long; {LONGEST_MESSAGE} is the most")
         answered = self._asked[number] = asyncio.get_running_loop().create_future()

@@ -20,6 +20,7 @@ from pathlib import Path
 import structlog
 
 import hekla
+from hekla.node.runtimes.sandbox.encoding import encoded
 from hekla.node.runtimes.spawner_link import SpawnerGoneError
 from hekla.node.runtimes.sweep import describe_process, kill_process_of
 from hekla.node.shim.sandbox import packets
@@ -212,7 +213,7 @@ class SupervisorLink:
             raise SpawnerGoneError("the sandboxes' supervisor has ended, and they with it; the next one starts another")
         if len(self._outbox) >= MOST_WAITING:
             raise SpawnerGoneError("the sandboxes' supervisor takes no orders")
-        data = packets.encode(order)
+        data = packets.bounded(encoded(order))
         try:
             if not self._outbox:
                 packets.send_encoded(self._socket, data, fds)

@@ -18,7 +18,11 @@ class TooLongError(ValueError):
 
 def encode(message: Message) -> bytes:
     """One message as it is sent; raises TooLongError."""
-    data = json.dumps(message).encode("utf-8", "surrogatepass")
+    return bounded(json.dumps(message).encode())
+
+
+def bounded(data: bytes) -> bytes:
+    """The same bytes; raises TooLongError."""
     if len(data) > LONGEST:
         raise TooLongError(f"a message of {len(data)} bytes; {LONGEST} is the most")
     return data
