@@ -1,4 +1,4 @@
-"""The node's desk over a runtime on paper: what a checkpoint of a frozen sandbox leaves behind."""
+"""The node's desk over a runtime on paper: what a checkpoint of a frozen sandbox leaves behind, and how a fork's copies fail."""
 
 import asyncio
 import os
@@ -9,6 +9,7 @@ import pytest
 
 from hekla.api.agents.node_contract import CheckpointOrder, Child, Claim
 from hekla.node.runtimes import ContainerKey
+from hekla.node.runtimes.sandbox import SandboxError
 from hekla.node.runtimes.sandbox.checkpoints import CheckpointStore
 from hekla.node.runtimes.sandbox.last_word import LastWord
 from hekla.node.sandbox_desk import SandboxDesk
@@ -81,15 +82,16 @@ def test_a_frozen_sandbox_stands_still_again_after_its_checkpoint_unless_it_was_
 
 
 class Forking(PaperRuntime):
-    """Fills two copies; descriptors have run out for the first, and the second takes a while."""
+    """Fills two copies; the first meets a problem, and the second takes a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, problem: Exception, ahead: Exception | None = None) -> None:
         super().__init__()
         self.is_packed.set()
-        self.asked = 0
+        self.problem, self.ahead, self.asked = problem, ahead, 0
 
     def expect_copy(self, key: ContainerKey, pod_uid: str, source: int, claim: Claim) -> None:
-        pass
+        if self.ahead and claim.session == "a":
+            raise self.ahead
 
     def let_copy_go(self, pod_uid: str) -> None:
         pass
@@ -97,18 +99,31 @@ class Forking(PaperRuntime):
     async def claim_as_copy(self, key: ContainerKey, source: int, claim: Claim) -> bool:
         self.asked += 1
         if self.asked == 1:
-            raise OSError(24, "Too many open files")
+            raise self.problem
         for _ in range(5):
             await asyncio.sleep(0)
         return os.fstat(source).st_size == 0  # it is still the copy, and not whatever was opened since
 
 
-def test_a_copy_for_which_the_node_has_no_descriptors_fails_alone_and_says_so(tmp_path):
+MISTAKE = "the node made a mistake with pod \"a\" (KeyError: 'left_out'); its log says more"
+
+
+@pytest.mark.parametrize(
+    ("problem", "ahead", "told"),
+    [
+        (OSError(24, "Too many open files"), None, "[Errno 24] Too many open files"),
+        (SandboxError(422, "the box is full"), None, "the box is full"),
+        (KeyError("left_out"), None, MISTAKE),
+        (KeyError("left_out"), KeyError("cell"), MISTAKE),
+    ],
+    ids=["the world's", "the sandbox's", "ours", "ours before its pod was there"],
+)
+def test_a_copy_that_cannot_be_filled_fails_alone_and_says_why(tmp_path, problem, ahead, told):
     async def named():
         return [Child(namespace="default", pod=name, uid="u1", claim=Claim(session=name)) for name in "ab"]
 
     async def story():
-        done = await desk_of(Forking(), CheckpointStore(tmp_path)).fork("default", "box", named())
-        assert [child.error for child in done.children] == ["[Errno 24] Too many open files", ""]
+        done = await desk_of(Forking(problem, ahead), CheckpointStore(tmp_path)).fork("default", "box", named())
+        assert [child.error for child in done.children] == [told, ""]
 
     asyncio.run(story())

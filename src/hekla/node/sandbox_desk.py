@@ -158,7 +158,7 @@ class SandboxDesk:
             if not (named := await children):
                 raise SandboxError(422, "a fork names at least one child")
             for child in named:
-                runtime.expect_copy(key, child.uid, copy, child.claim)
+                _expect(runtime, key, child, copy)
             done = await asyncio.gather(*(self._fill(runtime, child, copy) for child in named))
         finally:
             for child in named:
@@ -191,11 +191,11 @@ class SandboxDesk:
             await runtime.claim_as_copy(key, copy, child.claim)
         except TimeoutError:
             return ForkedChild(uid=child.uid, error=f'pod "{child.pod}" does not run here after {CHILD_PATIENCE_S:g} s')
-        except (
-            SandboxError,
-            OSError,
-        ) as refusal:  # out of descriptors, say: the others are still being filled from the copy
+        except (SandboxError, OSError) as refusal:  # out of descriptors, say
             return ForkedChild(uid=child.uid, error=str(refusal))
+        except Exception as mistake:  # whatever it is, the others are still being filled from the copy
+            log.exception("child not filled", namespace=child.namespace, pod=child.pod)
+            return ForkedChild(uid=child.uid, error=_our_mistake(child, mistake))
         return ForkedChild(uid=child.uid)
 
     async def _until_running(self, expected_in: SandboxRuntime, child: Child) -> tuple[SandboxRuntime, ContainerKey]:
@@ -222,6 +222,18 @@ class SandboxDesk:
         if key is None or not runtime.has(key):
             raise SandboxError(503, f'sandbox "{name}" does not run (yet)')
         return runtime, key, tracked
+
+
+def _expect(runtime: SandboxRuntime, key: ContainerKey, child: Child, copy: int) -> None:
+    """Begin before its pod is here; what goes wrong now is tried again once the pod is, and told then."""
+    try:
+        runtime.expect_copy(key, child.uid, copy, child.claim)
+    except Exception:
+        log.exception("copy not begun ahead of its pod", namespace=child.namespace, pod=child.pod)
+
+
+def _our_mistake(child: Child, mistake: Exception) -> str:
+    return f'the node made a mistake with pod "{child.pod}" ({type(mistake).__name__}: {mistake}); its log says more'
 
 
 async def _freeze_again(runtime: SandboxRuntime, key: ContainerKey, last_order: int) -> None:

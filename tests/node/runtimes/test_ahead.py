@@ -87,6 +87,21 @@ def test_one_that_its_pod_cannot_use_ends(live, refusal, is_simple, limits):
     live(story)
 
 
+def test_one_that_meets_a_mistake_of_ours_is_tried_again_when_its_pod_is_there(live):
+    class Mistaken(PaperCell):
+        async def ask(self, op, message, fds=()):
+            raise KeyError("answer")
+
+    async def story(copies, source, ended):
+        cell = Mistaken()
+        copies.fill("u1", cell, Limits(), source, "s-1", {})
+        assert await copies.taken(container(), is_simple=True) is None
+        await asyncio.sleep(0)
+        assert ended == [cell]
+
+    live(story)
+
+
 def test_one_whose_pod_never_comes_or_is_given_up_ends(live):
     async def story(copies, source, ended):
         never, given_up = PaperCell(), PaperCell()

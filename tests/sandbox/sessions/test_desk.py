@@ -15,7 +15,7 @@ from hekla.sandbox.sessions.making import BURST, LINGERS_S
 from hekla.sandbox.sessions.network import NOBODY
 from hekla.sandbox.sessions.records import Kind, OnTimeout
 from hekla.sandbox.sessions.stock import Blueprint, StockError
-from hekla.sandbox.sessions.store import MemoryStore
+from hekla.sandbox.sessions.store import MemoryStore, StoreUnavailableError
 from hekla.testing import virtual_time
 from hekla.testing.paper_sandboxes import PaperSandboxes
 from sandbox.sessions.deskkit import BASE, desk, e2b_wish, wish
@@ -541,6 +541,62 @@ def test_copies_that_the_disk_refuses_are_not_waited_for_and_nothing_of_them_sta
             assert asyncio.get_running_loop().time() - began < 1.0
             await asyncio.sleep(1.0)
             assert [row.id for row in await one.listed(None)] == [parent.id]
+
+    virtual_time.run(scenario())
+
+
+def test_a_copy_that_is_ended_while_it_is_filled_takes_no_sibling_with_it_and_leaves_nothing():
+    class Slow(PaperSandboxes):
+        async def fork(self, namespace, pod, children):
+            await asyncio.sleep(5.0)
+            return await super().fork(namespace, pod, children)
+
+    async def scenario():
+        sandboxes = Slow([BASE])
+        async with desk(sandboxes) as one:
+            parent = await one.create(e2b_wish())
+            forking = asyncio.create_task(one.fork(parent.id, "alice", 3, e2b_wish()))
+            await asyncio.sleep(1.0)
+            first, *others = [row.id for row in await one.listed(None) if row.id != parent.id]
+            await one.end(first, "alice")
+            told = await forking
+            refused = [one for one in told if isinstance(one, RefusedError)]
+            assert [(one.status, str(one)) for one in refused] == [(404, "the session was ended meanwhile")]
+            assert {row.id for row in told if row not in refused} == set(others)
+            await asyncio.sleep(1.0)
+            assert {row.id for row in await one.listed(None)} == {parent.id, *others}
+            assert len(sandboxes.sandboxes) == 3
+
+    virtual_time.run(scenario())
+
+
+def test_of_a_session_that_the_disk_wrote_down_and_then_refused_nothing_stays():
+    class FailsLate(MemoryStore):
+        fails_after: int = 1000
+
+        async def update(self, row):
+            written = await super().update(row)
+            if row.state is State.RUNNING:
+                self.fails_after -= 1
+                if self.fails_after < 0:
+                    self.fails_after = 1000
+                    raise StoreUnavailableError("the disk is broken")
+            return written
+
+    async def scenario():
+        sandboxes, store = PaperSandboxes([BASE]), FailsLate()
+        async with desk(sandboxes, store) as one:
+            parent = await one.create(e2b_wish())
+            for copies_that_run, failing in (
+                (0, lambda: one.create(e2b_wish())),
+                (1, lambda: one.fork(parent.id, "alice", 2, e2b_wish())),
+            ):
+                store.fails_after = copies_that_run
+                with pytest.raises(RefusedError, match="the disk is broken"):
+                    await failing()
+                await asyncio.sleep(1.0)
+                assert [row.id for row in await store.all()] == [parent.id]
+                assert len(sandboxes.sandboxes) == 1
 
     virtual_time.run(scenario())
 

@@ -7,12 +7,12 @@ import msgspec
 
 from hekla.api.agents.node_contract import CheckpointKind, Child, Forked
 from hekla.sandbox.sessions.ending import Ending
-from hekla.sandbox.sessions.lifecycle import Event, State
+from hekla.sandbox.sessions.lifecycle import Event, IllegalEventError, State
 from hekla.sandbox.sessions.limits import RefusedError, check_room
 from hekla.sandbox.sessions.making import Making
 from hekla.sandbox.sessions.records import Session, Snapshot, new_id
 from hekla.sandbox.sessions.refusals import refusal_of
-from hekla.sandbox.sessions.register import Entry
+from hekla.sandbox.sessions.register import ChangedMeanwhileError, Entry
 from hekla.sandbox.sessions.sleeping import Sleeping
 from hekla.sandbox.sessions.stock import Blueprint, Held
 from hekla.sandbox.sessions.wishes import Wish, claim_of, new_row, order_of
@@ -115,8 +115,12 @@ class Copying:
         if error:
             self._room.spawn(self._ending.undo(entry, held), f"undo {entry.row.id}")
             return RefusedError(500, "fork", f"the copy failed: {error}")
-        async with entry.acting:
-            await self._making.write_running(entry, held, Event.TAKEN, Event.BOUND)
+        try:
+            async with entry.acting:
+                await self._making.write_running(entry, held, Event.TAKEN, Event.BOUND)
+        except (IllegalEventError, ChangedMeanwhileError):  # its siblings have not been ended
+            self._room.spawn(self._ending.undo(entry, held), f"undo {entry.row.id}")
+            return RefusedError(404, "session_not_found", "the session was ended meanwhile")
         self._room.look_again(entry)
         return entry.row
 

@@ -54,8 +54,10 @@ class Ending:
     async def undo(self, entry: Entry, held: Held | None) -> None:
         """Take back what was begun for a session that could not be made."""
         async with entry.acting:
-            if entry.row.is_live and takes(entry.row.state, Event.FAILED):
-                await self._room.register.write(entry, self._room.now_s, Event.FAILED)
+            if entry.row.is_live:
+                # it may run: the disk that failed had written it down, or a later copy of its fork failed
+                event = Event.FAILED if takes(entry.row.state, Event.FAILED) else Event.END
+                await self._room.register.write(entry, self._room.now_s, event)
             await self.finish(entry, held)
 
     async def finish(self, entry: Entry, held: Held | None) -> None:

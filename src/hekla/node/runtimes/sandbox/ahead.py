@@ -107,4 +107,7 @@ async def _filled(cell: Cell, source: int) -> bool:
     except (OrderRefusedError, SandboxGoneError, SandboxError, OSError) as problem:
         log.info("copy not filled ahead of its pod", sandbox=cell.name, error=str(problem))
         return False
+    except Exception:
+        log.exception("copy not filled ahead of its pod", sandbox=cell.name)
+        return False
     return True
