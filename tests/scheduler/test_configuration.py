@@ -2,8 +2,9 @@ import pytest
 
 from hekla.placement.actions.allocate import allocate
 from hekla.placement.cluster import Cluster
-from hekla.placement.framework import Filter, JobOrder, LiveFilter, Ready, Scorer
+from hekla.placement.framework import PLUGINS, Filter, JobOrder, LiveFilter, Ready, Scorer
 from hekla.placement.policy import Policy
+from hekla.placement.registry import ArgumentError, load
 from hekla.placement.session import Session
 from hekla.scheduler.configuration import (
     DEFAULT_TEXT,
@@ -13,6 +14,7 @@ from hekla.scheduler.configuration import (
     check_text,
     parse_configuration,
 )
+from hekla.scheduler.configuration_plugins import built
 
 HELM_DEFAULT = """\
 actions: "enqueue, allocate, backfill"
@@ -125,6 +127,56 @@ def test_the_gang_actions_take_their_arguments() -> None:
     assert parse_configuration(text).arguments == {"gangpreempt": told}
 
 
+def takes(plugin: str, key: str, value: object) -> bool:
+    try:
+        built(plugin, {key: value})
+    except ArgumentError:
+        return False
+    return True
+
+
+load()
+NUMBERS = [
+    (plugin, key)
+    for plugin in sorted(PLUGINS.keys() - {"extender"})
+    for key in sorted(built(plugin, {"": ""})[1] or ())
+    if (takes(plugin, key, 1) or takes(plugin, key, 80)) and not takes(plugin, key, "lots")
+]
+
+
+@pytest.mark.parametrize(("plugin", "key"), NUMBERS, ids=str)
+def test_a_truth_value_is_no_number(plugin: str, key: str) -> None:
+    assert not takes(plugin, key, True)
+
+
+def test_all_numbers_are_found() -> None:
+    assert {("reservation", "depth"), ("capacity", "ancestorReclaimLevel"), ("fgd", "fgd.buckets")} < set(NUMBERS)
+    assert len(NUMBERS) > 25
+
+
+@pytest.mark.parametrize(
+    ("plugin", "arguments"),
+    [
+        ("usage", {"thresholds": {"cpu": True}}),
+        ("rescheduling", {"strategies": [{"name": "lowNodeUtilization", "params": {"thresholds": {"cpu": True}}}]}),
+        ("fgd", {"fgd.workload": [{"share": True}]}),
+        ("fgd", {"fgd.workload": [{"share": 1, "gpus": True}]}),
+        ("fgd", {"fgd.workload": [{"share": 1, "gpus": 1.5}]}),
+        ("predicates", {"volumebinding.shape": [{"utilization": False, "score": True}]}),
+        ("resource-strategy-fit", {"sra": {"enable": True, "weight": True}}),
+        ("capacity", {"ancestorReclaimLevel": 1.5}),
+        ("reservation", {"depth": 1.5}),
+        ("drf", {"hierarchy": "maybe"}),
+    ],
+    ids=str,
+)
+def test_what_is_no_number_and_no_truth_value_is_refused_wherever_it_stands(
+    plugin: str, arguments: dict[str, object]
+) -> None:
+    with pytest.raises(ArgumentError, match="expected"):
+        built(plugin, arguments)
+
+
 WRONG = {
     "no yaml": ("actions: [", "line 1: not readable as YAML"),
     "no mapping": ("- allocate\n", "the file has no actions and tiers"),
@@ -139,6 +191,10 @@ WRONG = {
     "bad number": (
         "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n    arguments:\n      binpack.cpu: lots\n",
         "line 6: plug-in binpack: argument binpack.cpu is 'lots'; a number is expected",
+    ),
+    "a truth value for a number": (
+        "actions: allocate\ntiers:\n- plugins:\n  - name: reservation\n    arguments:\n      depth: true\n",
+        "line 6: plug-in reservation: argument depth is True; a number is expected",
     ),
     "negative": (
         "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n    arguments:\n      binpack.weight: -1\n",

@@ -50,19 +50,27 @@ def _by_field(cls: Any, name: str, arguments: Mapping[str, Any]) -> dict[str, An
     for key, value in arguments.items():
         field = key.removeprefix(f"{name}.").replace("-", "_")
         if field in kinds:
-            values[field] = as_float(key, value) if kinds[field] in (float, "float") else value
+            values[field] = _READ[kinds[field]](key, value)
     return values
 
 
 def as_float(key: str, value: Any) -> float:
-    """A number, also written as text; negative numbers and others are refused."""
+    """A number, also written as text; negative numbers and others are refused, `true` too, which Python takes for 1."""
     try:
-        number = float(value)
+        number = float("" if isinstance(value, bool) else value)
     except (TypeError, ValueError):
         raise ArgumentError(f"argument {key} is {value!r}; a number is expected") from None
     if not 0 <= number < float("inf"):
         raise ArgumentError(f"argument {key} is {value!r}; a number from 0 up is expected")
     return number
+
+
+def as_whole(key: str, value: Any) -> int:
+    """A number without a fraction."""
+    number = as_float(key, value)
+    if number != int(number):
+        raise ArgumentError(f"argument {key} is {value!r}; a whole number is expected")
+    return int(number)
 
 
 def as_bool(key: str, value: Any) -> bool:
@@ -95,6 +103,10 @@ def as_seconds_above_0(key: str, value: Any) -> float:
     if seconds <= 0:
         raise ArgumentError(f"argument {key} is {value!r}; a duration above 0 is expected")
     return seconds
+
+
+_READ = {float: as_float, int: as_whole, bool: as_bool}
+"""How fields are read, by their types; others need `from_arguments`."""
 
 
 def as_mapping(key: str, value: Any) -> Mapping[str, Any]:

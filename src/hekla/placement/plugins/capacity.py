@@ -18,7 +18,7 @@ from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Key, Opinion, Vote, plugin
 from hekla.placement.growth import Growth
 from hekla.placement.model import Job, Queue, Task
-from hekla.placement.registry import as_bool, as_float
+from hekla.placement.registry import as_bool, as_whole
 from hekla.placement.session import Session
 from hekla.quota.amounts import Amounts, added, bounded
 from hekla.quota.fairness import use_of
@@ -169,8 +169,8 @@ class Capacity:
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
         """From Volcano's `ancestorReclaimLevel`, and `enableHierarchy` of the configuration."""
-        level = as_float("ancestorReclaimLevel", arguments.get("ancestorReclaimLevel", 0))
-        return cls(hierarchy=as_bool("hierarchy", arguments.get("hierarchy", False)), ancestor_reclaim_level=int(level))
+        level = as_whole("ancestorReclaimLevel", arguments.get("ancestorReclaimLevel", 0))
+        return cls(hierarchy=as_bool("hierarchy", arguments.get("hierarchy", False)), ancestor_reclaim_level=level)
 
     def _may_go(
         self, tree: QuotaTree, left: Mapping[str, Amounts], above: Sequence[str], mine: set[str], task: Task, victim: Task

@@ -20,7 +20,7 @@ from hekla.placement.columns import CPU, FloatArray, IdArray, IntArray, Nodes
 from hekla.placement.devices.shares import WHOLE
 from hekla.placement.framework import plugin
 from hekla.placement.kernels import active, fragmentation
-from hekla.placement.registry import ArgumentError, as_float
+from hekla.placement.registry import ArgumentError, as_float, as_whole
 from hekla.placement.shape import Shape
 
 GPU = "nvidia.com/gpu"
@@ -124,12 +124,12 @@ class Fgd:
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
         """From `fgd.weight`, `fgd.buckets`, `fgd.modelLabel` and `fgd.workload`, a list of kinds."""
-        buckets = as_float("fgd.buckets", arguments.get("fgd.buckets", 100))
-        if buckets < 1 or buckets % 1:
-            raise ArgumentError(f"argument fgd.buckets is {buckets:g}; a whole number from 1 up is expected")
+        buckets = as_whole("fgd.buckets", arguments.get("fgd.buckets", 100))
+        if buckets < 1:
+            raise ArgumentError(f"argument fgd.buckets is {buckets}; a whole number from 1 up is expected")
         kinds = arguments.get("fgd.workload")
         return cls(
-            weight=as_float("fgd.weight", arguments.get("fgd.weight", 1)), buckets=int(buckets),
+            weight=as_float("fgd.weight", arguments.get("fgd.weight", 1)), buckets=buckets,
             model_label=str(arguments.get("fgd.modelLabel", cls.model_label)),
             workload=USUAL if kinds is None else _kinds(kinds),
         )  # fmt: skip
@@ -183,8 +183,8 @@ def _kind(entry: Any) -> Kind:
             f"argument fgd.workload has the entry {entry!r}; a mapping with share and some of cpu, gpus, gpuMilli and "
             "models is expected"
         )
-    milli = int(as_float("fgd.workload.gpuMilli", entry.get("gpuMilli", WHOLE)))
-    gpus = int(as_float("fgd.workload.gpus", entry.get("gpus", 1 if "gpuMilli" in entry else 0)))
+    milli = as_whole("fgd.workload.gpuMilli", entry.get("gpuMilli", WHOLE))
+    gpus = as_whole("fgd.workload.gpus", entry.get("gpus", 1 if "gpuMilli" in entry else 0))
     if not 0 < milli <= WHOLE or (milli < WHOLE and gpus > 1):
         raise ArgumentError(
             f"argument fgd.workload has {gpus} GPUs of {milli} thousandths each; a part, from 1 to 999, is of one GPU"

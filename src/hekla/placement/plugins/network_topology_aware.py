@@ -21,7 +21,7 @@ import numpy as np
 
 from hekla.placement.columns import FloatArray, IdArray, Nodes
 from hekla.placement.framework import Nearness, plugin
-from hekla.placement.registry import ArgumentError, as_bool, as_float
+from hekla.placement.registry import as_bool, as_float, as_whole
 from hekla.placement.score import NEUTRAL, Score
 from hekla.placement.shape import Shape
 from hekla.placement.topology.fill import Scores, fill
@@ -82,7 +82,7 @@ class NetworkTopologyAware:
             weights={name: as_float(key, arguments.get(key, 1)) for name, key in keys.items()},
             packs_others=as_bool(packs, arguments.get(packs, True)),
             fading=as_float(fading, arguments.get(fading, 0.8)),
-            most_domains=_whole(most, arguments.get(most, 8)),
+            most_domains=as_whole(most, arguments.get(most, 8)),
         )
 
 
@@ -168,10 +168,3 @@ def _siblings(tree: Tree, venue: Venue) -> Scores:
         for domain in tree.chain(leaf):
             counts[domain] += count
     return counts
-
-
-def _whole(key: str, value: Any) -> int:
-    number = as_float(key, value)
-    if number != int(number):
-        raise ArgumentError(f"argument {key} is {value!r}; a whole number is expected")
-    return int(number)

@@ -140,8 +140,8 @@ _MOST_POINTS = 10
 def _shape(told: Any) -> tuple[tuple[float, float], ...]:
     """Points of a line, as kube-scheduler is told them: `[{utilization: 0, score: 0}, {utilization: 100, score: 10}]`."""
     try:
-        points = tuple((float(point["utilization"]), float(point["score"])) for point in told)
-    except (TypeError, KeyError, ValueError):
+        points = tuple((as_float("at", point["utilization"]), as_float("score", point["score"])) for point in told)
+    except (TypeError, KeyError, ArgumentError):
         points = ()
     is_rising = all(first[0] < second[0] for first, second in pairwise(points))
     is_within = all(0 <= at <= 100 and 0 <= score <= _MOST_POINTS for at, score in points)
