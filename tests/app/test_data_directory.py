@@ -55,6 +55,13 @@ def test_a_killed_platform_leaves_the_directory_free(tmp_path, holder):
         pass
 
 
+def test_a_record_of_another_version_is_read_as_far_as_it_is_known(tmp_path):
+    record = {"pid": os.getpid(), "start_ticks": start_ticks_of(os.getpid()), "url": "u", "version": "v"}
+    for written in (record, {**record, "colour": "blue"}):
+        (tmp_path / "platform.json").write_text(json.dumps(written))
+        assert DataDirectory(tmp_path).running() == Running(**record, nodes=0)
+
+
 def test_a_reused_pid_is_not_mistaken_for_the_platform(tmp_path):
     record = {"pid": os.getpid(), "start_ticks": 1, "url": "u", "version": "v"}
     (tmp_path / "platform.json").write_text(json.dumps(record))

@@ -1,5 +1,6 @@
 import os
 import select
+from dataclasses import replace
 
 from hekla.app.child import pack_settings, unpack_settings
 from hekla.app.data_directory import DataDirectory
@@ -40,6 +41,16 @@ def test_a_platform_that_is_not_tied_stays_until_it_is_stopped(tmp_path):
     assert running.is_alive
     assert stop(running, timeout_s=PATIENCE_S)
     assert not running.is_alive
+
+
+def test_who_asks_knows_how_many_nodes_are_to_come(tmp_path):
+    start_detached(alone(tmp_path))
+    running = DataDirectory(tmp_path).running()
+    stop(running, timeout_s=PATIENCE_S)
+    assert running.nodes == 0
+    settled = Settings(data_dir=tmp_path, nodes=2, simulated_nodes=3)
+    assert settled.all_nodes == 5
+    assert replace(settled, without=frozenset({"node"})).all_nodes == 0
 
 
 def test_settings_reach_the_detached_platform_as_they_are(tmp_path):

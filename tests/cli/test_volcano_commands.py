@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hekla.app.data_directory import DataDirectory
 from hekla.cli.main import CommandError, command_paths, main
 from hekla.cli.volcano.amounts import parse_amounts
 
@@ -599,6 +600,26 @@ def test_the_status_of_any_cluster_is_told_by_its_kubeconfig(volcano: Volcano) -
     assert volcano.out("status", "-o", "jsonpath={.queues.Open}") == "2"
     said = volcano.refusal("status", "--data-dir", str(volcano.folder), code=2)
     assert said == "--data-dir and --kubeconfig each name a platform; give one of them"
+
+
+def test_nodes_that_have_not_joined_a_platform_yet_are_told(
+    volcano: Volcano, capsys: pytest.CaptureFixture[str]
+) -> None:
+    DataDirectory(volcano.folder).publish(volcano.server.url, "0", nodes=3)
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    for joined, told in (
+        (0, "0 of 3 ready, 3 still joining"),
+        (1, "1 of 3 ready, 2 still joining"),
+        (2, "2 of 3 ready, 1 still joining"),
+        (3, "3 of 3 ready"),
+        (4, "4 of 4 ready"),
+    ):
+        if joined:
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{joined}"}}
+            volcano.ask("POST", "/api/v1/nodes", node)
+            volcano.status(f"/api/v1/nodes/node-{joined}", ready)
+        assert main(["status", "--data-dir", str(volcano.folder)]) == 0
+        assert capsys.readouterr().out.splitlines()[1] == f"nodes:  {told}"
 
 
 def test_a_file_is_deleted_from_its_end_so_that_children_go_before_their_parents(volcano: Volcano) -> None:

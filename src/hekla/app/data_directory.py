@@ -23,7 +23,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 LAYOUT_VERSION = 1
@@ -44,6 +44,9 @@ class Running:
 
     url: str
     version: str
+
+    nodes: int = 0
+    """How many nodes it is to have: they join once the API server answers."""
 
     @property
     def is_alive(self) -> bool:
@@ -125,7 +128,8 @@ class DataDirectory:
     def running(self) -> Running | None:
         """The platform that runs on this directory, or None."""
         try:
-            found = Running(**json.loads(self.record.read_text()))
+            told = json.loads(self.record.read_text())
+            found = Running(**{one.name: told[one.name] for one in fields(Running) if one.name in told})
         except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
             return None
         except PermissionError:
@@ -154,10 +158,10 @@ class DataDirectory:
             finally:
                 self.record.unlink(missing_ok=True)
 
-    def publish(self, url: str, version: str) -> None:
-        """Write down that this process serves from here."""
+    def publish(self, url: str, version: str, *, nodes: int = 0) -> None:
+        """Write down that this process serves from here, and is to have so many nodes."""
         pid = os.getpid()
-        record = Running(pid=pid, start_ticks=start_ticks_of(pid) or 0, url=url, version=version)
+        record = Running(pid=pid, start_ticks=start_ticks_of(pid) or 0, url=url, version=version, nodes=nodes)
         scratch = self.record.with_suffix(".new")
         scratch.write_text(json.dumps(asdict(record)))
         scratch.replace(self.record)

@@ -93,6 +93,11 @@ class Settings:
     log_level: str = "info"
     """What is logged: debug, info, warning or error."""
 
+    @property
+    def all_nodes(self) -> int:
+        """How many nodes a platform has once it is up."""
+        return 0 if "node" in self.without else self.nodes + self.simulated_nodes
+
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         unknown = sorted(self.without - set(COMPONENTS))

@@ -41,16 +41,17 @@ def run(
 
     if data_dir and kubeconfig:
         raise CommandError("--data-dir and --kubeconfig each name a platform; give one of them", EXIT_USAGE)
-    who, path = ({}, kubeconfig) if kubeconfig else _running(data_dir)
+    who, nodes, path = ({}, 0, kubeconfig) if kubeconfig else _running(data_dir)
     facts = who | run_connected(path, _facts)
+    facts["nodes"]["joining"] = max(0, nodes - facts["nodes"]["all"])
     if output:
         print_document(facts, output)
     else:
         typer.echo(_text(facts))
 
 
-def _running(data_dir: Path | None) -> tuple[dict[str, Any], str]:
-    """What is known of the platform's process, and how to reach it."""
+def _running(data_dir: Path | None) -> tuple[dict[str, Any], int, str]:
+    """What is known of the platform's process, how many nodes it is to have, and how to reach it."""
     from hekla.app.data_directory import DataDirectory
     from hekla.app.settings import default_data_dir
     from hekla.cli.main import EXIT_UNREACHABLE, CommandError
@@ -70,7 +71,7 @@ def _running(data_dir: Path | None) -> tuple[dict[str, Any], str]:
     if directory.agents_url.exists():
         who["agents"] = directory.agents_url.read_text().strip()
         who["agentsKey"] = str(directory.agents_key)
-    return who, str(directory.kubeconfig)
+    return who, running.nodes, str(directory.kubeconfig)
 
 
 async def _facts(connection: "Connection") -> dict[str, Any]:
@@ -110,11 +111,16 @@ def _text(facts: dict[str, Any]) -> str:
         for name in ("pods", "jobs", "queues")
     }
     return (
-        f"{_who(facts)}\nnodes:  {facts['nodes']['ready']} of {facts['nodes']['all']} ready\n"
+        f"{_who(facts)}\nnodes:  {_nodes(facts['nodes'])}\n"
         f"pods:   {told['pods']}\njobs:   {told['jobs']}\nqueues: {told['queues']}"
         + (f"\nmodels: {facts['router']}/v1 (keys in {facts['routerKeys']})" if "router" in facts else "")
         + (f"\nsandboxes: {facts['agents']} (keys in {facts['agentsKey']})" if "agents" in facts else "")
     )
+
+
+def _nodes(counted: dict[str, int]) -> str:
+    joining = f", {counted['joining']} still joining" if counted["joining"] else ""
+    return f"{counted['ready']} of {counted['all'] + counted['joining']} ready{joining}"
 
 
 def _who(facts: dict[str, Any]) -> str:
