@@ -194,7 +194,7 @@ WRONG = {
     ),
     "a truth value for a number": (
         "actions: allocate\ntiers:\n- plugins:\n  - name: reservation\n    arguments:\n      depth: true\n",
-        "line 6: plug-in reservation: argument depth is True; a number is expected",
+        "line 6: plug-in reservation: argument depth is True; a whole number from 1 to 64 is expected",
     ),
     "negative": (
         "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n    arguments:\n      binpack.weight: -1\n",

@@ -228,7 +228,7 @@ def _expect(runtime: SandboxRuntime, key: ContainerKey, child: Child, copy: int)
     """Begin before its pod is here; what goes wrong now is tried again once the pod is, and told then."""
     try:
         runtime.expect_copy(key, child.uid, copy, child.claim)
-    except Exception:
+    except Exception:  # one child's trouble must not keep its siblings from being filled
         log.exception("copy not begun ahead of its pod", namespace=child.namespace, pod=child.pod)
 
 

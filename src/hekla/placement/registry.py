@@ -6,7 +6,7 @@ whose arguments do not map to fields one to one offers `from_arguments`.
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -45,7 +45,7 @@ def build_plugin(name: str, arguments: Mapping[str, Any] | None = None) -> objec
 
 def _by_field(cls: Any, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by field name. Foreign keys are left to other readers, as Volcano does."""
-    kinds = {field.name: field.type for field in fields(cls)}
+    kinds = {field.name: getattr(field.type, "__name__", field.type) for field in fields(cls)}
     values: dict[str, Any] = {}
     for key, value in arguments.items():
         field = key.removeprefix(f"{name}.").replace("-", "_")
@@ -55,22 +55,30 @@ def _by_field(cls: Any, name: str, arguments: Mapping[str, Any]) -> dict[str, An
 
 
 def as_float(key: str, value: Any) -> float:
-    """A number, also written as text; negative numbers and others are refused, `true` too, which Python takes for 1."""
-    try:
-        number = float("" if isinstance(value, bool) else value)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"argument {key} is {value!r}; a number is expected") from None
+    """A number, also written as text; negative numbers and others are refused."""
+    number = _number(value)
+    if number is None:
+        raise ArgumentError(f"argument {key} is {value!r}; a number is expected")
     if not 0 <= number < float("inf"):
         raise ArgumentError(f"argument {key} is {value!r}; a number from 0 up is expected")
     return number
 
 
-def as_whole(key: str, value: Any) -> int:
-    """A number without a fraction."""
-    number = as_float(key, value)
-    if number != int(number):
-        raise ArgumentError(f"argument {key} is {value!r}; a whole number is expected")
+def as_whole(key: str, value: Any, *, low: int = 0, high: int | None = None) -> int:
+    """A number without a fraction, within its bounds."""
+    number = _number(value)
+    if number is None or not number.is_integer() or number < low or (high is not None and number > high):
+        bounds = f"from {low} up" if high is None else f"from {low} to {high}"
+        raise ArgumentError(f"argument {key} is {value!r}; a whole number {bounds} is expected")
     return int(number)
+
+
+def _number(value: Any) -> float | None:
+    """What `float` reads, but for `true` and `false`, which Python takes for 1 and 0."""
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def as_bool(key: str, value: Any) -> bool:
@@ -105,7 +113,7 @@ def as_seconds_above_0(key: str, value: Any) -> float:
     return seconds
 
 
-_READ = {float: as_float, int: as_whole, bool: as_bool}
+_READ: Mapping[Any, Callable[[str, Any], Any]] = {"float": as_float, "int": as_whole, "bool": as_bool}
 """How fields are read, by their types; others need `from_arguments`."""
 
 

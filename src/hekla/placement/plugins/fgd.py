@@ -124,12 +124,10 @@ class Fgd:
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
         """From `fgd.weight`, `fgd.buckets`, `fgd.modelLabel` and `fgd.workload`, a list of kinds."""
-        buckets = as_whole("fgd.buckets", arguments.get("fgd.buckets", 100))
-        if buckets < 1:
-            raise ArgumentError(f"argument fgd.buckets is {buckets}; a whole number from 1 up is expected")
         kinds = arguments.get("fgd.workload")
         return cls(
-            weight=as_float("fgd.weight", arguments.get("fgd.weight", 1)), buckets=buckets,
+            weight=as_float("fgd.weight", arguments.get("fgd.weight", 1)),
+            buckets=as_whole("fgd.buckets", arguments.get("fgd.buckets", 100), low=1),
             model_label=str(arguments.get("fgd.modelLabel", cls.model_label)),
             workload=USUAL if kinds is None else _kinds(kinds),
         )  # fmt: skip

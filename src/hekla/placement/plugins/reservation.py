@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from hekla.placement.framework import plugin
 from hekla.placement.model import Job
-from hekla.placement.registry import ArgumentError, as_seconds_from_0, as_whole
+from hekla.placement.registry import as_seconds_from_0, as_whole
 from hekla.placement.reservations import Book, Terms
 from hekla.placement.session import Session
 
@@ -54,15 +54,9 @@ class Reservation:
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
         """From `depth`, a number, and `after` and `defaultEstimate`, durations like `10m`."""
-        depth = as_whole("depth", arguments.get("depth", 1))
-        if not 1 <= depth <= MOST_RESERVATIONS:
-            sentence = (
-                f"argument depth is {arguments['depth']!r}; a whole number from 1 to {MOST_RESERVATIONS} is expected"
-            )
-            raise ArgumentError(sentence)
         after, estimate = arguments.get("after"), arguments.get("defaultEstimate")
         return cls(
-            depth=depth,
+            depth=as_whole("depth", arguments.get("depth", 1), low=1, high=MOST_RESERVATIONS),
             after_s=0.0 if after is None else as_seconds_from_0("after", after),
             estimate_s=None if estimate is None else as_seconds_from_0("defaultEstimate", estimate),
         )

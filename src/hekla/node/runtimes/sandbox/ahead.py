@@ -107,7 +107,7 @@ async def _filled(cell: Cell, source: int) -> bool:
     except (OrderRefusedError, SandboxGoneError, SandboxError, OSError) as problem:
         log.info("copy not filled ahead of its pod", sandbox=cell.name, error=str(problem))
         return False
-    except Exception:
+    except Exception:  # the task's end: whoever starts the pod would stumble over it
         log.exception("copy not filled ahead of its pod", sandbox=cell.name)
         return False
     return True
