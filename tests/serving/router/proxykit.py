@@ -80,6 +80,8 @@ class ScriptedEngine:
         self.connections = 0
         self.open = 0
         self.gone = asyncio.Event()
+        self.early: Script | None = None
+        """Says what it says as soon as it has read a head, and ends the connection; None: the script is asked, for whole requests."""
         self.port = 0
         self.tls: ssl.SSLContext | None = None
 
@@ -95,6 +97,9 @@ class ScriptedEngine:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 asked = Asked(head[:-4], b"")
+                if self.early is not None:
+                    await self.early(asked, writer)
+                    break
                 asked.body = await reader.readexactly(int(asked.headers.get("content-length", "0")))
                 self.asked.append(asked)
                 await self.script(asked, writer)

@@ -99,6 +99,100 @@ def test_a_request_in_pieces_is_one_request(tmp_path: Path, kernel: Kernel, size
     both(tmp_path, kernel, story, FOUR)
 
 
+WORDS = "a prompt of words "
+
+
+@pytest.mark.parametrize("step", [1 << 22, 100_000, 7_000])
+@pytest.mark.parametrize("size", [9_000, 140_000, 300_000, 900_000])
+def test_a_long_request_is_one_request(tmp_path: Path, kernel: Kernel, size: int, step: int) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        data = kit.chat(text=(WORDS * size)[:size])
+        for at in range(0, len(data), step):
+            await client.send(data[at : at + step])
+            await asyncio.sleep(0)
+        return shown(await client.answer()), shown(await client.ask(kit.chat()))
+
+    both(tmp_path, kernel, story, FOUR, taken=ENTERING + 2)
+
+
+def test_a_request_longer_than_any_buffer_is_pythons(tmp_path: Path, kernel: Kernel) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        return shown(await client.ask(kit.chat(text=WORDS * 100_000)))
+
+    both(tmp_path, kernel, story, FOUR, taken=ENTERING)
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_what_stands_behind_a_request_as_long_as_one_reading_is_the_next(
+    tmp_path: Path, kernel: Kernel, beyond: int
+) -> None:
+    """All of it is there before the lane looks, and is told of once."""
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        size = layout.SCRATCH_BYTES + beyond - len(kit.chat(text="")) - len("262144") + len("56")
+        first = kit.chat(text=(WORDS * size)[:size])
+        assert len(first) == layout.SCRATCH_BYTES + beyond
+        lane = it.router.lane
+        if lane is not None:
+            lane._loop.remove_reader(lane._epoll.fileno())
+            (number,) = lane._clients
+            with socket.socket(fileno=os.dup(int(lane.slabs.clients[number, layout.Client.FD]))) as its:
+                its.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        await client.send(first + kit.chat(text="the next"))
+        await eventually(lambda: not client.writer.transport.get_write_buffer_size())
+        if lane is not None:
+            lane._loop.add_reader(lane._epoll.fileno(), lane._ready)
+        return shown(await client.answer()), shown(await client.answer())
+
+    both(tmp_path, kernel, story, FOUR)
+
+
+def narrow(lane: Lane | None) -> None:
+    """Connections to engines take little at once."""
+    if lane is not None:
+        for row in lane.slabs.engines[: int(lane.slabs.words[layout.State.ENGINE_HIGH])]:
+            if row[layout.Engine.PHASE]:
+                with socket.socket(fileno=os.dup(int(row[layout.Engine.FD]))) as its:
+                    its.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
+
+def test_an_engine_that_takes_slowly_gets_all_of_it(tmp_path: Path, kernel: Kernel) -> None:
+    asked = kit.chat(text=WORDS * 30_000)
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        narrow(it.router.lane)
+        return shown(await client.ask(asked)), shown(await client.ask(kit.chat()))
+
+    _, got, _, _ = both(tmp_path, kernel, story, FOUR, taken=ENTERING + 2)
+    assert [body for *_, body in got].count(asked.partition(b"\r\n\r\n")[2]) == 1
+
+
+@pytest.mark.parametrize(
+    "said", [kit.whole(b'{"error":"too long"}', 413), kit.whole(b"{}", 503), b"HTTP/1.1 4", b""], ids=["413", "503", "some", "nothing"]
+)  # fmt: skip
+def test_an_engine_that_answers_before_it_was_asked_all_is_heard(tmp_path: Path, kernel: Kernel, said: bytes) -> None:
+    asked = kit.chat(text=WORDS * 50_000)
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        heard = asyncio.Event()
+
+        async def early(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+            writer.write(said)
+            await writer.drain()
+            await heard.wait()
+
+        narrow(it.router.lane)
+        it.engines[0].early = early
+        await client.send(asked)
+        if not said.endswith(b"}"):
+            heard.set()  # it ends the connection; what answers waits with that, as unread bytes would end it at once
+        answer = shown(await client.answer())
+        heard.set()
+        return answer
+
+    both(tmp_path, kernel, story, FOUR)
+
+
 @pytest.mark.parametrize(
     "asked",
     [

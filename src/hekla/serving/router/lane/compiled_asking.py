@@ -21,6 +21,7 @@ from hekla.serving.router.lane.compiled_calls import (
     CLOCK,
     CLOSE,
     RECV,
+    SEND,
     WRITEV,
     byte,
     call,
@@ -42,11 +43,12 @@ from hekla.serving.router.lane.compiled_rows import (
     template_at,
     wait_for,
     way_at,
+    widened,
 )
 from hekla.serving.router.lane.compiled_text import is_same, put_hex, put_number, put_text
 from hekla.serving.router.lane.layout import (
+    HUGE_BYTES,
     ID_PREFIX_BYTES,
-    LARGE_BYTES,
     ONE_IN,
     SCRATCH_BYTES,
     Client,
@@ -292,12 +294,29 @@ def send_request(state, number, engine_number, now):
     set_word(iov, 4, buffer_at(state, word(client, Client.BUFFER)) + head_end)
     set_word(iov, 5, length - head_end)
     sent = call(WRITEV, word(engine, Engine.FD), iov, 3, 0, 0, 0)
-    if sent == word(template, Template.ONWARD_LENGTH) + head_rest + length - head_end:
-        return Command.NOTHING
     if sent < 0 and sent != _AGAIN:
         return engine_failed(state, engine_number)
-    set_word(state, State.LENGTH, max(sent, 0))
-    return take_over(state, number, Reason.UNSENT, 0, 0)
+    unsent = word(template, Template.ONWARD_LENGTH) + head_rest + length - head_end - max(sent, 0)
+    set_word(client, Client.UNSENT, unsent)
+    if unsent > length - head_end:
+        return take_over(state, number, Reason.UNSENT, 0, 0)
+    return Command.NOTHING
+
+
+@njit(**OPTIONS)
+def send_more(state, engine_number):
+    """An engine takes again: what it has not taken yet of a request, if anything."""
+    engine = engine_at(state, engine_number)
+    client = client_at(state, word(engine, Engine.CLIENT))
+    unsent = word(client, Client.UNSENT)
+    if unsent == 0:
+        return Command.NOTHING
+    begin = buffer_at(state, word(client, Client.BUFFER)) + word(client, Client.LENGTH) - unsent
+    sent = call(SEND, word(engine, Engine.FD), begin, unsent, _AT_ONCE, 0, 0)
+    if sent < 0 and sent != _AGAIN:
+        return engine_failed(state, engine_number)
+    set_word(client, Client.UNSENT, unsent - max(sent, 0))
+    return Command.NOTHING
 
 
 @njit(**OPTIONS)
@@ -306,17 +325,19 @@ def _take_request(state, number, begin, length, now):
     client = client_at(state, number)
     what = _is_head(state, template_at(state, word(client, Client.TEMPLATE)), begin, length)
     needed = word(state, State.HEAD_END) + word(state, State.BODY_LENGTH) if what == _WHOLE else length + 1
-    if what == _OTHER or needed > LARGE_BYTES or length > needed:
+    if what == _OTHER or needed > HUGE_BYTES or length > needed:
         return _unread(state, number, begin, length, Reason.UNUSUAL)
     if what == _WHOLE and word(state, State.BODY_LENGTH) > word(state, State.MOST_BYTES):
         return _unread(state, number, begin, length, Reason.UNUSUAL)
     if length == needed:
         return _ask(state, number, begin, length, now)
-    if word(client, Client.BUFFER) < 0:
-        buffer = appended(state, -1, 0, begin, length)
-        if buffer < 0:
-            return _unread(state, number, begin, length, Reason.FULL)
-        set_word(client, Client.BUFFER, buffer)
+    buffer = word(client, Client.BUFFER)
+    wider = widened(state, buffer, length, needed)
+    if wider < 0:
+        return _unread(state, number, begin, length, Reason.FULL)
+    set_word(client, Client.BUFFER, wider)
+    if buffer < 0:
+        copy(buffer_at(state, wider), begin, length)
         set_word(client, Client.PHASE, Phase.PARTIAL)
         set_double(client, Client.SINCE, now)
     if what == _WHOLE and word(client, Client.NEEDED) == 0:
@@ -327,14 +348,27 @@ def _take_request(state, number, begin, length, now):
 
 
 @njit(**OPTIONS)
-def read_client(state, number, now):
-    """Something came from a client on whose connection nothing is under way."""
-    client, scratch = client_at(state, number), word(state, State.SCRATCH)
-    got = call(RECV, word(client, Client.FD), scratch, SCRATCH_BYTES, _AT_ONCE, 0, 0)
+def _read_body(state, number, now):
+    """More came of a request whose length is known: it is read to where it belongs, and not beyond its end."""
+    client = client_at(state, number)
+    buffer, before = word(client, Client.BUFFER), word(client, Client.LENGTH)
+    missing, begin = word(client, Client.NEEDED) - before, buffer_at(state, buffer)
+    got = call(RECV, word(client, Client.FD), begin + before, missing, _AT_ONCE, 0, 0)
     if got == _AGAIN:
         return Command.NOTHING
     if got <= 0:
         return close_client(state, number)
+    set_word(client, Client.LENGTH, before + got)
+    if got < missing:
+        return Command.NOTHING
+    set_word(client, Client.MORE, 1)  # what is behind it was told, too, and is told no more
+    return _take_request(state, number, begin, before + got, now)
+
+
+@njit(**OPTIONS)
+def _read_on(state, number, got, now):
+    """So much more came into the scratch of a request whose head is not whole."""
+    client, scratch = client_at(state, number), word(state, State.SCRATCH)
     buffer, before = word(client, Client.BUFFER), word(client, Client.LENGTH)
     if buffer < 0:
         return _take_request(state, number, scratch, got, now)
@@ -344,6 +378,26 @@ def read_client(state, number, now):
     set_word(client, Client.BUFFER, wider)
     set_word(client, Client.LENGTH, before + got)
     return _take_request(state, number, buffer_at(state, wider), before + got, now)
+
+
+@njit(**OPTIONS)
+def read_client(state, number, now):
+    """Something came from a client on whose connection nothing is under way."""
+    client, scratch = client_at(state, number), word(state, State.SCRATCH)
+    if word(client, Client.NEEDED) > 0:
+        return _read_body(state, number, now)
+    got = call(RECV, word(client, Client.FD), scratch, SCRATCH_BYTES, _AT_ONCE, 0, 0)
+    if got == _AGAIN:
+        return Command.NOTHING
+    if got <= 0:
+        return close_client(state, number)
+    if got < SCRATCH_BYTES:
+        return _read_on(state, number, got, now)
+    set_word(client, Client.MORE, 1)  # there may be more, of which nobody tells again
+    command = _read_on(state, number, got, now)
+    if command == Command.NOTHING and word(client, Client.PHASE) == Phase.PARTIAL:
+        return _read_body(state, number, now)
+    return command
 
 
 @njit(**OPTIONS)

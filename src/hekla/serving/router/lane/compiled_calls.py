@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 # numba types what it compiles; annotations would be ignored.
-"""What the fast lane's code cannot say in Python: calls of the kernel, bytes at addresses, and copying them.
+"""What the fast lane's code cannot say in Python: calls of the kernel, bytes at addresses, many of them at once, and copying them.
 
 The kernel is called by its own instruction, so that the code needs no library and errors come as negative numbers. Copying is an
 instruction, too, as LLVM makes of a loop that copies a call of `memcpy`, which is not there.
@@ -44,6 +44,9 @@ _COPY: Final = (
     if IS_ARM
     else ("rep movsb", "={rdi},={rsi},={rcx},0,1,2,~{memory},~{dirflag},~{fpsr},~{flags}")
 )
+
+
+_QUIET_BYTES: Final = 32
 
 
 @intrinsic
@@ -92,8 +95,24 @@ def _set_byte(typingctx, address, index, value):
     return types.void(int64, int64, int64), code
 
 
+@intrinsic
+def _is_quiet(typingctx, address):
+    """Whether none of 32 bytes ends a string of JSON, escapes, is no character or more than ASCII."""
+
+    def code(context, builder, signature, arguments):
+        many = ir.VectorType(_BYTE, _QUIET_BYTES)
+        text = builder.load(builder.inttoptr(arguments[0], many.as_pointer()), align=1)
+        loud = builder.icmp_signed("<", text, ir.Constant(many, [32] * _QUIET_BYTES))  # from 128 on they are below 0
+        for one in b'"\\':
+            loud = builder.or_(loud, builder.icmp_signed("==", text, ir.Constant(many, [one] * _QUIET_BYTES)))
+        return builder.icmp_signed("==", builder.bitcast(loud, ir.IntType(32)), ir.Constant(ir.IntType(32), 0))
+
+    return types.boolean(int64), code
+
+
 call: Any = _call
 copy: Any = _copy
 byte: Any = _byte
 set_byte: Any = _set_byte
+is_quiet: Any = _is_quiet
 """By names without types: in the code that calls them they have fewer arguments than here."""

@@ -108,6 +108,8 @@ def read_engine(state, engine_number, now):
     if got <= 0:
         return engine_failed(state, engine_number)
     number, begin, length = word(engine, Engine.CLIENT), data, got
+    if word(client_at(state, number), Client.UNSENT) != 0:  # it answers before it was asked all
+        return take_over(state, number, Reason.ANSWER, data, got)
     is_kept = word(engine, Engine.BUFFER) >= 0
     if is_kept:
         if not _keep_answer(state, engine, data, got):

@@ -21,6 +21,7 @@ from hekla.serving.router.lane.compiled_asking import (
     hand_over,
     read_client,
     read_last,
+    send_more,
     send_request,
     take_over,
 )
@@ -94,13 +95,15 @@ def _client_told(state, number, mask, now):
 @njit(**OPTIONS)
 def _engine_told(state, number, mask, now):
     """A connection to an engine changed."""
-    phase = word(engine_at(state, number), Engine.PHASE)
-    if not mask & (_IN | _ENDED):
-        return Command.NOTHING
-    if phase == EnginePhase.BUSY and word(engine_at(state, number), Engine.CLIENT) >= 0:
-        return read_engine(state, number, now)
-    close_engine(state, number)  # it speaks without being asked, or is gone
-    return Command.NOTHING
+    engine, command = engine_at(state, number), Command.NOTHING
+    if mask & (_IN | _ENDED):
+        if word(engine, Engine.PHASE) != EnginePhase.BUSY or word(engine, Engine.CLIENT) < 0:
+            close_engine(state, number)  # it speaks without being asked, or is gone
+            return Command.NOTHING
+        command = read_engine(state, number, now)
+    if mask & _OUT and command == Command.NOTHING and word(engine, Engine.CLIENT) >= 0:
+        return send_more(state, number)
+    return command
 
 
 @njit(**OPTIONS)

@@ -9,7 +9,7 @@ one of five, a name that comes twice or is written with escapes, media, nesting 
 from numba import njit
 
 from hekla.serving.router.kernel.compiled_words import OPTIONS, set_word, word
-from hekla.serving.router.lane.compiled_calls import byte
+from hekla.serving.router.lane.compiled_calls import byte, is_quiet
 from hekla.serving.router.lane.compiled_text import is_same, text_at, text_length
 from hekla.serving.router.lane.layout import MEDIA_BYTES, RUN_BYTES, State, Text
 
@@ -101,6 +101,8 @@ def _has_special(eight):
 def _skip_string(at, end):
     """Behind a string whose quote was read; -1: not plain."""
     while at < end:
+        while at + 32 <= end and is_quiet(at):
+            at += 32
         while at + 8 <= end and not _has_special(word(at, 0)):
             at += 8
         if at >= end:

@@ -7,7 +7,9 @@ from numba import njit
 from hekla.serving.router.kernel.compiled_words import OPTIONS, double, half, set_double, set_half, set_word, word
 from hekla.serving.router.lane.compiled_calls import CLOSE, DATA_AT, EPOLL_CTL, call, copy
 from hekla.serving.router.lane.layout import (
+    HUGE_BYTES,
     LARGE_BYTES,
+    LARGE_COUNT,
     SMALL_BYTES,
     SMALL_COUNT,
     TICKS_PER_S,
@@ -79,7 +81,9 @@ def unwatch(state, fd):
     return call(EPOLL_CTL, word(state, State.EPOLL), _REMOVE, fd, word(state, State.IOV), 0, 0)
 
 
-# ---- buffers: numbers below `SMALL_COUNT` are small ones
+# ---- buffers: numbers below `SMALL_COUNT` are small ones, then come the large, then the huge
+
+_FIRST_HUGE = SMALL_COUNT + LARGE_COUNT
 
 
 @njit(**OPTIONS)
@@ -87,13 +91,17 @@ def buffer_at(state, number):
     """A buffer's address."""
     if number < SMALL_COUNT:
         return word(state, State.SMALL) + number * SMALL_BYTES
-    return word(state, State.LARGE) + (number - SMALL_COUNT) * LARGE_BYTES
+    if number < _FIRST_HUGE:
+        return word(state, State.LARGE) + (number - SMALL_COUNT) * LARGE_BYTES
+    return word(state, State.HUGE) + (number - _FIRST_HUGE) * HUGE_BYTES
 
 
 @njit(**OPTIONS)
 def room_of(number):
     """How much a buffer holds."""
-    return SMALL_BYTES if number < SMALL_COUNT else LARGE_BYTES
+    if number < SMALL_COUNT:
+        return SMALL_BYTES
+    return LARGE_BYTES if number < _FIRST_HUGE else HUGE_BYTES
 
 
 @njit(**OPTIONS)
@@ -101,49 +109,67 @@ def may_take(state, size):
     """Whether there is a free buffer for so much."""
     if size <= SMALL_BYTES and word(state, State.SMALL_COUNT) > 0:
         return True
-    return size <= LARGE_BYTES and word(state, State.LARGE_COUNT) > 0
+    if size <= LARGE_BYTES and word(state, State.LARGE_COUNT) > 0:
+        return True
+    return size <= HUGE_BYTES and word(state, State.HUGE_COUNT) > 0
+
+
+@njit(**OPTIONS)
+def _taken(state, free, count):
+    """The buffer that was freed last."""
+    left = word(state, count) - 1
+    set_word(state, count, left)
+    return half(word(state, free), left)
 
 
 @njit(**OPTIONS)
 def take_buffer(state, size):
     """A buffer for so much; -1: there is none."""
-    left = word(state, State.SMALL_COUNT)
-    if size <= SMALL_BYTES and left > 0:
-        set_word(state, State.SMALL_COUNT, left - 1)
-        return half(word(state, State.SMALL_FREE), left - 1)
-    left = word(state, State.LARGE_COUNT)
-    if size <= LARGE_BYTES and left > 0:
-        set_word(state, State.LARGE_COUNT, left - 1)
-        return half(word(state, State.LARGE_FREE), left - 1)
+    if size <= SMALL_BYTES and word(state, State.SMALL_COUNT) > 0:
+        return _taken(state, State.SMALL_FREE, State.SMALL_COUNT)
+    if size <= LARGE_BYTES and word(state, State.LARGE_COUNT) > 0:
+        return _taken(state, State.LARGE_FREE, State.LARGE_COUNT)
+    if size <= HUGE_BYTES and word(state, State.HUGE_COUNT) > 0:
+        return _taken(state, State.HUGE_FREE, State.HUGE_COUNT)
     return -1
+
+
+@njit(**OPTIONS)
+def _given(state, free, count, number):
+    left = word(state, count)
+    set_half(word(state, free), left, number)
+    set_word(state, count, left + 1)
 
 
 @njit(**OPTIONS)
 def give_buffer(state, number):
     """It is free again."""
-    if 0 <= number < SMALL_COUNT:
-        left = word(state, State.SMALL_COUNT)
-        set_half(word(state, State.SMALL_FREE), left, number)
-        set_word(state, State.SMALL_COUNT, left + 1)
+    if number >= _FIRST_HUGE:
+        _given(state, State.HUGE_FREE, State.HUGE_COUNT, number)
     elif number >= SMALL_COUNT:
-        left = word(state, State.LARGE_COUNT)
-        set_half(word(state, State.LARGE_FREE), left, number)
-        set_word(state, State.LARGE_COUNT, left + 1)
+        _given(state, State.LARGE_FREE, State.LARGE_COUNT, number)
+    elif number >= 0:
+        _given(state, State.SMALL_FREE, State.SMALL_COUNT, number)
+
+
+@njit(**OPTIONS)
+def widened(state, number, before, size):
+    """A buffer for so much that holds what this one held; -1: there is none, and this one stays."""
+    if number >= 0 and size <= room_of(number):
+        return number
+    wider = take_buffer(state, size)
+    if wider >= 0 and number >= 0:
+        copy(buffer_at(state, wider), buffer_at(state, number), before)
+        give_buffer(state, number)
+    return wider
 
 
 @njit(**OPTIONS)
 def appended(state, number, before, source, count):
     """The buffer that holds what this one held and so much more; -1: none can, and this one stays."""
-    if number >= 0 and before + count <= room_of(number):
-        copy(buffer_at(state, number) + before, source, count)
-        return number
-    wider = take_buffer(state, before + count)
-    if wider < 0:
-        return -1
-    if number >= 0:
-        copy(buffer_at(state, wider), buffer_at(state, number), before)
-        give_buffer(state, number)
-    copy(buffer_at(state, wider) + before, source, count)
+    wider = widened(state, number, before, before + count)
+    if wider >= 0:
+        copy(buffer_at(state, wider) + before, source, count)
     return wider
 
 
@@ -182,6 +208,7 @@ def new_client(state, fd, template, now):
     set_word(client, Client.OFFSET, 0)
     set_word(client, Client.NEEDED, 0)
     set_word(client, Client.MORE, 0)
+    set_word(client, Client.UNSENT, 0)
     set_word(client, Client.SERVED, 0)
     set_word(client, Client.ENDS, 0)
     set_word(client, Client.ENGINE, -1)

@@ -193,13 +193,12 @@ class Lane:
             said = self.slabs.buffer(int(at[Engine.BUFFER]), int(at[Engine.LENGTH]))
             said += self.slabs.text(int(words[State.ENGINE_DATA]), int(words[State.ENGINE_LENGTH]))
         reason = Reason(int(words[State.REASON]))
-        sent = int(words[State.LENGTH]) if reason is Reason.UNSENT else -1
-        stopped = self._stopped(number, reason, said, sent, is_reused)
+        stopped = self._stopped(number, reason, said, is_reused)
         client_descriptor = int(row[Client.FD])
         client = self._release(number)
         self._spawn(self._given_back, self._resuming.request(client, client_descriptor, descriptor, stopped))
 
-    def _stopped(self, number: int, reason: Reason, said: bytes, sent: int, is_reused: bool) -> Stopped:
+    def _stopped(self, number: int, reason: Reason, said: bytes, is_reused: bool) -> Stopped:
         """What is known of a request under way."""
         row = self.slabs.clients[number]
         doubles = row.view("float64")
@@ -222,7 +221,7 @@ class Lane:
             sent_at=float(doubles[Client.SINCE]),
             reason=reason,
             said=said,
-            sent=sent,
+            unsent=int(row[Client.UNSENT]),
             is_reused=is_reused,
         )
 

@@ -47,6 +47,9 @@ class State(_Words):
     LARGE = auto()
     LARGE_FREE = auto()
     LARGE_COUNT = auto()
+    HUGE = auto()
+    HUGE_FREE = auto()
+    HUGE_COUNT = auto()
 
     WHEEL = auto()
     """By hundredth of a second: the first client whose prefill is reckoned to be over then; -1: none."""
@@ -115,6 +118,8 @@ class Client(_Words):
     HEAD_END = auto()
     MORE = auto()
     """Whether something came while it could not be read."""
+    UNSENT = auto()
+    """Bytes at the end of the request that the engine has not taken yet."""
     SERVED = auto()
     """Requests that were decided here."""
     ENDS = auto()
@@ -325,7 +330,7 @@ class Reason(_Words):
     ANSWER = auto()
     """The engine's answer."""
     UNSENT = auto()
-    """A request that the engine did not take at once."""
+    """A request of which the engine took not even the head at once."""
     CLOSED = auto()
     """The engine closed the connection."""
     UNCONNECTED = auto()
@@ -417,9 +422,12 @@ TEXT_BYTES: Final = 32
 SCRATCH_BYTES: Final = 256 * 1024
 SMALL_BYTES: Final = 8 * 1024
 LARGE_BYTES: Final = 128 * 1024
+HUGE_BYTES: Final = 1024 * 1024
+"""The longest request of the lane, of about 250,000 tokens."""
 SMALL_COUNT: Final = 4096
 LARGE_COUNT: Final = 256
-"""64 MB in all, of which memory is taken as it is used; what finds no room goes to Python."""
+HUGE_COUNT: Final = 64
+"""128 MB in all, of which memory is taken as it is used, what was used last first; what finds no room goes to Python."""
 CLIENTS: Final = 20_480
 ENGINES: Final = 8_192
 ENDPOINTS: Final = 4_096

@@ -54,8 +54,8 @@ class Stopped:
     reason: Reason
     said: bytes
     """What the engine said so far."""
-    sent: int
-    """How much of the request the engine was sent; -1: all."""
+    unsent: int
+    """Bytes at the end of the request that the engine was not sent yet."""
     is_reused: bool
 
 
@@ -158,14 +158,14 @@ def _charge(stopped: Stopped) -> Charge:
 
 
 def _unsent(exchange: Exchange, stopped: Stopped) -> bytes:
-    if stopped.sent < 0:
+    if not stopped.unsent:
         return b""
     head = exchange.head
     body = stopped.data[head.end :]
     hides = stopped.template.head.onward
     assert hides, "the template has what goes on"
     head.onward = hides
-    return (request_bytes(head, len(body), stopped.request_id) + body)[stopped.sent :]
+    return (request_bytes(head, len(body), stopped.request_id) + body)[-stopped.unsent :]
 
 
 async def _entered(descriptor: int, begin: Begin) -> bool:

@@ -11,6 +11,8 @@ from hekla.serving.router.lane.layout import (
     ENDPOINTS,
     ENGINES,
     EVENTS,
+    HUGE_BYTES,
+    HUGE_COUNT,
     ID_PREFIX_BYTES,
     LARGE_BYTES,
     LARGE_COUNT,
@@ -69,6 +71,7 @@ class Slabs:
         self._put(State.WHEEL, np.full(WHEEL_TICKS, -1, np.int64))
         self._buffers(State.SMALL, SMALL_COUNT, SMALL_BYTES, 0)
         self._buffers(State.LARGE, LARGE_COUNT, LARGE_BYTES, SMALL_COUNT)
+        self._buffers(State.HUGE, HUGE_COUNT, HUGE_BYTES, SMALL_COUNT + LARGE_COUNT)
         self.clients[:, Client.NEXT], self.engines[:, Engine.NEXT] = _chain(CLIENTS), _chain(ENGINES)
         self.clients[:, Client.BUFFER] = self.engines[:, Engine.BUFFER] = -1
         self.endpoints[:, Endpoint.IDLE] = self.templates[:, Template.WAY] = -1
@@ -82,16 +85,15 @@ class Slabs:
         """What a buffer holds."""
         if number < 0:
             return b""
-        if number < SMALL_COUNT:
-            return self.text(int(self.words[State.SMALL]) + number * SMALL_BYTES + offset, length - offset)
-        return self.text(int(self.words[State.LARGE]) + (number - SMALL_COUNT) * LARGE_BYTES + offset, length - offset)
+        which, number, size = _place_of(number)
+        return self.text(int(self.words[which]) + number * size + offset, length - offset)
 
     def _bound(self, bounds: Bounds) -> None:
         doubles = self.doubles
         doubles[State.IDLE_S], doubles[State.SEND_S] = bounds.idle_timeout_s, bounds.send_timeout_s
         doubles[State.PARTIAL_S] = min(_PARTIAL_S, bounds.head_timeout_s, bounds.body_timeout_s)
         doubles[State.ENGINE_IDLE_S] = bounds.engine_idle_s
-        self.words[State.MOST_BYTES] = min(bounds.body_bytes, LARGE_BYTES)
+        self.words[State.MOST_BYTES] = min(bounds.body_bytes, HUGE_BYTES)
 
     def _put(self, which: State, array: NDArray[Any]) -> NDArray[Any]:
         self._arrays[which] = array
@@ -106,6 +108,16 @@ class Slabs:
         self._put(which, np.empty(count * size, np.uint8))
         self._put(State(which + 1), np.arange(first + count - 1, first - 1, -1, dtype=np.int32))
         self.words[which + 2] = count
+
+
+def _place_of(number: int) -> tuple[State, int, int]:
+    """Among which buffers one stands, its number there, and their size."""
+    if number < SMALL_COUNT:
+        return State.SMALL, number, SMALL_BYTES
+    number -= SMALL_COUNT
+    if number < LARGE_COUNT:
+        return State.LARGE, number, LARGE_BYTES
+    return State.HUGE, number - LARGE_COUNT, HUGE_BYTES
 
 
 def _texts() -> NDArray[np.uint8]:

@@ -234,7 +234,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _begin_body(self, head: RequestHead, data: bytes) -> None:
         """A body that is not whole yet: first see whether it may come at all."""
-        doorway, self._memo = self._doorway, None  # the head changes with the next one while the body comes
+        doorway = self._doorway
         if head.body_length > doorway.bounds.body_bytes:
             self._refuse_size()
             return
