@@ -62,6 +62,14 @@ class Life:
         for number, cpu in sorted(enumerate(plan.nodes), reverse=backwards):
             self.world.node(f"n{number}", cpu=cpu)
 
+    def end_of(self, uid: str) -> float:
+        """When a job ended, that was started."""
+        number = int(uid[1:])
+        return self.started[uid] + self.plan.jobs[number][1] * self._factor(number)
+
+    def _factor(self, number: int) -> float:
+        return self.times_as_long[number % len(self.times_as_long)]
+
     def run(self) -> None:
         while self.arrivals or self.ends:
             now = min([*(float(at) for at, _ in self.arrivals[-1:]), *self.ends.values()])
@@ -103,8 +111,7 @@ class Life:
         self.world.cluster.put_task(replace(task.spec, node=node, status=TaskStatus.RUNNING, started=now), task.job)
         task.job.phase = JobPhase.RUNNING
         number = int(task.job.uid[1:])
-        factor = self.times_as_long[number % len(self.times_as_long)]
-        self.ends[name] = now + self.plan.jobs[number][1] * factor
+        self.ends[name] = now + self.plan.jobs[number][1] * self._factor(number)
         self.started.setdefault(task.job.uid, now)
 
 

@@ -159,5 +159,26 @@ def test_a_reservation_moves_when_somebody_is_late_though_nothing_else_happens()
     moved_to_s = world.cluster.reservations["big"].start_s
     assert moved_to_s > start_s + 60
     assert world.session.look_again_at == moved_to_s
-    world.job("short", tasks=4, cpu=1, more={"estimate_s": 60.0})
-    assert len(world.schedule()) == 4, "it is gone before then"
+
+
+def test_a_gang_with_roles_that_is_late_waits_where_it_was_to_start() -> None:
+    world = World(plugins=PLUGINS)
+    for name in ("n1", "n2"):
+        world.node(name, cpu=4)
+    world.running("r1", "n1", cpu=2, more={"estimate_s": 100.0})
+    world.running("r2", "n1", cpu=2, more={"estimate_s": 100.0})
+    world.running("other", "n2", cpu=4, more={"estimate_s": 150.0})
+    job = world.job("big", tasks=0, min_available=2, more={"role_minimums": {"leader": 1, "worker": 1}})
+    world.tasks(job, 1, role="leader", cpu=2)
+    world.tasks(job, 1, role="worker", cpu=1.5)
+    world.schedule()
+    told_s = world.cluster.reservations["big"].start_s
+    world.tell_time(told_s + 1)
+    world.finish("r1-0")
+    world.job("short", tasks=2, cpu=1, more={"estimate_s": 1.0})
+    assert world.schedule() == {}, "nobody is let in where it is late"
+    late = world.cluster.reservations["big"]
+    assert (sorted(late.rooms), late.told_s) == (["n1"], told_s)
+    assert late.start_s > told_s, "though on n2 somebody is said to end sooner"
+    world.finish("r2-0")
+    assert world.schedule().keys() == {"big-leader-0", "big-worker-0"}

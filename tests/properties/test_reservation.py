@@ -1,12 +1,16 @@
 """While estimates hold, whoever is let in beside a reservation never makes its job start later than it was told first."""
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from placement.reservationkit import Life, Plan, fits, plans
 
+QUEUE_AT_ITS_SHARE = Plan((2, 6), ((0, 1, 1, 1), (0, 3, 2, 3), (2, 1, 2, 3), (3, 1, 1, 1)), is_outside=True, most=6)
+"""Room was kept for one cycle for a job at the door whose queue holds all that it deserves, and then for one behind it."""
+
 
 @given(plans() | plans(at_the_door=True))
+@example(QUEUE_AT_ITS_SHARE)
 @settings(max_examples=40, deadline=None)
 def test_nobody_who_is_let_in_delays_a_reservation(plan: Plan) -> None:
     life = Life(plan)
@@ -42,6 +46,18 @@ def test_in_which_order_things_became_known_makes_no_difference(plan: Plan) -> N
     one.run()
     other.run()
     assert (one.started, one.told) == (other.started, other.told)
+
+
+@given(plans() | plans(at_the_door=True), st.lists(st.sampled_from([0.1, 1.0, 3.0, 20.0]), min_size=1, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_a_reservation_is_late_by_no_more_than_who_was_there_when_it_was_to_start(
+    plan: Plan, times_as_long: list[float]
+) -> None:
+    life = Life(plan, times_as_long=times_as_long)
+    life.run()
+    for uid, told in life.told.items():
+        there = (life.end_of(other) for other, started in life.started.items() if started < told)
+        assert life.started[uid] <= max(told, *there), f"{uid} was to start at {told}"
 
 
 @given(plans(), st.lists(st.sampled_from([0.1, 0.5, 1.0, 3.0, 20.0]), min_size=1, max_size=4))

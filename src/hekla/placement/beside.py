@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from hekla.placement.constraint import Refusal
 from hekla.placement.forecast import place_freely
-from hekla.placement.kept_room import Reservation, length, when
+from hekla.placement.kept_room import NOBODY, Reservation, length
 from hekla.placement.model import Job
 from hekla.placement.reservations import RESERVED, Book
 from hekla.placement.session import Failure, Session
@@ -58,28 +58,32 @@ def place_beside(statement: Statement, session: Session, job: Job, book: Book) -
     if kind is not None and (known := session.failed_beside.get(kind)) is not None:
         known.tell(session, job, book)
         return
-    kept_back = _kept_back_beside(statement, session, job, book, heeded)
-    if kept_back is None:
+    verdict = _verdict_beside(statement, session, job, book, heeded)
+    if verdict is None:
         return
-    if kept_back:
-        session.refusals[job.uid] = refused(job, kept_back, book)
+    if verdict.kept_back:
+        session.refusals[job.uid] = refused(session, job, verdict, book)
     if kind is not None:
-        session.failed_beside[kind] = Verdict(kept_back, session.refusals.get(job.uid), session.failures.get(job.uid))
+        found = session.refusals.get(job.uid), session.failures.get(job.uid)
+        session.failed_beside[kind] = Verdict(verdict.kept_back, verdict.in_queue, *found)
 
 
 class Verdict(NamedTuple):
     """Why a job does not start."""
 
-    kept_back: str
-    """Which reservations keep its room; empty if none do."""
+    kept_back: Sequence[Reservation]
+    """Those that keep its room."""
 
-    refusal: Refusal | None
-    failure: Failure | None
+    in_queue: bool
+    """Whether that is room in its queue, not on nodes."""
+
+    refusal: Refusal | None = None
+    failure: Failure | None = None
 
     def tell(self, session: Session, job: Job, book: Book) -> None:
         """Note the same of another job of its kind."""
         if self.kept_back:
-            session.refusals[job.uid] = refused(job, self.kept_back, book)
+            session.refusals[job.uid] = refused(session, job, self, book)
         elif self.refusal is not None:
             session.refusals[job.uid] = self.refusal
         if self.failure is not None:
@@ -97,10 +101,10 @@ def _kind(session: Session, job: Job, book: Book, heeded: Sequence[Reservation])
     return job.spec.queue, task.shape, len(job.tasks), session.shortfall(job), book.version, whom
 
 
-def _kept_back_beside(
+def _verdict_beside(
     statement: Statement, session: Session, job: Job, book: Book, heeded: Sequence[Reservation]
-) -> str | None:  # fmt: skip
-    """Place a job beside reservations; None if it was. Else which of them keep it back, empty if none do."""
+) -> Verdict | None:  # fmt: skip
+    """Place a job beside reservations; None if it was. Else which of them keep it back, if any do."""
     start = statement.savepoint
     with book.kept_free(heeded):
         place_freely(statement, session, job)
@@ -112,14 +116,12 @@ def _kept_back_beside(
     with session.statement() as trial:  # would it fit but for the reservations?
         place_freely(trial, session, job)
         if not trial or not session.is_ready(job):
-            return ""
+            return Verdict((), in_queue=False)
         on_nodes = book.held.in_the_way(heeded, trial.placed)
     session.failures.pop(job.uid, None)
     if on_nodes:
-        return _told([one.sentence(session.wall_s) for one in on_nodes])
-    queued = book.held.in_queue_of(heeded, job) or heeded
-    named = f'a part of what queue "{job.spec.queue}" may hold is kept for'
-    return _told([f"{named} {one.job}, which is to start {when(one.start_s - session.wall_s)}" for one in queued])
+        return Verdict(on_nodes, in_queue=False)
+    return Verdict(book.held.in_queue_of(heeded, job) or heeded, in_queue=True)
 
 
 def _told(sentences: Sequence[str]) -> str:
@@ -127,13 +129,21 @@ def _told(sentences: Sequence[str]) -> str:
     return "; ".join([*sentences[:MOST_TOLD], *([f"{more} more are in its way"] if more > 0 else [])])
 
 
-def refused(job: Job, kept_back: str, book: Book) -> Refusal:
+def refused(session: Session, job: Job, verdict: Verdict, book: Book) -> Refusal:
     """A job is kept back by these, and what its owner can do about it."""
-    return Refusal(RESERVED, f"{kept_back}; {_hint(job, book)}")
+    now_s, named = session.wall_s, f'a part of what queue "{job.spec.queue}" may hold is kept for'
+    told = [
+        f"{named} {one.job}, which is to start {one.start_told(now_s)}" if verdict.in_queue else one.sentence(now_s)
+        for one in verdict.kept_back
+    ]
+    first = min(verdict.kept_back, key=lambda one: one.until_s)
+    return Refusal(RESERVED, f"{_told(told)}; {_hint(job, first.who_may_use_it(now_s), book)}")
 
 
-def _hint(job: Job, book: Book) -> str:
-    spec, may = job.spec, "a job that ends before may use them"
+def _hint(job: Job, who: str, book: Book) -> str:
+    spec, may = job.spec, f"{who} may use them"
+    if who == NOBODY:
+        return "nobody else is let in there until then"
     odd = spec.traits.get(RUNNING_ESTIMATE)
     if odd is not None:
         of_group = "PodGroup" if job.told == job.key else "job"

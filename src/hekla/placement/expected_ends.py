@@ -83,6 +83,26 @@ class Ends:
             back = {name: amount - int(owed[nodes.resources[name]]) for name, amount in back.items()}
         return back
 
+    def free_from(self, rooms: Mapping[str, Mapping[str, int]]) -> float:
+        """When all of that room is free: 0 if it is now, inf if it never is as far as anybody knows."""
+        return max((self._free_on(name, room) for name, room in rooms.items()), default=0.0)
+
+    def _free_on(self, name: str, room: Mapping[str, int]) -> float:
+        nodes = self._cluster.nodes
+        row = nodes.row_of.get(name, -1)
+        if row < 0 or not nodes.is_live[row]:
+            return inf
+        free = nodes.idle[:, row] - nodes.pipelined[:, row] + nodes.reserved[:, row]
+        lacking = {resource: amount - int(free[nodes.resource(resource)]) for resource, amount in room.items()}
+        ends = sorted((self.of(task), task.uid, task) for task in self.on(row) if task.row == row)
+        from_s = 0.0
+        for end_s, _, task in ends:
+            if max(lacking.values(), default=0) <= 0:
+                break
+            from_s = end_s
+            lacking = {one: amount - task.shape.request.get(one, 0) for one, amount in lacking.items()}
+        return from_s if max(lacking.values(), default=0) <= 0 else inf
+
     def back_to(self, queue: str, by_s: float) -> Mapping[str, int]:
         """What the pods of a queue, and of those below it, give back until then. Kept for the session: what is placed
         meanwhile is not counted, so that a cycle counts once.

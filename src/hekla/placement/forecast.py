@@ -6,7 +6,7 @@ halving, above the time at which the amounts suffice.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from hekla.placement.imagined import imagine_pods
 from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.rehearsal import Rehearsal
 from hekla.placement.session import Session
-from hekla.placement.soonest import End, Expected, Kept, Rooms, one_of_equals, soonest
+from hekla.placement.soonest import NO_PLACES, End, Expected, Kept, Rooms, one_of_equals, soonest
 from hekla.placement.statement import Statement
 from hekla.placement.topology.gang import place_close
 from hekla.quota.amounts import added
@@ -33,10 +33,10 @@ class _Gone(NamedTuple):
 
 
 def expected_start(
-    session: Session, job: Job, ends: Sequence[End], others: Sequence[Kept], had: Collection[str] = ()
+    session: Session, job: Job, ends: Sequence[End], others: Sequence[Kept], had: Mapping[str, int] = NO_PLACES
 ) -> Expected | None:  # fmt: skip
     """When and where a job will fit as pods end in this order, beside what is kept for others; None if it will not, by all
-    that is known. `had` are the nodes on which room is kept for it.
+    that is known. `had` are the nodes on which room is kept for it, and for how many pods.
     """  # fmt: skip
     task = one_of_equals(session, job)
     if task is not None:

@@ -32,7 +32,7 @@ class Held:
             rooms = added(reservation.rooms.values())
             for name in self._line(reservation):
                 needed.setdefault(name, Counter()).update(rooms)
-                back, kept = self._ends.back_to(name, reservation.start_s), held.setdefault(name, {})
+                back, kept = self._ends.back_to(name, reservation.until_s), held.setdefault(name, {})
                 for resource, amount in needed[name].items():
                     kept[resource] = max(kept.get(resource, 0), amount - back.get(resource, 0))
         yield from held.items()
@@ -70,7 +70,7 @@ class Held:
             room = reservation.rooms.get(name)
             if room is None:
                 continue
-            back = self._ends.given_back(row, reservation.start_s)
+            back = self._ends.given_back(row, reservation.until_s)
             for resource, amount in room.items():
                 needed[resource] = needed.get(resource, 0) + amount
                 lacking = needed[resource] - back.get(resource, 0)

@@ -9,7 +9,10 @@ cluster, until it fits. From then on that room is reserved. Whoever
     else                                      uses only what the reservation does not need of what is idle now:
                                               max(0, reserved - given back on that node until then)
 
-so that nobody who was let in delays it, as long as estimates hold. What its queue, or one above, may hold at most is kept
+so that nobody who was let in delays it, as long as estimates hold. Where one does not, the start is put off, but not the time by
+which those must be gone who are let in: that is the start that was told first. Once it has passed nobody is, and the job waits
+where it was to start, giving up a place only for one that is free. So it is late by no more than those overrun that were there
+then: the proof is that from then on they can only become fewer. What its queue, or one above, may hold at most is kept
 by the same rule, and what its queue deserves at most.
 
 Room is kept for `depth` jobs at a time: those that need the largest part of the cluster at once, since what they need is
@@ -26,7 +29,7 @@ jobs on what is left. The plug-in `reservation` has this switched on.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from hekla.placement.expected_ends import Ends
@@ -37,7 +40,7 @@ from hekla.placement.kept_room import Reservation
 from hekla.placement.model import Job, JobPhase
 from hekla.placement.plans import AGAIN_FIRST, FROM_THE_START, MOST_PLANS, Plans, Unplanned
 from hekla.placement.session import Session
-from hekla.placement.soonest import Expected, Kept, one_of_equals
+from hekla.placement.soonest import Expected, Kept, one_of_equals, soonest
 from hekla.quota.amounts import added
 
 RESERVED = "reserved"
@@ -103,7 +106,7 @@ class Book:
     def in_order(self) -> Sequence[Reservation]:
         """The reservations, the earliest first."""
         if self._in_order is None:
-            self._in_order = sorted(self.kept.values(), key=lambda r: (r.start_s, r.uid))
+            self._in_order = sorted(self.kept.values(), key=lambda r: (r.until_s, r.uid))
         return self._in_order
 
     # Who heeds what
@@ -113,7 +116,7 @@ class Book:
         if not self.kept:
             return []
         end, priority = self._session.wall_s + self.ends.estimate_s(job), job.spec.priority
-        return [r for r in self.in_order if r.uid != job.uid and r.priority >= priority and r.start_s < end]
+        return [r for r in self.in_order if r.uid != job.uid and r.priority >= priority and r.until_s < end]
 
     @contextmanager
     def kept_free(self, heeded: Sequence[Reservation]) -> Iterator[None]:
@@ -216,7 +219,7 @@ class Book:
         if task is None:
             return
         free = session.policy.placer.slots(task.shape)
-        rows = {nodes.row_of[name]: room["pods"] for name, room in reservation.rooms.items() if name in nodes.row_of}
+        rows = {nodes.row_of[name]: pods for name, pods in reservation.places.items() if name in nodes.row_of}
         inside = sum(min(int(free[row]), pods) for row, pods in rows.items())
         if inside >= session.shortfall(job) or int(free.sum()) <= inside:
             return
@@ -260,7 +263,7 @@ class Book:
         gains = self._cluster.gains
         if job.barred_at.get(RESERVED, -1) == gains or not self._is_eligible(job):
             return False
-        if job.uid in self._cluster.out_of_reach:
+        if job.uid in self._cluster.out_of_reach or not self._session.may_hope(job):
             return False
         found = self._planned(job)
         if found is Unplanned.NOT_YET:
@@ -288,6 +291,8 @@ class Book:
     def _keep(self, job: Job, found: Reservation | None) -> None:
         """Keep this room for a job from now on, instead of what was kept for it before."""
         known = self.kept.get(job.uid)
+        if found is not None and known is not None and not known.is_imagined:
+            found = replace(found, told_s=known.told_s)
         if found == known:
             return
         self._strike(job.uid)
@@ -350,7 +355,7 @@ class Book:
         if isinstance(found, Unplanned):
             return found
         return Reservation(
-            uid=job.uid, job=job.told, priority=job.spec.priority, start_s=found.start_s, rooms=found.rooms,
+            uid=job.uid, job=job.told, priority=job.spec.priority, start_s=found.start_s, told_s=found.start_s, rooms=found.rooms,
             is_imagined=not job.tasks,
         )  # fmt: skip
 
@@ -358,4 +363,19 @@ class Book:
         others = [r for r in self.in_order if r.uid != job.uid]
         kept = [Kept(self._cluster.jobs[r.uid].spec.queue, r.rooms) for r in others]
         known = self.kept.get(job.uid)
-        return expected_start(self._session, job, self.ends.in_order, kept, known.rooms if known is not None else ())
+        if known is None:
+            return expected_start(self._session, job, self.ends.in_order, kept)
+        if self._session.wall_s >= known.told_s and (found := self._in_place(job, known, kept)) is not None:
+            return found
+        return expected_start(self._session, job, self.ends.in_order, kept, known.places)
+
+    def _in_place(self, job: Job, known: Reservation, others: Sequence[Kept]) -> Expected | None:
+        """When a job that is late will fit where room is kept for it, or is free now; None if it will not, as things are.
+
+        To go where somebody is said to end sooner would be to give up what has become free for the next wrong estimate.
+        """
+        task = one_of_equals(self._session, job)
+        if task is not None:
+            return soonest(self._session, job, task, self.ends.in_order, others, known.places, stays=True)
+        start_s = self.ends.free_from(known.rooms)
+        return Expected(start_s, known.rooms) if self._session.wall_s < start_s < inf else None

@@ -8,7 +8,7 @@ that is made anew takes those that are free soonest, and of equals those that it
 hangs on none. A gang that more than amounts decides about is for `forecast.py`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -25,6 +25,9 @@ Rooms = Mapping[str, Mapping[str, int]]
 
 End = tuple[float, Task]
 """When a pod is expected to end."""
+
+
+NO_PLACES: Mapping[str, int] = {}
 
 
 class Kept(NamedTuple):
@@ -68,15 +71,16 @@ def one_of_equals(session: Session, job: Job) -> Task | None:
 
 
 def soonest(
-    session: Session, job: Job, task: Task, ends: Sequence[End], others: Sequence[Kept], had: Collection[str] = ()
+    session: Session, job: Job, task: Task, ends: Sequence[End], others: Sequence[Kept],
+    had: Mapping[str, int] = NO_PLACES, *, stays: bool = False,
 ) -> Expected | None:  # fmt: skip
     """When and where such a job will fit as pods end in this order, beside what is kept for others; None if it never will.
 
-    `had` are the nodes on which it has places.
+    `had` are the places that it has, by node. If it `stays`, it waits for these alone, and takes others only if they are free.
     """
     number, nodes = session.shortfall(job), session.cluster.nodes
     allowed_s = _allowed_from(session, job, task, number, ends, others)
-    places = _Places(session, task, others, had).until(number, allowed_s, ends) if allowed_s < inf else ()
+    places = _Places(session, task, others, had, stays=stays).until(number, allowed_s, ends) if allowed_s < inf else ()
     if len(places) < number:
         return None
     in_order, rooms = sorted(places), dict[str, dict[str, int]]()
@@ -89,13 +93,16 @@ def soonest(
 class _Places:
     """Where pods like one find room, one end after the other."""
 
-    def __init__(self, session: Session, task: Task, others: Sequence[Kept], had: Collection[str]) -> None:
+    def __init__(
+        self, session: Session, task: Task, others: Sequence[Kept], had: Mapping[str, int], *, stays: bool
+    ) -> None:  # fmt: skip
         nodes, self._shape = session.cluster.nodes, task.shape
         self._now_s = session.wall_s
         self._may: BoolArray = session.policy.placer.lets_in(task)
         self._asked = list(enumerate(zip(task.shape.resources.tolist(), task.shape.amounts.tolist(), strict=True)))
         self._idle = self._left_idle(session, others)
-        self._ours = {nodes.row_of[name] for name in had if name in nodes.row_of}
+        self._ours = {nodes.row_of[name]: places for name, places in had.items() if name in nodes.row_of}
+        self._stays = stays
         self._rank = nodes.rank()
         self._found = list[_Place]()
         whole = np.maximum(self._idle, 0) // task.shape.amounts[:, None]
@@ -110,12 +117,14 @@ class _Places:
             if len(self._found) >= number and end_s > start_s:
                 break
             start_s, row = max(start_s, end_s), leaving.row
-            if row < 0 or not self._may[row]:
+            if row < 0 or not self._may[row] or (self._stays and row not in self._ours):
                 continue
             given, column = leaving.shape.by_index, self._idle[:, row]
             for at, (resource, _) in self._asked:
                 column[at] += given.get(resource, 0)
             count = max(0, min(int(column[at]) // amount for at, (_, amount) in self._asked))
+            if self._stays:
+                count = min(count, self._ours[row])
             if count > self._counts[row]:
                 self._add(end_s, row, count - int(self._counts[row]))
                 self._counts[row] = count

@@ -176,7 +176,7 @@ def _save_reservations(feed: ClusterFeed) -> list[Document]:
     """The room that is kept for jobs that do not fit yet, and from when."""
     return [
         {
-            "uid": uid, "startAt": kept.start_s, "isImagined": kept.is_imagined,
+            "uid": uid, "startAt": kept.start_s, "toldAt": kept.told_s, "isImagined": kept.is_imagined,
             "rooms": [{"node": node, "holds": dict(sorted(room.items()))} for node, room in sorted(kept.rooms.items())],
         }
         for uid, kept in sorted(feed.cluster.reservations.items())
@@ -189,6 +189,7 @@ def _restore_reservations(feed: ClusterFeed, reservations: list[Document]) -> No
         if job is not None:
             feed.cluster.reservations[job.uid] = Reservation(
                 uid=job.uid, job=job.told, priority=job.spec.priority, start_s=one["startAt"],
+                told_s=one["toldAt"] if "toldAt" in one else one["startAt"],  # snapshots of older versions have none
                 rooms={room["node"]: room["holds"] for room in one["rooms"]}, is_imagined=one["isImagined"],
             )  # fmt: skip
 

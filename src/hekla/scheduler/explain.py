@@ -17,6 +17,7 @@ from hekla.placement.columns import IntArray
 from hekla.placement.constraint import Refusal
 from hekla.placement.explain import Explanation, examples, open_rows
 from hekla.placement.framework import Vote
+from hekla.placement.kept_room import NOBODY
 from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
 from hekla.placement.plans import MOST_PLANS, Unplanned
 from hekla.placement.policy import Policy
@@ -225,7 +226,9 @@ def _reserved(session: Session, job: Job) -> str:
         return _UNPLANNED[why_none] if why_none is not None else ""
     last = book.waits_for(reservation) if book is not None else ""
     until = f", when {last} has ended" if last else ""
-    return f"{reservation.sentence(session.wall_s)}{until}; a job that ends before may go first"
+    who = reservation.who_may_use_it(session.wall_s)
+    others = "nobody else is let in there until then" if who == NOBODY else f"{who} may go first"
+    return f"{reservation.sentence(session.wall_s)}{until}; {others}"
 
 
 _UNPLANNED = {
