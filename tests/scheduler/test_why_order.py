@@ -29,8 +29,7 @@ def test_a_gang_with_a_reservation_is_told_where_and_when() -> None:
     world.cluster.nodes.wall_s = world.session.wall_s
     found = why(world.policy, world.cluster.jobs["big"], now=world.session.now)
     told = "n1, n2 are reserved for default/big, which is to start in 98 s, when default/r1 has ended; a job that ends before may go first"
-    assert found.reserved == told
-    assert found.sentence().endswith(found.reserved)
+    assert found.sentence().endswith(told)
 
 
 def test_a_job_that_a_reservation_keeps_back_is_told_so_and_how_to_go_first() -> None:
@@ -114,3 +113,41 @@ def test_an_estimate_that_cannot_be_read_is_told_with_whose_it_is_and_what_to_wr
     for name in ("late", "later"):
         said = f'but hekla.dev/running-estimate of {kind} "default/{name}" is "2 hours"; write a duration above 0 like 1h30m'
         assert world.why(name).endswith(said)
+
+
+def test_jobs_of_other_namespaces_are_named_to_who_may_see_them_alone() -> None:
+    world = world_with_a_gang_that_waits()
+    world.job("late", tasks=1, cpu=1, more={"namespace": "other", "estimate_s": 900.0})
+    world.schedule()
+    refusal = world.session.refusals["late"]
+    assert refusal.sentence.startswith("n1, n2 are reserved for a job of another namespace, which is to start in ")
+    world.cluster.nodes.wall_s = world.session.wall_s
+    found = why(world.policy, world.cluster.jobs["late"], now=world.session.now)
+    assert "default/big" not in found.sentence(), "who reads about the job need not know others"
+    assert "reserved for default/big, which" in found.sentence(lambda namespace: namespace in ("default", "other"))
+
+
+def test_whose_end_a_reservation_waits_for_is_named_to_who_may_see_it_alone() -> None:
+    world = world_with_a_gang_that_waits()
+    world.cluster.remove_job("big")
+    world.job("mine", tasks=8, cpu=1, more={"namespace": "other"})
+    world.schedule()
+    found = why(world.policy, world.cluster.jobs["mine"], now=world.session.now)
+    assert "reserved for other/mine" in found.sentence()
+    assert "when a job of another namespace has ended" in found.sentence()
+    assert "when default/r1 has ended" in found.sentence(lambda _: True)
+
+
+def test_the_head_of_a_strict_queue_is_named_to_who_may_see_it_alone() -> None:
+    world = World()
+    world.node("n1", cpu=4)
+    world.queue("line", is_strict=True)
+    world.job("large", tasks=8, cpu=1, more={"queue": "line", "namespace": "other"})
+    small = world.job("small", tasks=1, cpu=1, more={"queue": "line"})
+    world.schedule()
+    before = "starts its jobs strictly in order, and "
+    assert (
+        world.session.refusals["small"].sentence
+        == f'queue "line" {before}a job of another namespace waits before this one'
+    )
+    assert f'{before}"other/large" waits' in why(world.policy, small).sentence(lambda _: True)

@@ -15,6 +15,7 @@ from hekla.placement.reservations import RESERVED, Book
 from hekla.placement.session import Failure, Session
 from hekla.placement.soonest import one_of_equals
 from hekla.placement.statement import Statement
+from hekla.placement.telling import NamedJob, Telling, joined
 
 RUNNING_ESTIMATE = "hekla.dev/running-estimate"
 MOST_TOLD = 2
@@ -124,20 +125,20 @@ def _verdict_beside(
     return Verdict(book.held.in_queue_of(heeded, job) or heeded, in_queue=True)
 
 
-def _told(sentences: Sequence[str]) -> str:
-    more = len(sentences) - MOST_TOLD
-    return "; ".join([*sentences[:MOST_TOLD], *([f"{more} more are in its way"] if more > 0 else [])])
-
-
 def refused(session: Session, job: Job, verdict: Verdict, book: Book) -> Refusal:
     """A job is kept back by these, and what its owner can do about it."""
     now_s, named = session.wall_s, f'a part of what queue "{job.spec.queue}" may hold is kept for'
-    told = [
-        f"{named} {one.job}, which is to start {one.start_told(now_s)}" if verdict.in_queue else one.sentence(now_s)
-        for one in verdict.kept_back
+    told: list[Telling] = [
+        (f"{named} ", NamedJob(one.job), f", which is to start {one.start_told(now_s)}")
+        if verdict.in_queue
+        else one.telling(now_s)
+        for one in verdict.kept_back[:MOST_TOLD]
     ]
+    if (more := len(verdict.kept_back) - MOST_TOLD) > 0:
+        told.append((f"{more} more are in its way",))
     first = min(verdict.kept_back, key=lambda one: one.until_s)
-    return Refusal(RESERVED, f"{_told(told)}; {_hint(job, first.who_may_use_it(now_s), book)}")
+    told.append((_hint(job, first.who_may_use_it(now_s), book),))
+    return Refusal.naming(RESERVED, joined("; ", told), job.spec.namespace)
 
 
 def _hint(job: Job, who: str, book: Book) -> str:

@@ -4,11 +4,13 @@ All values are frozen and hashable, so that two pods with equal demands are reco
 what each demand means; `dialects/kubernetes.py` reads them from a pod.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from hekla.placement.telling import Telling, told_to
 
 if TYPE_CHECKING:
     from hekla.placement.devices.claims import DeviceClaim
@@ -198,6 +200,19 @@ class Refusal:
 
     code: str
     sentence: str
+    """For everybody who may read about what is refused: in the pieces of `telling` jobs of other namespaces have names."""
+
+    telling: Telling = ()
+    """The sentence in pieces, if it names jobs."""
+
+    @classmethod
+    def naming(cls, code: str, telling: Telling, namespace: str) -> "Refusal":
+        """A refusal that names jobs, of something in this namespace."""
+        return cls(code, told_to(telling, lambda other: other == namespace), telling)
+
+    def told_to(self, may_see: Callable[[str], bool]) -> str:
+        """The sentence, for somebody who may see what is in these namespaces."""
+        return told_to(self.telling, may_see) if self.telling else self.sentence
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hekla.placement.soonest import Rooms
+from hekla.placement.telling import NamedJob, Telling
 
 MOST_NODES_TOLD = 3
 NOBODY = "nobody"
@@ -38,13 +39,13 @@ class Reservation:
         """By node, for how many pods."""
         return {name: room["pods"] for name, room in self.rooms.items()}
 
-    def sentence(self, now_s: float) -> str:
+    def telling(self, now_s: float) -> Telling:
         """`node-1, node-2 are reserved for ml/big, which is to start in 12 min, 5 min later than was told first`."""
         names = sorted(self.rooms)
         more = f" and {len(names) - MOST_NODES_TOLD} more" if len(names) > MOST_NODES_TOLD else ""
         verb = "are" if len(names) > 1 else "is"
         told = ", ".join(names[:MOST_NODES_TOLD]) + more
-        return f"{told} {verb} reserved for {self.job}, which is to start {self.start_told(now_s)}"
+        return f"{told} {verb} reserved for ", NamedJob(self.job), f", which is to start {self.start_told(now_s)}"
 
     def start_told(self, now_s: float) -> str:
         """`in 12 min, 5 min later than was told first`."""

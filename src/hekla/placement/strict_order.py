@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from hekla.placement.constraint import Refusal
 from hekla.placement.model import Job, JobPhase
 from hekla.placement.session import Session
+from hekla.placement.telling import NamedJob
 
 BEHIND_HEAD = "behindHead"
 
@@ -48,10 +49,9 @@ class StrictOrder:
         head = self._heads.get(job.spec.queue)
         if head is None or head is job or self._session.job_key(job) < self._session.job_key(head):
             return False
-        sentence = (
-            f'queue "{job.spec.queue}" starts its jobs strictly in order, and "{head.told}" waits before this one'
-        )
-        self._session.refusals[job.uid] = Refusal(BEHIND_HEAD, sentence)
+        order = f'queue "{job.spec.queue}" starts its jobs strictly in order, and '
+        telling = order, NamedJob(head.told, quote='"'), " waits before this one"
+        self._session.refusals[job.uid] = Refusal.naming(BEHIND_HEAD, telling, job.spec.namespace)
         return True
 
     def block(self, job: Job) -> None:

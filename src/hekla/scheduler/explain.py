@@ -4,7 +4,7 @@ Pure: the job is tried on a copy of the cluster, so the answer is what the next 
 `remedies.py` looks for the smallest change that would let it start; `explanation_document.py` writes the answer down.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -25,6 +25,7 @@ from hekla.placement.rehearsal import Rehearsal
 from hekla.placement.session import Session
 from hekla.placement.statement import Statement
 from hekla.placement.strict_order import behind_head
+from hekla.placement.telling import NamedJob, Telling, told_to
 from hekla.scheduler import sentences
 
 MOST_EXAMPLES, MOST_AHEAD = 3, 5
@@ -104,7 +105,7 @@ class Why:
     """How many of the job's tasks are in each status."""
 
     lacks: tuple[Lack, ...] = ()
-    reserved: str = ""
+    reserved: Telling = ()
     """Which nodes are kept for it, and from when it is to start, or why none are where some might be; else empty."""
 
     @property
@@ -112,15 +113,16 @@ class Why:
         """Whether any task waits for a node, or the job waits for its first."""
         return self.statuses.get(TaskStatus.PENDING.name, 0) > 0 or not sum(self.statuses.values())
 
-    def sentence(self) -> str:
-        """In one sentence."""
+    def sentence(self, may_see: Callable[[str], bool] | None = None) -> str:
+        """In one sentence, for somebody who may see what is in these namespaces; in that of the job alone, if that is not said."""
+        may_see = may_see or (lambda namespace: namespace == self.job.partition("/")[0])
         if not self.is_waiting:
             return f"{self.job} does not wait: all of its pods have a node"
         if self.fits:
             return f"{self.job} fits and will start"
-        tail = f"; {self.reserved}" if self.reserved else ""
+        tail = f"; {told_to(self.reserved, may_see)}" if self.reserved else ""
         if self.refusal is not None:
-            return f"{self.refusal.sentence}{tail}"
+            return f"{self.refusal.told_to(may_see)}{tail}"
         reason = self.explanation.sentence() if self.explanation is not None else "it is not its turn yet"
         return (
             f"{self.placeable} of the {self.wanted} pods that {self.job} needs find a node; {self.task}: {reason}{tail}"
@@ -217,18 +219,18 @@ def _behind_gates(queue: Queue, gated: Sequence[Task]) -> Refusal:
     )
 
 
-def _reserved(session: Session, job: Job) -> str:
+def _reserved(session: Session, job: Job) -> Telling:
     """`n1, n2 are reserved for ml/big, which is to start in 12 min, when ml/old has ended; a job that ends before may go first`."""
     book = book_of(session)  # opened before it is looked into: it may have planned the job anew
     reservation = session.cluster.reservations.get(job.uid)
     if reservation is None:
         why_none = book.why_unplanned(job) if book is not None else None
-        return _UNPLANNED[why_none] if why_none is not None else ""
+        return (_UNPLANNED[why_none],) if why_none is not None else ()
     last = book.waits_for(reservation) if book is not None else ""
-    until = f", when {last} has ended" if last else ""
+    until: Telling = (", when ", NamedJob(last), " has ended") if last else ()
     who = reservation.who_may_use_it(session.wall_s)
     others = "nobody else is let in there until then" if who == NOBODY else f"{who} may go first"
-    return f"{reservation.sentence(session.wall_s)}{until}; {others}"
+    return *reservation.telling(session.wall_s), *until, f"; {others}"
 
 
 _UNPLANNED = {

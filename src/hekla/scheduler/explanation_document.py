@@ -13,10 +13,10 @@ from hekla.api.pods import Pod, PodCondition
 from hekla.api.volcano.scheduling import PodGroup, PodGroupCondition
 from hekla.placement.amounts import told
 from hekla.placement.model import Job, TaskStatus
+from hekla.placement.telling import NamedJob, told_to
 from hekla.placement.topology.refusals import CloseExplanation
 from hekla.scheduler.cluster_remedies import Remedy
 from hekla.scheduler.explain import Lack, Why
-from hekla.scheduler.sentences import ANOTHER_JOB
 
 MOST_TRANSITIONS = 8
 
@@ -26,20 +26,20 @@ def document_of(
     may_see: Callable[[str], bool],
 ) -> Document:  # fmt: skip
     """The explanation called `name` of a job; `pod` is the one that was asked about, if one was."""
-    ahead = [key if may_see(key.partition("/")[0]) else ANOTHER_JOB for key in found.ahead]
+    ahead = [NamedJob(key).told_to(may_see) for key in found.ahead]
     return {
         "apiVersion": EXPLANATION.api_version,
         "kind": EXPLANATION.kind,
         "metadata": {"name": name, "namespace": job.spec.namespace},
-        "message": found.sentence(),
+        "message": found.sentence(may_see),
         "verdict": verdict_of(found),
         "phase": group.status.phase if group is not None else _pod_phase(pod),
         "queue": {"name": found.queue, "place": found.place, "waiting": found.waiting, "ahead": ahead}
         if found.is_waiting
         else {"name": found.queue},
         "gang": _gang(job, found),
-        "refusal": {"code": found.refusal.code, "message": found.refusal.sentence} if found.refusal else None,
-        "reserved": found.reserved or None,
+        "refusal": {"code": found.refusal.code, "message": found.refusal.told_to(may_see)} if found.refusal else None,
+        "reserved": told_to(found.reserved, may_see) or None,
         "pod": found.task,
         "nodes": _nodes(found),
         "lacks": [_lack(lack) for lack in found.lacks],

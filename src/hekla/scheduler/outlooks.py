@@ -16,9 +16,9 @@ from hekla.placement.cluster import Cluster
 from hekla.placement.model import Job, JobPhase, TaskStatus
 from hekla.placement.policy import Policy
 from hekla.placement.rehearsal import Rehearsal
+from hekla.placement.telling import NamedJob
 from hekla.scheduler.explain import Why, why_in
 from hekla.scheduler.remedies import first_remedy
-from hekla.scheduler.sentences import ANOTHER_JOB
 
 MARK = " Hekla: "
 """What parts this sentence from the one before it, which others grep for."""
@@ -124,7 +124,7 @@ def look_into(policy: Policy, job: Job, now: float) -> str:
 def sentence_of(found: Why, remedy: str, may_see: Callable[[str], bool]) -> str:
     """`place 2 of 5 in queue "ml", behind ml/big; would start: lower minAvailable from 4 to 2`."""
     told = f'place {found.place} of {found.waiting} in queue "{found.queue}"'
-    names = [key if may_see(key.partition("/")[0]) else ANOTHER_JOB for key in found.ahead]
+    names = [NamedJob(key).told_to(may_see) for key in found.ahead]
     if names:
         shown = list(dict.fromkeys(names))[:MOST_NAMED]
         others = found.place - 1 - sum(names.count(one) for one in shown)

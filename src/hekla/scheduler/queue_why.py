@@ -14,7 +14,7 @@ from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.cluster_remedies import Remedy
 from hekla.scheduler.explain import Why, why_in
 from hekla.scheduler.remedies import remedies
-from hekla.scheduler.sentences import job_told, job_told_to
+from hekla.scheduler.sentences import job_told_to
 
 MOST_EXPLAINED = 5
 """Waiting jobs of which it is said why."""
@@ -39,8 +39,8 @@ class QueueWhy:
     fixes: Sequence[Remedy]
     """What would let the first of them start."""
 
-    def sentence(self, name_of: Callable[[Job], str]) -> str:
-        """In one sentence."""
+    def sentence(self, may_see: Callable[[str], bool]) -> str:
+        """In one sentence, for somebody who may see what is in these namespaces."""
         name = self.queue.name
         if not self.queue.is_open:
             return f'queue "{name}" is not open: what runs goes on, and nothing new starts'
@@ -49,8 +49,8 @@ class QueueWhy:
         if not self.waiting:
             return f"{holds}; nobody waits"
         job, found = self.first[0]
-        waits = "1 job waits" if self.waiting == 1 else f"{self.waiting} jobs wait, first {name_of(job)}"
-        return f"{holds}; {waits}: {found.sentence()}" if name_of(job) == job_told(job) else f"{holds}; {waits}"
+        waits = "1 job waits" if self.waiting == 1 else f"{self.waiting} jobs wait, first {job_told_to(job, may_see)}"
+        return f"{holds}; {waits}: {found.sentence(may_see)}" if may_see(job.spec.namespace) else f"{holds}; {waits}"
 
     def _main_held(self) -> list[tuple[str, str]]:
         return [(name, amount) for name, amount in all_told(self.held).items() if name != "pods"]
@@ -81,7 +81,7 @@ def queue_document(name: str, namespace: str, found: QueueWhy, may_see: Callable
         "apiVersion": EXPLANATION.api_version,
         "kind": EXPLANATION.kind,
         "metadata": {"name": name, "namespace": namespace},
-        "message": found.sentence(name_of),
+        "message": found.sentence(may_see),
         "verdict": "Open" if queue.is_open else "Closed",
         "queue": {
             "name": queue.name, "parent": queue.parent, "weight": queue.weight, "priority": queue.priority,
@@ -89,7 +89,7 @@ def queue_document(name: str, namespace: str, found: QueueWhy, may_see: Callable
         },
         "amounts": _amounts(found),
         "jobs": [
-            {"job": name_of(job), "message": why.sentence() if may_see(job.spec.namespace) else ""}
+            {"job": name_of(job), "message": why.sentence(may_see) if may_see(job.spec.namespace) else ""}
             for job, why in found.first
         ],
         "remedies": [{"change": one.change, "message": one.sentence, **one.details} for one in found.fixes],

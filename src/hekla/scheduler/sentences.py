@@ -11,10 +11,10 @@ from hekla.placement.explain import TOO_MANY_PODS, Explanation
 from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.session import Failure
 from hekla.placement.statement import Evict
+from hekla.placement.telling import NamedJob
 from hekla.placement.topology.refusals import CloseExplanation
 
 _IN_QUOTES = re.compile(r'(?:hypernode|and of|member) "([^"]+)"')
-ANOTHER_JOB = "a job of another namespace"
 GANG_READY = "tasks in gang are ready to be scheduled"
 
 _VOLCANOS = {TOO_MANY_PODS.sentence: "node(s) pod number exceeded"}
@@ -84,7 +84,7 @@ def job_told(job: Job) -> str:
 
 def job_told_to(job: Job, may_see: Callable[[str], bool]) -> str:
     """The same, for somebody who may not know the jobs of all namespaces."""
-    return job_told(job) if may_see(job.spec.namespace) else ANOTHER_JOB
+    return NamedJob(job_told(job)).told_to(may_see)
 
 
 def queue_missing(queue: str) -> str:
