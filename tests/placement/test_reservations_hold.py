@@ -2,6 +2,7 @@
 decide. (`tests/properties/test_reservation.py` has what they promise.)
 """  # fmt: skip
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from hekla.placement import plans as plans_of_a_session
 from hekla.placement import reservations
 from hekla.placement.expected_ends import Ends
+from hekla.placement.forecast import expected_start, tried_on_a_copy
+from hekla.placement.in_the_end import InTheEnd
 from hekla.placement.model import Job
 from hekla.placement.session import Session
+from hekla.placement.soonest import End, Kept
 from placement.reservationkit import Life, Plan, fits, plans
 
 ANY = plans() | plans(at_the_door=True)
@@ -73,6 +77,29 @@ def test_however_few_plans_a_cycle_makes_what_was_told_holds_and_whatever_fits_s
     if not plan.is_outside or all(fits(plan, number) for number in range(len(plan.jobs))):
         assert {f"j{number}" for number in range(len(plan.jobs)) if fits(plan, number)} <= wrong.started.keys()
     assert not plan.is_outside or wrong.world.cluster.reservations == {}
+
+
+@given(ANY, FACTORS)
+@settings(max_examples=60, deadline=None)
+def test_where_a_look_says_that_there_will_be_no_room_there_is_no_plan(plan: Plan, times_as_long: list[float]) -> None:
+    look, init = InTheEnd.may_fit, InTheEnd.__init__
+    asked: dict[int, tuple[Session, Sequence[End], Sequence[Kept]]] = {}
+
+    def made(room: InTheEnd, session: Session, ends: Sequence[End], others: Sequence[Kept]) -> None:
+        asked[id(room)] = session, ends, others
+        init(room, session, ends, others)
+
+    def checked(room: InTheEnd, job: Job) -> bool:
+        session, ends, others = asked[id(room)]
+        may_fit = look(room, job)
+        assert may_fit or expected_start(session, job, ends, others) is None
+        assert may_fit or tried_on_a_copy(session, job, ends, others) is None
+        return may_fit
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InTheEnd, "__init__", made)
+        patch.setattr(InTheEnd, "may_fit", checked)
+        Life(plan, times_as_long=times_as_long).run()
 
 
 @given(ANY, FACTORS)

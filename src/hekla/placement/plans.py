@@ -5,7 +5,8 @@ their kind, while room is kept for the same jobs and nobody leaves besides (what
 took). If all three hundred differ, a cycle plans for a few of them, so that it is short, and each has its turn:
 
     never looked at before     by need as the cycle begins, then as they are tried; another cycle is asked for if some are left
-    will not fit               at the end of a line, of which every cycle looks at the first
+    will not fit               at the end of a line; every cycle looks at all whether there would be room in the end
+                               (`in_the_end.py`), and plans for the first of which that is so
 """
 
 from collections import Counter
@@ -24,6 +25,9 @@ FROM_THE_START = 6
 
 AGAIN_FIRST = 2
 """So many of them first, for those that would not fit when they were planned before."""
+
+MOST_LOOKS = 256
+"""So many that would not fit, and differ, are looked at in a cycle; of more, those next that were not."""
 
 AGAIN_S = 1.0
 """So long after a cycle that did not reach everybody comes another."""

@@ -36,9 +36,10 @@ from hekla.placement.expected_ends import Ends
 from hekla.placement.forecast import expected_start
 from hekla.placement.held_room import Held
 from hekla.placement.in_need import most_in_need
+from hekla.placement.in_the_end import InTheEnd
 from hekla.placement.kept_room import Reservation
 from hekla.placement.model import Job, JobPhase
-from hekla.placement.plans import AGAIN_FIRST, FROM_THE_START, MOST_PLANS, Plans, Unplanned
+from hekla.placement.plans import AGAIN_FIRST, FROM_THE_START, MOST_LOOKS, MOST_PLANS, Plans, Unplanned
 from hekla.placement.session import Session
 from hekla.placement.soonest import Expected, Kept, one_of_equals, soonest
 from hekla.quota.amounts import added
@@ -199,13 +200,21 @@ class Book:
                 self._plans.put_off(job)
 
     def _look_at_some_again(self, eligible: Mapping[str, Job]) -> None:
-        """See whether those that would not fit will do so by now, who was looked at longest ago first."""
+        """Plan those that would not fit and may do so by now, who was planned longest ago first."""
         known = self._cluster.out_of_reach
+        for uid in known.keys() - eligible.keys():
+            del known[uid]
+        room = InTheEnd(self._session, self.ends.in_order, self._kept_rooms()) if known else None
         for uid in list(known):
-            job = eligible.get(uid)
-            if job is None:
-                del known[uid]
-            elif self._may_start(job) and self._planned(job, AGAIN_FIRST) is Unplanned.NOT_YET:
+            if room is None or room.looks >= MOST_LOOKS:
+                return
+            job = eligible[uid]
+            if not self._may_start(job):
+                continue
+            if not room.may_fit(job):
+                if len(known) > MOST_LOOKS:
+                    self._plans.put_off(job)
+            elif self._planned(job, AGAIN_FIRST) is Unplanned.NOT_YET:
                 return
 
     def _may_start(self, job: Job) -> bool:
@@ -360,14 +369,17 @@ class Book:
         )  # fmt: skip
 
     def _expected(self, job: Job) -> Expected | None:
-        others = [r for r in self.in_order if r.uid != job.uid]
-        kept = [Kept(self._cluster.jobs[r.uid].spec.queue, r.rooms) for r in others]
+        kept = self._kept_rooms(job.uid)
         known = self.kept.get(job.uid)
         if known is None:
             return expected_start(self._session, job, self.ends.in_order, kept)
         if self._session.wall_s >= known.told_s and (found := self._in_place(job, known, kept)) is not None:
             return found
         return expected_start(self._session, job, self.ends.in_order, kept, known.places)
+
+    def _kept_rooms(self, but_for: str = "") -> Sequence[Kept]:
+        """What is kept for all, or all others."""
+        return [Kept(self._cluster.jobs[r.uid].spec.queue, r.rooms) for r in self.in_order if r.uid != but_for]
 
     def _in_place(self, job: Job, known: Reservation, others: Sequence[Kept]) -> Expected | None:
         """When a job that is late will fit where room is kept for it, or is free now; None if it will not, as things are.
