@@ -1,5 +1,6 @@
 """Shared by every test: where the tree is, a log that no test leaves changed, and properties that know no stop-watch."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,11 @@ from hekla.testing.redis import RedisServer, program, redis_server
 # the same examples. `--hypothesis-seed` and `@settings` of a test look further.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # as in the background of a script: so would every program be deaf that a test starts and interrupts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -522,10 +522,12 @@ def test_top_is_live_in_a_terminal_until_the_user_has_seen_enough(volcano: Volca
     volcano.out("job", "run", "train")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "hekla.cli.main", "job", "top", "--interval", "0.1"]
-    with subprocess.Popen(
-        [*command, "--kubeconfig", str(volcano.kubeconfig)], stdout=theirs, stderr=subprocess.PIPE,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
-    ) as watching:  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        watching = stack.enter_context(subprocess.Popen(
+            [*command, "--kubeconfig", str(volcano.kubeconfig)], stdout=theirs, stderr=subprocess.PIPE,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
+        ))  # fmt: skip
+        stack.callback(watching.kill)  # or one that does not end by itself would be waited for without end
         os.close(theirs)
         seen, is_told = b"", False
         while b"Completed" not in seen:
