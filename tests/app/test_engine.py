@@ -13,6 +13,11 @@ from openai import DefaultAsyncHttpxClient
 
 from hekla.app.engine.process import serving
 from hekla.app.engine.settings import EngineSettings, EngineSettingsError, KvEvents, SpeculativeConfig
+from hekla.app.engine.worker import LATE_S, Worker
+from hekla.simulation.engine.engine import Engine
+from hekla.simulation.engine.happenings import Ending
+from hekla.simulation.engine.sequence import Ask
+from hekla.testing import virtual_time
 
 PATIENCE_S = 60.0
 HELLO = [{"role": "user", "content": "tell me of the lava fields of the north, and of the sheep that cross them " * 4}]
@@ -36,6 +41,19 @@ async def engine(**more):
 
 def run(story):
     asyncio.run(asyncio.wait_for(story, 2 * PATIENCE_S))
+
+
+def test_a_request_that_comes_while_the_end_of_a_step_goes_unnoticed_is_served_as_well():
+    async def story():
+        loop, ended = asyncio.get_running_loop(), []
+        worker = Worker(Engine(settings().shape()), lambda: None)
+        worker.submit(Ask(id="first", prompt_tokens=8, output_tokens=1), ended.append)
+        loop.virtual_s += LATE_S / 2  # the step is over, and others had the processor meanwhile
+        worker.submit(Ask(id="second", prompt_tokens=8, output_tokens=1), ended.append)
+        await asyncio.sleep(1.0)
+        assert [one.request for one in ended if isinstance(one, Ending)] == ["first", "second"]
+
+    virtual_time.run(story())
 
 
 async def figure(http, name):

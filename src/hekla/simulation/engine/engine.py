@@ -170,8 +170,13 @@ class Engine:
 
     @property
     def wakes_at(self) -> float | None:
-        """When an engine that had nothing to compute looks again by itself: a cache arrives, or one kept is let go."""
-        times = [self._arriving[0][0]] if self._arriving else []
+        """When an engine that had nothing to compute looks again by itself: a request or a cache comes, or one kept is let go.
+
+        A request may have come already: to a step whose end was noticed late, and after which the next one was to begin.
+        """
+        times = [one.arrived_s for one in self.waiting if one.arrived_s > self._now]
+        if self._arriving:
+            times.append(self._arriving[0][0])
         if self.waiting and self._kept:
             times.append(min(until for until, _ in self._kept.values()))
         return min(times, default=None)
@@ -225,9 +230,8 @@ class Engine:
 
     def _sleep(self, until: float) -> bool:
         """Pass the time in which nothing can be computed; False where it lasts longer than asked."""
-        later = [one.arrived_s for one in self.waiting if one.arrived_s > self._now]
-        wakes_s = min([*later, *([] if self.wakes_at is None else [self.wakes_at])], default=inf)
-        if wakes_s > until or wakes_s == inf:
+        wakes_s = self.wakes_at
+        if wakes_s is None or wakes_s > until:
             return False
         self._now = wakes_s
         return True
