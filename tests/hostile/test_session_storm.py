@@ -165,7 +165,13 @@ class Client:
         elif self.dice.random() < 0.1 and self.world.is_whole:  # or all would be given up while nobody answers
             self._end(session)
         else:
-            self.check(session, freeze=self.dice.random() < 0.2, spend=self.dice.random() < 0.1)
+            self.check(
+                session,
+                freeze=self.dice.random() < 0.2,
+                spend=self.dice.random() < 0.1,
+                sleep=self.dice.random() < 0.1,
+                fork=len(self.witness.values) < MOST_SESSIONS and self.dice.random() < 0.1,
+            )
 
     def open(self) -> None:
         deadly, value = self.witness.deadly, self.dice.randrange(10**6)
@@ -181,8 +187,13 @@ class Client:
                 return
         Session.connect(session, gateway=self.world.door).kill()
 
-    def check(self, session: str, *, freeze: bool = False, spend: bool = False) -> None:
-        """It holds what it held, or is told as gone; also after it stood still, of its owner's will or for want of a budget."""
+    def check(
+        self, session: str, *, freeze: bool = False, spend: bool = False, sleep: bool = False, fork: bool = False
+    ) -> None:
+        """It holds what it held, or is told as gone; also after it stood still, of its owner's will or for want of a budget, or slept.
+
+        So do its copies.
+        """
         value = self.witness.values.get(session)
         try:
             with Session.connect(session, gateway=self.world.door) as there:
@@ -194,13 +205,28 @@ class Client:
                     )  # spent already; another client may have woken it
                     there.set_budget("")
                     self.witness.told["stood still until its budget was raised"] += stood
+                if sleep:
+                    there.pause()
                 said = self._asked(there)
+                if fork and value is not None:
+                    self._fork(there, value)
         except NotFoundError as error:
             self.witness.gone(session, str(error))
             return
         if value is not None:
             assert said.text == str(value), f"session {session} held {value} and says {said}"
             self.witness.told["answered with what it held"] += 1
+
+    def _fork(self, there: Session, value: int) -> None:
+        deadly = self.witness.deadly
+        for copy in there.fork(2):
+            with copy:
+                copy.set_timeout(3600)
+                told = self._asked(copy)
+                assert told.text == str(value), f"the copy {copy.id} of {there.id}, which holds {value}, says {told}"
+                self.witness.made(copy.id, value, deadly)
+                self.witness.told["copied with what it held"] += 1
+                copy._is_ours = False  # it is to stay
 
     @staticmethod
     def _asked(there: Session) -> Result:
