@@ -13,6 +13,7 @@ from hekla.cli.main import main
 from hekla.cli.output import as_yaml
 from hekla.kube.api_client import ApiClient
 from hekla.testing.api_server import LiveApiServer
+from hekla.testing.programs import started
 from hekla.wire.messages import Response
 
 DEPLOYMENT = """
@@ -244,9 +245,7 @@ def test_a_pod_without_a_log_is_told_of_and_the_others_logs_are_shown(logs):
 
 def test_a_watch_shows_later_changes_in_the_columns_of_the_first(web):
     command = ["get", "deploy", "-A", "-w", "--no-headers", "--kubeconfig", str(web.kubeconfig)]
-    with subprocess.Popen(
-        [sys.executable, "-m", "hekla.cli.main", *command], stdout=subprocess.PIPE, text=True
-    ) as watching:
+    with started([sys.executable, "-m", "hekla.cli.main", *command], stdout=subprocess.PIPE, text=True) as watching:
         first = watching.stdout.readline()
         # the watch begins at some moment after the list; what it has not seen is told again until it has
         for replicas in range(2, 200):
@@ -257,7 +256,6 @@ def test_a_watch_shows_later_changes_in_the_columns_of_the_first(web):
         web.run("scale", "deploy", "web", "--replicas", "1000")
         while "/1000" not in later:
             last, later = later, watching.stdout.readline()
-        watching.kill()
     assert [len(line.split()) for line in (first, last, later)] == [6, 6, 6]
 
 

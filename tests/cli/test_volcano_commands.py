@@ -18,6 +18,7 @@ import yaml
 from hekla.app.data_directory import DataDirectory
 from hekla.cli.main import CommandError, command_paths, main
 from hekla.cli.volcano.amounts import parse_amounts
+from hekla.testing.programs import started
 
 from .conftest import JOBS, PODS, QUEUES, Volcano
 
@@ -232,14 +233,13 @@ def test_our_lists_come_wide_and_as_documents(volcano: Volcano) -> None:
 def test_a_watched_list_shows_changes_under_the_columns_of_the_first(volcano: Volcano) -> None:
     volcano.out("job", "run", "train")
     command = [sys.executable, "-m", "hekla.cli.main", "job", "list", "-w", "--kubeconfig", str(volcano.kubeconfig)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+    with started(command, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         head = watching.stdout.readline()
         first = watching.stdout.readline()
         phase(volcano, "train", "Running", running=1)
         assert select.select([watching.stdout], [], [], 30)[0]
         later = watching.stdout.readline()
-        watching.kill()
     assert first.split()[:2] == ["train", "default"]
     assert later.split()[:2] == ["train", "Running"]
     assert later.index("Running") == head.index("PHASE")
@@ -522,12 +522,10 @@ def test_top_is_live_in_a_terminal_until_the_user_has_seen_enough(volcano: Volca
     volcano.out("job", "run", "train")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "hekla.cli.main", "job", "top", "--interval", "0.1"]
-    with contextlib.ExitStack() as stack:
-        watching = stack.enter_context(subprocess.Popen(
-            [*command, "--kubeconfig", str(volcano.kubeconfig)], stdout=theirs, stderr=subprocess.PIPE,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
-        ))  # fmt: skip
-        stack.callback(watching.kill)  # or one that does not end by itself would be waited for without end
+    with started(
+        [*command, "--kubeconfig", str(volcano.kubeconfig)], stdout=theirs, stderr=subprocess.PIPE,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
+    ) as watching:  # fmt: skip
         os.close(theirs)
         seen, is_told = b"", False
         while b"Completed" not in seen:

@@ -18,6 +18,7 @@ import pytest
 
 from hekla.api.agents.names import ISOLATION_STRENGTHS
 from hekla.api.agents.node_contract import NODE_ISOLATION_LABEL
+from hekla.testing.programs import started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -124,7 +125,7 @@ def test_a_shell_is_a_terminal_for_people_and_reads_scripts(agents: Agents, sess
     with os.fdopen(ours, "r+b", buffering=0) as person:
         person.write(b"tty; exit 5\n")
         command = [sys.executable, "-m", "hekla.cli.main", "agent", "shell", session]
-        with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=agents.environment) as shell:
+        with started(command, stdin=theirs, stdout=theirs, stderr=theirs, env=agents.environment) as shell:
             os.close(theirs)
             seen = b""
             with contextlib.suppress(OSError):  # EIO: the other side was closed
@@ -188,7 +189,7 @@ def test_what_the_pod_of_an_agent_writes_is_its_log(agents: Agents, session: str
 
 def test_an_exec_on_a_session_that_is_being_made_waits_for_it(agents: Agents, session: str) -> None:
     command = [sys.executable, "-m", "hekla.cli.main", "agent", "create"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=agents.environment) as creating:
+    with started(command, stdout=subprocess.PIPE, env=agents.environment) as creating:
         new = until(lambda: set(agents.agent("list", "-o", "name").split()) - {session}).pop()
         assert agents.agent("exec", new, "--", "echo", "here") == "here\n"
         assert creating.wait(LIMIT_S) == 0
@@ -252,9 +253,7 @@ def test_a_sandbox_that_still_waits_in_its_pool_is_nobodys(agents: Agents, warm_
 
 def test_a_program_that_speaks_mcp_by_standard_output_reuses_a_session(agents: Agents) -> None:
     command = [sys.executable, "-m", "hekla.cli.main", "agent", "mcp"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=agents.environment
-    ) as server:
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=agents.environment) as server:
         assert server.stdin is not None
         assert server.stdout is not None
 

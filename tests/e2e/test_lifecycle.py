@@ -13,6 +13,7 @@ from typing import Protocol
 import pytest
 
 from hekla.testing.kubectl import Kubectl, Said
+from hekla.testing.programs import started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -258,7 +259,7 @@ def test_a_gang_outlives_the_platform_with_the_pods_it_had(cli: Hekla, place: Pa
 
 def test_an_interrupt_ends_the_foreground_platform_in_good_order(place: Path) -> None:
     command = [sys.executable, "-m", "hekla.cli.main", "up", "--data-dir", str(place), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("hekla is ready at https://127.0.0.1:")
         process.send_signal(signal.SIGINT)
