@@ -193,6 +193,22 @@ def test_a_client_that_leaves_ends_its_request():
     run(story())
 
 
+def test_an_engine_that_is_told_to_stop_finishes_its_streams():
+    async def story():
+        running = serving(settings(grace_s=PATIENCE_S))
+        url = f"http://127.0.0.1:{(await running.__aenter__()).port}/v1"
+        http = DefaultAsyncHttpxClient(trust_env=False)
+        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, http_client=http) as client:
+            stream = await client.chat.completions.create(model="m", messages=HELLO, max_tokens=200, stream=True)
+            first = await anext(stream)
+            stopping = asyncio.create_task(running.__aexit__(None, None, None))
+            chunks = [first, *[chunk async for chunk in stream]]
+            assert chunks[-1].choices[0].finish_reason in ("length", "stop")
+            await stopping
+
+    run(story())
+
+
 def test_texts_and_tokens_turn_into_one_another():
     async def story():
         async with engine() as (_, http, _):

@@ -165,6 +165,32 @@ def test_a_surge_keeps_everything_up() -> None:
     assert world.condition() == "Available"
 
 
+def test_a_surge_ends_with_the_ordinals_of_the_beginning_where_engines_take_their_time_to_start() -> None:
+    world = world_of(replicas=3, rolloutStrategy=rolling(maxSurge=1, maxUnavailable=0))
+    assert min(rolled_slowly(world.change_roles(NEW))) == 3
+    assert new_ones(world) == groups_of(world.pods) == [0, 1, 2]
+    assert world.condition() == "Available"
+
+
+def test_a_roles_surge_ends_with_the_ordinals_of_the_beginning_likewise() -> None:
+    budget = {"replicas": 2, "maxUnavailable": 0, "maxSurge": 1}
+    world = world_of(roles=[role("decode", **budget)], rolloutStrategy=BY_ROLE)
+    assert min(rolled_slowly(world.change_roles(role("decode", image="engine:2", **budget)))) == 2
+    assert world.images() == {"llama-0-decode-0-0": "engine:2", "llama-0-decode-1-0": "engine:2"}
+
+
+def rolled_slowly(world: ServingWorld) -> list[int]:
+    """How many pods are ready, round by round, where nodes run each pod a round after it was made."""
+    seen: list[int] = []
+    for _ in range(60):
+        made_before = set(world.pods)
+        world.step()
+        world.let_go()
+        world.start(*(made_before & set(world.waiting())))
+        seen.append(ready(world))
+    return seen
+
+
 def test_a_surge_with_a_partition_ends() -> None:
     """Kthena's issue 1743: a dead-lock, and ordinals with gaps."""
     world = world_of(replicas=3, rolloutStrategy=rolling(maxSurge=2, maxUnavailable=0, partition=1))

@@ -319,6 +319,26 @@ def test_stopping_ends_streams_and_drops_what_outlives_the_grace():
     asyncio.run(run())
 
 
+def test_stopping_lets_streams_end_where_they_have_an_end_and_cuts_those_that_outlive_the_grace():
+    async def run():
+        sinks = []
+        async with serving(lambda _: Response(200, sinks.append)) as server:
+            ends, stays = await Raw.to(server), await Raw.to(server)
+            for reader in (ends, stays):
+                await reader.say(get("/answer"))
+                await reader.reader.readuntil(b"\r\n\r\n")
+            stopping = asyncio.create_task(server.stop(grace_s=0.2, ends_streams=False))
+            await asyncio.sleep(0)
+            sinks[0].write(b"the rest")
+            sinks[0].close()
+            assert await ends.end() == b"8\r\nthe rest\r\n0\r\n\r\n"
+            await stopping
+            assert await stays.end() == b""
+            assert server.connections == 0
+
+    asyncio.run(run())
+
+
 def test_a_taken_port_is_refused_or_replaced_as_asked():
     async def run():
         with socket.socket() as taken:

@@ -56,7 +56,7 @@ def status_of(view: ServingView, plans: Sequence[GroupPlan]) -> ModelServingStat
         updated_replicas=len(updated),
         current_replicas=len(old),
         update_revision=view.revisions.update,
-        current_revision=_current_revision(view, found, old, is_settled=len(ready) == len(found) >= view.replicas),
+        current_revision=_current_revision(view, found, old, is_settled=_is_settled(view, found)),
         label_selector=label_selector(view),
         conditions=_conditions(view, [at for at in range(len(found)) if at not in ready], updated, old),
     )
@@ -64,6 +64,17 @@ def status_of(view: ServingView, plans: Sequence[GroupPlan]) -> ModelServingStat
     if is_over and _partition(view) == 0:
         status = msgspec.structs.replace(status, current_replicas=status.updated_replicas)
     return status
+
+
+def _is_settled(view: ServingView, found: Sequence[GroupPlan]) -> bool:
+    """Whether all are ready, and the ordinals are those without a surge: as many ready ones with a gap are no end."""
+    groups = [one.found for one in found if one.found is not None]
+    instances = (
+        ({one.ordinal for one in group.instances.get(role.name, ())}, role.replicas)
+        for group in groups if view.is_by_role for role in view.roles
+    )  # fmt: skip
+    counted = [({group.ordinal for group in groups}, view.replicas), *instances]
+    return all(map(_is_available, found)) and all(ordinals.issuperset(range(count)) for ordinals, count in counted)
 
 
 def label_selector(view: ServingView) -> str:

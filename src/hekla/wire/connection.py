@@ -349,7 +349,7 @@ class Connection(asyncio.Protocol):
             on_end=lambda in_order: self._push_ended(response.status, sink, in_order),
         )
         self._sink = sink
-        if self._service.is_stopping:
+        if self._service.is_stopping and self._service.ends_streams:
             sink.close()
             return
         try:
@@ -451,11 +451,12 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def stop(self) -> None:
-        """Close when idle, after the answer in flight otherwise; streams and tunnels end now."""
+        """Close when idle, after the answer in flight otherwise; tunnels end now, and streams if the server ends them."""
         if self._tunnel is not None:
             self._tunnel.stop()
         elif self._sink is not None:
-            self._sink.close()
+            if self._service.ends_streams:
+                self._sink.close()
         elif self._incoming is None:
             self._close()
 

@@ -95,13 +95,13 @@ class Server:
             connection.tick(now)
         self._ticker = service.loop.call_later(self._tick_s, self._tick)
 
-    async def stop(self, grace_s: float = 5.0) -> None:
-        """Accept no more, finish what is in flight, end streams; after the grace drop what is left."""
+    async def stop(self, grace_s: float = 5.0, *, ends_streams: bool = True) -> None:
+        """Accept no more, finish what is in flight, end streams or let them end; after the grace drop what is left."""
         listener, service = self._listener, self._service
         if listener is None or service is None:
             return
         self._listener = None
-        service.is_stopping = True
+        service.is_stopping, service.ends_streams = True, ends_streams
         listener.close()
         for connection in tuple(service.connections):
             connection.stop()

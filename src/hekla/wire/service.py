@@ -49,6 +49,8 @@ class Service:
     connections: "set[Open]"
     date_line: bytes = b""
     is_stopping: bool = False
+    ends_streams: bool = True
+    """Whether stopping ends pushed responses: a watch has no end of its own, an answer that is being written has."""
 
 
 def gzip_bytes(body: bytes) -> bytes:

@@ -72,7 +72,8 @@ async def serving(settings: EngineSettings) -> AsyncIterator[Addresses]:
         if publisher is not None:
             await stack.enter_async_context(_publishing(publisher))
         await _listen(server, api, settings)
-        stack.push_async_callback(server.stop, settings.grace_s)
+        # an answer that were ended now would look whole and lack its end: clients could not tell
+        stack.push_async_callback(server.stop, settings.grace_s, ends_streams=False)
         api.listens_on(server.port)
         if settings.startup_s > 0:
             stack.callback(_start_late(api, settings.startup_s).cancel)
