@@ -170,7 +170,42 @@ def test_a_model_that_was_just_asked_for_does_not_fall_asleep() -> None:
     ]
 
 
+def test_kinds_without_replicas_are_no_metric_that_cannot_be_read() -> None:
+    params = [
+        {"target": target("a"), "minReplicas": 0, "maxReplicas": 4, "cost": 1},
+        {"target": target("b"), "minReplicas": 0, "maxReplicas": 4, "cost": 2},
+    ]
+    found = policy(heterogeneousTarget={"params": params})
+    idle, one = decide(found, {"a": seen(0), "b": seen(0)}, NOW), decide(found, {"a": seen(1, 1.0), "b": seen(0)}, NOW)
+    assert [one.reason for one in idle.outcomes] == ["it has no replicas, and nobody asks for it"] * 2
+    assert ready_of(idle)[:2] == ready_of(one)[:2] == ("True", "Steady")
+    [unit] = units_of(homogeneous(least=0))
+    nothing = measured(unit, llama(replicas=0), [], [], {}, {})
+    assert nothing is not None
+    assert nothing.unread == ""
+
+
 # ---- room
+
+
+def test_a_model_that_waits_for_room_says_so_and_leaves_the_queue_when_nobody_asks_for_it_any_more() -> None:
+    found = homogeneous(least=0)
+    waits = {"unready": 1, "waits_for": "llama-0: no room", "unread": "no replica is ready yet"}
+    wanted = decide(found, {"llama": seen(1, wanted_at=NOW - timedelta(seconds=100), **waits)}, NOW)
+    assert ready_of(wanted) == ("True", "WaitsForRoom", "llama: 1, it waits for room: llama-0: no room")
+    [scaling] = decide(found, {"llama": seen(1, wanted_at=NOW - timedelta(seconds=301), **waits)}, NOW).scalings
+    assert (scaling.after, scaling.reason) == (0, "nobody asks for it any more, and it waits: llama-0: no room")
+    starts = {"unready": 1, "wanted_at": NOW - timedelta(hours=1)}
+    assert decide(found, {"llama": seen(1, **starts)}, NOW).scalings == []
+    assert decide(homogeneous(least=1), {"llama": seen(1, **waits)}, NOW).scalings == []
+
+
+def test_of_two_kinds_the_one_that_waits_is_why_none_serves() -> None:
+    params = [{"target": target(name), "minReplicas": 0, "maxReplicas": 4} for name in "ab"]
+    found = policy(heterogeneousTarget={"params": params})
+    waits = seen(1, unready=1, waits_for="a-0: no room", wanted_at=NOW - timedelta(hours=1))
+    [scaling] = decide(found, {"a": waits, "b": seen(0)}, NOW).scalings
+    assert (scaling.unit.key, scaling.after) == ("a", 0)
 
 
 def test_no_more_is_asked_for_while_a_gang_waits_for_room() -> None:

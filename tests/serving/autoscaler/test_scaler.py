@@ -227,3 +227,18 @@ def test_a_model_without_replicas_wakes_at_once_when_a_request_waits() -> None:
             assert loop.time() - begun < 1  # of virtual time
 
     virtual_time.run(scenario())
+
+
+def test_a_policy_that_is_written_is_looked_at_at_once() -> None:
+    async def scenario() -> None:
+        async with cluster(whole(), replicas=1) as on:
+            await asyncio.sleep(20)
+            target = {"targetRef": {"kind": "ModelServing", "name": "ghost"}}
+            patch = {"spec": {"homogeneousTarget": {"target": target}}}
+            begun = asyncio.get_running_loop().time()
+            await on.client.patch(AutoscalingPolicy, "p", patch, "default")
+            while not any(one.reason == "TargetNotFound" for one in (await on.policy()).status.conditions):
+                await asyncio.sleep(0.1)
+            assert asyncio.get_running_loop().time() - begun < 1  # of virtual time
+
+    virtual_time.run(scenario())

@@ -11,7 +11,7 @@ from hekla.kube.errors import NotFoundError
 from hekla.serving.router import holding as holding_module
 from hekla.serving.router.holding import HOLD_S, Holding
 from hekla.serving.router.plan import Refusal, Waiting
-from hekla.serving.router.waking import AGAIN_S, Waking
+from hekla.serving.router.waking import AGAIN_S, KEEP_S, Waking
 from serving.router.worldkit import director, plan_of, pod, question, route, server, to
 
 
@@ -90,10 +90,9 @@ def test_labels_that_the_controller_adds_count():
     assert isinstance(door.ask(), Waiting)
 
 
-def test_a_model_that_is_starting_is_waited_for_and_not_woken_again():
+def test_a_model_that_is_starting_is_waited_for():
     door = Door(servings=[serving(replicas=1)])
     assert isinstance(door.ask(), Waiting)
-    assert door.holding.wanted() == []
 
 
 def test_who_waits_too_long_is_told():
@@ -107,6 +106,22 @@ def test_who_waits_too_long_is_told():
     (refusal,) = door.told
     assert (refusal.status, refusal.message) == (504, "no engine of the model became ready within 300 s")
     assert door.holding.wanted() == []
+
+
+def test_who_waited_for_an_engine_that_found_no_node_is_told_so():
+    door = Door()
+    door.ask()
+    starting = pod("a", {"app": "llama"}, ready=False)
+    waiting = msgspec.structs.replace(starting, status=msgspec.structs.replace(starting.status, phase="Pending"))
+    door.desk.world.note(None, waiting)
+    door.now = HOLD_S
+    door.holding.tick()
+    assert door.told[-1].message.endswith("within 300 s; its engines wait for room in the cluster")
+    door.ask()
+    door.desk.world.note(waiting, starting)
+    door.now = 2 * HOLD_S
+    door.holding.tick()
+    assert door.told[-1].message.endswith("within 300 s")
 
 
 def test_who_leaves_makes_room(monkeypatch):
@@ -147,8 +162,9 @@ def test_the_wish_is_written_once_and_again_while_somebody_waits():
             await waking.look()
         assert server.written == [("ModelServing", "ml", "llama", {labels.WANTED_AT: "2026-01-01T00:00:00Z"})] * 2
         door.servings = [serving(replicas=1)]
-        door.now = 100.0
-        await waking.look()
-        assert len(server.written) == 2
+        for now in (AGAIN_S + KEEP_S, AGAIN_S + KEEP_S + 0.2, AGAIN_S + 2 * KEEP_S):
+            door.now = now
+            await waking.look()
+        assert len(server.written) == 3, "while it starts the wish is kept, at a slower pace"
 
     asyncio.run(story())

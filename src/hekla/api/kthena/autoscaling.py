@@ -213,7 +213,7 @@ class HeterogeneousTarget(Struct, kw_only=True, frozen=True, rename="camel"):
     """The ModelServings."""
 
     cost_expansion_rate_percent: Annotated[int, Limits(minimum=0, format="int32"), DEFAULTED] = 200
-    """How many percent of the least cost may be spent."""
+    """How large the next block of a kind is, in percent of the last; blocks are taken by what they cost, so 100 fills the cheapest kind first."""
 
 
 class RoleScaling(Struct, kw_only=True, frozen=True, rename="camel"):

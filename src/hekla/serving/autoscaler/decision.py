@@ -6,6 +6,7 @@
 
 Zero replicas wake when somebody writes `serving.hekla.dev/wanted-at` on the ModelServing: the router does while it holds
 requests. Growth asks the scheduler: new groups wait in its queue as gangs, and while one waits for room no more are asked for.
+A model that found none, and that nobody asks for any more, is taken out of the queue again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -127,10 +128,9 @@ def _paced(
         return Outcome(unit, seen.current, bound, bound, "Stable", "the role is fixed"), history
     load = Load(current=seen.current, ready=seen.ready, unready=seen.unready, whole=seen.whole)
     told = recommend(load, unit.targets, least=unit.least, most=unit.most, tolerance=_tolerance(policy))
-    told = _awake(told, seen, unit.most, now)
+    told = _awake(told, seen, least=unit.least, most=unit.most, now=now)
     if told is None:
-        why = "it has no replicas, and nobody asks for it" if seen.current == 0 else _unread(seen)
-        return Outcome(unit, seen.current, seen.current, seen.current, "Stable", why, seen.current == 0), history
+        return _left_alone(unit, seen, seen), history
     told = advised(told, seen.current, history.learned, now.timestamp())
     step = _step(told, seen.current, pace_of(policy), history, now, unit.least, unit.most)
     replicas, reason = _held_for_room(step, told, seen)
@@ -154,16 +154,30 @@ def _with_lesson(history: History, told: Recommendation, seen: Measured, replica
     return replace(history, learned=learned)
 
 
-def _awake(told: Recommendation | None, seen: Measured, most: int, now: datetime) -> Recommendation | None:
-    """A model that somebody asks for has a replica, whatever its metrics say."""
+def _awake(
+    told: Recommendation | None, seen: Measured, *, least: int, most: int, now: datetime
+) -> Recommendation | None:
+    """A model that somebody asks for has a replica, whatever its metrics say; one that nobody does waits for no room."""
     is_wanted = seen.wanted_at is not None and (now - seen.wanted_at).total_seconds() < AWAKE_S
-    if not is_wanted or most == 0 or (told is not None and told.replicas > 0):
+    if not is_wanted or most == 0:
+        is_given_up = told is None and least == 0 < seen.current and seen.waits_for and not seen.ready
+        return (
+            Recommendation(0, f"nobody asks for it any more, and it waits: {seen.waits_for}") if is_given_up else told
+        )
+    if told is not None and told.replicas > 0:
         return told
     return Recommendation(1, "a request waits for it") if told is not None or seen.current == 0 else None
 
 
-def _unread(seen: Measured) -> str:
-    return f"no metric could be read: {seen.unread}" if seen.unread else "no metric could be read"
+def _left_alone(unit: Unit, seen: Measured, together_seen: Measured) -> Outcome:
+    """What a unit comes to where no metric says anything, of it or of all that are scaled with it."""
+    why, is_measured = f"no metric could be read: {together_seen.unread}".removesuffix(": "), False
+    if together_seen.current == 0:
+        why, is_measured = "it has no replicas, and nobody asks for it", True
+    elif together_seen.waits_for:
+        why, is_measured = f"it waits for room: {together_seen.waits_for}", True
+    waits = bool(together_seen.waits_for)
+    return Outcome(unit, seen.current, seen.current, seen.current, "Stable", why, is_measured, waits)
 
 
 def _is_held(step: Step, seen: Measured) -> bool:
@@ -214,12 +228,11 @@ def _mixed(
         if all(one.waits_for for one in seen)
         else "",
     )
-    told = _awake(told, together_seen, most, now)
+    # for growth one kind with room is room; for a model that serves nowhere one kind that waits is why
+    stuck = replace(together_seen, waits_for=next((one.waits_for for one in seen if one.waits_for), ""))
+    told = _awake(told, replace(stuck, ready=load.ready), least=least, most=most, now=now)
     if told is None:
-        stay = [
-            Outcome(unit, s.current, s.current, s.current, "Stable", _unread(together_seen), False)
-            for unit, s in zip(units, seen, strict=True)
-        ]
+        stay = [_left_alone(unit, one, stuck) for unit, one in zip(units, seen, strict=True)]
         return Decision(outcomes=stay, histories=histories)
     told = advised(told, current, history.learned, now.timestamp())
     step = _step(told, current, pace_of(policy), history, now, least, most)

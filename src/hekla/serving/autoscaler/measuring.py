@@ -103,7 +103,7 @@ def measured(
         # those that are not made yet are as little ready as those that are starting
         unready=max(0, max(current, len(replicas)) - len(ready)),
         whole=whole,
-        unread=unread if ready else _not_ready(len(replicas)),
+        unread=unread if ready else _not_ready(len(replicas), current),
         waits_for=_waits_for(groups),
         wanted_at=parse_rfc3339(serving.metadata.annotations.get(labels.WANTED_AT)),
     )
@@ -161,7 +161,9 @@ def _metrics(unit: Unit, pods: Sequence[Pod], answers: Answers) -> Metrics:
     return found
 
 
-def _not_ready(replicas: int) -> str:
+def _not_ready(replicas: int, wanted: int) -> str:
+    if replicas == wanted == 0:
+        return ""  # there is nothing to be read
     return "no replica is ready yet" if replicas else "no replica has pods yet"
 
 

@@ -1,7 +1,8 @@
 """The autoscaler's loop: every 15 s it measures what each policy scales, decides, and carries that out.
 
 Policies are looked at side by side, each with a deadline, so that one whose pods do not answer starves none. A ModelServing
-without replicas that somebody asks for is looked at at once.
+without replicas that somebody asks for is looked at at once, and so is a policy that was written, so that its status says
+within a moment what is wrong with it.
 """
 
 import asyncio
@@ -73,6 +74,7 @@ class Autoscaler:
         for informer in (self._policies, self._servings, self._pods, self._groups):
             await informer.synced()
         self._servings.add_handler(self._on_serving)
+        self._policies.add_handler(self._on_policy)
         recorder = asyncio.create_task(self._events.run(), name="autoscaler events")
         try:
             while True:
@@ -80,6 +82,7 @@ class Autoscaler:
                 await self._rest()
         finally:
             self._servings.remove_handler(self._on_serving)
+            self._policies.remove_handler(self._on_policy)
             recorder.cancel()
             await self._http.close()
 
@@ -99,6 +102,10 @@ class Autoscaler:
         """A request waits for a model that has no replicas: that is no matter of 15 seconds."""
         before = old.metadata.annotations.get(labels.WANTED_AT) if old is not None else None
         if new is not None and new.spec.replicas == 0 and new.metadata.annotations.get(labels.WANTED_AT) != before:
+            self._wanted.set()
+
+    def _on_policy(self, old: AutoscalingPolicy | None, new: AutoscalingPolicy | None) -> None:
+        if new is not None and (old is None or old.spec != new.spec):
             self._wanted.set()
 
     async def _look_at_in_time(self, policy: AutoscalingPolicy) -> None:

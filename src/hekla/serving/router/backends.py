@@ -81,6 +81,8 @@ class Backend:
     prefill: Pool
     matched: set[str] = field(default_factory=set)
     """Pods that the selector finds, ready or not, as `namespace/name`."""
+    unplaced: set[str] = field(default_factory=set)
+    """Those of them that the scheduler has no room for yet."""
     joined: dict[str, list[tuple[Pool, Endpoint]]] = field(default_factory=dict)
     """What each ready pod brought."""
 

@@ -5,11 +5,15 @@ scaled to nothing     An AutoscalingPolicy may wake it: held for minutes, while 
 engines restart       Its pods are there, and none is ready or none takes connections: held until one is, for half a minute
                       after the first request that met nobody. Then requests are refused at once, until an engine is back.
 anything else         Nobody would come: the client is told at once.
+
+Who waited in vain is told what for: engines that did not start, or room that was not found for them.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
+
+from msgspec.structs import replace
 
 from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
 from hekla.serving.autoscaler.units import units_of
@@ -26,6 +30,7 @@ MOST_HELD: Final = 1_000
 
 TOO_LATE: Final = Refusal(504, "pod_discovery", f"no engine of the model became ready within {HOLD_S:.0f} s")
 GONE: Final = Refusal(503, "pod_discovery", f"no engine of the model came back within {RESTART_S:.0f} s", 5.0)
+ROOM: Final = "; its engines wait for room in the cluster"
 FULL: Final = Refusal(503, "pod_discovery", "too many requests wait for the model's first engine", 5.0)
 
 
@@ -105,7 +110,7 @@ class Holding:
         for key, held in list(self._held.items()):
             for one in held:
                 if one.until <= now:
-                    one.go(one.late)
+                    one.go(_with_why(one.late, self._backends[key]))
             if _may_be_tried(self._backends[key], now):
                 self._resume(key)
             elif left := [one for one in held if not one.is_abandoned]:
@@ -118,9 +123,8 @@ class Holding:
             one.go(None)
 
     def wanted(self) -> list[ModelServing]:
-        """The ModelServings without replicas that somebody waits for."""
-        found = [one for key in self._held for one in self.sleepers(self._backends[key])]
-        return [one for one in found if one.spec.replicas == 0]
+        """The ModelServings that may have no replicas, and that somebody waits for: asleep, or on their way."""
+        return [one for key in self._held for one in self.sleepers(self._backends[key])]
 
     def held(self) -> dict[str, int]:
         """How many requests wait, by backend."""
@@ -141,6 +145,12 @@ class Holding:
             for one in self._servings()
             if one.metadata.namespace == namespace and one.metadata.name in scaled and _makes(one, backend)
         ]
+
+
+def _with_why(late: Refusal, backend: Backend) -> Refusal:
+    """What is said to who waited in vain; where no engine has found a node, that."""
+    is_stuck = backend.unplaced and backend.unplaced == backend.matched
+    return replace(late, message=late.message + ROOM) if is_stuck else late
 
 
 def _engines(backend: Backend) -> Iterator[Endpoint]:

@@ -18,7 +18,9 @@ from hekla.serving.router.holding import Holding
 
 LOOK_S: Final = 0.1
 AGAIN_S: Final = 10.0
-"""How often the wish is written anew while requests wait."""
+"""How often the wish is written anew while requests wait for a model without replicas."""
+KEEP_S: Final = 60.0
+"""How often while they wait for one that is on its way, so that it is not given up where it waits for room."""
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +49,8 @@ class Waking:
         wanted = {f"{one.metadata.namespace}/{one.metadata.name}": one for one in self._holding.wanted()}
         self._written = {key: at for key, at in self._written.items() if key in wanted}
         for key, serving in wanted.items():
-            if self._now() - self._written.get(key, float("-inf")) >= AGAIN_S and await self._write(serving):
+            again_s = AGAIN_S if serving.spec.replicas == 0 else KEEP_S
+            if self._now() - self._written.get(key, float("-inf")) >= again_s and await self._write(serving):
                 self._written[key] = self._now()
 
     async def _write(self, serving: ModelServing) -> bool:

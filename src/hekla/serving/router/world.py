@@ -167,6 +167,7 @@ class World:
         for pod_key in list(backend.matched):
             self._leave(backend, pod_key)
             backend.matched.discard(pod_key)
+            backend.unplaced.discard(pod_key)
         if backend.traits.match_labels:
             mark = _mark(backend.traits.key, backend.traits)
             self._backends_by_label[mark].discard(backend)
@@ -195,6 +196,8 @@ class World:
         """Bring one pod's part in one backend up to date."""
         is_matched = pod is not None and selects(backend.traits.match_labels, pod.metadata.labels)
         backend.matched.add(key) if is_matched else backend.matched.discard(key)
+        is_unplaced = pod is not None and is_matched and pod.status.phase == "Pending" and not pod.spec.node_name
+        backend.unplaced.add(key) if is_unplaced else backend.unplaced.discard(key)
         brought = endpoints_of(pod, backend) if pod is not None and is_matched and is_ready(pod) else []
         kept = [self._joined(backend, pool, endpoint) for pool, endpoint in brought]
         self._leave(backend, key, besides=kept)
