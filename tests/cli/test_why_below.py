@@ -12,7 +12,7 @@ import yaml
 from hekla.api.kthena import ModelServer
 from hekla.api.meta import Document
 from hekla.cli.main import main
-from hekla.cli.why_below import below, to_be_asked
+from hekla.cli.why_below import below, sleep_of, summary, text, to_be_asked
 from hekla.cli.why_route import route_verdict, server_state
 from hekla.testing.platform import PlatformProcess, running_platform
 
@@ -191,9 +191,32 @@ def test_a_server_counts_the_pods_that_it_leads_to_and_names_those_that_wait() -
         ([{"server": "a", "ready": 2}, {"server": "b"}], "leads to 2 ModelServers, of which 1 takes requests"),
         (
             [{"server": "a"}, {"provider": "p"}],
-            "leads to 1 ModelServers, of which 0 take requests, and to 1 providers outside",
+            "leads to one ModelServer, which takes none now, and to 1 provider outside",
         ),
+        ([{"server": "a", "ready": 1}], "leads to one ModelServer, which takes requests"),
     ],
 )
 def test_the_verdict_on_a_route(targets: list[dict[str, Any]], verdict: str) -> None:
     assert route_verdict(targets) == verdict
+
+
+def test_a_model_that_sleeps_is_told_with_what_wakes_it() -> None:
+    serving = an_object("ModelServing", "lazy", spec={"replicas": 0})
+    target = {"target": {"targetRef": {"name": "lazy"}}, "minReplicas": 0, "maxReplicas": 3}
+    policy = an_object("AutoscalingPolicy", "p", spec={"homogeneousTarget": target})
+    told = "ModelServing lazy has no replicas, and AutoscalingPolicy p wakes it when a request comes"
+    assert sleep_of(serving, [policy]) == told
+    assert sleep_of(serving, []).endswith("and no AutoscalingPolicy wakes it")
+    assert sleep_of(an_object("ModelServing", "lazy", spec={"replicas": 1}), [policy]) == ""
+    root = {**serving, "metadata": {**serving["metadata"], "namespace": "ml"}}
+    answer = summary("modelserving.lazy", root, below("x", []), [], 0, asleep=told)
+    assert answer["message"] == f"modelserving/lazy sleeps: {told}"
+
+
+def test_pods_that_a_quota_refuses_are_told_in_its_words() -> None:
+    root = {"kind": "ModelServing", "metadata": {"name": "m", "namespace": "ml", "uid": "m"}}
+    found = below("m", [an_object("PodGroup", "m-1", owner="m", status={"phase": "Inqueue"})])
+    said = 'Error creating: pods "m-1-server-0-0" is forbidden: exceeded quota: small'
+    refusal = {"object": "modelserving/m", "message": said, "times": 3, "since": "then", "last": "now"}
+    answer = summary("modelserving.m", root, found, [], 0, refused=[refusal])
+    assert f"  refused {said} (3 times since then, last at now)" in text(answer).splitlines()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hekla.cli.why_broken import broken, failures, lines_of, unready, with_last_words
+from hekla.cli.why_broken import broken, failures, lines_of, told_lately, unready, when, with_last_words
 
 if TYPE_CHECKING:
     from hekla.api.meta import Document, Kind
@@ -21,6 +21,9 @@ MOST_EXPLAINED = 5
 
 GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 FORBIDDEN = 403
+POD_REFUSED = "FailedCreate"
+"""Reason of the events about pods that the API server refuses: a quota, or a webhook."""
+MOST_REFUSALS = 2
 _SETTLED = frozenset({"Running", "Completed"})
 
 
@@ -103,8 +106,10 @@ def summary(
     left: int,
     failing: Sequence["Document"] = (),
     failed: Sequence["Document"] = (),
+    refused: Sequence["Document"] = (),
+    asleep: str = "",
 ) -> "Document":
-    """The whole answer, as `-o json` prints it; with the containers that do not serve, and what failed and was made anew."""
+    """The whole answer, as `-o json` prints it; with the containers that do not serve, what failed and was made anew, what was refused."""
     waits = [one for one in explained if one["verdict"] != "Placed"]
     phases: dict[str, int] = {}
     for group in found.gangs:
@@ -112,7 +117,7 @@ def summary(
     return {
         "kind": "Explanations",
         "metadata": {"name": name, "namespace": root["metadata"].get("namespace", "")},
-        "message": _message(name, found, waits, left, failing, failed),
+        "message": _message(name, found, waits, left, failing, failed, asleep),
         "gangs": phases,
         "pods": len(found.lone),
         "complaints": [
@@ -122,6 +127,7 @@ def summary(
         ],
         "broken": list(failing),
         "failures": list(failed),
+        "refusals": list(refused),
         "items": waits,
         "notShown": left,
     }
@@ -134,8 +140,11 @@ def _message(
     left: int,
     failing: Sequence["Document"],
     failed: Sequence["Document"],
+    asleep: str,
 ) -> str:
     told = name.replace(".", "/", 1)
+    if not found.gangs and not found.lone and asleep:
+        return f"{told} sleeps: {asleep}"
     if not found.gangs and not found.lone:
         return f"{told} has no pods and no PodGroup yet; what stands below, and its events, say why if none come"
     total = len(found.gangs) + len(found.lone)
@@ -178,6 +187,7 @@ def text(found: Mapping[str, Any]) -> str:
     if found["gangs"]:
         lines.append("  gangs   " + ", ".join(f"{count} {phase}" for phase, count in sorted(found["gangs"].items())))
     lines += [f"  {said}" for said in found["complaints"]]
+    lines += [f"  refused {one['message']} ({when(one)})" for one in found["refusals"][:MOST_REFUSALS]]
     lines += lines_of(found)
     for one in found["items"]:
         lines += ["", why_text(one)]
@@ -196,7 +206,7 @@ async def why_below(connection: "Connection", name: str, kind: "Kind", namespace
     from hekla.api.apps import ReplicaSet, StatefulSet
     from hekla.api.batch import Job as BatchJob
     from hekla.api.core import Event
-    from hekla.api.kthena import ModelServing
+    from hekla.api.kthena import AutoscalingPolicy, ModelServing
     from hekla.api.pods import Pod
     from hekla.api.volcano import Job, PodGroup
     from hekla.serving.serving_troubles import POD_FAILED
@@ -208,9 +218,32 @@ async def why_below(connection: "Connection", name: str, kind: "Kind", namespace
     asked = to_be_asked(found)
     explained = [one for one in await explanations(connection, namespace, asked[:MOST_EXPLAINED]) if one is not None]
     failing = await with_last_words(connection, namespace, broken(found.pods))
+    owners, now = [one["metadata"]["uid"] for one in (root, *found.jobs)], datetime.now(UTC)
     events = await listed(connection, [Event.kind_info], namespace, field_selector=f"reason={POD_FAILED}")
-    failed = failures([one["metadata"]["uid"] for one in (root, *found.jobs)], events, datetime.now(UTC))
-    return summary(name, root, found, explained, len(asked[MOST_EXPLAINED:]), failing, failed)
+    failed = failures(owners, events, now)
+    events = await listed(connection, [Event.kind_info], namespace, field_selector=f"reason={POD_REFUSED}")
+    refused = told_lately(POD_REFUSED, owners, events, now)
+    policies = await listed(connection, [AutoscalingPolicy.kind_info], namespace)
+    asleep = next(filter(None, (sleep_of(one, policies) for one in (root, *found.jobs))), "")
+    return summary(name, root, found, explained, len(asked[MOST_EXPLAINED:]), failing, failed, refused, asleep)
+
+
+def sleep_of(serving: "Document", policies: Iterable["Document"]) -> str:
+    """Why a ModelServing has no replicas, and what wakes it; empty for what is not asleep. Pure."""
+    import msgspec
+
+    from hekla.api.kthena import AutoscalingPolicy
+    from hekla.serving.autoscaler.units import units_of
+
+    if serving["kind"] != "ModelServing" or (serving.get("spec") or {}).get("replicas") != 0:
+        return ""
+    name = serving["metadata"]["name"]
+    for one in policies:
+        units = units_of(msgspec.convert(one, AutoscalingPolicy))
+        if any(unit.serving == name and unit.least == 0 and not unit.role for unit in units):
+            policy = one["metadata"]["name"]
+            return f"ModelServing {name} has no replicas, and AutoscalingPolicy {policy} wakes it when a request comes"
+    return f"ModelServing {name} has no replicas (spec.replicas is 0), and no AutoscalingPolicy wakes it"
 
 
 async def listed(

@@ -104,14 +104,20 @@ def _is_unready(pod: "Document") -> bool:
 
 def failures(uids: Iterable[str], events: Iterable["Document"], now: datetime) -> list["Document"]:
     """What the events of objects tell of pods that ended lately and were made anew, the latest first."""
-    from hekla.kube.timestamps import parse_rfc3339
     from hekla.serving.serving_troubles import POD_FAILED
+
+    return told_lately(POD_FAILED, uids, events, now)
+
+
+def told_lately(reason: str, uids: Iterable[str], events: Iterable["Document"], now: datetime) -> list["Document"]:
+    """What the events of objects tell for one reason, the latest first."""
+    from hekla.kube.timestamps import parse_rfc3339
 
     asked, found = set(uids), []
     for one in events:
         of, last = one.get("involvedObject") or {}, one.get("lastTimestamp") or one.get("eventTime") or ""
         at = parse_rfc3339(last) if last else None
-        if of.get("uid") in asked and one.get("reason") == POD_FAILED and at is not None and now - at < FRESH:
+        if of.get("uid") in asked and one.get("reason") == reason and at is not None and now - at < FRESH:
             found.append({
                 "object": f"{of['kind'].lower()}/{of['name']}", "message": one["message"], "times": one.get("count") or 1,
                 "since": one.get("firstTimestamp") or last, "last": last,
@@ -185,9 +191,14 @@ def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
             "Made anew since they ended, the latest first (Kthena's recoveryPolicy; their logs went with their pods)",
         )
         for one in found["failures"][:MOST_TOLD]:
-            times = f"{one['times']} times since {one['since']}, " if one["times"] > 1 else ""
-            yield f"  {one['message']} ({times}last at {one['last']})"
+            yield f"  {one['message']} ({when(one)})"
         yield "  to keep a pod, and its log, while it is restarted in place: restartGracePeriodSeconds of the ModelServing's template"
+
+
+def when(one: Mapping[str, Any]) -> str:
+    """How often something was told, and when."""
+    times = f"{one['times']} times since {one['since']}, " if one["times"] > 1 else ""
+    return f"{times}last at {one['last']}"
 
 
 def _container_lines(one: Mapping[str, Any]) -> Iterator[str]:

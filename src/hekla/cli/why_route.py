@@ -6,7 +6,7 @@ Decided from the objects, so that it answers without a router; `hekla route expl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hekla.cli.why_below import complaints, explanations, is_unplaced, listed
+from hekla.cli.why_below import complaints, explanations, is_unplaced, listed, sleep_of
 
 if TYPE_CHECKING:
     from hekla.api.kthena import ModelRoute, ModelServer
@@ -78,7 +78,13 @@ def route_verdict(wanted: Sequence[Mapping[str, Any]]) -> str:
     if not wanted:
         return "leads nowhere: it has no targets"
     told = f"leads to {len(servers)} ModelServers, of which {ready} {'takes' if ready == 1 else 'take'} requests"
-    return told + (f", and to {providers} providers outside" if providers else "")
+    if len(servers) == 1:
+        told = f"leads to one ModelServer, which {'takes requests' if ready else 'takes none now'}"
+    return told + (f", and to {_counted(providers, 'provider')} outside" if providers else "")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def server_state(server: "ModelServer", pods: Iterable["Document"]) -> dict[str, Any]:
@@ -114,16 +120,20 @@ async def _servers(connection: "Connection", namespace: str, names: Sequence[str
     """How each of these ModelServers fares; those that do not exist are left out."""
     import msgspec
 
-    from hekla.api.kthena import ModelServer
+    from hekla.api.kthena import AutoscalingPolicy, ModelServer, ModelServing
     from hekla.api.pods import Pod
 
-    documents = await listed(connection, [ModelServer.kind_info, Pod.kind_info], namespace)
+    kinds = (ModelServer, Pod, ModelServing, AutoscalingPolicy)
+    documents = await listed(connection, [one.kind_info for one in kinds], namespace)
     pods = [one for one in documents if one["kind"] == "Pod"]
     found: dict[str, dict[str, Any]] = {}
     for one in documents:
         name = one["metadata"]["name"]
         if one["kind"] == "ModelServer" and name in names:
-            state = server_state(msgspec.convert(one, ModelServer), pods)
+            server = msgspec.convert(one, ModelServer)
+            state = server_state(server, pods)
+            if not state["pods"] and (told := _sleep_of(server, documents)):
+                state["error"] = told
             asked = [f"pod.{pod}" for pod in state["waitingPods"][:MOST_PODS]]
             answers = await explanations(connection, namespace, asked)
             state["why"] = {
@@ -133,6 +143,20 @@ async def _servers(connection: "Connection", namespace: str, names: Sequence[str
             }
             found[name] = state
     return found
+
+
+def _sleep_of(server: "ModelServer", documents: Sequence["Document"]) -> str:
+    """Why a server's engines are not there, where they sleep."""
+    import msgspec
+
+    from hekla.api.kthena import ModelServing
+    from hekla.serving.router.holding import makes
+
+    labels = server.spec.workload_selector.match_labels
+    policies = [one for one in documents if one["kind"] == "AutoscalingPolicy"]
+    servings = [one for one in documents if one["kind"] == "ModelServing"]
+    its = [one for one in servings if makes(msgspec.convert(one, ModelServing), labels)]
+    return next(filter(None, (sleep_of(one, policies) for one in its)), "")
 
 
 def text(found: Mapping[str, Any]) -> str:
@@ -149,7 +173,7 @@ def _target_lines(one: Mapping[str, Any]) -> Iterator[str]:
     if "provider" in one:
         yield f"rule {one['rule']}{weight}: ExternalModelProvider {one['provider']}"
         return
-    counts = f": {one['pods']} pods, {one['ready']} ready" if "pods" in one else ""
+    counts = f": {_counted(one['pods'], 'pod')}, {one['ready']} ready" if "pods" in one else ""
     yield f"rule {one['rule']}{weight}: ModelServer {one['server']}{counts}"
     if one.get("error"):
         yield f"  {one['error']}"

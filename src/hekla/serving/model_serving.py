@@ -120,7 +120,7 @@ def _make(view: ServingView, plans: Sequence[GroupPlan]) -> Iterator[Command]:
         if missing.is_whole:
             made = missing.plan
             yield _role_event(view, "RoleCreating", made.role.name, made.instance, plan.name, "Creating")
-        yield from (Create(Pod, document) for document in documents)
+        yield from (Create(Pod, document, is_told_of_when_refused=True) for document in documents)
     for plan in staying:
         if plan.is_complete and plan.found is not None:
             yield from marks(plan.found, plan.roles, view)

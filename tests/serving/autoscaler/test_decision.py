@@ -180,7 +180,7 @@ def test_kinds_without_replicas_are_no_metric_that_cannot_be_read() -> None:
     assert [one.reason for one in idle.outcomes] == ["it has no replicas, and nobody asks for it"] * 2
     assert ready_of(idle)[:2] == ready_of(one)[:2] == ("True", "Steady")
     [unit] = units_of(homogeneous(least=0))
-    nothing = measured(unit, llama(replicas=0), [], [], {}, {})
+    nothing = measured(unit, llama(replicas=0), [], [], {}, {}, NOW)
     assert nothing is not None
     assert nothing.unread == ""
 
@@ -272,7 +272,7 @@ def test_a_replica_is_a_group_and_its_pods_count_together() -> None:
     [unit] = units_of(homogeneous())
     pods = [pod("a", 0), pod("b", 0, ordinal=1), pod("c", 1), pod("d", 2, is_ready=False)]
     answers = {("a", "load"): 2.0, ("b", "load"): 3.0, ("c", "load"): 4.0}
-    found = measured(unit, llama(replicas=4), pods, [], answers, {})
+    found = measured(unit, llama(replicas=4), pods, [], answers, {}, NOW)
     assert found is not None
     assert list(found.ready) == [{"load": 5.0}, {"load": 4.0}]
     assert (found.current, found.unready) == (4, 2)
@@ -282,17 +282,17 @@ def test_an_instance_of_a_role_is_the_mean_of_its_like_in_all_groups() -> None:
     unit = next(one for one in units_of(disaggregated(minRatio="0", maxRatio="9")) if one.role == "decode")
     pods = [pod("a", 0, "decode"), pod("b", 1, "decode"), pod("p", 0, "prefill")]
     answers = {("a", "load"): 2.0, ("b", "load"): 4.0, ("p", "load"): 99.0}
-    found = measured(unit, llama(roles=[role("prefill"), role("decode")], replicas=2), pods, [], answers, {})
+    found = measured(unit, llama(roles=[role("prefill"), role("decode")], replicas=2), pods, [], answers, {}, NOW)
     assert found is not None
     assert list(found.ready) == [{"load": 3.0}]
-    assert measured(unit, llama(), pods, [], answers, {}) is None
+    assert measured(unit, llama(), pods, [], answers, {}, NOW) is None
 
 
 def test_a_quantile_is_taken_over_all_pods() -> None:
     [unit] = units_of(homogeneous())
     fast, slow = histogram_of({0.1: 100, 1.0: 100}), histogram_of({0.1: 0, 1.0: 100})
     found = measured(
-        unit, llama(), [pod("a", 0), pod("b", 0, ordinal=1)], [], {("a", "load"): fast, ("b", "load"): slow}, {}
+        unit, llama(), [pod("a", 0), pod("b", 0, ordinal=1)], [], {("a", "load"): fast, ("b", "load"): slow}, {}, NOW
     )
     assert found is not None
     assert found.ready[0]["load"] == pytest.approx(0.91)
@@ -302,9 +302,24 @@ def test_a_gang_that_does_not_fit_is_what_a_unit_waits_for() -> None:
     status = {"phase": "Inqueue", "conditions": [{"type": "Unschedulable", "status": "True", "message": "no room"}]}
     group = msgspec.convert({"metadata": {"name": "llama-1"}, "status": status}, PodGroup)
     [unit] = units_of(homogeneous())
-    found = measured(unit, llama(), [], [group], {}, {})
+    found = measured(unit, llama(), [], [group], {}, {}, NOW)
     assert found is not None
     assert found.waits_for == "llama-1: no room"
+
+
+def test_a_gang_whose_pods_are_refused_is_waited_for_likewise() -> None:
+    [unit] = units_of(homogeneous())
+    meta = {"name": "llama-1", "creationTimestamp": "2025-12-31T23:59:00Z"}
+    group = msgspec.convert({"metadata": meta, "status": {"phase": "Inqueue"}}, PodGroup)
+
+    def waits_for(pods: list[Pod], now: datetime) -> str:
+        found = measured(unit, llama(replicas=2), pods, [group], {}, {}, now)
+        assert found is not None
+        return found.waits_for
+
+    assert waits_for([pod("a", 0)], NOW).startswith("llama-1: none of its pods is there")
+    assert waits_for([pod("a", 0)], NOW - timedelta(seconds=55)) == "", "they may be on their way"
+    assert waits_for([pod("a", 0), pod("b", 1, is_ready=False)], NOW) == ""
 
 
 def test_a_pod_is_asked_once_for_all_that_it_shows_in_one_place() -> None:

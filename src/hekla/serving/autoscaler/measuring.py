@@ -7,6 +7,7 @@ histogram the 95th percentile counts, of what came since an earlier look.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from hekla.api.core import Pod
 from hekla.api.kthena import ModelServing, labels
@@ -21,6 +22,8 @@ from hekla.serving.autoscaler.exposition import Reading
 from hekla.serving.autoscaler.units import Unit
 
 PERCENTILE = 95
+PODS_COME_WITHIN = timedelta(seconds=10)
+"""A gang that has no pod after this long gets none: a quota, or a webhook, refuses them."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ def measured(
     groups: Sequence[PodGroup],
     answers: Answers,
     whole: Metrics,
+    now: datetime,
     unread: str = "",
 ) -> Measured | None:
     """What is known of a unit; None if the role that it is about is not there."""
@@ -104,7 +108,7 @@ def measured(
         unready=max(0, max(current, len(replicas)) - len(ready)),
         whole=whole,
         unread=unread if ready else _not_ready(len(replicas), current),
-        waits_for=_waits_for(groups),
+        waits_for=_waits_for(groups, pods, now),
         wanted_at=parse_rfc3339(serving.metadata.annotations.get(labels.WANTED_AT)),
     )
 
@@ -167,9 +171,15 @@ def _not_ready(replicas: int, wanted: int) -> str:
     return "no replica is ready yet" if replicas else "no replica has pods yet"
 
 
-def _waits_for(groups: Sequence[PodGroup]) -> str:
+def _waits_for(groups: Sequence[PodGroup], pods: Sequence[Pod], now: datetime) -> str:
+    with_pods = {pod.metadata.labels.get(labels.GROUP_NAME) for pod in pods}
     for group in groups:
+        name, made_at = group.metadata.name, parse_rfc3339(group.metadata.creation_timestamp)
         told = [one for one in group.status.conditions if one.type == "Unschedulable" and one.status == "True"]
-        if told and group.status.phase in ("", "Pending", "Inqueue"):
-            return f"{group.metadata.name}: {told[-1].message}"
+        if group.status.phase not in ("", "Pending", "Inqueue"):
+            continue
+        if told:
+            return f"{name}: {told[-1].message}"
+        if name not in with_pods and made_at is not None and now - made_at > PODS_COME_WITHIN:
+            return f"{name}: none of its pods is there; the events of its ModelServing say what refuses them"
     return ""

@@ -147,7 +147,7 @@ class Autoscaler:
         )
         whys = {**without_source(unit), **seen.whys, **dumb}
         unread = next((whys[name] for name in unit.targets if name in whys), "")
-        return measured(unit, serving, pods, groups, seen.answers, whole, unread)
+        return measured(unit, serving, pods, groups, seen.answers, whole, self._clock.now(), unread)
 
     async def _scale(self, policy: AutoscalingPolicy, scaling: Scaling) -> None:
         unit = scaling.unit

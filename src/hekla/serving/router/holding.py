@@ -10,7 +10,7 @@ Who waited in vain is told what for: engines that did not start, or room that wa
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -143,7 +143,9 @@ class Holding:
         return [
             one
             for one in self._servings()
-            if one.metadata.namespace == namespace and one.metadata.name in scaled and _makes(one, backend)
+            if one.metadata.namespace == namespace
+            and one.metadata.name in scaled
+            and makes(one, backend.traits.match_labels)
         ]
 
 
@@ -164,11 +166,11 @@ def _may_be_tried(backend: Backend, now: float) -> bool:
     return all(any(one.benched_until <= now for one in pool.members) for pool in pools)
 
 
-def _makes(serving: ModelServing, backend: Backend) -> bool:
-    """Whether the pods of a ModelServing would be the backend's."""
+def makes(serving: ModelServing, match_labels: Mapping[str, str]) -> bool:
+    """Whether pods of a ModelServing would have these labels."""
     return any(
         selects(
-            backend.traits.match_labels,
+            match_labels,
             {
                 **(role.entry_template.metadata.labels if role.entry_template.metadata is not None else {}),
                 labels.NAME: serving.metadata.name,
