@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hekla.cli.commands.route import _facts, _print_decision, _print_one
+from hekla.cli.commands.route import _facts, _own_router, _print_decision, _print_one
 from hekla.cli.main import main
 from hekla.simulation.routing import Replayed
 from hekla.wire.messages import Response
@@ -148,3 +148,27 @@ def test_who_is_refused_waits_for_ever_and_not_for_infs(capsys):
     _print_one(refused, is_first=False, turns=[], pace=1.0)
     assert capsys.readouterr().out.split()[:4] == ["kthena", "never", "never", "never"]
     assert json.loads(json.dumps(_facts(refused), allow_nan=False))["ttftSeconds"]["p90"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(b"x" * 1000)[:20], "is not whole: it begins as a gzip file and does not end as one"),
+        (b"\x80\x81", "is no trace of LLM requests: it is no text"),
+        (
+            b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,many,10\n",
+            'line 2: "2023-11-16 18:15:46.68,many,10" is no request',
+        ),
+    ],
+)
+def test_a_file_that_is_no_trace_is_refused_with_a_sentence(content, said, tmp_path, capsys):
+    (tmp_path / "odd").write_bytes(content)
+    assert main(["route", "replay", str(tmp_path / "odd")]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_the_router_of_the_kubeconfigs_platform_is_asked(tmp_path, monkeypatch):
+    (tmp_path / "router.debug").write_text("http://127.0.0.1:1\n")
+    (tmp_path / "router.keys").write_text("ada: sk-x\n")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    assert _own_router() == ("http://127.0.0.1:1", ["authorization: Bearer sk-x"])

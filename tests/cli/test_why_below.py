@@ -208,9 +208,10 @@ def test_a_model_that_sleeps_is_told_with_what_wakes_it() -> None:
     assert sleep_of(serving, [policy]) == told
     assert sleep_of(serving, []).endswith("and no AutoscalingPolicy wakes it")
     assert sleep_of(an_object("ModelServing", "lazy", spec={"replicas": 1}), [policy]) == ""
-    root = {**serving, "metadata": {**serving["metadata"], "namespace": "ml"}}
+    fine = {"type": "Progressing", "status": "False", "reason": "AllGroupsReady", "message": "All groups are ready"}
+    root = {**serving, "metadata": {**serving["metadata"], "namespace": "ml"}, "status": {"conditions": [fine]}}
     answer = summary("modelserving.lazy", root, below("x", []), [], 0, asleep=told)
-    assert answer["message"] == f"modelserving/lazy sleeps: {told}"
+    assert (answer["message"], answer["complaints"]) == (f"modelserving/lazy sleeps: {told}", [])
 
 
 def test_pods_that_a_quota_refuses_are_told_in_its_words() -> None:

@@ -55,7 +55,7 @@ def test_requests_of_azure_share_nothing():
         ([], "neither JSON"),
         (["a,b"], "neither JSON"),
         (['{"timestamp": 1}'], "line 1 has no hash_ids; a request is"),
-        ([AZURE[0], "yesterday,1,2"], "line 2: ValueError"),
+        ([AZURE[0], "yesterday,1,2"], 'line 2: "yesterday,1,2" is no request'),
         ([AZURE[0]], "has no requests"),
     ],
 )

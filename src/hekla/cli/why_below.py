@@ -24,6 +24,8 @@ FORBIDDEN = 403
 POD_REFUSED = "FailedCreate"
 """Reason of the events about pods that the API server refuses: a quota, or a webhook."""
 MOST_REFUSALS = 2
+_FINE = frozenset({"AllGroupsReady", "UpdateOver"})
+"""Reasons for which a ModelServing's `Progressing` and `UpdateInProgress` are false because all is well."""
 _SETTLED = frozenset({"Running", "Completed"})
 
 
@@ -94,7 +96,7 @@ def complaints(document: "Document") -> Iterator[str]:
     """What an object's own conditions say against it."""
     told = (document.get("status") or {}).get("conditions")
     for one in told if isinstance(told, list) else ():  # a JobFlow's are a mapping, and say how its jobs fare
-        if one.get("status") == "False" and one.get("message"):
+        if one.get("status") == "False" and one.get("message") and one.get("reason") not in _FINE:
             yield f"{one.get('type')} is false ({one.get('reason')}): {one['message']}"
 
 

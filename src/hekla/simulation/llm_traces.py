@@ -84,8 +84,11 @@ def _azure(lines: Iterable[str]) -> Iterator[Turn]:
             count = -(-tokens // BLOCK_TOKENS)
             blocks = tuple(-(number << 16) - place for place in range(1, count + 1))  # nobody else's
             yield _turn((at - datetime(2023, 1, 1)).total_seconds(), tokens, int(row["GeneratedTokens"]), blocks)  # noqa: DTZ001  # the trace's times are of no zone, and only differences count
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TraceError(f"line {number + 1}: {type(error).__name__} {error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            said = ",".join(str(one) for one in row.values())
+            raise TraceError(
+                f'line {number + 1}: "{said}" is no request; one is a time and two whole numbers: 2023-11-16 18:15:46.68,374,44'
+            ) from None
 
 
 def _turn(at_s: float, prompt: int, output: int, blocks: tuple[int, ...]) -> Turn:

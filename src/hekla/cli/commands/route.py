@@ -179,6 +179,7 @@ def _recipes(names: "Sequence[str]", config: str) -> "list[Recipe]":
 
 def _turns(file: str, most: int) -> "list[Turn]":
     import gzip
+    import zlib
 
     from hekla.cli.main import CommandError
     from hekla.simulation.llm_traces import TraceError, read_trace
@@ -187,8 +188,12 @@ def _turns(file: str, most: int) -> "list[Turn]":
         data = Path(file).read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
         turns = read_trace(text.splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error.strerror or error}") from None
+    except (EOFError, zlib.error):
+        raise CommandError(f"{file} is not whole: it begins as a gzip file and does not end as one") from None
+    except UnicodeDecodeError:
+        raise CommandError(f"{file} is no trace of LLM requests: it is no text") from None
     except TraceError as error:
         raise CommandError(f"{file} is no trace of LLM requests: {error}") from None
     return turns[:most] if most else turns
@@ -290,12 +295,16 @@ def _body(file: str) -> bytes:
 
 
 def _own_router() -> tuple[str, list[str]]:
-    """Where the router of the platform that runs here tells what it knows, and the header that opens it."""
+    """Where the router of the platform that the kubeconfig is of, or that runs here, tells what it knows, and the header that opens it."""
+    import os
+
     from hekla.app.data_directory import DataDirectory
     from hekla.app.settings import default_data_dir
     from hekla.cli.main import EXIT_UNREACHABLE, CommandError
 
-    directory = DataDirectory(default_data_dir().absolute())
+    directory = DataDirectory(Path(os.environ.get("KUBECONFIG", "")).absolute().parent)
+    if not directory.router_debug.exists():
+        directory = DataDirectory(default_data_dir().absolute())
     try:
         url = directory.router_debug.read_text().strip()
         key = directory.router_keys.read_text().splitlines()[0].partition(":")[2].strip()
