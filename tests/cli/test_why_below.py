@@ -208,6 +208,8 @@ def test_a_model_that_sleeps_is_told_with_what_wakes_it() -> None:
     assert sleep_of(serving, [policy]) == told
     assert sleep_of(serving, []).endswith("and no AutoscalingPolicy wakes it")
     assert sleep_of(an_object("ModelServing", "lazy", spec={"replicas": 1}), [policy]) == ""
+    by_role = {"replicas": 1, "template": {"roles": [{"name": "prefill", "replicas": 0}]}}
+    assert sleep_of(an_object("ModelServing", "lazy", spec=by_role), [policy]) == told
     fine = {"type": "Progressing", "status": "False", "reason": "AllGroupsReady", "message": "All groups are ready"}
     root = {**serving, "metadata": {**serving["metadata"], "namespace": "ml"}, "status": {"conditions": [fine]}}
     answer = summary("modelserving.lazy", root, below("x", []), [], 0, asleep=told)

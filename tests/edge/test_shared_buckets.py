@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from hekla.edge.redis_buckets import RedisBuckets
-from hekla.edge.shared_buckets import MemoryBuckets, Share
+from hekla.edge.shared_buckets import MemoryBuckets, Share, place_of
 
 DAY_S = 86_400.0
 
@@ -108,3 +108,17 @@ def test_routers_and_kthenas_read_the_same_hash(redis):
         await buckets.close()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("cache:6380", ("cache", 6380)),
+        ("cache.ns.svc", ("cache.ns.svc", 6379)),
+        ("[::1]:7000", ("::1", 7000)),
+        ("[::1]", ("::1", 6379)),
+        *((wrong, None) for wrong in ("", ":", ":6379", "::bad", "cache:", "cache:x", "cache:0", "cache:65536", "::1", "redis://c:1", "a b:1", "c:٣")),
+    ],
+)  # fmt: skip
+def test_the_place_of_a_server_is_read_from_its_address(address, place):
+    assert place_of(address) == place

@@ -69,6 +69,10 @@ def provider(**spec: Any) -> dict[str, Any]:
             route({"modelServerName": "a"}, match={"uri": {"regex": "["}}),
             f'{RULE}.modelMatch.uri.regex: Invalid value: "[": error parsing regexp: ',
         ),
+        (
+            route({"modelServerName": "a"}, rateLimit={"global": {"redis": {"address": "redis://cache:6379"}}}),
+            'spec.rateLimit.global.redis.address: Invalid value: "redis://cache:6379": it must be host:port, such as',
+        ),
     ],
 )
 def test_routes_that_are_refused(document: dict[str, Any], said: str) -> None:

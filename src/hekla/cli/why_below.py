@@ -237,15 +237,18 @@ def sleep_of(serving: "Document", policies: Iterable["Document"]) -> str:
     from hekla.api.kthena import AutoscalingPolicy
     from hekla.serving.autoscaler.units import units_of
 
-    if serving["kind"] != "ModelServing" or (serving.get("spec") or {}).get("replicas") != 0:
+    spec = serving.get("spec") or {}
+    roles = (spec.get("template") or {}).get("roles") or [{}]
+    is_asleep = spec.get("replicas") == 0 or all(role.get("replicas") == 0 for role in roles)
+    if serving["kind"] != "ModelServing" or not is_asleep:
         return ""
     name = serving["metadata"]["name"]
     for one in policies:
         units = units_of(msgspec.convert(one, AutoscalingPolicy))
-        if any(unit.serving == name and unit.least == 0 and not unit.role for unit in units):
+        if any(unit.serving == name and unit.least == 0 for unit in units):
             policy = one["metadata"]["name"]
             return f"ModelServing {name} has no replicas, and AutoscalingPolicy {policy} wakes it when a request comes"
-    return f"ModelServing {name} has no replicas (spec.replicas is 0), and no AutoscalingPolicy wakes it"
+    return f"ModelServing {name} has no replicas (`replicas` is 0), and no AutoscalingPolicy wakes it"
 
 
 async def listed(

@@ -46,6 +46,17 @@ class SharedBuckets(Protocol):
         """Nobody asks any more."""
 
 
+def place_of(address: str) -> tuple[str, int] | None:
+    """Host and port of a server, as `host`, `host:port` or `[::1]:port`; None: it is no address."""
+    host, _, port = address.rpartition(":") if ":" in address and not address.endswith("]") else (address, "", "6379")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        return None
+    is_port = port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536
+    return (host, int(port)) if is_port and host and not any(map(str.isspace, host)) else None
+
+
 class AbsentBuckets:
     """Buckets that cannot be reached by this installation; whoever asks goes on alone, and his log says why."""
 

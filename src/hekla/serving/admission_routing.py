@@ -12,6 +12,7 @@ from hekla.api.kthena.server import SessionSource, SessionSticky
 from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.fielderrors import FieldError, invalid, not_supported, required
 from hekla.apiserver.validation.names import label_value, qualified_name
+from hekla.edge.shared_buckets import place_of
 from hekla.lib.expressions import ExpressionError, expression
 from hekla.serving.admission_words import denial
 from hekla.serving.router.providers import HEADER_NAME, RESERVED_HEADERS
@@ -42,6 +43,10 @@ def route_wrongs(route: ModelRoute) -> Iterator[FieldError]:
             yield invalid(f"spec.loraAdapters[{number}]", name, "lora adapter name cannot be an empty string")
     for number, rule in enumerate(spec.rules):
         yield from _rule_wrongs(rule, f"spec.rules[{number}]", has_adapters=bool(spec.lora_adapters))
+    shared = spec.rate_limit.shared if spec.rate_limit is not None else None
+    if shared is not None and shared.redis is not None and place_of(shared.redis.address) is None:
+        said = "it must be host:port, such as redis.cache.svc:6379"
+        yield invalid("spec.rateLimit.global.redis.address", shared.redis.address, said)
 
 
 def _rule_wrongs(rule: Rule, where: str, *, has_adapters: bool) -> Iterator[FieldError]:

@@ -144,6 +144,7 @@ def test_a_target_that_is_not_there_is_told() -> None:
     decision = decide(found, {}, NOW)
     told = {one["type"]: (one["status"], one["message"]) for one in status_of(found, decision, NOW)["conditions"]}
     assert told["TargetFound"] == ("False", "llama does not exist; create it or name another")
+    assert decide(disaggregated(minRatio="0", maxRatio="1"), {}, NOW).missing == "role prefill of llama"
     assert told["Ready"][0] == "False"
 
 

@@ -81,6 +81,15 @@ def test_a_model_that_nobody_wakes_is_not_waited_for(servings, policies):
     assert refusal.status == 503
 
 
+def test_roles_that_may_have_no_instances_are_woken_too():
+    roles = {"leader": {"minReplicas": 0, "maxReplicas": 4}}
+    document = {"metadata": {"name": "p", "namespace": "ml"},
+                "spec": {"metrics": [], "disaggregatedTarget": {"targetRef": {"name": "llama"}, "roles": roles}}}  # fmt: skip
+    door = Door(servings=[serving(replicas=1)], policies=[msgspec.convert(document, AutoscalingPolicy)])
+    assert isinstance(door.ask(), Waiting)
+    assert [one.metadata.name for one in door.holding.wanted()] == ["llama"]
+
+
 def test_labels_that_the_controller_adds_count():
     door = Door(servings=[serving(pod_labels={"x": "y"})])
     door.desk = director(

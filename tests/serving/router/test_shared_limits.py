@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import structlog
 from redis.asyncio import Redis
 
 from hekla.edge.redis_buckets import RedisBuckets
@@ -43,9 +44,9 @@ class Silent:
 class Router:
     """One router's guard, its clock, and a way to wait for what it decides."""
 
-    def __init__(self, buckets):
+    def __init__(self, buckets, server=""):
         self.now = 0.0
-        self.guard = SharedLimits(buckets, lambda: self.now)
+        self.guard = SharedLimits(buckets, lambda: self.now, server=server)
         self.guard.set_routes({"llama": LIMIT})
         self.running = asyncio.create_task(self.guard.run())
 
@@ -117,6 +118,26 @@ def test_a_router_goes_on_alone_within_the_limit_when_the_server_is_gone():
         assert router.guard.is_alone
         router.guard.ended(ask(), Usage(30, 70), 0.0)
         assert (await router.send(ask(1))).message.startswith("output token rate limit exceeded")
+        await router.close()
+
+    tell(story)
+
+
+def test_the_log_says_once_that_the_server_is_gone_and_once_that_it_is_back():
+    async def story():
+        buckets = Gone()
+        router = Router(buckets, server="cache:6379")
+        with structlog.testing.capture_logs() as logs:
+            for now in (0.0, 2.0, 4.0):
+                router.now = now
+                await router.send(ask(1))
+            buckets.take = MemoryBuckets(lambda: router.now).take
+            for now in (6.0, 8.0):
+                router.now = now
+                await router.send(ask(1))
+        assert [(one["event"].split(",")[0], one["server"]) for one in logs] == [
+            ("shared limits unreachable", "cache:6379"), ("shared limits reachable again", "cache:6379"),
+        ]  # fmt: skip
         await router.close()
 
     tell(story)

@@ -102,7 +102,9 @@ class Decision:
 def decide(policy: AutoscalingPolicy, measured: Mapping[str, Measured], now: datetime) -> Decision:
     """Decide about all units of a policy; `measured` lacks those that are not there."""
     units, histories = units_of(policy), read_histories(policy)
-    gone = [unit.key for unit in units if unit.key not in measured]
+    gone = [
+        f"role {unit.role} of {unit.serving}" if unit.role else unit.key for unit in units if unit.key not in measured
+    ]
     if gone or not units:
         return Decision(outcomes=[], histories=histories, missing=gone[0] if gone else "a target")
     if policy.spec.heterogeneous_target is not None:

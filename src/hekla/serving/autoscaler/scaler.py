@@ -101,7 +101,7 @@ class Autoscaler:
     def _on_serving(self, old: ModelServing | None, new: ModelServing | None) -> None:
         """A request waits for a model that has no replicas: that is no matter of 15 seconds."""
         before = old.metadata.annotations.get(labels.WANTED_AT) if old is not None else None
-        if new is not None and new.spec.replicas == 0 and new.metadata.annotations.get(labels.WANTED_AT) != before:
+        if new is not None and new.metadata.annotations.get(labels.WANTED_AT) != before and _sleeps(new):
             self._wanted.set()
 
     def _on_policy(self, old: AutoscalingPolicy | None, new: AutoscalingPolicy | None) -> None:
@@ -182,6 +182,11 @@ class Autoscaler:
 
     def _tell(self, policy: AutoscalingPolicy, reason: str, message: str, kind: str = "Normal") -> None:
         self._events.record(Event(_without_version(target_of(policy)), reason, message, kind), COMPONENT)
+
+
+def _sleeps(serving: ModelServing) -> bool:
+    """Whether the whole, or a role of it, has no replicas."""
+    return serving.spec.replicas == 0 or any(role.replicas == 0 for role in serving.spec.template.roles)
 
 
 def replicas_patch(serving: ModelServing, scaling: Scaling) -> Sequence[Document]:

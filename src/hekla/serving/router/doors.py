@@ -140,7 +140,7 @@ class SharedBudgets:
         self._address_of = {name: limit.redis for name, limit in shared.items()}
         addresses = set(self._address_of.values())
         self._by_address = {
-            address: self._by_address.get(address) or SharedLimits(self._connect(address), self._now)
+            address: self._by_address.get(address) or SharedLimits(self._connect(address), self._now, server=address)
             for address in sorted(addresses)
         }
         for address, one in self._by_address.items():

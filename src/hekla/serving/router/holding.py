@@ -1,7 +1,7 @@
 """Requests for a model without an engine: held while one is on its way, and refused when that takes too long.
 
-scaled to nothing     An AutoscalingPolicy may wake it: held for minutes, while the autoscaler is told that it is wanted
-                      (`waking.py` writes the wish, the scheduler finds room in the model's queue).
+scaled to nothing     An AutoscalingPolicy may wake it, or those of its roles that are asleep: held for minutes, while the autoscaler
+                      is told that it is wanted (`waking.py` writes the wish, the scheduler finds room in the model's queue).
 engines restart       Its pods are there, and none is ready or none takes connections: held until one is, for half a minute
                       after the first request that met nobody. Then requests are refused at once, until an engine is back.
 anything else         Nobody would come: the client is told at once.
@@ -138,7 +138,7 @@ class Holding:
             for policy in self._policies()
             if policy.metadata.namespace == namespace
             for unit in units_of(policy)
-            if not unit.least and not unit.role
+            if not unit.least
         }
         return [
             one

@@ -23,7 +23,7 @@ import structlog
 
 from hekla.api.kthena import AutoscalingPolicy, ModelServing
 from hekla.edge.bearer import Expected
-from hekla.edge.shared_buckets import AbsentBuckets, SharedBuckets
+from hekla.edge.shared_buckets import AbsentBuckets, SharedBuckets, place_of
 from hekla.kube.informer import Informers
 from hekla.serving.router.access_log import AccessLog
 from hekla.serving.router.authentication import ApiKeyError, read_api_keys
@@ -354,10 +354,9 @@ class Router:
         except ImportError:  # the limit still holds, for each router alone
             return AbsentBuckets('the package "redis" is not installed; install hekla[redis] to share limits')
 
-        host, _, port = address.rpartition(":")
-        return RedisBuckets(
-            Redis(host=host or address, port=int(port or 6379), password=self.settings.redis_password or None)
-        )
+        if (place := place_of(address)) is None:  # written before such were refused, or where nobody refuses them
+            return AbsentBuckets(f'"{address}" is no address; the route\'s rateLimit.global.redis.address is host:port')
+        return RedisBuckets(Redis(host=place[0], port=place[1], password=self.settings.redis_password or None))
 
     def _scrape_client(self, is_tls: bool) -> HttpClient:
         context = self.pools.tls_context(verifies=False) if is_tls else None

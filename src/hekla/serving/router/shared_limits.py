@@ -2,7 +2,7 @@
 
 A guard (`plan.Guard`) for the routes whose `rateLimit` has `global.redis`; `run` must run beside it. While the server does not answer
 in time the router applies the limit by itself, so that N routers let in up to N budgets: a limit that is too wide for a while is
-better than a service that is down. It says so in the log, and in `is_alone` for the metrics.
+better than a service that is down. It says so in the log, once until the server is back, and in `is_alone` for the metrics.
 """
 
 import asyncio
@@ -31,9 +31,12 @@ log = structlog.get_logger()
 class SharedLimits:
     """The guard of the budgets in one server."""
 
-    def __init__(self, buckets: SharedBuckets, now: Callable[[], float]) -> None:
+    def __init__(self, buckets: SharedBuckets, now: Callable[[], float], *, server: str = "") -> None:
+        """`server` is what the log calls it."""
         self._buckets = buckets
         self._now = now
+        self._server = server
+        self._is_gone = False
         self._limits: Mapping[str, Limit] = {}
         self._own: dict[Limit, Budget] = {}
         self._pending: list[_Asked] = []
@@ -103,11 +106,18 @@ class SharedLimits:
     async def _ask(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None] | None:
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                return await self._buckets.take(asked)
+                answers = await self._buckets.take(asked)
         except (BucketsGoneError, TimeoutError) as error:
             self._alone_until = self._now() + ALONE_S
-            log.warning("shared limits unreachable", why=str(error) or type(error).__name__, alone_s=ALONE_S)
+            if not self._is_gone:
+                why = str(error) or f"no answer within {TIMEOUT_S:g} s"
+                log.warning("shared limits unreachable, each router keeps them alone", server=self._server, why=why)
+            self._is_gone = True
             return None
+        if self._is_gone:
+            log.info("shared limits reachable again", server=self._server)
+        self._is_gone = False
+        return answers
 
     def _decide_alone(self, limit: Limit, question: Question, now: float) -> Refusal | None:
         budget = self._budget(limit, now)
