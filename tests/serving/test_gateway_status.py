@@ -105,6 +105,8 @@ def route_said(*objects: dict[str, Any], namespace: str = "ml") -> dict[str, tup
 def test_our_class_is_accepted_and_no_other() -> None:
     ours = thing(GatewayClass, "kthena-router", {"controllerName": "volcano.sh/kthena-router"})
     assert said(status(GatewayClass, "kthena-router", ours).conditions) == {"Accepted": ("True", "Accepted")}
+    alias = thing(GatewayClass, "inference", {"controllerName": "volcano.sh/kthena-router"})
+    assert said(status(GatewayClass, "inference", alias).conditions) == {"Accepted": ("False", "Unsupported")}
     other = thing(GatewayClass, "istio", {"controllerName": "istio.io/gateway-controller"})
     assert status(GatewayClass, "istio", other).conditions == []
     assert status(Gateway, "gw", gateway(of="istio")).conditions == []

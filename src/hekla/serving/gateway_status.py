@@ -40,10 +40,13 @@ KINDS = [
 
 @reconciler(GatewayClass)
 def reconcile_gateway_class(one: GatewayClass, world: World, now: datetime) -> Iterator[Command]:
-    """Accept our class."""
+    """Accept our class; routers know it by its name."""
     if one.spec.controller_name != CONTROLLER_NAME:
         return
     observed = [Observation("Accepted", True, "Accepted", "Gateways of this class are served by the router")]
+    if one.metadata.name != CLASS_NAME:
+        said = f'routers serve Gateways of the class "{CLASS_NAME}" and of no other; name that one in gatewayClassName'
+        observed = [Observation("Accepted", False, "Unsupported", said)]
     told = conditions(one.status.conditions, observed, one.metadata.generation, now)
     if told != as_documents(one.status.conditions):
         yield SetStatus(target_of(one), {"conditions": told})
