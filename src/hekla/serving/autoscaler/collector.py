@@ -40,7 +40,7 @@ class Collector:
     async def ask(self, looks: Sequence[Look], now_s: float) -> "Seen":
         """What pods answer; one that does not is left out, and why is told."""
         answers = await asyncio.gather(*(self._look(look) for look in looks))
-        seen = Seen()
+        seen, young = Seen(), {}  # type: Seen, dict[str, str]
         for look, page in zip(looks, answers, strict=True):
             if isinstance(page, str):
                 for metric in look.metrics:
@@ -53,8 +53,11 @@ class Collector:
                 if value is not None:
                     seen.answers[look.pod, metric] = value
                 else:
-                    seen.whys.setdefault(metric, _why_not(look.url, name, page.text, reading))
-        return seen
+                    whys = young if name in reading.histograms else seen.whys
+                    whys.setdefault(metric, _why_not(look.url, name, page.text, reading))
+        told = {metric for _, metric in seen.answers}
+        # a pod that is in its first minute keeps nobody from reading the others
+        return Seen(seen.answers, {**{metric: why for metric, why in young.items() if metric not in told}, **seen.whys})
 
     async def ask_prometheus(self, sources: Mapping[str, PrometheusSource]) -> tuple[dict[str, float], dict[str, str]]:
         """What servers answer, by metric; and why others have no number."""
