@@ -30,6 +30,7 @@ jobs on what is left. The plug-in `reservation` has this switched on.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf
 
 from hekla.placement.expected_ends import Ends
@@ -221,6 +222,14 @@ class Book:
         """Whether nothing but room keeps a job from starting."""
         return self._session.may_hope(job) and (not job.tasks or self._session.why_invalid(job) is None)
 
+    def _may_keep(self, job: Job) -> bool:
+        """The same of one that was told a start: that its queue has had its share is no reason while no other queue waits."""
+        if self._session.may_hope(job):
+            return True
+        lines, queue = self._cluster.lines, job.spec.queue
+        waiting = chain(lines.for_nodes.values(), lines.by_phase[JobPhase.PENDING].values())
+        return all(other.spec.queue == queue for other in waiting) and self._session.may_hope(job, minds_share=False)
+
     def _take_free_room(self, reservation: Reservation) -> None:
         """Plan a job anew if there is room elsewhere by now, and keep that instead unless it starts later with it."""
         session, nodes, job = self._session, self._cluster.nodes, self._cluster.jobs[reservation.uid]
@@ -272,7 +281,7 @@ class Book:
         gains = self._cluster.gains
         if job.barred_at.get(RESERVED, -1) == gains or not self._is_eligible(job):
             return False
-        if job.uid in self._cluster.out_of_reach or not self._session.may_hope(job):
+        if job.uid in self._cluster.out_of_reach or not self._may_keep(job):
             return False
         found = self._planned(job)
         if found is Unplanned.NOT_YET:
@@ -331,7 +340,7 @@ class Book:
 
     def _is_void(self, reservation: Reservation) -> bool:
         job = self._cluster.jobs.get(reservation.uid)
-        if job is None or job.ready_count or not self._session.may_hope(job):
+        if job is None or job.ready_count or not self._may_keep(job):
             return True
         if not job.tasks:  # let in, and about to make its pods
             return self._session.wall_s >= reservation.start_s + PATIENCE_S

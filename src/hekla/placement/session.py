@@ -410,10 +410,10 @@ class Session:
         queue = self.cluster.queues.get(job.spec.queue)
         return queue is not None and queue.is_open
 
-    def may_hope(self, job: Job) -> bool:
+    def may_hope(self, job: Job, *, minds_share: bool = True) -> bool:
         """Whether nothing but room keeps a job from starting: its queue is open and has not had its share."""
         queue = self.cluster.queues.get(job.spec.queue)
-        if queue is None or not queue.is_open or self.is_overused(queue):
+        if queue is None or not queue.is_open or (minds_share and self.is_overused(queue)):
             return False
         if job.phase is not JobPhase.PENDING or job.spec.min_resources is None:
             return True
