@@ -190,7 +190,9 @@ def test_kinds_without_replicas_are_no_metric_that_cannot_be_read() -> None:
 
 
 def test_a_model_that_waits_for_room_says_so_and_leaves_the_queue_when_nobody_asks_for_it_any_more() -> None:
-    found = homogeneous(least=0)
+    slow = {**EAGER, "scaleDown": {"instances": 0, "percent": 100, "period": "1m", "stabilizationWindow": "5m"}}
+    woken = decide(homogeneous(least=0), {"llama": seen(0, wanted_at=NOW)}, NOW)
+    found = homogeneous(least=0, behavior=slow, annotations={HISTORY: write_histories(woken.histories)})
     waits = {"unready": 1, "waits_for": "llama-0: no room", "unread": "no replica is ready yet"}
     wanted = decide(found, {"llama": seen(1, wanted_at=NOW - timedelta(seconds=100), **waits)}, NOW)
     assert ready_of(wanted) == ("True", "WaitsForRoom", "llama: 1, it waits for room: llama-0: no room")

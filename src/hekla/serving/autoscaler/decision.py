@@ -130,9 +130,9 @@ def _paced(
         return Outcome(unit, seen.current, bound, bound, "Stable", "the role is fixed"), history
     load = Load(current=seen.current, ready=seen.ready, unready=seen.unready, whole=seen.whole)
     told = recommend(load, unit.targets, least=unit.least, most=unit.most, tolerance=_tolerance(policy))
-    told = _awake(told, seen, least=unit.least, most=unit.most, now=now)
+    told = _awake(told, seen, unit.most, now)
     if told is None:
-        return _left_alone(unit, seen, seen), history
+        return _left_alone(unit, seen, seen, now), history
     told = advised(told, seen.current, history.learned, now.timestamp())
     step = _step(told, seen.current, pace_of(policy), history, now, unit.least, unit.most)
     replicas, reason = _held_for_room(step, told, seen)
@@ -156,30 +156,31 @@ def _with_lesson(history: History, told: Recommendation, seen: Measured, replica
     return replace(history, learned=learned)
 
 
-def _awake(
-    told: Recommendation | None, seen: Measured, *, least: int, most: int, now: datetime
-) -> Recommendation | None:
-    """A model that somebody asks for has a replica, whatever its metrics say; one that nobody does waits for no room."""
-    is_wanted = seen.wanted_at is not None and (now - seen.wanted_at).total_seconds() < AWAKE_S
-    if not is_wanted or most == 0:
-        is_given_up = told is None and least == 0 < seen.current and seen.waits_for and not seen.ready
-        return (
-            Recommendation(0, f"nobody asks for it any more, and it waits: {seen.waits_for}") if is_given_up else told
-        )
-    if told is not None and told.replicas > 0:
+def _awake(told: Recommendation | None, seen: Measured, most: int, now: datetime) -> Recommendation | None:
+    """A model that somebody asks for has a replica, whatever its metrics say."""
+    if not _is_wanted(seen, now) or most == 0 or (told is not None and told.replicas > 0):
         return told
     return Recommendation(1, "a request waits for it") if told is not None or seen.current == 0 else None
 
 
-def _left_alone(unit: Unit, seen: Measured, together_seen: Measured) -> Outcome:
+def _is_wanted(seen: Measured, now: datetime) -> bool:
+    return seen.wanted_at is not None and (now - seen.wanted_at).total_seconds() < AWAKE_S
+
+
+def _left_alone(unit: Unit, seen: Measured, together_seen: Measured, now: datetime) -> Outcome:
     """What a unit comes to where no metric says anything, of it or of all that are scaled with it."""
-    why, is_measured = f"no metric could be read: {together_seen.unread}".removesuffix(": "), False
+    replicas, waits, is_measured = seen.current, bool(together_seen.waits_for), True
     if together_seen.current == 0:
-        why, is_measured = "it has no replicas, and nobody asks for it", True
-    elif together_seen.waits_for:
-        why, is_measured = f"it waits for room: {together_seen.waits_for}", True
-    waits = bool(together_seen.waits_for)
-    return Outcome(unit, seen.current, seen.current, seen.current, "Stable", why, is_measured, waits)
+        why = "it has no replicas, and nobody asks for it"
+    elif waits and unit.least == 0 and not together_seen.ready and not _is_wanted(together_seen, now):
+        # no pace: nothing serves that could be missed
+        replicas, waits = 0, False
+        why = f"nobody asks for it any more, and it waits: {together_seen.waits_for}"
+    elif waits:
+        why = f"it waits for room: {together_seen.waits_for}"
+    else:
+        why, is_measured = f"no metric could be read: {together_seen.unread}".removesuffix(": "), False
+    return Outcome(unit, seen.current, replicas, replicas, "Stable", why, is_measured, waits)
 
 
 def _is_held(step: Step, seen: Measured) -> bool:
@@ -231,10 +232,11 @@ def _mixed(
         else "",
     )
     # for growth one kind with room is room; for a model that serves nowhere one kind that waits is why
-    stuck = replace(together_seen, waits_for=next((one.waits_for for one in seen if one.waits_for), ""))
-    told = _awake(told, replace(stuck, ready=load.ready), least=least, most=most, now=now)
+    why = next((one.waits_for for one in seen if one.waits_for), "")
+    stuck = replace(together_seen, waits_for=why, ready=load.ready)
+    told = _awake(told, stuck, most, now)
     if told is None:
-        stay = [_left_alone(unit, one, stuck) for unit, one in zip(units, seen, strict=True)]
+        stay = [_left_alone(unit, one, stuck, now) for unit, one in zip(units, seen, strict=True)]
         return Decision(outcomes=stay, histories=histories)
     told = advised(told, current, history.learned, now.timestamp())
     step = _step(told, current, pace_of(policy), history, now, least, most)
