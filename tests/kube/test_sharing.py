@@ -47,10 +47,30 @@ def test_pods_of_one_template_share_all_of_the_spec_but_the_node():
     assert first.spec.containers is second.spec.containers is waiting.spec.containers
 
 
+def pod_saying(**status):
+    return decode_pod(msgspec.json.encode({"metadata": {"name": "a"}, "status": status}))
+
+
+def test_pods_that_nobody_runs_yet_share_the_whole_status():
+    bound = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
+    assert pod_saying(**bound).status is pod_saying(**bound).status
+    assert pod_saying(**bound).status != pod_saying(phase="Pending").status
+
+
+def test_a_pod_with_an_address_has_a_status_of_its_own():
+    running = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+    first, second = pod_saying(**running).status, pod_saying(**running).status
+    assert first == second
+    assert first is not second
+    assert first.conditions[0] is second.conditions[0]
+
+
 def test_what_is_remembered_is_bounded():
     for number in range(MOST_SPECS + 10):
         decode_pod(pod(priority=number))
+        pod_saying(message=str(number))
     assert len(sharing._specs) <= MOST_SPECS
+    assert len(sharing._statuses) <= MOST_SPECS
 
 
 @pytest.mark.parametrize(

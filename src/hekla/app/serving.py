@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-COLLECT_AFTER = (10_000, 4, 1_000)
+COLLECT_AFTER = (2_000, 2, 8_000)
 """Python's 700 new objects are those of a few requests, and every request would pay for looking at all pods anew. What is
-young is looked at in pieces of 2 and 8 ms: with 50,000 and 20 it was 10 ms, in which 60 pods of 2,000 a second waited, and
-every 16 s 400 ms for a million at once. Next to nothing here goes by a collection: see `wire.parted`."""
+young is looked at in pieces of 0.3 and 0.8 ms: with 10,000 and 4 it was 1.2 and 8 to 12 ms, twice a second, which made the
+slowest hundredth of 2,000 pods a second. Everything at once is looked at as seldom as then, after 50 million. Next to nothing
+here goes by a collection: see `wire.parted`."""
 
 SWITCH_AFTER_S = 0.0005
 """Python's 5 ms are how long a commit waits for a busy event loop each time it comes back from SQLite: create to bound

@@ -2,7 +2,8 @@
 
 A pod's spec is most of it, and all pods that one controller made have the same one but for their node. The bytes of a
 spec, with the node's name cut out, are looked up; what was decoded from the same bytes before is taken again. Labels and
-conditions are shared likewise. That made a decoded pod 2 kB instead of 9, and decoding it twice as fast.
+conditions are shared likewise, and the whole status of pods that nobody runs yet: those made or bound within one second say
+the same of themselves. That made a decoded pod 2 kB instead of 9, and decoding it twice as fast.
 """
 
 import sys
@@ -16,10 +17,13 @@ from hekla.api.meta import ObjectMeta
 from hekla.api.pods import Pod, PodCondition, PodSpec, PodStatus
 
 MOST_SPECS = 4096
-"""Specs that are remembered; the oldest goes, and what shares it keeps it."""
+"""Specs, and statuses, that are remembered; the oldest goes, and what shares it keeps it."""
 
 MOST_PARTS = 16_384
 """Sets of labels, and conditions, that are remembered; then all are forgotten."""
+
+_ADDRESS = b'"podIP"'
+"""Who has one says of itself what no other pod says."""
 
 _NODE = b'{"nodeName":"'
 """How a spec begins that a binding wrote: the API server puts the node's name first."""
@@ -40,6 +44,7 @@ _status = msgspec.json.Decoder(PodStatus).decode
 _specs: dict[bytes, PodSpec] = {}
 _label_sets: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
 _conditions: dict[PodCondition, PodCondition] = {}
+_statuses: dict[bytes, PodStatus] = {}
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -50,7 +55,7 @@ def decode_pod(body: bytes | msgspec.Raw) -> Pod:
     parts = _parts(body)
     return Pod(
         api_version=sys.intern(parts.api_version), kind=sys.intern(parts.kind), metadata=_sharing_meta(parts.metadata),
-        spec=_shared_spec(bytes(parts.spec)), status=_sharing_status(_status(parts.status)),
+        spec=_shared_spec(bytes(parts.spec)), status=_shared_status(bytes(parts.status)),
     )  # fmt: skip
 
 
@@ -62,8 +67,21 @@ def _sharing_meta(meta: ObjectMeta) -> ObjectMeta:
     return meta
 
 
+def _shared_status(text: bytes) -> PodStatus:
+    """Its eight lists were half of what the garbage collector had to look at for every pod that waits or was just bound."""
+    if _ADDRESS in text:
+        return _sharing_status(_status(text))
+    status = _statuses.get(text)
+    if status is None:
+        status = _sharing_status(_status(text))
+        if len(_statuses) >= MOST_SPECS:
+            del _statuses[next(iter(_statuses))]
+        _statuses[text] = status
+    return status
+
+
 def _sharing_status(status: PodStatus) -> PodStatus:
-    """The same object: pods that were made together say the same of themselves, to the second."""
+    """The same object: pods that were made together have the same conditions, to the second."""
     for index, condition in enumerate(status.conditions):
         status.conditions[index] = _known(_conditions, condition, condition)
     return status
