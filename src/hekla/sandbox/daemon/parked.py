@@ -21,10 +21,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from hekla.sandbox.daemon.becoming import in_program, may_be_looked_into
+from hekla.sandbox.daemon.becoming import may_be_looked_into
+from hekla.sandbox.daemon.beginning import begin
 from hekla.sandbox.daemon.http import HttpError, HttpServer
 from hekla.sandbox.daemon.nursery import Nursery
-from hekla.sandbox.daemon.processes import Identity, take_terminal
+from hekla.sandbox.daemon.processes import Identity
 from hekla.sandbox.daemon.server import Daemon, Options
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class Parked:
         self._control.setblocking(False)
         loop.add_reader(self._control.fileno(), self._hear)
         self._daemon.processes.begin()
-        loop.add_signal_handler(signal.SIGTERM, self._over.set)
+        if os.getpid() != 1:  # process 1 has no handler that somebody inside could call
+            loop.add_signal_handler(signal.SIGTERM, self._over.set)
         server = HttpServer(self._handle, Daemon.worded)
         # from 3.13 on asyncio looks for the socket's file, to delete it at the end: that is the host's, and its path leads elsewhere here
         kept: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
@@ -218,10 +220,9 @@ class Parked:
             raise RefusedError(f'working directory "{cwd}": No such file or directory')
 
         try:
-            child = subprocess.Popen(
-                order["argv"], cwd=cwd, env={**self._daemon.processes.environment, **order["env"]}, stdin=streams[0],
-                stdout=streams[1], stderr=streams[2], start_new_session=True,
-                preexec_fn=take_terminal if order["tty"] else None, **in_program("", order["uid"], order["gid"]),
+            pid = begin(
+                order["argv"], cwd=cwd, env={**self._daemon.processes.environment, **order["env"]},
+                streams=(streams[0], streams[1], streams[2]), user=("", order["uid"], order["gid"]), has_terminal=order["tty"],
             )  # fmt: skip
         except FileNotFoundError:
             where = "no such file or directory" if "/" in order["argv"][0] else "executable file not found in $PATH"
@@ -229,11 +230,10 @@ class Parked:
         except (OSError, subprocess.SubprocessError) as error:
             reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
             raise RefusedError(f'exec: "{order["argv"][0]}": {reason}') from None
-        child.returncode = 0  # the daemon reaps
-        self._started[order["id"]] = child.pid
-        self._daemon.processes.adopt(child.pid, lambda status: self._ended(order, status))
+        self._started[order["id"]] = pid
+        self._daemon.processes.adopt(pid, lambda status: self._ended(order, status))
         asyncio.get_running_loop().call_soon(self._daemon.processes.reap)  # after the answer: it may have ended already
-        return {"pid": child.pid, "descriptors": given}
+        return {"pid": pid, "descriptors": given}
 
     def _ended(self, order: dict[str, Any], status: int) -> None:
         self._started.pop(order["id"], None)

@@ -24,7 +24,8 @@ import time
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
-from hekla.sandbox.daemon.becoming import in_program, may_choose
+from hekla.sandbox.daemon.becoming import may_choose
+from hekla.sandbox.daemon.beginning import begin
 from hekla.sandbox.daemon.journal import Journal
 
 if TYPE_CHECKING:
@@ -135,25 +136,16 @@ class Command:
         ends = _terminal(size) if size is not None else _pipes(has_input=has_input)
         self._is_pty = size is not None
         try:
-            child = subprocess.Popen(
-                self.argv,
-                cwd=cwd,
-                env=environment,
-                stdin=ends.child[0],
-                stdout=ends.child[1],
-                stderr=ends.child[2],
-                start_new_session=True,
-                preexec_fn=take_terminal if self._is_pty else None,
-                **in_program(user.name, user.uid, user.gid),
-            )
+            self.pid = begin(
+                self.argv, cwd=cwd, env=environment, streams=ends.child, user=(user.name, user.uid, user.gid),
+                has_terminal=self._is_pty,
+            )  # fmt: skip
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             ends.close_all()
             raise CommandError(
                 _why(self.argv[0], error), "not_found" if isinstance(error, FileNotFoundError) else "invalid_argument"
             ) from error
         ends.close_childs()
-        self.pid = child.pid
-        child.returncode = 0  # the daemon reaps; the object must neither wait nor warn
         self._input = ends.input
         loop = asyncio.get_running_loop()
         for descriptor, name in ends.outputs.items():
@@ -467,11 +459,6 @@ def _terminal(size: tuple[int, int]) -> _Ends:
     columns, rows = size
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     return _Ends((slave, slave, slave), {master: "pty"}, master)
-
-
-def take_terminal() -> None:
-    """In a child that leads a session: what it reads from is its terminal."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _marked(mark: str) -> list[int]:

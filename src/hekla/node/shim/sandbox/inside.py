@@ -257,7 +257,6 @@ def park(spec: Spec, daemon: Any, sockets: tuple[socket.socket, socket.socket], 
     for number in range(1, signal.NSIG):
         if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
             signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.enable()  # the zygote goes without; what it had is frozen, what is made from now on is looked at
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     options = daemon.Options(
