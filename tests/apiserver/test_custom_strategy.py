@@ -215,3 +215,35 @@ def test_of_what_a_change_leaves_alone_only_rules_that_look_back_are_asked(monke
     assert asked == []
     assert labelled(strategy_of(obj(a=still, b=back)), {"a": 1, "b": 1}) == ["spec.b"]
     assert said(plain, {"a": 4}, {"a": 1}) == ["spec.a: Invalid value: failed rule: self < 3"]
+
+
+def test_a_part_that_was_allowed_to_stay_is_asked_about_again_when_it_is_another_or_moves(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    asked: list[str] = []
+    run = cel_rules.run_rule
+    monkeypatch.setattr(cel_rules, "run_rule", lambda rule, *rest: asked.append(rule.rule) or run(rule, *rest))
+    strategy = strategy_of(obj(a={"type": "integer", **rule("self >= oldSelf")}, b={"type": "boolean"}))
+
+    def labelled(spec: Document, old: Document) -> tuple[list[str], int]:
+        asked.clear()
+        new = thing(spec)
+        new["metadata"]["labels"] = {"whose": "mine"}
+        return [error.field for error in strategy.validate_update(new, thing(old))], len(asked)
+
+    assert labelled({"a": 1}, {"a": 1}) == ([], 1)
+    assert labelled({"a": 1}, {"a": 1}) == ([], 0), "rules are functions"
+    assert labelled({"a": 1, "b": True}, {"a": 1, "b": True}) == ([], 1)
+    assert labelled({"a": 1, "b": True}, {"a": 1, "b": True}) == ([], 0)
+    assert labelled({"a": 0, "b": True}, {"a": 1, "b": True})[0] == ["spec.a"], (
+        "what moves is asked about whatever stayed before"
+    )
+    assert labelled({"a": 1, "b": True}, {"a": 2, "b": True})[0] == ["spec.a"]
+    assert labelled({"a": 2}, {"a": 1}) == ([], 1)
+
+
+def test_a_part_that_may_not_stay_is_refused_each_time():
+    strategy = strategy_of(obj(a={"type": "integer", **rule("self > oldSelf")}))
+    for _ in range(3):
+        new = thing({"a": 1}, status={"phase": "x"})
+        assert [error.field for error in strategy.validate_update(new, thing({"a": 1}))] == ["spec.a"]
