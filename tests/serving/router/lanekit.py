@@ -166,6 +166,7 @@ def counted(it: Routed) -> list[str]:
         "kthena_router_rate_limit", "hekla_router_engine_in_flight", "hekla_router_engine_prefill_tokens",
         "kthena_router_prefix_cache_match_ratio_count", "kthena_router_request_duration_seconds_count",
         "kthena_router_request_prefill_duration_seconds_count", "hekla_router_unreadable",
+        "hekla_router_time_to_first_token_seconds_count", "hekla_router_inter_token_latency_seconds_count",
     )  # fmt: skip
     return sorted(line for line in page if line.startswith(names))
 

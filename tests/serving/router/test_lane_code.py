@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.lane import lane as lane_module
-from hekla.serving.router.lane.layout import LARGE_COUNT, SMALL_COUNT, AnswerKind, EnginePhase, State
+from hekla.serving.router.lane.layout import HUGE_COUNT, LARGE_COUNT, SMALL_COUNT, AnswerKind, EnginePhase, State
 from hekla.serving.router.lane.layout import Engine as EngineRow
 from hekla.serving.router.plan import Refusal
 from hekla.serving.router.proxy.bounds import Bounds
-from hekla.serving.router.proxy.usage import usage_of
+from hekla.serving.router.proxy.usage import UsageRemover, tells_usage_only, usage_of
 from hekla.serving.router.reading import read
+from hekla.wire.chunks import Chunks
 from hekla.wire.raw_heads import RefusedHeadError, read_answer
 from serving.router import lanekit
 from serving.router import proxykit as kit
@@ -35,10 +36,12 @@ class Reader:
     """The code that reads, called by itself, over bytes that end where nobody may read."""
 
     def __init__(self) -> None:
-        from hekla.serving.router.lane.compiled_answer import read_answer, read_usage
+        from hekla.serving.router.lane.compiled_answer import read_answer, read_usage, tells_usage_only
         from hekla.serving.router.lane.compiled_question import read_question
+        from hekla.serving.router.lane.compiled_streaming import _look, _walk
 
         self._question, self._answer, self._usage = read_question, read_answer, read_usage
+        self._only, self._look, self._walk = tells_usage_only, _look, _walk
         self.slabs = lanekit.GuardedSlabs(Bounds(), b"0" * 12)
         self._text = lanekit.GuardedSlabs._put
 
@@ -52,7 +55,7 @@ class Reader:
     def _word(self, which: State) -> int:
         return int(self.slabs.words[which])
 
-    def question(self, body: bytes) -> tuple[str, bytes, int, bool] | None:
+    def question(self, body: bytes) -> tuple[str, bytes, int, bool, bool] | None:
         if not self._question(self.slabs.state, *self._placed(body)):
             return None
         return (
@@ -60,13 +63,35 @@ class Reader:
             self.slabs.text(self._word(State.PROMPT), self._word(State.PROMPT_LENGTH)),
             self._word(State.MOST_OUTPUT),
             bool(self._word(State.IS_STREAM)),
+            bool(self._word(State.WANTS_USAGE)),
         )
 
-    def answer(self, data: bytes) -> tuple[int, int, int] | None:
+    def answer(self, data: bytes) -> tuple[int, int, int, bool] | None:
         kind = self._answer(self.slabs.state, *self._placed(data))
-        if kind != AnswerKind.WHOLE:
+        if kind not in (AnswerKind.WHOLE, AnswerKind.STREAM):
             return None
-        return self._word(State.STATUS), self._word(State.HEAD_END), self._word(State.BODY_LENGTH)
+        is_stream = kind == AnswerKind.STREAM
+        return self._word(State.STATUS), self._word(State.HEAD_END), self._word(State.BODY_LENGTH), is_stream
+
+    def cut(self) -> tuple[int, int]:
+        """The line about chunks of the head that was read last, counted from the head's end."""
+        end = int(self.slabs.words[State.SCRATCH]) + self.slabs._arrays[State.SCRATCH].nbytes
+        return self._word(State.CUT_AT) - end, self._word(State.CUT_END) - end
+
+    def tells_usage_only(self, event: bytes) -> bool:
+        return bool(self._only(self.slabs.state, *self._placed(event)))
+
+    def look(self, payload: bytes) -> tuple[int, bool]:
+        seen = self._look(self.slabs.state, *self._placed(payload))
+        return seen >> 1, bool(seen & 1)
+
+    def walk(self, data: bytes, *, leaves_usage_out: bool) -> tuple[int, bytes, bytes]:
+        """What kind of stream this is, what of it goes on, and what waits."""
+        begin, end = self._placed(data)
+        self.slabs.words[State.PIECES] = self.slabs.words[State.PIECES_LENGTH] = 0
+        kind = self._walk(self.slabs.state, int(leaves_usage_out), begin, end)
+        walked = self._word(State.WALKED)
+        return kind, self.slabs.pieces(), self.slabs.text(walked, end - walked)
 
     def usage(self, data: bytes) -> tuple[int, int, int] | None:
         if not self._usage(self.slabs.state, *self._placed(data)):
@@ -83,7 +108,7 @@ def as_python(body: bytes) -> Any:
     found = read("/v1/chat/completions", body)
     if isinstance(found, Refusal):
         return found
-    return found.model, found.prompt, found.output_tokens, found.is_stream
+    return found.model, found.prompt, found.output_tokens, found.is_stream, found.wants_usage
 
 
 def held(reader: Reader, body: bytes) -> bool:
@@ -112,6 +137,8 @@ BODIES = st.fixed_dictionaries(
         "max_completion_tokens": VALUES | st.integers(0, 99),
         "temperature": VALUES,
         "x": VALUES,
+        "stream_options": VALUES
+        | st.fixed_dictionaries({}, optional={"include_usage": st.booleans() | VALUES, "more": VALUES}),
     },
 )
 
@@ -182,10 +209,15 @@ def test_the_head_of_an_answer_that_the_lane_takes_is_read_so_by_python(
     except RefusedHeadError:
         head = None
     assert head is not None
-    assert (head.status, head.end, head.body_length) == found
+    is_stream = found[3]
+    assert (head.status, head.end, head.body_length) == found[:3]
     assert head.is_plain
     assert head.keeps_alive
-    assert (head.is_chunked, head.is_event_stream, head.is_encoded) == (False, False, False)
+    assert (head.is_chunked, head.is_event_stream, head.is_encoded) == (is_stream, is_stream, False)
+    if is_stream:
+        begin, end = (len(data) + at for at in reader.cut())
+        opened = data[: data.index(b"\r\n") + 2]
+        assert opened + head.lines == data[:begin] + data[end : head.end - 2]
 
 
 PIECES = st.sampled_from(
@@ -203,12 +235,52 @@ def test_the_usage_is_found_as_by_python(reader: Reader, pieces: list[str]) -> N
     assert found == (None if usage is None else (usage.input_tokens, usage.output_tokens, usage.cached_tokens))
 
 
+EVENT_PIECES = st.sampled_from(
+    [b'"choices"', b'"usage"', b":", b" ", b"[", b"]", b"{", b"}", b"null", b"\n", b'"us', b"x" * 40, b',"model":"m"', b'"usage":{"completion_tokens":3}', b'"choices":[]']
+)  # fmt: skip
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.lists(EVENT_PIECES, max_size=24))
+def test_events_and_usages_are_seen_as_by_python(reader: Reader, pieces: list[bytes]) -> None:
+    payload = b"".join(pieces)
+    assert reader.look(payload) == (payload.count(b"\n\n"), b'"usage"' in payload)
+    assert reader.tells_usage_only(payload) == tells_usage_only(payload)
+
+
+PAYLOADS = st.lists(st.lists(EVENT_PIECES, max_size=6).map(b"".join), min_size=1, max_size=8)
+
+
+@settings(max_examples=600, deadline=None)
+@given(PAYLOADS, st.integers(0, 2_000), st.booleans(), st.binary(max_size=2))
+def test_of_a_stream_whole_events_go_on_and_nothing_is_lost(
+    reader: Reader, payloads: list[bytes], cut: int, leaves_usage_out: bool, put: bytes
+) -> None:
+    """Whatever goes on is what Python would write of it, without the usage; what waits is the rest, from between two chunks on."""
+    data = b"".join(kit.chunk(one + b"\n\n") for one in payloads) + kit.LAST
+    data = data[:cut] + put + data[cut:] if put else data[: max(cut, 1)]
+    kind, passed, waits = reader.walk(data, leaves_usage_out=leaves_usage_out)
+    if kind < 0:
+        return
+    whole: list[bytes] = []
+    ended = Chunks().feed(data[: len(data) - len(waits)], whole)
+    assert (kind == 1) == (ended >= 0)
+    written: list[bytes] = []
+    assert (Chunks().feed(passed, written) >= 0) == (ended >= 0)
+    remover = UsageRemover(1 << 20)
+    expected = remover.feed(b"".join(whole)) if leaves_usage_out else b"".join(whole)
+    assert b"".join(written) == expected
+    assert remover.is_clear
+
+
 # ---- all of it, in memory that nobody may leave
 
 
 ANSWERS = (
     kit.whole(), kit.whole(b"x" * 9_000), kit.whole(b"x" * 120_000), kit.whole(b"x" * 200_000), kit.whole(b"{}", 503), kit.whole(b"{}", 400),
     kit.stream(kit.event("a"), kit.DONE), b"garbage\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nabcdefgh", kit.whole()[:-3],
+    kit.stream(*[kit.event("a b")] * 300, kit.USAGE_EVENT, kit.DONE), kit.stream(kit.event("x" * 290_000)), kit.stream(kit.USAGE_EVENT, kit.event("a"))[:-9],
+    kit.STREAM_HEAD + b"5\r\na\n\n", kit.STREAM_HEAD + b"ffffff\r\n" + b"x" * 9_000, kit.stream(b"data: x\r\n\r\n", kit.event("b")),
     b"HTTP/1.1 200 OK\r\n\r\n", b"\x00" * 300, b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999999\r\n\r\n", b"x" * 300_000,
 )  # fmt: skip
 
@@ -217,16 +289,25 @@ def engine(dice: random.Random) -> kit.Script:
     """Mostly answers; now and then in pieces, wrong, twice, or not at all."""
 
     async def script(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
-        answer = dice.choice(ANSWERS) if dice.random() < 0.08 else kit.whole()
+        answer = kit.whole()
+        if b'"stream": true' in asked.body:
+            answer = kit.stream(
+                *[kit.event("a" * dice.choice([1, 30, 5_000]))] * dice.choice([1, 5, 60]), kit.USAGE_EVENT, kit.DONE
+            )
+        plain = answer
+        if dice.random() < 0.08:
+            answer = dice.choice(ANSWERS)
         if dice.random() < 0.05:
             answer *= 2
         step = dice.choice([1 << 20, 1 << 20, 3_000, 50])
         if step < 100:
             answer = answer[:2_000]
         for at in range(0, len(answer), step):
+            if writer.transport.is_closing():  # its client left, and the router with him
+                return
             writer.write(answer[at : at + step])
             await asyncio.sleep(0)
-        if answer not in (kit.whole(), kit.whole(b"{}", 400)) or dice.random() < 0.05:
+        if answer not in (plain, kit.whole(b"{}", 400)) or dice.random() < 0.05:
             writer.close()
 
     return script
@@ -234,9 +315,10 @@ def engine(dice: random.Random) -> kit.Script:
 
 def asked(dice: random.Random) -> bytes:
     """Mostly a plain chat; now and then another, or with something wrong in it."""
-    data = kit.chat(text="x" * dice.choice([1, 50, 900, 7_000, 30_000]), max_tokens=dice.choice([1, 5, 100]))
-    if dice.random() < 0.15:
-        data = kit.chat(stream=True)
+    text = ("x" * dice.choice([1, 50, 900, 7_000, 30_000])) if dice.random() < 0.97 else "a word " * 60_000
+    data = kit.chat(text=text, max_tokens=dice.choice([1, 5, 100]))
+    if dice.random() < 0.4:
+        data = kit.chat(stream=True, **({"stream_options": {"include_usage": True}} if dice.random() < 0.3 else {}))
     if dice.random() < 0.1:
         at = dice.randrange(len(data))
         data = data[:at] + dice.randbytes(dice.randrange(3)) + data[at + dice.randrange(3) :]
@@ -296,7 +378,8 @@ def test_whatever_clients_and_engines_do_the_lane_keeps_to_its_memory_and_gives_
             words = lane.slabs.words
             phases = lane.slabs.engines[: int(words[State.ENGINE_HIGH]), EngineRow.PHASE]
             assert not np.any(phases == EnginePhase.BUSY)
-            assert (words[State.SMALL_COUNT], words[State.LARGE_COUNT]) == (SMALL_COUNT, LARGE_COUNT)
+            counts = [words[one] for one in (State.SMALL_COUNT, State.LARGE_COUNT, State.HUGE_COUNT)]
+            assert counts == [SMALL_COUNT, LARGE_COUNT, HUGE_COUNT]
             assert words[State.CLIENTS_HERE] == 0
             for one in it.router.fleet.by_name.values():
                 for pool in it.router.world.pools():

@@ -13,7 +13,7 @@ from hekla.serving.router.proxy.clients import ClientConnection
 from hekla.serving.router.proxy.engines import EngineConnection, Pool
 from hekla.serving.router.proxy.legs import Leg
 from hekla.serving.router.proxy.relay import Relay
-from hekla.serving.router.proxy.usage import asking_for_usage
+from hekla.serving.router.proxy.usage import asking_for_usage, tells_usage
 from hekla.serving.router.question import Question
 from hekla.serving.router.telemetry import Trace
 from hekla.wire.raw_heads import AnswerHead, RequestHead, changed_request_bytes, request_bytes
@@ -29,6 +29,9 @@ class Errand(Relay):
     _connecting: Sequence[asyncio.Task[None]] = ()
     _is_over = _retried = _asks_usage = _removes_usage = False
     _silent_since = 0.0
+    _is_paused = False
+    _head_taken_up: AnswerHead | None = None
+    """Of an answer that the fast lane began to pass on."""
     target_name = ""
     attempts = 0
     trace: Trace | None = None
@@ -107,7 +110,7 @@ class Errand(Relay):
         body = self._body if attempt.body is None else attempt.body
         if not question.is_stream or question.wants_usage or attempt.on_answer is not None:
             return body
-        if not (attempt.path or self.path).endswith("/completions"):
+        if not tells_usage(attempt.path or self.path):
             return body
         self._removes_usage = True
         if attempt.body is not None:
@@ -139,13 +142,19 @@ class Errand(Relay):
             leg.connection = connection
             connection.start(leg, self._head_of(attempt.beside, body), body)
 
-    def take_engine(self, connection: EngineConnection, attempt: Attempt, said: bytes, unsent: bytes) -> None:
-        """The fast lane's connection to the engine that was asked: go on with what it said, and what it was not sent yet."""
+    def take_engine(self, connection: EngineConnection, attempt: Attempt | None, said: bytes, unsent: int) -> None:
+        """The fast lane's connection to the engine that was asked: go on with what it said, and with the end that it was not sent yet."""
         if self._attempt is not attempt or self._is_over or self.engine is not None:
             connection.abort()
             return
         self.engine = connection
-        connection.go_on(self, said, unsent)
+        if self._is_paused:
+            connection.pause()
+        rest = b""
+        if unsent and attempt is not None:
+            body = self._body_of(attempt)
+            rest = (self._head_of(attempt, body) + body)[-unsent:]
+        connection.go_on(self, said, rest, self._head_taken_up)
 
     # ---- back
 

@@ -14,6 +14,7 @@ from hekla.serving.router.errand import Errand
 from hekla.serving.router.plan import Attempt, Destination, Fault, Plan, Refusal, Usage, Waiting
 from hekla.serving.router.proxy.answers import answer_bytes, refusal_bytes
 from hekla.serving.router.proxy.engines import EngineConnection
+from hekla.serving.router.proxy.relay import Begun
 from hekla.serving.router.proxy.usage import TAIL_BYTES, usage_of
 from hekla.serving.router.question import Question
 from hekla.wire.raw_heads import AnswerHead
@@ -39,7 +40,6 @@ class Exchange(Errand):
     _pausing: asyncio.TimerHandle | None = None
     """Until the next attempt, where a ModelServer asks for time between two."""
     _admitted = 0
-    _is_paused = False
     _is_out = _was_cut = False
     """Whether the last engine that was asked seems to be gone, and may come back."""
     model = ""
@@ -114,7 +114,16 @@ class Exchange(Errand):
         self._plan, self.destination, self.planned_at = plan, plan.destination, self.started_at
         self._admitted, self._attempt, self.attempts = len(self._house.guards), attempt, 1
         self.target_name, self._silent_since = attempt.target.name, sent_at
+        if self._body:
+            self._body_of(attempt)  # whether the engine was asked for its usage
         self._house.under_way.add(self)
+
+    def go_on_streaming(self, begun: Begun) -> None:
+        """Go on with a stream that the fast lane began to pass on."""
+        house = self._house
+        self._head_taken_up = self.take_up(self.head, begun, house.bounds)
+        self.status, self.first_byte_at, self._silent_since = begun.status, begun.first_byte_at, house.clock()
+        self._attempt = None
 
     # ---- out
 
@@ -321,7 +330,7 @@ class Exchange(Errand):
         house.under_way.discard(self)
         house.ledger.append(self)
         if house.has_lane and question is not None:
-            self._client.is_plain = self.status == 200 and not question.is_stream
+            self._client.is_plain = self.status == 200
         if keeps_alive is None:
             self._client.cut()
         else:

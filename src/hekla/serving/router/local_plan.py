@@ -57,9 +57,9 @@ class LocalPlan:
         self._tried: list[Endpoint] = []
         self._charge: Charge | None = None
 
-    def resumed(self, charge: Charge) -> Attempt:
-        """The fast lane has made the first attempt."""
-        self._charge = charge
+    def resumed(self, charge: Charge, prompt_bytes: int) -> Attempt:
+        """The fast lane has made the first attempt, for a prompt of so many bytes."""
+        self._charge, self._prompt_bytes = charge, prompt_bytes
         self._tried.append(charge.endpoint)
         one = charge.endpoint
         return Attempt(one, self._body, None, one.headers, self._head_timeout_s, retry_s=self._retry_s)

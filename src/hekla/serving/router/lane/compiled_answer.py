@@ -2,7 +2,8 @@
 # numba types what it compiles; annotations would be ignored.
 """Reads an engine's answer: its head as `wire/raw_heads.read_answer` does, the usage as `proxy/usage.usage_of` does.
 
-Only what may go on as it came is taken: HTTP/1.1, a length, nothing that concerns the hop alone. Everything else is Python's.
+Only what may go on as it came is taken: HTTP/1.1, a length or a stream of events in chunks, nothing else that concerns the hop alone.
+Everything else is Python's.
 """
 
 from numba import njit
@@ -13,6 +14,7 @@ from hekla.serving.router.lane.compiled_text import find, find_last, is_named, i
 from hekla.serving.router.lane.layout import TAIL_BYTES, AnswerKind, State, Text
 
 _CR, _LF, _COLON, _BLANK, _TAB = 13, 10, 58, 32, 9
+_OPEN, _OPEN_LIST, _CLOSE_LIST = 123, 91, 93
 _STATUS_AT, _LINE_AT = 9, 12
 _MOST_DIGITS = 15
 _MOST_LENGTH = 9
@@ -48,7 +50,7 @@ def _is_hop(state, begin, count):
     """Whether a header is one that makes an answer no plain one."""
     if is_named(state, Text.CONTENT_ENCODING, begin, count):
         return True
-    for which in range(Text.TRANSFER_ENCODING, Text.PROXY_CONNECTION + 1):
+    for which in range(Text.CONNECTION, Text.PROXY_CONNECTION + 1):  # noqa: SIM110 - as in `is_named`
         if is_named(state, which, begin, count):
             return True
     return False
@@ -92,7 +94,16 @@ def _take_header(state, begin, end):
         return length >= 0
     if is_named(state, Text.CONTENT_TYPE, begin, count):
         wide = text_length(state, Text.EVENT_STREAM)
-        return not (last - value >= wide and is_named(state, Text.EVENT_STREAM, value, wide))
+        is_events = last - value >= wide and is_named(state, Text.EVENT_STREAM, value, wide)
+        set_word(state, State.IS_EVENTS, 1 if is_events else 0)
+        return True
+    if is_named(state, Text.TRANSFER_ENCODING, begin, count):
+        if word(state, State.IS_CHUNKED) != 0 or not is_named(state, Text.CHUNKED, value, last - value):
+            return False
+        set_word(state, State.IS_CHUNKED, 1)
+        set_word(state, State.CUT_AT, begin)
+        set_word(state, State.CUT_END, end + 2)
+        return True
     return not _is_hop(state, begin, count)
 
 
@@ -114,6 +125,8 @@ def read_answer(state, begin, end):
         return AnswerKind.OTHER
     set_word(state, State.STATUS, status)
     set_word(state, State.BODY_LENGTH, -1)
+    set_word(state, State.IS_CHUNKED, 0)
+    set_word(state, State.IS_EVENTS, 0)
     at = _line_end(begin + _LINE_AT, end)
     while True:
         if at < 0:
@@ -125,7 +138,10 @@ def read_answer(state, begin, end):
         if at > 0 and not _take_header(state, line, at):
             return AnswerKind.OTHER
     set_word(state, State.HEAD_END, at + 2 - begin)
-    return AnswerKind.WHOLE if word(state, State.BODY_LENGTH) >= 0 else AnswerKind.OTHER
+    has_length, is_events = word(state, State.BODY_LENGTH) >= 0, word(state, State.IS_EVENTS) != 0
+    if word(state, State.IS_CHUNKED) != 0:
+        return AnswerKind.STREAM if is_events and not has_length and status < 300 else AnswerKind.OTHER
+    return AnswerKind.WHOLE if has_length and not is_events else AnswerKind.OTHER
 
 
 @njit(**OPTIONS)
@@ -164,6 +180,41 @@ def _counted(state, one, other, begin, end):
         found = _number_behind(at, end)
         if found >= 0:
             return found
+
+
+@njit(**OPTIONS)
+def _opens(state, which, opening, begin, end):
+    """Where a name is followed by a colon and this opening of a list or an object: behind it; -1: nowhere."""
+    at = find(state, which, begin, end)
+    while at >= 0:
+        behind = _behind_blanks(at + text_length(state, which), end)
+        if behind < end and byte(behind, 0) == _COLON:
+            behind = _behind_blanks(behind + 1, end)
+            if behind < end and byte(behind, 0) == opening:
+                return behind + 1
+        at = find(state, which, at + 1, end)
+    return -1
+
+
+@njit(**OPTIONS)
+def _behind_blanks(at, end):
+    while at < end and _is_blank(byte(at, 0)):
+        at += 1
+    return at
+
+
+@njit(**OPTIONS)
+def tells_usage_only(state, begin, end):
+    """Whether an event is the extra one (`proxy/usage.py`): no choices, and the usage."""
+    if _opens(state, Text.USAGE, _OPEN, begin, end) < 0:
+        return False
+    at = _opens(state, Text.CHOICES, _OPEN_LIST, begin, end)
+    while at >= 0:
+        behind = _behind_blanks(at, end)
+        if behind < end and byte(behind, 0) == _CLOSE_LIST:
+            return True
+        at = _opens(state, Text.CHOICES, _OPEN_LIST, at, end)
+    return False
 
 
 @njit(**OPTIONS)

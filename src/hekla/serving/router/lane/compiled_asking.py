@@ -29,7 +29,7 @@ from hekla.serving.router.lane.compiled_calls import (
     set_byte,
 )
 from hekla.serving.router.lane.compiled_counts import may_pass, take_share
-from hekla.serving.router.lane.compiled_question import read_question
+from hekla.serving.router.lane.compiled_question import first_field, read_question
 from hekla.serving.router.lane.compiled_rows import (
     appended,
     buffer_at,
@@ -45,7 +45,7 @@ from hekla.serving.router.lane.compiled_rows import (
     way_at,
     widened,
 )
-from hekla.serving.router.lane.compiled_text import is_same, put_hex, put_number, put_text
+from hekla.serving.router.lane.compiled_text import is_same, put_hex, put_number, put_text, text_length
 from hekla.serving.router.lane.layout import (
     HUGE_BYTES,
     ID_PREFIX_BYTES,
@@ -71,6 +71,8 @@ _MONOTONIC = 1
 _PREFILL = Counts.word("prefill_tokens")
 _SLOTS = (1 << SLOT_BITS) - 1
 _MORE, _WHOLE, _OTHER = 0, 1, -1
+_MOST_BLANKS = 256
+"""Before the first field of a body into which another is put."""
 
 
 @njit(**OPTIONS)
@@ -193,10 +195,14 @@ def _charge(state, number, client, way_number, found, tokens, answer, now):
     set_word(client, Client.SERVED, word(client, Client.SERVED) + 1)
     set_word(client, Client.FACTS, word(way, Way.FACTS))
     set_double(client, Client.STARTED, now)
+    set_double(client, Client.FIRST_BYTE, 0.0)
+    set_word(client, Client.EVENTS, 0)
+    set_word(client, Client.HAS_USAGE, 0)
     set_word(state, State.IDS, word(state, State.IDS) + 1)
     set_word(client, Client.ID, word(state, State.IDS))
     set_word(way, Way.UNDER_WAY, word(way, Way.UNDER_WAY) + 1)
-    wait_for(state, number, now + ahead / double(way, Way.RATE))
+    if word(client, Client.IS_STREAM) == 0:  # of a stream the first byte shows when prefill is over
+        wait_for(state, number, now + ahead / double(way, Way.RATE))
 
 
 @njit(**OPTIONS)
@@ -204,9 +210,14 @@ def _ask(state, number, begin, length, now):
     """A whole request: decide, and send it; or hand it over."""
     client = client_at(state, number)
     head_end = word(state, State.HEAD_END)
-    if not read_question(state, begin + head_end, begin + length) or word(state, State.IS_STREAM) != 0:
+    template = template_at(state, word(client, Client.TEMPLATE))
+    if not read_question(state, begin + head_end, begin + length):
         return _unread(state, number, begin, length, Reason.UNUSUAL)
-    way_number = _find_way(state, template_at(state, word(client, Client.TEMPLATE)))
+    is_stream = word(state, State.IS_STREAM)
+    asks_usage = is_stream & (1 - word(state, State.WANTS_USAGE)) & word(template, Template.TELLS_USAGE)
+    if asks_usage != 0 and first_field(begin + head_end, begin + length) > begin + head_end + _MOST_BLANKS:
+        return _unread(state, number, begin, length, Reason.UNUSUAL)
+    way_number = _find_way(state, template)
     if way_number < 0:
         return _unread(state, number, begin, length, Reason.UNKNOWN)
     way, tokens = way_at(state, way_number), (word(state, State.PROMPT_LENGTH) + 3) // 4
@@ -225,6 +236,8 @@ def _ask(state, number, begin, length, now):
     if found < 0:
         return hand_over(state, number, Reason.DECIDED, begin, 0)
     take_share(way, tokens)
+    set_word(client, Client.IS_STREAM, is_stream)
+    set_word(client, Client.ASKS_USAGE, asks_usage)
     _charge(state, number, client, way_number, found, tokens, answer, now)
     set_double(client, Client.DECIDE_S, took_s)
     set_word(client, Client.HEAD_END, head_end)
@@ -286,19 +299,27 @@ def send_request(state, number, engine_number, now):
     set_word(client, Client.ENGINE, engine_number)
     set_word(engine, Engine.CLIENT, number)
     set_double(engine, Engine.SINCE, now)
-    head_rest = _put_head(state, length - head_end, word(client, Client.ID))
+    body, left = buffer_at(state, word(client, Client.BUFFER)) + head_end, length - head_end
+    wish = text_length(state, Text.USAGE_WISH) if word(client, Client.ASKS_USAGE) != 0 else 0
+    head_rest = _put_head(state, left + wish, word(client, Client.ID))
+    if wish != 0:  # the first field of the body
+        before = first_field(body, body + left) - body
+        at = word(state, State.SCRATCH) + SCRATCH_BYTES + head_rest
+        copy(at, body, before)
+        put_text(state, at + before, Text.USAGE_WISH)
+        head_rest, body, left = head_rest + before + wish, body + before, left - before
     set_word(iov, 0, word(template, Template.ONWARD))
     set_word(iov, 1, word(template, Template.ONWARD_LENGTH))
     set_word(iov, 2, word(state, State.SCRATCH) + SCRATCH_BYTES)
     set_word(iov, 3, head_rest)
-    set_word(iov, 4, buffer_at(state, word(client, Client.BUFFER)) + head_end)
-    set_word(iov, 5, length - head_end)
+    set_word(iov, 4, body)
+    set_word(iov, 5, left)
     sent = call(WRITEV, word(engine, Engine.FD), iov, 3, 0, 0, 0)
     if sent < 0 and sent != _AGAIN:
         return engine_failed(state, engine_number)
-    unsent = word(template, Template.ONWARD_LENGTH) + head_rest + length - head_end - max(sent, 0)
+    unsent = word(template, Template.ONWARD_LENGTH) + head_rest + left - max(sent, 0)
     set_word(client, Client.UNSENT, unsent)
-    if unsent > length - head_end:
+    if unsent > left:
         return take_over(state, number, Reason.UNSENT, 0, 0)
     return Command.NOTHING
 

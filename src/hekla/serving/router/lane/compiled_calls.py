@@ -46,7 +46,7 @@ _COPY: Final = (
 )
 
 
-_QUIET_BYTES: Final = 32
+_MANY_BYTES: Final = 32
 
 
 @intrinsic
@@ -100,12 +100,32 @@ def _is_quiet(typingctx, address):
     """Whether none of 32 bytes ends a string of JSON, escapes, is no character or more than ASCII."""
 
     def code(context, builder, signature, arguments):
-        many = ir.VectorType(_BYTE, _QUIET_BYTES)
+        many = ir.VectorType(_BYTE, _MANY_BYTES)
         text = builder.load(builder.inttoptr(arguments[0], many.as_pointer()), align=1)
-        loud = builder.icmp_signed("<", text, ir.Constant(many, [32] * _QUIET_BYTES))  # from 128 on they are below 0
+        loud = builder.icmp_signed("<", text, ir.Constant(many, [32] * _MANY_BYTES))  # from 128 on they are below 0
         for one in b'"\\':
-            loud = builder.or_(loud, builder.icmp_signed("==", text, ir.Constant(many, [one] * _QUIET_BYTES)))
+            loud = builder.or_(loud, builder.icmp_signed("==", text, ir.Constant(many, [one] * _MANY_BYTES)))
         return builder.icmp_signed("==", builder.bitcast(loud, ir.IntType(32)), ir.Constant(ir.IntType(32), 0))
+
+    return types.boolean(int64), code
+
+
+@intrinsic
+def _is_dull(typingctx, address):
+    """Whether no event ends and no usage is told of in 32 bytes, behind which two more are read: no two line feeds, no `"us`."""
+
+    def code(context, builder, signature, arguments):
+        many = ir.VectorType(_BYTE, _MANY_BYTES)
+
+        def has(at, one):
+            place = builder.add(arguments[0], ir.Constant(_WORD, at))
+            text = builder.load(builder.inttoptr(place, many.as_pointer()), align=1)
+            return builder.icmp_signed("==", text, ir.Constant(many, [one] * _MANY_BYTES))
+
+        ends = builder.and_(has(0, 10), has(1, 10))
+        tells = builder.and_(builder.and_(has(0, 34), has(1, 117)), has(2, 115))
+        found = builder.bitcast(builder.or_(ends, tells), ir.IntType(32))
+        return builder.icmp_signed("==", found, ir.Constant(ir.IntType(32), 0))
 
     return types.boolean(int64), code
 
@@ -115,4 +135,5 @@ copy: Any = _copy
 byte: Any = _byte
 set_byte: Any = _set_byte
 is_quiet: Any = _is_quiet
+is_dull: Any = _is_dull
 """By names without types: in the code that calls them they have fewer arguments than here."""

@@ -129,6 +129,15 @@ def keep_up(state, now):
     set_word(state, State.TICK, max(word(state, State.TICK), last))
 
 
+@njit(**OPTIONS)
+def begin_stream(state, client, now):
+    """The first byte of a stream came: as `Charge.first_byte`."""
+    prefilled(state, client)
+    set_double(client, Client.FIRST_BYTE, now)
+    set_double(word(client, Client.COUNTS), _HEARD, now)
+    write_down(state, client, now, Outcome.BEGAN, word(client, Client.STATUS), False)
+
+
 # ---- over
 
 
@@ -140,7 +149,17 @@ def end_request(state, client, now, outcome, status, has_usage):
     if has_usage:
         set_double(word(client, Client.COUNTS), _HEARD, now)
         _settle_budgets(state, way, word(client, Client.TOKENS), now)
+    elif word(client, Client.EVENTS) > 0:  # what was sent was generated, and must not pass free
+        set_word(state, State.USAGE_INPUT, word(client, Client.TOKENS))
+        set_word(state, State.USAGE_OUTPUT, word(client, Client.EVENTS))
+        _settle_budgets(state, way, word(client, Client.TOKENS), now)
     set_word(way, Way.UNDER_WAY, word(way, Way.UNDER_WAY) - 1)
+    write_down(state, client, now, outcome, status, has_usage)
+
+
+@njit(**OPTIONS)
+def write_down(state, client, now, outcome, status, has_usage):
+    """A record of a request for Python."""
     count = word(state, State.RECORD_COUNT)
     set_word(state, State.RECORD_COUNT, count + 1)
     record = word(state, State.RECORDS) + count * _RECORD_BYTES
@@ -152,7 +171,8 @@ def end_request(state, client, now, outcome, status, has_usage):
     set_word(record, Record.TEMPLATE, word(client, Client.TEMPLATE))
     set_word(record, Record.ID, word(client, Client.ID))
     set_double(record, Record.STARTED, double(client, Client.STARTED))
-    set_double(record, Record.FIRST_BYTE, now if outcome == Outcome.ANSWERED else 0.0)
+    began = double(client, Client.FIRST_BYTE)
+    set_double(record, Record.FIRST_BYTE, now if outcome == Outcome.ANSWERED and began == 0.0 else began)
     set_double(record, Record.ENDED, now)
     set_word(record, Record.TOKENS, word(client, Client.TOKENS))
     set_word(record, Record.HELD, word(client, Client.HELD))
@@ -163,3 +183,5 @@ def end_request(state, client, now, outcome, status, has_usage):
     set_word(record, Record.USAGE_OUTPUT, word(state, State.USAGE_OUTPUT))
     set_word(record, Record.USAGE_CACHED, word(state, State.USAGE_CACHED))
     set_double(record, Record.DECIDE_S, double(client, Client.DECIDE_S))
+    set_word(record, Record.IS_STREAM, word(client, Client.IS_STREAM))
+    set_word(record, Record.EVENTS, word(client, Client.EVENTS))

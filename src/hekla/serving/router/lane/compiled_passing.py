@@ -1,24 +1,25 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 # numba types what it compiles; annotations would be ignored.
-"""The other half of a plain request in the fast lane: what its engine answers, on to the client; and what happens when one of them leaves."""
+"""The other half of a plain request in the fast lane: what its engine answers, on to the client; streams by `compiled_streaming.py`."""
 
 from numba import njit
 
 from hekla.serving.router.kernel.compiled_words import OPTIONS, set_double, set_word, word
 from hekla.serving.router.lane.compiled_answer import read_answer, read_usage
-from hekla.serving.router.lane.compiled_asking import close_client, engine_failed, read_client, take_over
+from hekla.serving.router.lane.compiled_asking import close_client, engine_failed, take_over
 from hekla.serving.router.lane.compiled_calls import RECV, SEND, call
 from hekla.serving.router.lane.compiled_counts import end_request
+from hekla.serving.router.lane.compiled_ending import go_on
 from hekla.serving.router.lane.compiled_rows import (
     appended,
     buffer_at,
     client_at,
-    close_engine,
     drop_request,
     engine_at,
     keep_engine,
     may_take,
 )
+from hekla.serving.router.lane.compiled_streaming import is_streaming, keep_answer, read_stream, stream_on
 from hekla.serving.router.lane.layout import (
     LARGE_BYTES,
     SCRATCH_BYTES,
@@ -39,17 +40,6 @@ _AT_ONCE = 0x40 | 0x4000
 
 
 # ---- an answer
-
-
-@njit(**OPTIONS)
-def _keep_answer(state, engine, data, length):
-    """Keep a part of an answer behind what is kept; whether there was room."""
-    before = word(engine, Engine.LENGTH)
-    buffer = appended(state, word(engine, Engine.BUFFER), before, data, length)
-    if buffer >= 0:
-        set_word(engine, Engine.BUFFER, buffer)
-        set_word(engine, Engine.LENGTH, before + length)
-    return buffer >= 0
 
 
 @njit(**OPTIONS)
@@ -81,27 +71,15 @@ def _pass_on(state, engine_number, begin, length, now):
     if rest > 0:
         set_word(client, Client.PHASE, Phase.SENDING)
         return Command.NOTHING
-    return _go_on(state, number, now)
-
-
-@njit(**OPTIONS)
-def _go_on(state, number, now):
-    """An answer was taken: on to the next request, or good-bye."""
-    client = client_at(state, number)
-    set_word(client, Client.PHASE, Phase.IDLE)
-    set_double(client, Client.SINCE, now)
-    if word(client, Client.ENDS) != 0:
-        return close_client(state, number)
-    if word(client, Client.MORE) != 0:
-        set_word(client, Client.MORE, 0)
-        return read_client(state, number, now)
-    return Command.NOTHING
+    return go_on(state, number, now)
 
 
 @njit(**OPTIONS)
 def read_engine(state, engine_number, now):
     """Something came from an engine that was asked."""
     engine, data = engine_at(state, engine_number), word(state, State.SCRATCH)
+    if is_streaming(state, engine_number, word(engine, Engine.CLIENT)):
+        return read_stream(state, engine_number, now)
     got = call(RECV, word(engine, Engine.FD), data, SCRATCH_BYTES, _AT_ONCE, 0, 0)
     if got == _AGAIN:
         return Command.NOTHING
@@ -112,50 +90,31 @@ def read_engine(state, engine_number, now):
         return take_over(state, number, Reason.ANSWER, data, got)
     is_kept = word(engine, Engine.BUFFER) >= 0
     if is_kept:
-        if not _keep_answer(state, engine, data, got):
+        if not keep_answer(state, engine, data, got):
             return take_over(state, number, Reason.FULL, data, got)
         begin, length = buffer_at(state, word(engine, Engine.BUFFER)), word(engine, Engine.LENGTH)
     unkept = 0 if is_kept else got
     kind = read_answer(state, begin, begin + length)
-    if kind == AnswerKind.OTHER or (kind == AnswerKind.WHOLE and _is_busy(word(state, State.STATUS))):
+    if kind == AnswerKind.STREAM and word(client_at(state, number), Client.IS_STREAM) != 0:
+        command = stream_on(state, engine_number, begin, length, word(state, State.HEAD_END), data, unkept, now)
+        if command != Command.NOTHING or got < SCRATCH_BYTES:
+            return command
+        if is_streaming(state, engine_number, number):
+            return read_stream(state, engine_number, now)
+        return take_over(state, number, Reason.ANSWER, 0, 0) if word(engine, Engine.CLIENT) == number else command
+    if (
+        kind == AnswerKind.OTHER
+        or kind == AnswerKind.STREAM
+        or (kind == AnswerKind.WHOLE and _is_busy(word(state, State.STATUS)))
+    ):
         return take_over(state, number, Reason.ANSWER, data, unkept)
     needed = word(state, State.HEAD_END) + word(state, State.BODY_LENGTH) if kind == AnswerKind.WHOLE else length + 1
     if needed > LARGE_BYTES or length > needed:
         return take_over(state, number, Reason.ANSWER, data, unkept)
     if length < needed:
-        if not is_kept and not _keep_answer(state, engine, data, got):
+        if not is_kept and not keep_answer(state, engine, data, got):
             return take_over(state, number, Reason.FULL, data, got)
         return Command.NOTHING
     if length > SMALL_BYTES and not may_take(state, length):
         return take_over(state, number, Reason.FULL, data, unkept)
     return _pass_on(state, engine_number, begin, length, now)
-
-
-@njit(**OPTIONS)
-def client_left(state, number, now):
-    """Whatever runs for it ends: the engine stops at once."""
-    client = client_at(state, number)
-    engine = word(client, Client.ENGINE)
-    if engine >= 0:
-        close_engine(state, engine)
-    end_request(state, client, now, Outcome.LEFT, 499, False)
-    return close_client(state, number)
-
-
-@njit(**OPTIONS)
-def send_rest(state, number, now):
-    """The client takes again."""
-    client = client_at(state, number)
-    offset, length = word(client, Client.OFFSET), word(client, Client.LENGTH)
-    begin = buffer_at(state, word(client, Client.BUFFER)) + offset
-    sent = call(SEND, word(client, Client.FD), begin, length - offset, _AT_ONCE, 0, 0)
-    if sent == _AGAIN:
-        return Command.NOTHING
-    if sent < 0:
-        return close_client(state, number)
-    set_double(client, Client.SINCE, now)
-    set_word(client, Client.OFFSET, offset + sent)
-    if offset + sent < length:
-        return Command.NOTHING
-    drop_request(state, client)
-    return _go_on(state, number, now)

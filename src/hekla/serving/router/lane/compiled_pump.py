@@ -27,7 +27,8 @@ from hekla.serving.router.lane.compiled_asking import (
 )
 from hekla.serving.router.lane.compiled_calls import DATA_AT, EPOLL_WAIT, EVENT_BYTES, call
 from hekla.serving.router.lane.compiled_counts import keep_up
-from hekla.serving.router.lane.compiled_passing import client_left, read_engine, send_rest
+from hekla.serving.router.lane.compiled_ending import client_left, send_rest
+from hekla.serving.router.lane.compiled_passing import read_engine
 from hekla.serving.router.lane.compiled_rows import (
     ENGINE_BIT,
     client_at,
@@ -67,11 +68,17 @@ _MOST_BATCHES = 4
 
 
 @njit(**OPTIONS)
+def _is_under_way(phase):
+    """Whether a request of the client's counts on an engine."""
+    return phase == Phase.WAITING or phase == Phase.ASKED or phase == Phase.STREAMING
+
+
+@njit(**OPTIONS)
 def _client_told(state, number, mask, now):
     """A client's connection changed."""
     client = client_at(state, number)
     phase = word(client, Client.PHASE)
-    if phase == Phase.WAITING or phase == Phase.ASKED:
+    if _is_under_way(phase):
         if mask & _ENDED:
             return client_left(state, number, now)
         if mask & _IN:
@@ -160,7 +167,7 @@ def _adopt(state, fd, template, now):
 def _release(state, number):
     """A connection goes to Python with what is under way on it, and its engine's connection, too."""
     client = client_at(state, number)
-    if word(client, Client.PHASE) == Phase.WAITING or word(client, Client.PHASE) == Phase.ASKED:
+    if _is_under_way(word(client, Client.PHASE)):
         way = way_at(state, word(client, Client.WAY))
         set_word(way, Way.UNDER_WAY, word(way, Way.UNDER_WAY) - 1)
         wait_no_more(state, client)
@@ -202,7 +209,7 @@ def _cut(state, number, now):
     phase = word(client_at(state, number), Client.PHASE)
     if phase == Phase.FREE:
         return Command.NOTHING
-    if phase == Phase.WAITING or phase == Phase.ASKED:
+    if _is_under_way(phase):
         return client_left(state, number, now)
     return close_client(state, number)
 
@@ -238,6 +245,10 @@ def _sweep_client(state, number, now):
         return take_over(state, number, Reason.SLOW, 0, 0)
     if phase == Phase.WAITING and waited_s > double(way_at(state, word(client, Client.WAY)), Way.PATIENCE):
         return take_over(state, number, Reason.UNCONNECTED, 0, 0)
+    if phase == Phase.STREAMING and (
+        waited_s > double(state, State.SILENCE_S) or now - double(client, Client.STARTED) > double(state, State.TOTAL_S)
+    ):
+        return take_over(state, number, Reason.SLOW, 0, 0)
     return Command.NOTHING
 
 

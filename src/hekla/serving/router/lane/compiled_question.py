@@ -3,7 +3,7 @@
 """Reads a plain question, as `reading.py` reads it, or says that it is none: then Python reads it.
 
 All of the body is walked, strictly: what is taken here is JSON to anybody. A field that `reading.py` looks at and that is not
-one of five, a name that comes twice or is written with escapes, media, nesting beyond 60: not plain.
+one of six, a name that comes twice or is written with escapes, media, nesting beyond 60: not plain.
 """
 
 from numba import njit
@@ -294,6 +294,23 @@ def _has_media(begin, end):
 
 
 @njit(**OPTIONS)
+def _is_wish_for_usage(state, begin, end):
+    """Whether the options of a stream are `{"include_usage": true}` and nothing else."""
+    name, count = text_at(state, Text.INCLUDE_USAGE), text_length(state, Text.INCLUDE_USAGE)
+    at = _skip_blank(begin + 1, end)
+    if byte(begin, 0) != _OPEN or at + count >= end or not is_same(at, name, count):
+        return False
+    at = _skip_blank(_skip_blank(at + count, end) + 1, end)  # all of it is JSON: behind a name there is a colon
+    return byte(at, 0) == 116 and byte(_skip_blank(at + 4, end), 0) == _CLOSE  # true
+
+
+@njit(**OPTIONS)
+def first_field(at, end):
+    """Where the first field of an object begins, or the object ends."""
+    return _skip_blank(_skip_blank(at, end) + 1, end)
+
+
+@njit(**OPTIONS)
 def _take_field(state, which, begin, end):
     """Note what a field says; whether it is plain."""
     first = byte(begin, 0)
@@ -311,6 +328,10 @@ def _take_field(state, which, begin, end):
         if first != 116 and first != 102 and first != 110:  # true, false, null
             return False
         set_word(state, State.IS_STREAM, 1 if first == 116 else 0)
+    elif which == Text.STREAM_OPTIONS:
+        if not _is_wish_for_usage(state, begin, end):
+            return False
+        set_word(state, State.WANTS_USAGE, 1)
     elif which == Text.MAX_TOKENS or which == Text.MAX_COMPLETION_TOKENS:
         asked = _number(begin, end)
         if asked < 0:
@@ -329,6 +350,7 @@ def read_question(state, begin, end):
     set_word(state, State.PROMPT_LENGTH, 0)
     set_word(state, State.MOST_OUTPUT, 0)
     set_word(state, State.IS_STREAM, 0)
+    set_word(state, State.WANTS_USAGE, 0)
     at = _skip_blank(begin, end)
     if at >= end or byte(at, 0) != _OPEN:
         return False

@@ -209,6 +209,7 @@ def new_client(state, fd, template, now):
     set_word(client, Client.NEEDED, 0)
     set_word(client, Client.MORE, 0)
     set_word(client, Client.UNSENT, 0)
+    set_double(client, Client.FIRST_BYTE, 0.0)
     set_word(client, Client.SERVED, 0)
     set_word(client, Client.ENDS, 0)
     set_word(client, Client.ENGINE, -1)

@@ -16,6 +16,7 @@ import structlog
 
 from hekla.serving.router.house import House
 from hekla.serving.router.kernel.functions import Lane as Enter
+from hekla.serving.router.lane.connecting import connected
 from hekla.serving.router.lane.folding import Over, fold
 from hekla.serving.router.lane.layout import (
     TICKS_PER_S,
@@ -28,10 +29,11 @@ from hekla.serving.router.lane.layout import (
     Reason,
     State,
 )
-from hekla.serving.router.lane.resuming import Resuming, Stopped
+from hekla.serving.router.lane.resuming import Resuming
 from hekla.serving.router.lane.slabs import Slabs
+from hekla.serving.router.lane.stopping import engine_of, stopped
 from hekla.serving.router.lane.ways import Template, Ways
-from hekla.serving.router.plan import Refusal, Target
+from hekla.serving.router.plan import Refusal
 from hekla.serving.router.proxy.clients import LANE_CHANCES, ClientConnection, Doorway
 from hekla.serving.router.proxy.open_connections import OpenConnections
 from hekla.serving.router.reading import read
@@ -183,47 +185,11 @@ class Lane:
 
     def _take_over(self, number: int, now: float) -> None:
         """A request that was sent and does not go on plainly."""
-        words, row = self.slabs.words, self.slabs.clients[number]
-        said, engine = b"", int(row[Client.ENGINE])
-        descriptor = -1
-        is_reused = False
-        if engine >= 0:
-            at = self.slabs.engines[engine]
-            descriptor, is_reused = int(at[Engine.FD]), bool(at[Engine.REUSED])
-            said = self.slabs.buffer(int(at[Engine.BUFFER]), int(at[Engine.LENGTH]))
-            said += self.slabs.text(int(words[State.ENGINE_DATA]), int(words[State.ENGINE_LENGTH]))
-        reason = Reason(int(words[State.REASON]))
-        stopped = self._stopped(number, reason, said, is_reused)
-        client_descriptor = int(row[Client.FD])
+        descriptor, said, is_reused = engine_of(self.slabs, number)
+        what = stopped(self.slabs, self.ways, self._id_prefix, number, said, is_reused=is_reused)
+        client_descriptor = int(self.slabs.clients[number, Client.FD])
         client = self._release(number)
-        self._spawn(self._given_back, self._resuming.request(client, client_descriptor, descriptor, stopped))
-
-    def _stopped(self, number: int, reason: Reason, said: bytes, is_reused: bool) -> Stopped:
-        """What is known of a request under way."""
-        row = self.slabs.clients[number]
-        doubles = row.view("float64")
-        way = self.ways.by_number[int(row[Client.WAY])]
-        facts = self.ways.facts.get(int(row[Client.FACTS])) or way.facts
-        assert facts is not None, "it was plain when it was decided"
-        return Stopped(
-            template=way.template,
-            facts=facts,
-            endpoint=self.ways.engines[int(row[Client.SERIAL])],
-            data=self.slabs.buffer(int(row[Client.BUFFER]), int(row[Client.LENGTH])),
-            request_id=b"%b-%x" % (self._id_prefix, int(row[Client.ID])),
-            uncached=int(row[Client.UNCACHED]),
-            context=int(row[Client.TOKENS]) + int(row[Client.ANSWER]),
-            answer=int(row[Client.ANSWER]),
-            held=int(row[Client.HELD]),
-            ahead=int(row[Client.AHEAD]),
-            is_prefilled=bool(row[Client.PREFILLED]),
-            started_at=float(doubles[Client.STARTED]),
-            sent_at=float(doubles[Client.SINCE]),
-            reason=reason,
-            said=said,
-            unsent=int(row[Client.UNSENT]),
-            is_reused=is_reused,
-        )
+        self._spawn(self._given_back, self._resuming.request(client, client_descriptor, descriptor, what))
 
     def _release(self, number: int) -> ClientConnection:
         served = int(self.slabs.clients[number, Client.SERVED])
@@ -241,40 +207,16 @@ class Lane:
         if len(self._connecting) >= _ENGINES_A_MOMENT:
             self._unconnected(number, generation, "too many connections are being opened")
             return
-        self._spawn(self._connecting, self._connected(number, generation, slot, serial))
+        attach = partial(self._attach, number, generation, slot, serial)
+        self._spawn(self._connecting, connected(self._pools, self.ways.engines[serial], attach))
 
-    async def _connected(self, number: int, generation: int, slot: int, serial: int) -> None:
-        target = self.ways.engines[serial]
-        pool, make_room = self._pools.of(target), partial(self._pools.make_room, target.host, target.port)
-        if not await pool.open.take(pool.bounds.engine_connections, make_room):
-            self._unconnected(number, generation, f"{pool.open.count} connections to it are open already")
-            return
-        one: socket.socket | None = None
-        try:
-            one = await self._opened(target, pool.bounds.connect_timeout_s)
-        except (TimeoutError, OSError) as error:
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            self._unconnected(number, generation, f"no connection to {target.host}:{target.port}: {why}")
-        finally:
-            if one is None:
-                pool.open.give_back()
-        if one is not None and not self._attach(one, number, generation, slot, serial):
-            pool.open.give_back()
-
-    async def _opened(self, target: Target, timeout_s: float) -> socket.socket:
-        family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
-        one = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            async with asyncio.timeout(timeout_s):
-                await self._loop.sock_connect(one, (target.host, target.port))
-        except BaseException:
-            one.close()
-            raise
-        return one
-
-    def _attach(self, one: socket.socket, number: int, generation: int, slot: int, serial: int) -> bool:
+    def _attach(
+        self, number: int, generation: int, slot: int, serial: int, one: socket.socket | None, why: str
+    ) -> bool:
         """Whether the code has the connection, and gives its count back."""
+        if one is None:
+            self._unconnected(number, generation, why)
+            return False
         if int(self.slabs.endpoints[slot, Endpoint.SERIAL]) != serial:
             one.close()
             self._unconnected(number, generation, "the engine is gone")

@@ -70,6 +70,10 @@ class State(_Words):
     ENGINE_IDLE_S = auto()
     MOST_BYTES = auto()
     """Of a body, an integer; a longer one is Python's, which refuses it or has the room."""
+    SILENCE_S = auto()
+    """A stream that says nothing for so long is Python's, which ends it in time."""
+    TOTAL_S = auto()
+    """So is one that began so long ago."""
     IS_CLOSED = auto()
     """No connection is kept from now on."""
 
@@ -88,9 +92,23 @@ class State(_Words):
     PROMPT_LENGTH = auto()
     MOST_OUTPUT = auto()
     IS_STREAM = auto()
+    WANTS_USAGE = auto()
     STATUS = auto()
     HEAD_END = auto()
     BODY_LENGTH = auto()
+    IS_CHUNKED = auto()
+    IS_EVENTS = auto()
+    CUT_AT = auto()
+    """In an answer's head: the line that tells of chunks, and where it ends."""
+    CUT_END = auto()
+    WALKED = auto()
+    """Up to where a stream was looked at, all of it whole chunks of whole events."""
+    PIECES = auto()
+    """How many pairs of address and length stand in `IOV`, to be written to the client."""
+    PIECES_LENGTH = auto()
+    EVENTS_SEEN = auto()
+    USAGE_SEEN = auto()
+    """Whether a usage was found; -1: nothing of the kind."""
     KIND = auto()
     USAGE_INPUT = auto()
     USAGE_OUTPUT = auto()
@@ -135,6 +153,19 @@ class Client(_Words):
     ID = auto()
     FACTS = auto()
     """What the way was when it was gone (`ways.Facts`)."""
+    IS_STREAM = auto()
+    ASKS_USAGE = auto()
+    """Whether the engine is asked for a usage that the client did not ask for, and is not to read."""
+
+    # ---- of an answer that goes on as it comes
+    STATUS = auto()
+    FIRST_BYTE = auto()
+    """A double; 0: nothing of it came."""
+    EVENTS = auto()
+    HAS_USAGE = auto()
+    USAGE_INPUT = auto()
+    USAGE_OUTPUT = auto()
+    USAGE_CACHED = auto()
 
     # ---- as `pool.Charge` has them
     TOKENS = auto()
@@ -201,6 +232,8 @@ class Template(_Words):
     ONWARD_LENGTH = auto()
     WAY = auto()
     """The first of its ways; -1: none is known."""
+    TELLS_USAGE = auto()
+    """Whether its path is one whose streams tell their usage if they are asked to."""
 
 
 class Way(_Words):
@@ -264,6 +297,8 @@ class Record(_Words):
     USAGE_OUTPUT = auto()
     USAGE_CACHED = auto()
     DECIDE_S = auto()
+    IS_STREAM = auto()
+    EVENTS = auto()
 
 
 class Phase(_Words):
@@ -277,6 +312,8 @@ class Phase(_Words):
     ASKED = auto()
     SENDING = auto()
     """The rest of an answer that the client did not take at once."""
+    STREAMING = auto()
+    """A part of an answer went on to the client."""
 
 
 class EnginePhase(_Words):
@@ -338,6 +375,8 @@ class Reason(_Words):
     SLOW = auto()
     FULL = auto()
     """Of its buffers."""
+    LAGS = auto()
+    """The client does not take what it is sent of a stream: `State.PIECES`, but for as many bytes as `State.LENGTH` says."""
 
 
 class Outcome(_Words):
@@ -346,6 +385,8 @@ class Outcome(_Words):
     ANSWERED = auto()
     LEFT = auto()
     """The client did."""
+    BEGAN = auto()
+    """Not over: a stream's first byte came."""
 
 
 class AnswerKind(_Words):
@@ -355,6 +396,8 @@ class AnswerKind(_Words):
     """It is not whole."""
     WHOLE = auto()
     """A plain answer with a length."""
+    STREAM = auto()
+    """A stream of events in chunks."""
     OTHER = auto()
 
 
@@ -379,6 +422,12 @@ class Text(_Words):
     TRAILER = auto()
     KEEP_ALIVE = auto()
     PROXY_CONNECTION = auto()
+    CHUNKED = auto()
+    CHUNKED_LINE = auto()
+    """The last of a head."""
+    CHOICES = auto()
+    INCLUDE_USAGE = auto()
+    USAGE_WISH = auto()
     LENGTH_LINE = auto()
     ID_LINE = auto()
     MODEL = auto()
@@ -414,10 +463,15 @@ TEXTS: Final = {
     Text.CACHE_READ_INPUT_TOKENS: b'"cache_read_input_tokens"',
     Text.HTTP_1_1: b"HTTP/1.1 ",
     Text.EVENT_STREAM: b"text/event-stream",
+    Text.CHUNKED: b"chunked",
+    Text.CHUNKED_LINE: b"transfer-encoding: chunked\r\n\r\n",
+    Text.CHOICES: b'"choices"',
+    Text.INCLUDE_USAGE: b'"include_usage"',
+    Text.USAGE_WISH: b'"stream_options":{"include_usage":true},',
     Text.LENGTH_LINE: b"content-length: ",
     Text.ID_LINE: b"\r\nx-request-id: ",
 }  # fmt: skip
-TEXT_BYTES: Final = 32
+TEXT_BYTES: Final = 48
 
 SCRATCH_BYTES: Final = 256 * 1024
 SMALL_BYTES: Final = 8 * 1024
@@ -441,6 +495,8 @@ TAIL_BYTES: Final = 8 * 1024
 MEDIA_BYTES: Final = 16 * 1024
 """A longer prompt may have media in it (`reading.py`)."""
 RUN_BYTES: Final = 2048
+MOST_PIECES: Final = 24
+"""Of what is written to a client at once: a stream with more holes in it is Python's."""
 ID_PREFIX_BYTES: Final = 12
 ONE_IN: Final = 16
 """Choices that are measured."""

@@ -7,6 +7,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,9 +21,11 @@ from hekla.serving.router.plan import Attempt, Fault, Refusal
 from hekla.serving.router.pool import Charge
 from hekla.serving.router.proxy.clients import Call, ClientConnection
 from hekla.serving.router.proxy.engines import EngineConnection
+from hekla.serving.router.proxy.relay import Begun
 from hekla.serving.router.proxy.request_headers import RequestHeaders
+from hekla.serving.router.question import Question
 from hekla.serving.router.reading import read
-from hekla.wire.raw_heads import read_request, request_bytes
+from hekla.wire.raw_heads import RequestHead, read_request
 
 _WITHOUT_ENGINE: Final = {
     Reason.UNCONNECTED: (Fault.CONNECT, "no connection to the engine"),
@@ -35,13 +38,19 @@ Begin = Callable[[asyncio.BaseTransport], ClientConnection | EngineConnection]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """A request under way in the lane, as Python takes it over; nothing of an answer was written."""
+    """A request under way in the lane, as Python takes it over; nothing of an answer was written, but of a stream that begun."""
 
     template: Template
     facts: Facts
+    model: str
     endpoint: Endpoint
     data: bytes
-    """The request as it came."""
+    """The request as it came, unless its answer has begun."""
+    is_stream: bool
+    tokens: int
+    prompt_length: int
+    most_output: int
+    begun: Begun | None
     request_id: bytes
     uncached: int
     context: int
@@ -77,7 +86,7 @@ class Resuming:
 
     async def request(self, client: ClientConnection, descriptor: int, engine: int, stopped: Stopped) -> None:
         """A request under way, and its engine's connection, -1: there is none."""
-        made: list[tuple[Exchange, Attempt]] = []
+        made: list[tuple[Exchange, Attempt | None]] = []
 
         def begin(transport: asyncio.BaseTransport) -> ClientConnection:
             client.resume_from_lane(transport, lambda: self._made(client, stopped, made))
@@ -91,6 +100,8 @@ class Resuming:
             self._close(engine, stopped)
             return
         exchange, attempt = made[0]
+        if stopped.begun is not None and stopped.begun.unwritten:
+            exchange.transport.write(stopped.begun.unwritten)  # now: who lags says so to a call that the client knows
         if engine < 0:
             exchange.failed(*_WITHOUT_ENGINE[stopped.reason])
         elif not await _entered(engine, self._with_engine(exchange, attempt, stopped)):
@@ -102,23 +113,20 @@ class Resuming:
             os.close(engine)
             self._house.pools.of(stopped.endpoint).open.give_back()
 
-    def _with_engine(self, exchange: Exchange, attempt: Attempt, stopped: Stopped) -> Begin:
+    def _with_engine(self, exchange: Exchange, attempt: Attempt | None, stopped: Stopped) -> Begin:
         def begin(transport: asyncio.BaseTransport) -> EngineConnection:
             connection = self._house.pools.of(stopped.endpoint).joined()
             connection.is_reused = stopped.is_reused
             connection.connection_made(transport)
-            exchange.take_engine(connection, attempt, stopped.said, _unsent(exchange, stopped))
+            exchange.take_engine(connection, attempt, stopped.said, stopped.unsent)
             return connection
 
         return begin
 
-    def _made(self, client: ClientConnection, stopped: Stopped, made: list[tuple[Exchange, Attempt]]) -> Call:
+    def _made(self, client: ClientConnection, stopped: Stopped, made: list[tuple[Exchange, Attempt | None]]) -> Call:
         """The exchange, as if it had sent the request itself."""
         house, facts = self._house, stopped.facts
-        head = read_request(stopped.data, house.bounds)
-        assert head is not None, "it was whole"
-        question = read(stopped.template.path, stopped.data[head.end :], RequestHeaders(head.lines), facts.user)
-        assert not isinstance(question, Refusal), "it was read"
+        head, question = self._asked(stopped)
         traits = facts.traits
         plan = LocalPlan(
             facts.pool,
@@ -128,14 +136,30 @@ class Resuming:
             most_attempts=traits.most_attempts,
             retry_s=traits.retry_s,
         )
-        attempt = plan.resumed(_charge(stopped))
-        if len(question.prompt) >= facts.pool.block_bytes:
+        attempt = plan.resumed(_charge(stopped), stopped.prompt_length)
+        if stopped.prompt_length >= facts.pool.block_bytes:
             facts.pool.matches.note(question.model, stopped.held, question.input_tokens or 1)
         exchange = Exchange(house, client, head, stopped.template.path, stopped.started_at)
         exchange.request_id = stopped.request_id
         exchange.go_on(question, plan, attempt, stopped.sent_at)
-        made.append((exchange, attempt))
+        if stopped.begun is not None:
+            exchange.go_on_streaming(stopped.begun)
+        made.append((exchange, attempt if stopped.begun is None else None))
         return exchange
+
+    def _asked(self, stopped: Stopped) -> tuple[RequestHead, Question]:
+        """What was asked. Of a request whose answer has begun, nobody keeps the bytes, as nobody asks again."""
+        template, user = stopped.template, stopped.facts.user
+        if stopped.begun is not None:
+            output, headers, wants = stopped.most_output, template.headers, not stopped.begun.leaves_usage_out
+            question = Question(template.path, stopped.model, b"", stopped.tokens, output, True, wants, headers, user)
+            return copy(template.head), question
+        read_head = read_request(stopped.data, self._house.bounds)
+        assert read_head is not None, "it was whole"
+        read_head.onward = template.head.onward
+        read_question = read(template.path, stopped.data[read_head.end :], RequestHeaders(read_head.lines), user)
+        assert not isinstance(read_question, Refusal), "it was read"
+        return read_head, read_question
 
 
 def _charge(stopped: Stopped) -> Charge:
@@ -147,25 +171,15 @@ def _charge(stopped: Stopped) -> Charge:
         stopped.context,
         stopped.answer,
         stopped.ahead,
+        stopped.begun.first_byte_at if stopped.begun is not None else stopped.started_at,
         stopped.started_at,
-        stopped.started_at,
-        False,
+        stopped.is_stream,
+        is_answered=stopped.begun is not None,
         is_prefilled=stopped.is_prefilled,
     )
-    if not stopped.is_prefilled:
+    if not stopped.is_prefilled and not stopped.is_stream:
         pool.await_prefill(charge, stopped.started_at + stopped.ahead / pool.pace.prefill_rate)
     return charge
-
-
-def _unsent(exchange: Exchange, stopped: Stopped) -> bytes:
-    if not stopped.unsent:
-        return b""
-    head = exchange.head
-    body = stopped.data[head.end :]
-    hides = stopped.template.head.onward
-    assert hides, "the template has what goes on"
-    head.onward = hides
-    return (request_bytes(head, len(body), stopped.request_id) + body)[-stopped.unsent :]
 
 
 async def _entered(descriptor: int, begin: Begin) -> bool:

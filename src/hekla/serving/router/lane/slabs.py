@@ -46,6 +46,8 @@ _SPARE_RECORDS: Final = CLIENTS
 """All connections may be cut at once."""
 _PARTIAL_S: Final = 5.0
 """A request that is not whole after this is Python's, which keeps the time of such."""
+PATIENCE_S: Final = 60.0
+"""After so long without an answer Python has the request, and keeps its time."""
 
 
 class Slabs:
@@ -88,11 +90,19 @@ class Slabs:
         which, number, size = _place_of(number)
         return self.text(int(self.words[which]) + number * size + offset, length - offset)
 
+    def pieces(self) -> bytes:
+        """What the code was writing to a client."""
+        count = int(self.words[State.PIECES])
+        told = self._arrays[State.IOV][: 2 * count].reshape(count, 2).tolist()
+        return b"".join(self.text(*one) for one in told)
+
     def _bound(self, bounds: Bounds) -> None:
         doubles = self.doubles
         doubles[State.IDLE_S], doubles[State.SEND_S] = bounds.idle_timeout_s, bounds.send_timeout_s
         doubles[State.PARTIAL_S] = min(_PARTIAL_S, bounds.head_timeout_s, bounds.body_timeout_s)
         doubles[State.ENGINE_IDLE_S] = bounds.engine_idle_s
+        doubles[State.SILENCE_S] = min(PATIENCE_S, bounds.silence_timeout_s / 20 or PATIENCE_S)
+        doubles[State.TOTAL_S] = bounds.total_timeout_s / 2 or float("inf")
         self.words[State.MOST_BYTES] = min(bounds.body_bytes, HUGE_BYTES)
 
     def _put(self, which: State, array: NDArray[Any]) -> NDArray[Any]:

@@ -21,7 +21,7 @@ from hekla.serving.router.lane.layout import ENDPOINTS, TEMPLATES, WAYS
 from hekla.serving.router.lane.layout import Endpoint as Place
 from hekla.serving.router.lane.layout import Template as Head
 from hekla.serving.router.lane.layout import Way as Row
-from hekla.serving.router.lane.slabs import Slabs
+from hekla.serving.router.lane.slabs import PATIENCE_S, Slabs
 from hekla.serving.router.limits import Budget
 from hekla.serving.router.local_plan import LocalPlan
 from hekla.serving.router.plan import Destination
@@ -29,13 +29,12 @@ from hekla.serving.router.pool import Pool
 from hekla.serving.router.prefix.flat_index import FlatIndex
 from hekla.serving.router.proxy.open_connections import OpenConnections
 from hekla.serving.router.proxy.request_headers import RequestHeaders
+from hekla.serving.router.proxy.usage import tells_usage
 from hekla.serving.router.question import Question
 from hekla.serving.router.reading import INFERENCE_PATHS
 from hekla.serving.router.reception import path_of
 from hekla.wire.raw_heads import Memo, RequestHead, request_bytes
 
-PATIENCE_S: Final = 60.0
-"""After so long without an answer Python has the request, and keeps its time."""
 _MANY: Final = 1 << 40
 _MOST_FACTS: Final = 4 * WAYS
 
@@ -151,6 +150,7 @@ class Ways:
         for word, text in zip((Head.BEFORE, Head.AFTER, Head.ONWARD), kept, strict=True):
             row[word], row[word + 1] = _address(text), len(text)
         row[Head.WAY] = -1
+        row[Head.TELLS_USAGE] = tells_usage(path)
         return Template(number, head, path, RequestHeaders(head.lines), kept)
 
     # ---- models

@@ -107,9 +107,11 @@ class EngineConnection(asyncio.Protocol):
         else:
             send_together(transport, head, body)
 
-    def go_on(self, receiver: Receiver, said: bytes, unsent: bytes) -> None:
-        """A request was sent already, but for what is left of it; so much of the answer came."""
-        self._receiver, self._head, self.has_spoken = receiver, None, False
+    def go_on(self, receiver: Receiver, said: bytes, unsent: bytes, head: AnswerHead | None) -> None:
+        """A request was sent already, but for what is left of it; so much of the answer came, behind whole chunks where its head is known."""
+        self._receiver, self._head, self.has_spoken = receiver, head, head is not None
+        if head is not None:
+            self._chunks = Chunks()
         if unsent and self.transport is not None:
             self.transport.write(unsent)
         if said:

@@ -8,13 +8,15 @@ answer that ends with its connection) and streams that hold an event the client 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from hekla.serving.router.plan import Refusal, Usage
 from hekla.serving.router.proxy.answers import error_event
+from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.engines import EngineConnection
 from hekla.serving.router.proxy.usage import TAIL_BYTES, UsageRemover, usage_of
 from hekla.wire.chunks import LAST_CHUNK, chunk
-from hekla.wire.raw_heads import AnswerHead, RequestHead
+from hekla.wire.raw_heads import AnswerHead, RequestHead, read_answer
 
 _TAIL_PIECES = 3
 """The usage, `[DONE]` and the last chunk may come in pieces of their own."""
@@ -24,7 +26,22 @@ _SMALL = 1024
 
 _USAGE = b'"usage"'
 """Looked for with `rfind`: `in` takes bytes for a number first, and makes and drops an error each time (0.1 us of 0.2)."""
+_STREAM_HEAD = b"HTTP/1.1 %d \r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _EVENT_ENDS = (b"\n\n", b"\n\n\r\n", b"\r\n\r\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A stream of which whole chunks of whole events were written already."""
+
+    status: int
+    first_byte_at: float
+    events: int
+    seen: bytes
+    """The end of what was written, or what is to be known of it: the usage."""
+    leaves_usage_out: bool
+    unwritten: bytes
+    """What its client did not take."""
 
 
 class Relay:
@@ -93,6 +110,15 @@ class Relay:
             return data
         return _head_bytes(request, head, is_chunked=False, keeps_alive=request.keeps_alive) + data[head.end :]
 
+    def take_up(self, request: RequestHead, begun: Begun, bounds: Bounds) -> AnswerHead:
+        """Go on with a stream that has begun; its head, as far as it matters from here on."""
+        head = read_answer(_STREAM_HEAD % begun.status, bounds)
+        assert head is not None, "it is whole"
+        self.prepare(request, head, b"", event_bytes=bounds.event_bytes if begun.leaves_usage_out else 0)
+        self._head_bytes, self.has_begun = b"", True
+        self.events, self._last_piece = begun.events, begun.seen
+        return head
+
     def began(self) -> None:
         """The first byte of the body is here."""
         raise NotImplementedError
@@ -110,6 +136,8 @@ class Relay:
         if data:
             self.transport.write(data)
         self.events += seen.count(b"\n\n")
+        if seen[:1] == b"\n" and self._last_piece[-2:] != b"\n\n" and self._last_piece[-1:] == b"\n":
+            self.events += 1  # it ends half in one piece and half in the next
         if self._last_piece:
             self._remember(self._last_piece)
         self._last_piece = seen

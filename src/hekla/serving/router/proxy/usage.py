@@ -50,6 +50,11 @@ def usage_of(tail: bytes) -> Usage | None:
     return Usage(int(read[1]) if read else 0, int(written[1]) if written else 0, int(cached[1]) if cached else 0)
 
 
+def tells_usage(path: str) -> bool:
+    """Whether streams of a path tell their usage if they are asked to."""
+    return path.endswith("/completions")
+
+
 def asking_for_usage(body: bytes) -> bytes:
     """The body of a streaming request, with the wish for its usage merged into it; other options stay."""
     if _STREAM_OPTIONS.search(body) is None:
