@@ -65,9 +65,11 @@ def played(scene: Scene, sees: Sees | None = None) -> None:
 
 
 def but_for_its_own(made: Document) -> str:
-    """A pod's text without what is its own: its name, its uid, its time, its revision. The order of keys counts."""
+    """A pod's text without what is its own: its name, its uid, its times, its revision. The order of keys counts."""
     own = ("name", "uid", "creationTimestamp", "resourceVersion")
     metadata = {key: "" if key in own else value for key, value in made["metadata"].items()}
+    if "managedFields" in metadata:
+        metadata["managedFields"] = [{**one, "time": ""} for one in metadata["managedFields"]]
     return json.dumps({**made, "metadata": metadata})
 
 
@@ -131,6 +133,35 @@ def test_what_a_text_says_twice_is_told_as_ever(once: bytes) -> None:
         twice = json.dumps(pod("pod-x")).encode().replace(once, once + b", " + once)
         status, said = await api.call("POST", f"{PODS}?fieldValidation=Strict", twice)
         assert (status, "duplicate field" in said["message"]) == (400, True)
+
+    played(scene)
+
+
+@pytest.mark.parametrize("unknown", [b'"nosuch": 1, ', b'"hostname": "h", "hostname": "h", '])
+def test_who_passes_over_what_is_unknown_teaches_nobody(unknown: bytes) -> None:
+    async def scene(api: Kubernetes) -> None:
+        async def sent(name: str, validation: str) -> tuple[int, Document]:
+            text = json.dumps(pod(name)).encode().replace(b'"containers"', unknown + b'"containers"')
+            return await api.call("POST", f"{PODS}?fieldValidation={validation}", text)
+
+        for number in range(4):
+            assert (await sent(f"pod-{number}", "Ignore"))[0] == 201
+        status, said = await sent("strict", "Strict")
+        assert (status, "strict decoding error" in said["message"]) == (400, True), said
+
+    played(scene)
+
+
+def test_a_pod_without_a_name_is_not_taken_for_one_that_has_a_name_and_says_nothing_twice() -> None:
+    async def scene(api: Kubernetes) -> None:
+        def text(name: bytes) -> bytes:
+            return json.dumps(pod("n")).encode().replace(b'"name": "n"', name + b', "generateName": ""')
+
+        for number in range(3):
+            status, said = await api.call("POST", PODS, text(b'"name": "pod-%d"' % number))
+            assert status == 201, said
+        status, said = await api.call("POST", PODS, text(b'"generateName": ""'))
+        assert (status, said.get("reason")) == (422, "Invalid"), said
 
     played(scene)
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,35 @@ def test_a_device_that_the_machines_users_may_not_open_is_not_used(
     os.chown(device, 0, group)
     device.chmod(mode)
     assert "is root's alone, and machines run as users of their own" in found(monkeypatch, device)
+
+
+def test_what_was_found_out_is_kept_until_the_kernel_is_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A guest image that was mended was told to be broken until the host started again."""
+    device, kernel, tried = tmp_path / "kvm", tmp_path / "vmlinuz", list[bytes]()
+    device.touch()
+
+    async def works(*_: object) -> str:
+        return ""
+
+    async def greets(_: str, kernel: Path, accelerator: str) -> str:
+        tried.append(kernel.read_bytes())
+        return "" if tried[-1] == b"mended" else "the guests' kernel did not start"
+
+    monkeypatch.setattr(probe, "DEVICE", device)
+    monkeypatch.setattr(probe, "_notes", lambda: tmp_path / "notes" / "kvm-guests")
+    monkeypatch.setattr(probe, "_try", works)
+    monkeypatch.setattr(probe, "greets", greets)
+
+    def told() -> str:
+        return asyncio.run(probe.has_kvm(sys.executable, kernel, tmp_path, has_own_users=False))
+
+    kernel.write_bytes(b"broken")
+    assert [told(), told()] == ["the guests' kernel did not start"] * 2
+    kernel.write_bytes(b"mended")
+    assert [told(), told()] == [""] * 2
+    assert tried == [b"broken", b"mended"]
 
 
 @needs_machine

@@ -37,7 +37,8 @@ async def create_object(backend: Backend, call: Call) -> Response:
         known = backend.pod_templates.find(sent)
         if isinstance(known, PodTemplate):
             return outcome_answer(call, await create_alike(backend, call, known, sent.name, track), warnings)
-        lesson = known
+        # what this one may leave unsaid, unknown fields and keys that are there twice, another one has to be told
+        lesson = None if call.option("fieldValidation") == "Ignore" else known
     document = decoded(call, warnings)
     _check_namespace(call, document)
     return outcome_answer(call, await create(backend, call, document, track, warnings, lesson), warnings)

@@ -2,9 +2,10 @@
 
 What a create makes of a pod (types, defaults, admission, checks) takes two thirds of its time. A pod whose text differs
 from an earlier one's in nothing but its name is given what that one was given, as long as nothing has changed that the
-rules looked up: each write of a kind counts its version on. It is remembered only where all rules that saw the pod say that they go by
-nothing else (`AdmissionRule`), where nobody outside was asked, and where there was nothing to warn of. `handlers_write.py`
-asks here first; whatever is out of the ordinary goes the long way, `writes.create`, and is told there what is wrong.
+rules looked up: each write of a kind counts its version on. It is remembered only where all rules that saw the pod say that
+they go by nothing else (`AdmissionRule`), where nobody outside was asked, where there was nothing to warn of, and where
+whoever sent it wanted to be warned. `handlers_write.py` asks here first; whatever is out of the ordinary goes the long way,
+`writes.create`, and is told there what is wrong.
 """
 
 import re
@@ -43,7 +44,7 @@ class Sent(NamedTuple):
     """A pod's text, taken apart."""
 
     text: bytes
-    """All but its name: what pods of one template have in common. A zero byte, which no JSON has, is between the parts."""
+    """All but its name, if it has one: what pods of one template have in common. A zero byte, which no JSON has, is between the parts."""
     body: bytes
     """As it came."""
     name: str
@@ -181,5 +182,9 @@ def taken_apart(body: bytes, namespace: str) -> Sent | None:
     if given is not None and _NAME(named) is None:
         return None
     del parts["metadata"], parts["spec"]
-    others = [encode((namespace, [*parts], [*metadata])), *map(bytes, parts.values()), *map(bytes, metadata.values())]
+    others = [
+        encode((namespace, given is None, [*parts], [*metadata])),
+        *map(bytes, parts.values()),
+        *map(bytes, metadata.values()),
+    ]
     return Sent(b"\0".join((spec, *others)), body, named[1:-1].decode())

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from hekla.node.runtimes.sandbox import supervisor_link
 from hekla.node.runtimes.sandbox.supervisor_link import SupervisorLink
 from hekla.node.shim.sandbox import packets
 from hekla.node.shim.sandbox.supervisor import PROTOCOL, SOCKET
@@ -148,6 +149,27 @@ def test_who_waits_for_a_note_waits_until_the_socket_has_it(live):
             await asyncio.sleep(0)
         got += supervisor.orders()
         assert got[-1] == {"order": "note", "id": "s1", "note": {"slot": 1}}
+
+    live(story)
+
+
+def test_a_note_for_which_there_is_no_room_waits_until_there_is(live, monkeypatch):
+    """It was dropped, and who waited for it was told that the supervisor had it."""
+    monkeypatch.setattr(supervisor_link, "MOST_WAITING", 1)
+
+    async def story(link, supervisor):
+        while not link._outbox:
+            link.post({"order": "filler", "text": "x" * 10_000})
+        link.note("s1", {"slot": 1})
+        going = asyncio.create_task(link.delivered())
+        await asyncio.sleep(0)
+        link.note("s1", {"slot": 1, "session": "mine"})
+        got = []
+        while not going.done():
+            got += supervisor.orders()
+            await asyncio.sleep(0)
+        got += supervisor.orders()
+        assert got[-1] == {"order": "note", "id": "s1", "note": {"slot": 1, "session": "mine"}}
 
     live(story)
 

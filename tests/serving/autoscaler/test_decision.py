@@ -423,5 +423,11 @@ def test_of_two_policies_for_the_same_replicas_the_younger_does_nothing() -> Non
     twin = made("zz", "2026-01-01T00:00:00Z", homogeneous())
     assert rival_of(old, [old, twin]) == ""
     assert rival_of(twin, [old, twin]) != ""
+    params = [{"target": target(name), "minReplicas": 0, "maxReplicas": 5} for name in ("llama", "mistral")]
+    idle = made("idle", "2026-01-01T12:00:00Z", policy(heterogeneousTarget={"params": params}))
+    mistral = {"target": target("mistral"), "minReplicas": 0, "maxReplicas": 5}
+    late = made("late", "2026-01-03T00:00:00Z", policy(homogeneousTarget=mistral))
+    assert rival_of(idle, [old, idle, late]) != ""
+    assert rival_of(late, [old, idle, late]) == "", "the policy before it does nothing itself"
     taken = Decision(outcomes=[], histories={}, rival=rival_of(young, everyone))
     assert ready_of(taken)[:2] == ("False", "TargetTaken")

@@ -313,6 +313,62 @@ def test_an_engine_that_takes_no_connection_is_one_that_failed(
     assert [line["upstream_attempts"] for line in log].count(2) == 1
 
 
+def test_a_connection_that_python_takes_over_leads_where_it_was_opened(tmp_path: Path, kernel: Kernel) -> None:
+    """Its engine's pod was made anew meanwhile under its name and at another address: it was kept as one to there, and counted there."""
+
+    async def tell() -> None:
+        async with lanekit.laned(tmp_path, kernel, FOUR) as it:
+            client = await it.connect()
+            await lanekit.entered(it, client)
+            asked, go = asyncio.Event(), asyncio.Event()
+
+            async def late(_: kit.Asked, writer: asyncio.StreamWriter) -> None:
+                asked.set()
+                await go.wait()
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + kit.chunk(kit.DOCUMENT) + kit.LAST
+                )
+
+            it.engines[0].script = lanekit._scraped(late)
+            await client.send(kit.chat())
+            await asked.wait()
+            fleet, pools = it.router.fleet, it.router.house.pools
+            (one,) = fleet.by_name.values()
+            old = pools.open_to(one.host, one.port)
+            before = old.count
+            one.host = "127.0.0.77"
+            fleet.changes += 1
+            go.set()
+            assert (await client.answer()).status == 200
+            assert not pools.of(one).idle
+            assert (old.count, pools.open_to(one.host, one.port).count) == (before, 0)
+
+    kit.run(tell())
+
+
+def test_an_engine_that_moved_is_forgotten_where_it_was_and_known_where_it_is(
+    tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was known of its latest place went with the first; the lane broke at the next change."""
+
+    async def tell() -> None:
+        async with lanekit.laned(tmp_path, kernel, FOUR) as it:
+            client = await it.connect()
+            await lanekit.entered(it, client)
+            lane, fleet = it.router.lane, it.router.fleet
+            assert lane is not None
+            (one,) = fleet.by_name.values()
+            it.router.house.pools.close()
+            monkeypatch.setattr(ways, "ENDPOINTS", 1)
+            for number in range(2, 6):
+                one.host = f"127.0.1.{number}"
+                lane._refresh(lane._clock())
+            assert [known.host for known in lane.ways.addresses.values()][-1] == one.host
+            assert len(lane.ways.engines) <= 3
+
+    kit.run(tell())
+
+
 @pytest.mark.parametrize("is_revoked", [False, True])
 def test_a_key_opens_the_lane_as_long_as_it_is_one(tmp_path: Path, kernel: Kernel, is_revoked: bool) -> None:
     keys = tmp_path / "keys"

@@ -1,4 +1,4 @@
-"""Finds out, once for each start of the host, whether its processor runs virtual machines, with a limit on time.
+"""Finds out, once for each start of the host and each QEMU and guest kernel, whether its processor runs virtual machines, with a limit on time.
 
 A device that is there proves nothing: in many clouds /dev/kvm opens, and guests stand still. So first a machine has to end whose
 only program ends it, and then the guests' own kernel has to say its first words: there are hosts that can do the one and not the other.
@@ -36,16 +36,16 @@ async def has_kvm(qemu: str, kernel: Path, state: Path, *, has_own_users: bool) 
             f"give it to a group with `chgrp kvm {DEVICE}` and `chmod 660 {DEVICE}`"
         )
     known = _notes()
-    boot = BOOT_ID.read_text().strip()
+    tried = f"{BOOT_ID.read_text().strip()} {_state_of(qemu)} {_state_of(kernel)}"
     with contextlib.suppress(OSError, ValueError):
         told, why = known.read_text().split("\n", 1)
-        if told == boot and known.stat().st_uid == os.geteuid():
+        if told == tried and known.stat().st_uid == os.geteuid():
             return why
     why = await _try(qemu, state) or await greets(qemu, kernel, "kvm")
     with contextlib.suppress(OSError):
         known.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = known.with_name(f".{known.name}.{os.getpid()}")
-        part.write_text(f"{boot}\n{why}")
+        part.write_text(f"{tried}\n{why}")
         os.replace(part, known)
     return why
 
@@ -96,6 +96,14 @@ async def greets(qemu: str, kernel: Path, accelerator: str, patience_s: float = 
 def _lets_its_group_in() -> bool:
     state = DEVICE.stat()
     return state.st_gid != 0 and state.st_mode & 0o060 == 0o060
+
+
+def _state_of(file: str | Path) -> str:
+    """What is another once the file is: whoever mends a guest image is not told for as long as the host runs that it is broken."""
+    with contextlib.suppress(OSError):  # what is not there fails when it is tried, in words
+        state = os.stat(file)
+        return f"{state.st_ino}-{state.st_size}-{state.st_mtime_ns}"
+    return "none"
 
 
 def _notes() -> Path:

@@ -15,6 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import structlog
@@ -79,7 +80,7 @@ class SupervisorLink:
         self._socket: socket.socket | None = None
         self._outbox: deque[tuple[bytes, list[int]]] = deque()
         self._noted: dict[str, Message] = {}
-        """The last note of each sandbox in this turn."""
+        """The last note of each sandbox that was not given yet."""
         self._takes_notes = False
         """Whether the supervisor takes many at once; one that an earlier release started does not."""
         self._undelivered: list[asyncio.Future[None]] = []
@@ -169,7 +170,9 @@ class SupervisorLink:
             raise SpawnerGoneError(f"the sandboxes' supervisor did not take an order: {problem}") from None
 
     def note(self, sandbox: str, note: Message) -> None:
-        """Let the next life know this of a sandbox, at the end of this turn; of two in one turn the later holds."""
+        """Let the next life know this of a sandbox, at the end of this turn; of two in one turn the later holds. Where no more orders
+        wait for the socket than may, the last of each sandbox waits until they are gone.
+        """
         if self._socket is None:
             return  # the sandbox has ended with its supervisor
         if not self._noted:
@@ -184,11 +187,12 @@ class SupervisorLink:
             await waiting
 
     def _give_notes(self) -> None:
-        notes, self._noted = self._noted, {}
-        entries = list(notes.items())
         at_once = NOTES_AT_ONCE if self._takes_notes else 1
-        for first in range(0, len(entries), at_once):
-            self._give_some(entries[first : first + at_once])
+        while self._noted and len(self._outbox) < MOST_WAITING:
+            some = list(islice(self._noted.items(), at_once))
+            for name, _ in some:
+                del self._noted[name]
+            self._give_some(some)
         self._settle_delivered()
 
     def _give_some(self, entries: list[tuple[str, Message]]) -> None:
@@ -274,7 +278,7 @@ class SupervisorLink:
                 os.close(descriptor)
         if self._socket is not None:
             asyncio.get_running_loop().remove_writer(self._socket.fileno())
-        self._settle_delivered()
+        self._give_notes()
 
     def _hear(self) -> None:
         while self._socket is not None:

@@ -208,7 +208,7 @@ class Lane:
             self._unconnected(number, generation, "too many connections are being opened")
             return
         attach = partial(self._attach, number, generation, slot, serial)
-        self._spawn(self._connecting, connected(self._pools, self.ways.engines[serial], attach))
+        self._spawn(self._connecting, connected(self._pools, self.ways.addresses[serial], attach))
 
     def _attach(
         self, number: int, generation: int, slot: int, serial: int, one: socket.socket | None, why: str

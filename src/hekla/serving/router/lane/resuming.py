@@ -15,7 +15,7 @@ from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.exchange import Exchange
 from hekla.serving.router.house import House
 from hekla.serving.router.lane.layout import Reason
-from hekla.serving.router.lane.ways import Facts, Template
+from hekla.serving.router.lane.ways import Address, Facts, Template
 from hekla.serving.router.local_plan import LocalPlan
 from hekla.serving.router.plan import Attempt, Fault, Refusal
 from hekla.serving.router.pool import Charge
@@ -44,6 +44,8 @@ class Stopped:
     facts: Facts
     model: str
     endpoint: Endpoint
+    address: Address
+    """Where its connection leads, and counts."""
     data: bytes
     """The request as it came, unless its answer has begun."""
     is_stream: bool
@@ -105,17 +107,17 @@ class Resuming:
         if engine < 0:
             exchange.failed(*_WITHOUT_ENGINE[stopped.reason])
         elif not await _entered(engine, self._with_engine(exchange, attempt, stopped)):
-            self._house.pools.of(stopped.endpoint).open.give_back()
+            self._house.pools.of(stopped.address).open.give_back()
             exchange.failed(*_WITHOUT_ENGINE[Reason.CLOSED])
 
     def _close(self, engine: int, stopped: Stopped) -> None:
         if engine >= 0:
             os.close(engine)
-            self._house.pools.of(stopped.endpoint).open.give_back()
+            self._house.pools.of(stopped.address).open.give_back()
 
     def _with_engine(self, exchange: Exchange, attempt: Attempt | None, stopped: Stopped) -> Begin:
         def begin(transport: asyncio.BaseTransport) -> EngineConnection:
-            connection = self._house.pools.of(stopped.endpoint).joined()
+            connection = self._house.pools.of(stopped.address).joined()
             connection.is_reused = stopped.is_reused
             connection.connection_made(transport)
             exchange.take_engine(connection, attempt, stopped.said, stopped.unsent)

@@ -36,6 +36,7 @@ def stopped(slabs: Slabs, ways: Ways, id_prefix: bytes, number: int, said: bytes
         facts=facts,
         model=way.model,
         endpoint=ways.engines[int(row[Client.SERIAL])],
+        address=ways.addresses[int(row[Client.SERIAL])],
         data=slabs.buffer(int(row[Client.BUFFER]), int(row[Client.LENGTH])),
         request_id=b"%b-%x" % (id_prefix, int(row[Client.ID])),
         is_stream=bool(row[Client.IS_STREAM]),

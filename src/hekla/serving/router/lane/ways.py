@@ -39,6 +39,17 @@ _MANY: Final = 1 << 40
 _MOST_FACTS: Final = 4 * WAYS
 
 
+@dataclass(slots=True)
+class Address:
+    """Where an engine is, a `Target`: its record moves when its pod is made anew, and connections do not."""
+
+    name: str
+    host: str
+    port: int
+    is_tls: bool
+    verifies: bool
+
+
 @dataclass(slots=True, eq=False)
 class Template:
     """A head that clients send again and again."""
@@ -102,6 +113,8 @@ class Ways:
         self._plain_pools: list[tuple[Pool, FlatIndex, list[int]]] = []
         self.engines: dict[int, Endpoint] = {}
         """By serial: a row of an engine's slot is used again, a serial never."""
+        self.addresses: dict[int, Address] = {}
+        """By serial, where connections to an engine lead."""
         self._serials: dict[Endpoint, tuple[int, str, int]] = {}
         self._open: dict[int, OpenConnections] = {}
         """By serial, what counts the connections to an engine: the code has its address."""
@@ -303,6 +316,7 @@ class Ways:
             self._forget_old()
             known = self._serials[one] = self._last_serial, one.host, one.port
             self.engines[known[0]] = one
+            self.addresses[known[0]] = Address(one.name, one.host, one.port, one.is_tls, one.verifies)
             row[Place.SERIAL], row[Place.COUNTS] = known[0], ctypes.addressof(one)
             count = self._open[known[0]] = self._house.pools.open_to(one.host, one.port)
             row[Place.OPEN] = ctypes.addressof(count)
@@ -316,10 +330,12 @@ class Ways:
             return
         by_name = self._director.world.fleet.by_name
         for serial, one in list(self.engines.items()):
-            is_known = by_name.get(f"{one.namespace}/{one.name}") is one and self._serials[one][0] == serial
+            is_latest = one in self._serials and self._serials[one][0] == serial
+            is_known = is_latest and by_name.get(f"{one.namespace}/{one.name}") is one
             if not is_known and one.in_flight <= 0 and not self._open[serial].count:
-                del self.engines[serial], self._open[serial]
-                self._serials.pop(one, None)
+                del self.engines[serial], self.addresses[serial], self._open[serial]
+                if is_latest:
+                    del self._serials[one]
 
 
 def _address(text: bytes) -> int:
