@@ -15,6 +15,7 @@ from hekla.serving.router import endpoints
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.lane import layout, ways
 from hekla.serving.router.lane.lane import Lane
+from hekla.serving.router.proxy.bounds import Bounds
 from serving.router import lanekit
 from serving.router import proxykit as kit
 from serving.router.lanekit import both, maker, shown
@@ -482,6 +483,56 @@ def test_a_limit_that_is_reached_is_told_in_the_lane_as_without(tmp_path: Path, 
 
     said, *_ = both(tmp_path, kernel, story, FOUR)
     assert 429 in said[0]
+
+
+def test_a_budget_that_other_processes_share_from_now_on_is_taken_from_aloud(tmp_path: Path, kernel: Kernel) -> None:
+    limit = {"inputTokensPerUnit": 1_000_000, "unit": "month"}
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        await it.client.patch(ModelRoute, "m", {"spec": {"rateLimit": limit}}, namespace="ml")
+        await eventually(lambda: it.router.doors.limits._routes.get("m") is not None)
+        await client.ask(kit.chat())
+        it.router.doors.limits.tell()
+        await client.ask(kit.chat())
+        return list(it.router.doors.limits.tell())
+
+    said, *_ = both(tmp_path, kernel, story, FOUR)
+    assert said == ["route m"]
+
+
+def test_a_connection_that_was_let_in_is_not_turned_away_when_there_are_too_many_later(
+    tmp_path: Path, kernel: Kernel
+) -> None:
+    """It was: the lane gave it back, and it was counted as one that came."""
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        late = await it.connect()
+        turned_away = await late.ask(kit.chat())
+        return turned_away.status, shown(await client.ask(kit.chat(headers="X-More: 1\r\n")))[0]
+
+    said, *_ = both(tmp_path, kernel, story, FOUR, bounds=Bounds(connections=1))
+    assert said == (503, 200)
+
+
+def test_a_connection_for_which_the_lane_has_no_descriptor_goes_on_in_python(
+    tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was read from it any more."""
+
+    def none_left(_: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    async def story() -> None:
+        async with lanekit.laned(tmp_path, kernel, FOUR) as it:
+            client = await it.connect()
+            with monkeypatch.context() as patched:
+                patched.setattr("hekla.serving.router.lane.lane.os.dup", none_left)
+                for _ in range(6):
+                    assert (await client.ask(kit.chat())).status == 200
+            assert it.router.lane is not None
+            assert it.router.lane.connections == 0
+
+    kit.run(story())
 
 
 def test_a_route_that_goes_leads_nowhere_from_the_next_request_on(tmp_path: Path, kernel: Kernel) -> None:

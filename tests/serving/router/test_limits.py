@@ -152,3 +152,16 @@ def test_a_tenants_list_that_cannot_be_read_is_said(entry, sentence):
     with pytest.raises(TenantLimitError, match="tenants entry 2: ") as error:
         read_tenants([{"user": "b", "requestsPerUnit": 1}, entry])
     assert sentence in str(error.value)
+
+
+def test_who_keeps_budgets_by_address_is_told_that_other_processes_share_them_from_now_on():
+    """The fast lane took from them without a word to a process that came later, and each let in all of the limit."""
+    limits = limited(route("r", model="llama", limit={"inputTokensPerUnit": 20}))
+    assert limits.budgets_of("llama", "", 0.0) is not None
+    before = limits.changes
+    limits.tell()
+    assert limits.budgets_of("llama", "", 0.0) is None
+    assert limits.changes > before
+    before = limits.changes
+    limits.tell()
+    assert limits.changes == before

@@ -265,7 +265,9 @@ class Limits:
 
     def tell(self) -> dict[str, Spent]:
         """What was taken here since the last time, for the other processes of this router: theirs is the same budget."""
-        untold, self._untold = self._untold or set(), set()  # whoever asks once is told from then on
+        if self._untold is None:  # whoever asks once is told from then on, and nobody takes without a word any more
+            self.changes += 1
+        untold, self._untold = self._untold or set(), set()
         while len(untold) > MOST_TOLD:
             self._untold.add(untold.pop())
         return {one.key: one.tell() for one in untold}

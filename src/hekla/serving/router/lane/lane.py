@@ -95,8 +95,11 @@ class Lane:
         if template is None:
             return
         before = client.transport
+        try:
+            descriptor = os.dup(before.get_extra_info("socket").fileno())
+        except OSError:  # none is left: it goes on as it is
+            return
         before.pause_reading()
-        descriptor = os.dup(before.get_extra_info("socket").fileno())
         number = self._enter(self._state, Call.ADOPT, descriptor, template.number, 0, 0, self._clock())
         if number < 0:
             os.close(descriptor)

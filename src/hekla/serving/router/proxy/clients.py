@@ -149,8 +149,9 @@ class ClientConnection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         doorway = self._doorway
         self.transport.set_write_buffer_limits(high=doorway.bounds.write_ahead_bytes)
+        was_let_in = self in doorway.connections  # it comes from the fast lane
         doorway.connections.add(self)
-        if len(doorway.connections) > doorway.bounds.connections:
+        if len(doorway.connections) > doorway.bounds.connections and not was_let_in:
             self.refuse(Refusal(503, "connections", f"{doorway.bounds.connections} connections are open; try later", 1))
 
     def connection_lost(self, error: Exception | None) -> None:
