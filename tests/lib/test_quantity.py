@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from hekla.lib import quantity
@@ -44,6 +46,10 @@ def test_base_units_round_up():
     assert quantity.to_int("1Gi") == 2**30
     assert quantity.to_int("-1500m") == -1
     assert (quantity.to_int(3), quantity.to_milli(3)) == (3, 3000)
+
+
+def test_what_no_float_holds_is_infinite():
+    assert [quantity.to_float(text) for text in ("1500m", 3, "1e400", "-1e400")] == [1.5, 3.0, math.inf, -math.inf]
 
 
 def test_base_units_are_written_in_the_form_of_their_resource():

@@ -53,6 +53,10 @@ D = "spec.disaggregatedTarget"
             'spec.metrics[0].targetValue: Invalid value: "0": metric target value must be greater than 0 and not equal',
         ),
         (
+            policy(metrics=[{"name": "a", "targetValue": "1e400"}]),
+            'spec.metrics[0].targetValue: Invalid value: "1e400": metric target value must be greater than 0 and not equal',
+        ),
+        (
             policy(metrics=METRICS * 2),
             'spec.metrics[1].name: Invalid value: "load": duplicate metric name load is not allowed',
         ),

@@ -235,7 +235,7 @@ def sleep_of(serving: "Document", policies: Iterable["Document"]) -> str:
     import msgspec
 
     from hekla.api.kthena import AutoscalingPolicy
-    from hekla.serving.autoscaler.units import units_of
+    from hekla.serving.autoscaler.units import readable_units_of
 
     spec = serving.get("spec") or {}
     roles = (spec.get("template") or {}).get("roles") or [{}]
@@ -244,7 +244,7 @@ def sleep_of(serving: "Document", policies: Iterable["Document"]) -> str:
         return ""
     name = serving["metadata"]["name"]
     for one in policies:
-        units = units_of(msgspec.convert(one, AutoscalingPolicy))
+        units = readable_units_of(msgspec.convert(one, AutoscalingPolicy))
         if any(unit.serving == name and unit.least == 0 for unit in units):
             policy = one["metadata"]["name"]
             return f"ModelServing {name} has no replicas, and AutoscalingPolicy {policy} wakes it when a request comes"

@@ -9,6 +9,7 @@ import re
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 _WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -65,6 +66,15 @@ def to_int(text: str | int) -> int:
 def to_milli(text: str | int) -> int:
     """Thousandths (of a processor), rounded up."""
     return _to_milli(text) if isinstance(text, str) else text * 1000
+
+
+def to_float(text: str | int) -> float:
+    """As near as a float comes; infinite beyond its range, as in Kubernetes."""
+    value = parse(text).value
+    try:
+        return float(value)
+    except OverflowError:
+        return inf if value > 0 else -inf
 
 
 def is_valid(text: str) -> bool:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from hekla.dialects.timestamps import seconds
-from hekla.lib.quantity import QuantityError, parse
+from hekla.lib.quantity import QuantityError, to_float
 from hekla.placement.usage import NodeUsage
 
 PERIOD = "10m"
@@ -153,7 +153,7 @@ def _of_custom_metrics(body: bytes, now_s: float) -> Readings:
     try:
         items = msgspec.json.decode(body)["items"]
         rows = [(str(one["describedObject"]["name"]), one["value"], one.get("timestamp")) for one in items]
-        values = {name: (float(parse(value).value) * 100, seconds(at) or now_s) for name, value, at in rows}
+        values = {name: (to_float(value) * 100, seconds(at) or now_s) for name, value, at in rows}
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError, QuantityError) as error:
         raise SourceError(f"the answer is no MetricValueList: {error!r}") from error
     return {name: reading for name, reading in values.items() if isfinite(reading[0])}

@@ -5,6 +5,7 @@ A 0.3 policy calls its metrics `metricName` and has no target: its AutoscalingPo
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,7 @@ from hekla.api.selectors import ObjectReference
 from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.fielderrors import FieldError, invalid, required
 from hekla.apiserver.webhook_rule import is_readable
-from hekla.lib.quantity import QuantityError, to_milli
+from hekla.lib.quantity import QuantityError, to_float, to_milli
 from hekla.serving.admission_words import check_period, denial
 
 SCALE_DOWN: Final = {
@@ -274,4 +275,4 @@ def _amount(quantity: Quantity) -> Fraction | None:
 
 def _is_positive(quantity: Quantity) -> bool:
     amount = _amount(quantity)
-    return amount is not None and amount > 0
+    return amount is not None and amount > 0 and to_float(str(quantity)) < inf

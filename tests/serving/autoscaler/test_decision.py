@@ -1,5 +1,6 @@
 """What a policy comes to, by what was measured. Kthena: TestHighLoad…, TestToleranceHigh…, DoDisaggregatedScale…"""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,7 +22,7 @@ from hekla.serving.autoscaler.decision import (
 from hekla.serving.autoscaler.exposition import read
 from hekla.serving.autoscaler.measuring import looks, measured, without_source
 from hekla.serving.autoscaler.policy_status import is_worth_writing, status_of
-from hekla.serving.autoscaler.rivals import rival_of
+from hekla.serving.autoscaler.rivals import key_of, rivals
 from hekla.serving.autoscaler.units import units_of
 from hekla.testing.serving_world import role, serving
 
@@ -407,6 +408,18 @@ def test_another_wrong_is_worth_writing_and_another_number_is_not() -> None:
     assert worth(told(unread="no replica is ready yet"), told(unread="http://10.0.0.1:8100/metrics answers 404"))
     assert not worth(told(unread="the same"), told(unread="the same"))
     assert not worth(told(ready=[{"load": 1.0}] * 2), told(ready=[{"load": 0.99}] * 2))
+
+
+def rival_of(policy: AutoscalingPolicy, policies: Sequence[AutoscalingPolicy]) -> str:
+    return rivals([*policies, *([policy] if policy not in policies else [])]).get(key_of(policy), "")
+
+
+@pytest.mark.parametrize("value", ["1e400", "1e1.5"])
+def test_a_number_that_nobody_can_use_is_one_policys_trouble_and_not_all_others(value: str) -> None:
+    """The second is a quantity to the schema alone."""
+    odd = homogeneous(metrics=[{"name": "load", "targetValue": value}])
+    one = {"target": target("mistral"), "minReplicas": 0, "maxReplicas": 5}
+    assert rivals([odd, policy(homogeneousTarget=one)]) == {}
 
 
 def test_of_two_policies_for_the_same_replicas_the_younger_does_nothing() -> None:

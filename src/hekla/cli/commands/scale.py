@@ -63,7 +63,7 @@ async def _scaled_by(connection: "Connection", target: "Target", replicas: int) 
     """Who will change the number again, and what to change instead; whoever may not read policies is told nothing."""
     from hekla.api.kthena import AutoscalingPolicy
     from hekla.kube.errors import KubeError
-    from hekla.serving.autoscaler.units import units_of
+    from hekla.serving.autoscaler.units import readable_units_of
 
     if target.served.kind.kind != "ModelServing":
         return []
@@ -76,6 +76,6 @@ async def _scaled_by(connection: "Connection", target: "Target", replicas: int) 
         f'autoscalingpolicy "{policy.metadata.name}" scales {target.label} between {unit.least} and {unit.most} and will change '
         f"the number again; to keep {replicas}, set minReplicas and maxReplicas of the policy to {replicas}, or delete it"
         for policy in policies
-        for unit in units_of(policy)
+        for unit in readable_units_of(policy)
         if unit.serving == target.name and not unit.role
     ]

@@ -289,7 +289,7 @@ def _tolerance(policy: AutoscalingPolicy) -> float:
 
 
 def _number(value: object) -> float:
-    return float(quantity.parse(str(value)).value)
+    return quantity.to_float(str(value))
 
 
 def read_histories(policy: AutoscalingPolicy) -> Mapping[str, History]:

@@ -3,25 +3,33 @@
 Both would undo each other's replicas at every look. Kthena lets them. Who does nothing is in nobody's way.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from hekla.api.kthena import AutoscalingPolicy
-from hekla.serving.autoscaler.units import Unit, units_of
+from hekla.serving.autoscaler.units import Unit, readable_units_of
+
+Key = tuple[str, str]
+"""A policy's namespace and name."""
 
 _Target = tuple[str, str, str]
 
 
-def rival_of(policy: AutoscalingPolicy, policies: Iterable[AutoscalingPolicy]) -> str:
-    """Why a policy must not do anything: a sentence that names the older policy; empty if there is none."""
-    scaled = dict[_Target, AutoscalingPolicy]()
-    for other in sorted(policies, key=_age):
-        if _age(other) >= _age(policy):
-            break
-        targets = [_target(unit) for unit in units_of(other)]
-        if scaled.keys().isdisjoint(targets):
-            scaled.update(dict.fromkeys(targets, other))
-    taken = next((unit for unit in units_of(policy) if _target(unit) in scaled), None)
-    return _told(policy, taken, scaled[_target(taken)]) if taken is not None else ""
+def rivals(policies: Iterable[AutoscalingPolicy]) -> Mapping[Key, str]:
+    """Why policies must not do anything: for each such one a sentence that names the older policy."""
+    scaled, told = dict[_Target, AutoscalingPolicy](), dict[Key, str]()
+    for policy in sorted(policies, key=_age):
+        units = readable_units_of(policy)
+        taken = next((unit for unit in units if _target(unit) in scaled), None)
+        if taken is None:
+            scaled.update(dict.fromkeys(map(_target, units), policy))
+        else:
+            told[key_of(policy)] = _told(policy, taken, scaled[_target(taken)])
+    return told
+
+
+def key_of(policy: AutoscalingPolicy) -> Key:
+    """How a policy is told apart from others."""
+    return policy.metadata.namespace, policy.metadata.name
 
 
 def _told(policy: AutoscalingPolicy, taken: Unit, other: AutoscalingPolicy) -> str:

@@ -34,7 +34,7 @@ from hekla.serving.autoscaler.decision import (
 )
 from hekla.serving.autoscaler.measuring import looks, measured, without_source
 from hekla.serving.autoscaler.policy_status import is_worth_writing, status_of
-from hekla.serving.autoscaler.rivals import rival_of
+from hekla.serving.autoscaler.rivals import key_of, rivals
 from hekla.serving.autoscaler.units import Unit, units_of
 from hekla.wire.client import HttpClient
 
@@ -89,7 +89,8 @@ class Autoscaler:
     async def look(self) -> None:
         """One look at every policy."""
         policies = [one for one in self._policies.cache.list() if one.metadata.deletion_timestamp is None]
-        await asyncio.gather(*(self._look_at_in_time(policy) for policy in policies))
+        taken = rivals(policies)
+        await asyncio.gather(*(self._look_at_in_time(policy, taken.get(key_of(policy), "")) for policy in policies))
         self._collector.forget_old(self._clock.elapsed_s())
 
     async def _rest(self) -> None:
@@ -108,11 +109,11 @@ class Autoscaler:
         if new is not None and (old is None or old.spec != new.spec):
             self._wanted.set()
 
-    async def _look_at_in_time(self, policy: AutoscalingPolicy) -> None:
+    async def _look_at_in_time(self, policy: AutoscalingPolicy, rival: str) -> None:
         about = {"policy": policy.metadata.name, "namespace": policy.metadata.namespace}
         try:
             async with asyncio.timeout(DEADLINE_S):
-                await self._look_at(policy)
+                await self._look_at(policy, rival)
         except ConflictError:
             log.debug("changed meanwhile; it is looked at again", **about)
         except (KubeError, TimeoutError) as error:
@@ -120,9 +121,9 @@ class Autoscaler:
         except Exception:  # the task boundary: a mistake with one policy must not stop the rest
             log.exception("policy could not be followed", **about)
 
-    async def _look_at(self, policy: AutoscalingPolicy) -> None:
+    async def _look_at(self, policy: AutoscalingPolicy, rival: str) -> None:
         now = self._clock.now()
-        if rival := rival_of(policy, self._policies.cache.list()):
+        if rival:
             await self._write(policy, Decision(outcomes=[], histories={}, rival=rival), now)
             return
         found = [(unit, await self._measure(unit)) for unit in units_of(policy)]

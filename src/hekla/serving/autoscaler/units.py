@@ -69,6 +69,14 @@ def units_of(policy: AutoscalingPolicy) -> Sequence[Unit]:
     ]  # fmt: skip
 
 
+def readable_units_of(policy: AutoscalingPolicy) -> Sequence[Unit]:
+    """The same for who looks at many policies; none of one with a number that is none, which is told where that policy is followed."""
+    try:
+        return units_of(policy)
+    except quantity.QuantityError:
+        return []
+
+
 def _roles(policy: AutoscalingPolicy, shared: Metrics) -> Sequence[Unit]:
     target = policy.spec.disaggregated_target
     if target is None:
@@ -96,7 +104,7 @@ def _where(policy: AutoscalingPolicy, reference: ObjectReference) -> _Place:
 
 def targets_of(metrics: Sequence[Metric]) -> Metrics:
     """Targets by metric."""
-    return {one.name or one.metric_name: float(quantity.parse(_text(one.target_value)).value) for one in metrics}
+    return {one.name or one.metric_name: quantity.to_float(_text(one.target_value)) for one in metrics}
 
 
 def _text(value: object) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
-from hekla.serving.autoscaler.units import units_of
+from hekla.serving.autoscaler.units import readable_units_of
 from hekla.serving.router.backends import Backend, selects
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.plan import Refusal, Waiting
@@ -137,7 +137,7 @@ class Holding:
             unit.serving
             for policy in self._policies()
             if policy.metadata.namespace == namespace
-            for unit in units_of(policy)
+            for unit in readable_units_of(policy)
             if not unit.least
         }
         return [
