@@ -188,7 +188,9 @@ class CustomStrategy:
             else:
                 asked = self._asked(document, settled)
                 schema_validation.check_rules(asked, old, old is not None, self._node, "", errors)
-                if old is not None and not errors and not self._node.rules:  # those speak of all parts, whatever they are called
+                if (
+                    old is not None and not errors and not self._node.rules
+                ):  # those speak of all parts, whatever they are called
                     self._left_alone = {**self._left_alone, **{k: encode(v) for k, v in asked.items() if k in settled}}
         if old is None and not errors:
             self._right = {key: encode(value) for key, value in body.items()}
