@@ -16,6 +16,7 @@ from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.lane import layout, ways
 from hekla.serving.router.lane.lane import Lane
 from hekla.serving.router.proxy.bounds import Bounds
+from hekla.wire.raw_heads import Memo, read_request
 from serving.router import lanekit
 from serving.router import proxykit as kit
 from serving.router.lanekit import both, maker, shown
@@ -368,6 +369,39 @@ def test_an_engine_that_moved_is_forgotten_where_it_was_and_known_where_it_is(
             assert len(lane.ways.engines) <= 3
 
     kit.run(tell())
+
+
+def test_of_more_heads_than_the_lane_keeps_the_oldest_unused_goes_and_none_for_one_that_is_not_plain(
+    tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ways, "TEMPLATES", 2)
+
+    async def story() -> None:
+        async with lanekit.laned(tmp_path, kernel, FOUR) as it:
+            assert it.router.lane is not None
+            known, bounds = it.router.lane.ways, it.router.house.bounds
+
+            def made(headers: str) -> ways.Template | None:
+                asked = kit.chat(headers=headers)
+                head = read_request(asked, bounds)
+                assert head is not None
+                template = known.template(Memo(head, asked))
+                if template is not None:
+                    known.know(template, "m", 0.0)
+                return template
+
+            first, second = made("X-Who: 1\r\n"), made("X-Who: 2\r\n")
+            assert made("X-Request-Id: mine\r\n") is None
+            assert made("X-Who: 1\r\n") is first
+            third = made("X-Who: 3\r\n")
+            assert first is not None
+            assert third is not None
+            assert third.number == first.number
+            assert made("X-Who: 2\r\n") is second
+            (pool,) = known._plain.values()
+            assert sorted(pool.numbers) == pool.rows.tolist() == [0, 1]
+
+    kit.run(story())
 
 
 @pytest.mark.parametrize("is_revoked", [False, True])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hekla.serving.router.authentication import Authentication
 from hekla.serving.router.backends import Traits
@@ -34,6 +35,8 @@ from hekla.serving.router.question import Question
 from hekla.serving.router.reading import INFERENCE_PATHS
 from hekla.serving.router.reception import path_of
 from hekla.wire.raw_heads import Memo, RequestHead, request_bytes
+
+IntArray = NDArray[np.int64]
 
 _MANY: Final = 1 << 40
 _MOST_FACTS: Final = 4 * WAYS
@@ -100,6 +103,32 @@ class Facts:
         )
 
 
+@dataclass(slots=True)
+class PlainPool:
+    """The ways that lead to one pool."""
+
+    index: FlatIndex
+    numbers: set[int] = field(default_factory=set)
+    _rows: IntArray | None = None
+
+    @property
+    def rows(self) -> IntArray:
+        """The same as numpy takes them: kept, for it is asked a hundred times a second."""
+        if self._rows is None:
+            self._rows = np.array(sorted(self.numbers), np.int64)
+        return self._rows
+
+    def add(self, number: int) -> None:
+        """One more."""
+        self.numbers.add(number)
+        self._rows = None
+
+    def discard(self, number: int) -> None:
+        """One that is none any more."""
+        self.numbers.discard(number)
+        self._rows = None
+
+
 class Ways:
     """Of one lane."""
 
@@ -107,10 +136,12 @@ class Ways:
         self._slabs, self._house, self._director, self._doors = slabs, house, director, doors
         self.reckon: Callable[[float], None] = lambda now: None
         self._templates: dict[tuple[bytes, bytes], Template] = {}
+        self._numbers = list(range(TEMPLATES - 1, -1, -1))
+        """Of templates, those that are free."""
         self.by_number: list[Way] = []
         self._free: list[int] = []
         self._seen = -1
-        self._plain_pools: list[tuple[Pool, FlatIndex, list[int]]] = []
+        self._plain: dict[Pool, PlainPool] = {}
         self.engines: dict[int, Endpoint] = {}
         """By serial: a row of an engine's slot is used again, a serial never."""
         self.addresses: dict[int, Address] = {}
@@ -130,33 +161,38 @@ class Ways:
         """The template of a head that a connection repeats; None: it is none for the lane."""
         key = (memo.before, memo.after)
         known = self._templates.get(key)
-        if known is None and (number := self._new_number()) is not None:
-            known = self._made(number, memo)
-            if known is not None:
-                self._templates[key] = known
+        if known is None and (path := self._path(memo.head)) and (number := self._new_number()) is not None:
+            known = self._templates[key] = self._made(number, memo, path)
         return known
 
     def _new_number(self) -> int | None:
-        if len(self._templates) < TEMPLATES:
-            taken = {one.number for one in self._templates.values()} if self._templates else set()
-            return next(number for number in range(TEMPLATES) if number not in taken)
-        unused = next((key for key, one in self._templates.items() if not one.users), None)
-        if unused is None:
-            return None
-        template = self._templates.pop(unused)
+        if not self._numbers:
+            unused = next((key for key, one in self._templates.items() if not one.users), None)
+            if unused is None:
+                return None
+            self._forget(self._templates.pop(unused))
+        return self._numbers.pop()
+
+    def _forget(self, template: Template) -> None:
         for way in template.ways.values():
             self._slabs.ways[way.number, Row.IS_PLAIN] = 0
             self._free.append(way.number)
-        return template.number
+            if way.facts is not None and (plain := self._plain.get(way.facts.pool)) is not None:
+                plain.discard(way.number)
+        self._numbers.append(template.number)
 
-    def _made(self, number: int, memo: Memo) -> Template | None:
-        house, head = self._house, memo.head
+    def _path(self, head: RequestHead) -> str:
+        """Where a plain head asks; empty of one that is none for the lane."""
+        house = self._house
         if head.request_id or head.is_http_1_0 or head.is_chunked or head.expects_continue or not head.keeps_alive:
-            return None
-        if head.method != b"POST" or b"?" in head.target or (path := path_of(head.target)) not in INFERENCE_PATHS:
-            return None
-        if house.tracing is not None or house.takes_any_path:
-            return None
+            return ""
+        if head.method != b"POST" or b"?" in head.target or house.tracing is not None or house.takes_any_path:
+            return ""
+        path = path_of(head.target)
+        return path if path in INFERENCE_PATHS else ""
+
+    def _made(self, number: int, memo: Memo, path: str) -> Template:
+        house, head = self._house, memo.head
         request_bytes(head, 0, b"x", hides_credentials=house.doorkeeper is not None)
         kept = memo.before, memo.after, head.onward
         row = self._slabs.templates[number]
@@ -187,7 +223,7 @@ class Ways:
         row[Row.NEXT] = self._slabs.templates[template.number, Head.WAY]
         self._slabs.templates[template.number, Head.WAY] = number
         template.ways[model] = way
-        self._know_pools()
+        self._join(way)
 
     @property
     def _changes(self) -> int:
@@ -205,19 +241,25 @@ class Ways:
         for template in self._templates.values():
             for way in template.ways.values():
                 self._look(way, now)
-        self._know_pools()
+        self._plain.clear()
+        for template in self._templates.values():
+            for way in template.ways.values():
+                self._join(way)
+        self._tell_pace()
         self._seen = self._changes
 
     def keep_up(self, now: float) -> None:
         """A hundred times a second: what pools have learned, and what time has brought them."""
-        rows = self._slabs.ways.view(np.float64)
-        for pool, index, numbers in self._plain_pools:
+        for pool, plain in self._plain.items():
             pool.keep_up(now)
-            if pool.compiled is not index:
+            if pool.compiled is not plain.index:
                 self._seen = -1
-            rate, mean = pool.pace.prefill_rate, pool.pace.answer_tokens
-            for number in numbers:
-                rows[number, Row.RATE], rows[number, Row.MEAN] = rate, mean
+        self._tell_pace()
+
+    def _tell_pace(self) -> None:
+        rows = self._slabs.ways.view(np.float64)
+        for pool, plain in self._plain.items():
+            rows[plain.rows, Row.RATE], rows[plain.rows, Row.MEAN] = pool.pace.prefill_rate, pool.pace.answer_tokens
 
     def under_way(self) -> Iterable[tuple[Destination, str, int]]:
         """Where to, by which path, how many."""
@@ -232,26 +274,26 @@ class Ways:
         known = self._serials.items()
         return [one.slot for one, (serial, *where) in known if where == [host, port] and serials[one.slot] == serial]
 
-    def _know_pools(self) -> None:
-        pools: dict[Pool, tuple[Pool, FlatIndex, list[int]]] = {}
-        for template in self._templates.values():
-            for way in template.ways.values():
-                if (facts := way.facts) is not None and self._slabs.ways[way.number, Row.IS_PLAIN]:
-                    pools.setdefault(facts.pool, (facts.pool, facts.index, []))[2].append(way.number)
-        self._plain_pools = list(pools.values())
+    def _join(self, way: Way) -> None:
+        """Count a way that was just looked up among those of its pool. Of a pool's engines each is placed once, however many lead there."""
+        facts = way.facts
+        if facts is None or not self._slabs.ways[way.number, Row.IS_PLAIN]:
+            return
+        plain = self._plain.get(facts.pool)
+        if plain is None:
+            plain = self._plain[facts.pool] = PlainPool(facts.index)
+            for one in facts.pool.members:
+                self._place(one)
+        plain.add(way.number)
 
     def _look(self, way: Way, now: float) -> None:
         """Write down what a way is now."""
         row = self._slabs.ways[way.number]
         facts = self._facts(way.template, way.model, now)
         row[Row.IS_PLAIN] = facts is not None
-        if facts is None:
+        if facts is None or facts.is_as(way.facts):  # of what is as it was all else stands there
             return
-        if facts.is_as(way.facts):
-            assert way.facts is not None
-            facts = way.facts
-        else:
-            self._note(facts)
+        self._note(facts)
         way.facts, pool = facts, facts.pool
         row[Row.FACTS] = facts.number
         pool.reckon = self.reckon
@@ -264,8 +306,6 @@ class Ways:
         for first, budget in zip((Row.ROUTE_REQUESTS, Row.TENANT_REQUESTS), facts.budgets, strict=True):
             buckets = (budget.requests, budget.input, budget.output) if budget is not None else (None, None, None)
             row[first : first + 3] = [ctypes.addressof(one) if one is not None else 0 for one in buckets]
-        for one in pool.members:
-            self._place(one)
 
     def _facts(self, template: Template, model: str, now: float) -> Facts | None:
         house, director, doors = self._house, self._director, self._doors
