@@ -15,6 +15,8 @@ from hekla.edge.shared_buckets import BucketsGoneError, Lack, Share
 SHORTEST_LIFE_S: Final = 600
 LONGEST_LIFE_S: Final = 90 * 86_400
 MOST_IN_A_PIPELINE: Final = 256
+SHOWN: Final = 80
+"""Letters of an answer that nobody understands."""
 
 # KEYS: buckets. ARGV: for each, what must be there, what is taken, amount and rate; last, how long an idle bucket lives.
 # Answers {0, 0}, or the number of the first bucket that lacks something and the seconds until it has it, as text.
@@ -63,7 +65,10 @@ class RedisBuckets:
                 found = await pipeline.execute()
             except (RedisError, OSError) as error:
                 raise BucketsGoneError(str(error) or type(error).__name__) from error
-            answers += [_answer(shares, *one) for shares, one in zip(batch, found, strict=True)]
+            try:
+                answers += [_answer(shares, *one) for shares, one in zip(batch, found, strict=True)]
+            except (TypeError, ValueError, IndexError) as error:
+                raise BucketsGoneError(f"it answers what no Redis answers: {str(found)[:SHOWN]}") from error
         return answers
 
     async def close(self) -> None:

@@ -123,6 +123,40 @@ def test_a_router_goes_on_alone_within_the_limit_when_the_server_is_gone():
     tell(story)
 
 
+def test_nobody_waits_for_a_server_that_speaks_redis_and_says_something_else():
+    """Who had asked waited until their requests were given up, an hour later: the answer ended who carries them."""
+
+    async def says_ok(reader, writer):
+        while data := await reader.read(65_536):
+            writer.write(b"+OK\r\n" * (data.count(b"\r\n*") + 1))
+
+    async def story():
+        server = await asyncio.start_server(says_ok, "127.0.0.1", 0)
+        router = Router(RedisBuckets(Redis(port=server.sockets[0].getsockname()[1])))
+        async with asyncio.timeout(10):
+            assert await router.send(ask()) is None
+            assert router.guard.is_alone
+        await router.close()
+        server.close()
+
+    tell(story)
+
+
+def test_nobody_waits_for_a_mistake_of_ours():
+    class Broken:
+        async def take(self, asked):
+            raise ZeroDivisionError
+
+    async def story():
+        router = Router(Broken())
+        async with asyncio.timeout(10):
+            assert await router.send(ask()) is None
+        with pytest.raises(ZeroDivisionError):
+            await router.running
+
+    tell(story)
+
+
 def test_the_log_says_once_that_the_server_is_gone_and_once_that_it_is_back():
     async def story():
         buckets = Gone()

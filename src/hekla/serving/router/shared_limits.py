@@ -83,21 +83,28 @@ class SharedLimits:
             self._wanted.clear()
             batch = self._asking = self._pending
             self._pending = []
-            answers = await self._ask([one.shares for one in batch])
-            for number, one in enumerate(batch):
-                if answers is None:
-                    one.go(self._decide_alone(one.limit, one.question, self._now()) if one.is_request else None)
-                else:
-                    one.go(_refusal(one, answers[number]))
+            try:
+                answers = await self._ask([one.shares for one in batch])
+            except Exception:  # a mistake of ours, which is told where this is begun anew: nobody is to wait for it
+                self._go_alone(batch)
+                raise
+            if answers is None:
+                self._go_alone(batch)
+            else:
+                for one, lack in zip(batch, answers, strict=True):
+                    one.go(_refusal(one, lack))
             self._asking = []
 
     async def close(self) -> None:
         """No route names the server any more: whoever still waits goes on alone, and the connections end."""
         self._alone_until = math.inf
         batch, self._asking, self._pending = [*self._asking, *self._pending], [], []
+        self._go_alone(batch)
+        await self._buckets.close()
+
+    def _go_alone(self, batch: "Sequence[_Asked]") -> None:
         for one in batch:
             one.go(self._decide_alone(one.limit, one.question, self._now()) if one.is_request else None)
-        await self._buckets.close()
 
     def _put(self, asked: "_Asked") -> None:
         self._pending.append(asked)
