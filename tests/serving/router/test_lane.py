@@ -5,6 +5,7 @@ import json
 import os
 import re
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -483,21 +484,27 @@ def test_a_client_who_takes_slowly_gets_all_of_it(tmp_path: Path, kernel: Kernel
     async def answers(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
         writer.write(much if b"much" in asked.body else kit.whole())
 
+    def holds(taking: socket.socket, giving: Iterable[socket.socket], size: int) -> None:
+        taking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+        for one in giving:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+
     async def story(it: Routed, client: kit.Client) -> Any:
-        taking = client.writer.get_extra_info("socket")
-        taking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        lane = it.router.lane
+        taking, giving, lane = client.writer.get_extra_info("socket"), list[socket.socket](), it.router.lane
         if lane is not None:
             (number,) = lane._clients
-            descriptor = int(lane.slabs.clients[number, layout.Client.FD])
-            with socket.socket(fileno=os.dup(descriptor)) as its:
-                its.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
+            giving.append(socket.socket(fileno=os.dup(int(lane.slabs.clients[number, layout.Client.FD]))))
+        holds(taking, giving, 2048)
         client.reader._limit = 1  # the stream stops reading when more than two bytes wait
         await client.send(asks_much)
         if lane is not None:
             await eventually(lambda: lane.slabs.clients[number, layout.Client.PHASE] == layout.Phase.SENDING)
+        holds(taking, giving, 1 << 20)  # it need not be 2 kB at a time, which took 7 s
         client.reader._limit = 1 << 20
-        return shown(await client.answer()), shown(await client.ask(kit.chat()))
+        answer = shown(await client.answer())
+        for one in giving:
+            one.close()
+        return answer, shown(await client.ask(kit.chat()))
 
     said, *_ = both(tmp_path, kernel, story, answers, taken=ENTERING + 2)
     assert said[0][1].endswith(b"y" * 120_000)
