@@ -5,6 +5,7 @@ import pytest
 
 from hekla.api.meta import Kind, Scope
 from hekla.cli import commands
+from hekla.cli.commands import why
 from hekla.cli.commands.wait import Latest, parse_condition, what_is_there
 from hekla.cli.durations import parse_duration
 from hekla.cli.main import ON_UNLESS_TOLD, CommandError, _without_values, command_names, main
@@ -12,8 +13,27 @@ from hekla.cli.manifests import parse_manifests, read_manifests
 from hekla.cli.output import as_yaml, columns_text, resource_name
 from hekla.cli.resources import Catalogue, Served, parse_selection
 from hekla.cli.tables import table_text
+from hekla.cli.terminal import harmless
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+
+
+HOSTILE = "\x1b]0;all is well\x07\x1b[2K\rdone\x9b2J\x7f"
+WRITTEN_OUT = "^[]0;all is well^G^[[2K^Mdone\\x9b2J^?"
+
+
+def test_what_others_wrote_moves_no_cursor_of_ours():
+    """kubectl lets it since 1.26 as little (CVE-2021-25743)."""
+    assert harmless(f"{HOSTILE}\n\tjosé 漢字") == f"{WRITTEN_OUT}\n\tjosé 漢字"
+    table = columns_text(["name", "message"], [["a", HOSTILE]])
+    assert table.splitlines()[1] == f"a      {WRITTEN_OUT}"
+
+
+def test_why_shows_last_words_without_obeying_them(monkeypatch, capsys):
+    monkeypatch.setattr("hekla.cli.connection.run_connected", lambda *_: {"items": []})
+    monkeypatch.setattr("hekla.cli.why_below.text", lambda _: HOSTILE)
+    why.run(["modelserving/llama"])
+    assert capsys.readouterr().out == f"{WRITTEN_OUT}\n"
 
 
 def refusal(text, source="job.yaml"):

@@ -9,6 +9,7 @@ import typer
 
 from hekla.cli.jsonpath import column_rows, rendered
 from hekla.cli.main import EXIT_USAGE, CommandError
+from hekla.cli.terminal import harmless
 
 COLUMNS, TEMPLATE = "custom-columns=", "jsonpath="
 
@@ -73,6 +74,7 @@ def aligned(table: Sequence[Sequence[str]]) -> str:
     """Rows of texts with columns three spaces apart."""
     if not table:
         return ""
+    table = [[harmless(cell) for cell in row] for row in table]
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     return "\n".join(
         "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table

@@ -38,6 +38,7 @@ def run(
 
 async def _describe(connection: "Connection", words: list[str], namespace: str, selector: str) -> None:
     from hekla.cli.resources import discover, parse_selection
+    from hekla.cli.terminal import harmless
 
     namespace = namespace or connection.default_namespace
     texts = []
@@ -50,7 +51,7 @@ async def _describe(connection: "Connection", words: list[str], namespace: str, 
         for document in found:
             events = await _events(connection, document)
             texts.append(description(document, events))
-    typer.echo("\n\n\n".join(texts) if texts else "No resources found.")
+    typer.echo(harmless("\n\n\n".join(texts)) if texts else "No resources found.")
 
 
 async def _events(connection: "Connection", document: "Document") -> "list[Document]":

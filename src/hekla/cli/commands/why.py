@@ -44,6 +44,7 @@ def run(
     from hekla.cli import why_below, why_route
     from hekla.cli.connection import run_connected
     from hekla.cli.output import print_document
+    from hekla.cli.terminal import harmless
     from hekla.cli.why_text import queue_text, why_text
 
     name = explanation_name(words)
@@ -52,11 +53,12 @@ def run(
         print_document(found, output)
         return
     if "targets" in found:
-        typer.echo(why_route.text(found))
+        text = why_route.text(found)
     elif "items" in found:
-        typer.echo(why_below.text(found))
+        text = why_below.text(found)
     else:
-        typer.echo(queue_text(found) if name.startswith("queue.") else why_text(found))
+        text = queue_text(found) if name.startswith("queue.") else why_text(found)
+    typer.echo(harmless(text))
 
 
 def explanation_name(words: list[str]) -> str:

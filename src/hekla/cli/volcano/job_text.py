@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hekla.cli.terminal import harmless
 from hekla.cli.volcano.lookups import found
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ async def job_view(connection: "Connection", name: str, namespace: str) -> str:
         if one["metadata"]["name"].startswith(f"{name}.")
     ]
     outline = "\n".join("  " * depth + line for depth, line in job_outline(job))
-    return f"{outline}\n{events_text(events)}"
+    return harmless(f"{outline}\n{events_text(events)}")
 
 
 def job_outline(job: "Document") -> Iterator[Line]:
