@@ -40,7 +40,7 @@ async def rested(runtime, made):
         while not (runtime._zygotes._warm and waits(running_pids(runtime._zygotes._warm[0]))):
             await asyncio.sleep(0.01)
     cell = runtime._zygotes._warm[0]
-    for _ in range(2):  # what it said when it was ready, its daemon has read by the second answer
+    for _ in range(3):  # its daemon has read by the second answer that it is ready; the third waits for the rehearsal
         await cell.channel.ask("ping")
     return await made.start("rested"), running_pids(cell)
 

@@ -16,7 +16,7 @@ import subprocess
 import termios
 from typing import TYPE_CHECKING
 
-from hekla.sandbox.daemon.becoming import in_program, lend_real_ids, may_lend
+from hekla.sandbox.daemon.becoming import c_library, in_program, lend_real_ids, may_lend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ def _is_quick() -> bool:
 
 def _close_on_exec() -> bool:
     """Let no program have a descriptor that it was not given; False where the kernel is older than 5.11."""
-    done = ctypes.CDLL(None).syscall(
+    done = c_library().syscall(
         ctypes.c_long(_CLOSE_RANGE), ctypes.c_uint(3), ctypes.c_uint(_ALL), ctypes.c_uint(_ON_EXEC)
     )
     return bool(done == 0)

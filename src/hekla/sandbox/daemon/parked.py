@@ -26,6 +26,7 @@ from hekla.sandbox.daemon.beginning import begin
 from hekla.sandbox.daemon.http import HttpError, HttpServer
 from hekla.sandbox.daemon.nursery import Nursery
 from hekla.sandbox.daemon.processes import Identity
+from hekla.sandbox.daemon.rehearsal import rehearse
 from hekla.sandbox.daemon.server import Daemon, Options
 
 if TYPE_CHECKING:
@@ -112,11 +113,33 @@ class Parked:
         await self._over.wait()
 
     def _rest(self) -> None:
-        """Nobody has come yet, so it is in a node's stock, which is bounded: make ready what a first cell will want."""
-        if not self._taken_ns and not self._is_claimed and not self._started:
-            task = asyncio.ensure_future(self._daemon.contexts.make_spare())
+        """Nobody has come yet: make ready what a first cell and a first program will want."""
+        if self._is_nobodys:
+            task = asyncio.ensure_future(self._make_ready())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    @property
+    def _is_nobodys(self) -> bool:
+        """Whether nobody has run anything here, nor is about to."""
+        return not self._is_claimed and not self._started
+
+    async def _make_ready(self) -> None:
+        if not self._taken_ns:  # it is in a node's stock, which is bounded; an interpreter is 3 MiB
+            await self._daemon.contexts.make_spare()
+        if self._is_nobodys:
+            await self._rehearse()
+
+    async def _rehearse(self) -> None:
+        """Whoever comes meanwhile is heard afterwards, 5 ms later at the most: nobody's program starts beside this one."""
+        loop, orders = asyncio.get_running_loop(), self._control.fileno()
+        loop.remove_reader(orders)
+        try:
+            await rehearse(self._options, self._nursery)
+        finally:
+            self._daemon.processes.begin()
+            self._daemon.processes.reap()
+            loop.add_reader(orders, self._hear)
 
     async def _handle(self, request: Request, answer: Answer) -> None:
         if not self._is_claimed and request.path != "/health":  # a probe asks before anybody claims

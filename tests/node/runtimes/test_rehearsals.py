@@ -1,0 +1,86 @@
+"""A sandbox that waited has run a program before its owner's first; nothing of that is to be seen."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from hekla.api.agents.node_contract import Claim
+from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
+from hekla.testing.conformance.runtimes import PATIENCE_S
+from hekla.testing.conformance.sandboxes import Sandboxes
+
+FEW_PAGES = 100
+"""A first program copies 300 of its daemon's, a second 10."""
+TRUE = {"command": ["/bin/true"]}
+
+
+def live(tmp_path, story):
+    async def told():
+        runtime = ZygoteSandboxes(tmp_path / "state of a node", warm=1, preload=())
+        await runtime.open(lambda key, end: None)
+        try:
+            if runtime.refusal:
+                pytest.skip(runtime.refusal)
+            await story(runtime, Sandboxes(runtime))
+        finally:
+            await runtime.close()
+
+    asyncio.run(told())
+
+
+def copied(pid):
+    """Pages that a process had to copy or to map so far."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+
+async def rested(runtime, made):
+    """A sandbox of the stock whose rehearsal is over, and its daemon as the host numbers it."""
+    await made.runtime.stop(await made.start("first"), grace_s=0)  # the stock is made once one was asked for
+    async with asyncio.timeout(PATIENCE_S):
+        while not (runtime._zygotes._warm and was_rehearsed(runtime._zygotes._warm[0].pid)):
+            await asyncio.sleep(0.01)
+    cell = runtime._zygotes._warm[0]
+    await cell.channel.ask("ping")  # orders are heard again afterwards
+    return await made.start("rested"), cell.pid
+
+
+def was_rehearsed(pid):
+    """Whether a daemon has waited for a child that ran a program: it counts what those took."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[8]) > 0
+
+
+def test_its_first_program_copies_few_of_its_daemons_pages(tmp_path):
+    async def story(runtime, made):
+        key, daemon = await rested(runtime, made)
+        await made.runtime.claim(key, Claim(session="s"))
+        before = copied(daemon)
+        assert (await made.ask(key, "/api/execute", TRUE))[0] == 200
+        assert copied(daemon) - before < FEW_PAGES
+
+    live(tmp_path, story)
+
+
+def test_nobody_sees_that_a_program_ran(tmp_path):
+    async def story(runtime, made):
+        key, _ = await rested(runtime, made)
+        fresh = await made.start("fresh")
+        seen = []
+        for one in (key, fresh):
+            await made.runtime.claim(one, Claim(session=f"s-{one.pod_uid}"))
+            listed = await made.ask(one, "/process.Process/List", {})
+            seen.append((listed, await made.sh(one, "ls -lAR --time-style=+ /tmp /home /workspace /run")))
+            assert [each["message"] for each in await journal_of(made, one)] == []
+        assert seen[0] == seen[1]
+
+    live(tmp_path, story)
+
+
+async def journal_of(made, key):
+    reader, writer = await asyncio.open_connection(sock=await made.runtime.dial(key, 0))
+    writer.write(b"GET /journal HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    async with asyncio.timeout(PATIENCE_S):
+        answer = await reader.read()
+    writer.close()
+    return json.loads(answer.partition(b"\r\n\r\n")[2])
