@@ -38,13 +38,6 @@ def map_user(spec: Spec) -> None:
             file.write(text)
 
 
-def join_cgroups(spec: Spec) -> None:
-    """Move this process, and with it all its children, into the container's control groups."""
-    for path in spec["cgroups"]:
-        with open(f"{path}/cgroup.procs", "w", encoding="ascii") as file:
-            file.write("0")
-
-
 def lock(spec: Spec) -> None:
     """Give up all that the command must not have; from here there is no way back."""
     for name, value in spec["rlimits"].items():

@@ -48,7 +48,7 @@ def _run(spec: Spec, control: socket.socket) -> int:
     log = LogFile(spec["log_dir"], spec["log_name"], max_bytes=spec["log_max_bytes"], files=spec["log_files"])
     message_fd = _open_message(spec)
     stdin = _open_stdin(spec)
-    confinement.join_cgroups(spec)
+    linux.join_groups(spec["cgroups"])
     if spec["namespaces"] & linux.CLONE_NEWUTS:
         linux.set_hostname(spec["hostname"])
     if spec["namespaces"] & linux.CLONE_NEWNS:

@@ -12,7 +12,6 @@ import signal
 import sys
 
 from hekla.node.shim import linux
-from hekla.node.shim.sandbox import inside
 
 FIRST = 3
 APART = linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
@@ -22,7 +21,7 @@ def main() -> None:
     """Entry: the spec is the only argument; descriptors from 3 on are the monitor's."""
     spec = json.loads(sys.argv[1])
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-    inside.join(spec["cgroups"])
+    linux.join_groups(spec["cgroups"])
     _settle(spec["descriptors"])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if spec["user"]:

@@ -32,7 +32,7 @@ def main() -> None:
     """Entry: the spec is the only argument."""
     spec = json.loads(sys.argv[1])
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-    inside.join(spec["cgroups"])
+    linux.join_groups(spec["cgroups"])
     ours, held = socket.socketpair()
     pid = linux.fork_into(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
     if pid == 0:

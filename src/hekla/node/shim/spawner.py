@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from hekla.node.shim import confinement, init, linux
+from hekla.node.shim import init, linux
 
 Order = dict[str, Any]
 
@@ -234,7 +234,7 @@ def _run_command(held: Held, order: Order, fds: list[int], writer: int) -> None:
     spec = {**held.spec, "argv": order["argv"], "tty": order["tty"]}
     try:
         signal.set_wakeup_fd(-1)
-        confinement.join_cgroups(spec)
+        linux.join_groups(spec["cgroups"])
         joined = spec["namespaces"] & ALL_NAMESPACES
         if joined:
             linux.setns(os.pidfd_open(held.pid), joined)

@@ -59,7 +59,7 @@ def live(spec: Spec, daemon: Any, fds: list[int], held: socket.socket, told: int
         os.umask(0o022)
         control, listener = _settle_descriptors(fds, (held.fileno(), told))
         sources = [(os.open(source, os.O_PATH), target, is_ro) for source, target, is_ro in spec["mounts"]]
-        join(spec["cgroups"])
+        linux.join_groups(spec["cgroups"])
         go, trees, _, _ = socket.recv_fds(held, 1, MOST_TREES)
         if go != b"g":
             os._exit(1)
@@ -108,13 +108,6 @@ def _settle_descriptors(fds: list[int], pipes: tuple[int, int]) -> tuple[int, in
     for descriptor in fds:
         os.set_inheritable(descriptor, False)
     return fds[0], fds[1]
-
-
-def join(groups: list[str]) -> None:
-    """Be in control groups from now on, with all that come from this process."""
-    for group in groups:
-        with open(f"{group}/cgroup.procs", "w", encoding="ascii") as file:
-            file.write("0")
 
 
 def _build(spec: Spec, sources: list[tuple[int, str, bool]], trees: dict[str, int]) -> int:
