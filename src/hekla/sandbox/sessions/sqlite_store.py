@@ -4,6 +4,9 @@ Rows are written on the event loop: 40 us each, where a thread of its own would 
 synchronous=NORMAL survives kill -9 of the process, not a power cut, which ends every sandbox anyway. What a power cut
 does not end is on disk before it is told: snapshots, and sessions that are paused with their files alone. That wait, and
 the folding of the write-ahead log, are another thread's.
+
+A session that has only just been asked for is written with its first change, which names its sandbox. Nobody else reads this
+file, and who finds a sandbox of a session without a row after a crash gives it back: that is what would become of it with one.
 """
 
 import asyncio
@@ -50,49 +53,73 @@ class SqliteSessions:
             self._file.execute(_SCHEMA)
         except apsw.Error as error:
             raise StoreUnavailableError(f"{self._path} cannot be opened: {error}") from error
+        self._begun: dict[str, Session] = {}
+        """Sessions that have only just been asked for, by id."""
         self._writes = 0
         self._folding: asyncio.Future[None] | None = None
 
     async def create(self, session: Session) -> bool:
-        """Write a new row."""
+        """Write a new row, or keep it for its first change."""
+        if await self.get(session.id) is not None:
+            return False
+        if session.state is State.CREATING:
+            self._begun[session.id] = session
+        else:
+            self._insert(session)
+        return True
+
+    def _insert(self, session: Session) -> None:
         self._do(
-            "INSERT OR IGNORE INTO session VALUES (?, ?, ?, ?)",
-            session.id, session.revision, session.touched_s, _encode(session),
-        )  # fmt: skip
-        return bool(self._file.changes())
+            "INSERT INTO session VALUES (?, ?, ?, ?)", session.id, session.revision, session.touched_s, _encode(session)
+        )
 
     async def get(self, session: str) -> Session | None:
         """The row of that id."""
+        if (begun := self._begun.get(session)) is not None:
+            return begun
         rows = self._ask("SELECT row, revision, touched FROM session WHERE id = ?", session)
         return _read(rows[0]) if rows else None
 
     async def update(self, session: Session) -> Session | None:
         """Write over the row whose revision is this one's."""
         written = msgspec.structs.replace(session, revision=session.revision + 1)
-        self._do(
-            "UPDATE session SET revision = ?, touched = max(touched, ?), row = ? WHERE id = ? AND revision = ?",
-            written.revision, written.touched_s, _encode(written), session.id, session.revision,
-        )  # fmt: skip
-        if not self._file.changes():
+        begun = self._begun.get(session.id)
+        if begun is not None and begun.revision == session.revision:
+            self._insert(written)
+            del self._begun[session.id]
+        elif not self._overwrite(session.revision, written):
             return None
         if written.state is State.PAUSED and written.checkpoint:
             await self._on_disk()
         return written
 
+    def _overwrite(self, revision: int, written: Session) -> bool:
+        self._do(
+            "UPDATE session SET revision = ?, touched = max(touched, ?), row = ? WHERE id = ? AND revision = ?",
+            written.revision, written.touched_s, _encode(written), written.id, revision,
+        )  # fmt: skip
+        return bool(self._file.changes())
+
     async def touch(self, used: Mapping[str, float]) -> None:
         """When sessions were used last."""
         with self._file:
             for session, when in used.items():
+                if (begun := self._begun.get(session)) is not None:
+                    self._begun[session] = msgspec.structs.replace(begun, touched_s=max(begun.touched_s, when))
+                    continue
                 self._do("UPDATE session SET touched = max(touched, ?) WHERE id = ?", when, session)
 
     async def delete(self, session: str) -> bool:
         """Remove the row."""
+        if self._begun.pop(session, None) is not None:
+            return True
         self._do("DELETE FROM session WHERE id = ?", session)
         return bool(self._file.changes())
 
     async def all(self) -> list[Session]:
         """Every row."""
-        return [_read(row) for row in self._ask("SELECT row, revision, touched FROM session")]
+        rows = self._ask("SELECT row, revision, touched FROM session")
+        return [*map(_read, rows), *self._begun.values()]
 
     async def put_snapshot(self, snapshot: Snapshot) -> None:
         """Write a snapshot down; one that cannot be kept is not listed either."""
