@@ -302,7 +302,7 @@ def test_what_somebody_waits_for_gives_way_to_nobody():
     async def scenario():
         looks = []
 
-        @reconciler(ConfigMap, gives_way_s=5.0, may_give_way=lambda obj, world: obj.data["is"] == "aftermath")
+        @reconciler(ConfigMap, gives_way_s=lambda obj, world: 5.0 if obj.data["is"] == "aftermath" else 0.0)
         def reconcile_politely(obj, world, now):
             looks.append(obj.data["is"])
             yield from ()

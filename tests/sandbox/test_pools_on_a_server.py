@@ -345,35 +345,49 @@ def test_who_waits_for_a_sandbox_goes_on_when_its_node_says_so_and_does_not_wait
     virtual_time.run(scenario())
 
 
-def test_the_pod_of_a_sandbox_that_is_adopted_follows_as_the_reconciler_would_let_it() -> None:
-    """In the commit of the adoption, where pods are made here."""
-
+def test_the_pod_of_a_sandbox_that_is_adopted_follows_after_the_answer() -> None:
     async def scenario() -> None:
-        async with cluster(2) as on, Informers(on.client, dice=random.Random(3)) as informers:
+        async with cluster(1) as on, Informers(on.client, dice=random.Random(3)) as informers:
             blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
-            stocks = {"ahead": KubeStock(informers, makes_pods=True), "behind": KubeStock(informers)}
-            for stock in stocks.values():
-                await stock.start()
+            stock = KubeStock(informers, makes_pods=True)
+            await stock.start()
 
-            async def both_wait() -> bool:
-                return (await on.pool()).status.ready_replicas == 2
+            async def waits() -> bool:
+                return (await on.pool()).status.ready_replicas == 1
 
-            await on.eventually(both_wait)
-            pods: dict[str, Pod] = {}
-            for session, stock in stocks.items():
-                held = await stock.take(Order(session=session, blueprint=blueprint, owner="somebody"))
-                await stock.settled(held)
-                pod = await on.client.get(Pod, held.pod, "default")
-                assert (pod.metadata.labels.get(names.SESSION_ID) == session) is (session == "ahead")
+            await on.eventually(waits)
+            held = await stock.take(Order(session="a", blueprint=blueprint, owner="somebody"))
+            await stock.settled(held)
 
-                async def has_followed(session: str = session, name: str = held.pod) -> bool:
-                    pods[session] = await on.client.get(Pod, name, "default")
-                    return names.SESSION_ID in pods[session].metadata.labels
+            async def has_followed() -> bool:
+                labels = (await on.client.get(Pod, held.pod, "default")).metadata.labels
+                return labels.get(names.SESSION_ID) == "a" and names.WARM_POOL not in labels
 
-                await on.eventually(has_followed)
-            ahead, behind = pods["ahead"], pods["behind"]
-            assert names.WARM_POOL not in ahead.metadata.labels
-            assert ahead.metadata.labels.keys() == behind.metadata.labels.keys()
-            assert ahead.metadata.annotations == behind.metadata.annotations
+            assert not await has_followed()
+            await on.eventually(has_followed)
+
+    virtual_time.run(scenario())
+
+
+def test_a_container_that_is_started_anew_is_told_of_although_its_pod_does_not_follow_its_sandbox_yet() -> None:
+    async def scenario() -> None:
+        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            stock, told = KubeStock(informers, makes_pods=True), []
+            stock.tell_restarts(lambda session, container: told.append((session, container)))
+            await stock.start()
+            blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+            taking = asyncio.create_task(stock.take(Order(session="a", blueprint=blueprint, owner="somebody")))
+            while not (found := (await on.client.list(Pod, "default")).items):
+                await asyncio.sleep(0.1)
+            pod = found[0]
+            unlabelled = {"metadata": {"labels": {names.SESSION_ID: None}}}
+            for container in ("first", "second"):
+                status = _ready(pod)
+                status["containerStatuses"][0]["containerID"] = container
+                await on.client.patch(Pod, pod.metadata.name, unlabelled, "default")
+                await on.client.patch(Pod, pod.metadata.name, {"status": status}, "default", subresource="status")
+            await taking
+            await asyncio.sleep(0.1)
+            assert told == [("a", "second")]
 
     virtual_time.run(scenario())

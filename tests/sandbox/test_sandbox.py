@@ -11,7 +11,7 @@ from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.api.storage import PersistentVolumeClaim
 from hekla.sandbox.owning import name_hash
-from hekla.sandbox.sandbox import reconcile_sandbox
+from hekla.sandbox.sandbox import GIVES_WAY_S, UNPROTECTED_S, reconcile_sandbox
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, converge, decide
 from hekla.testing.world import FakeWorld
 
@@ -217,10 +217,10 @@ def test_the_first_second_is_not_told_step_by_step() -> None:
     assert condition(world)[:2] == ("True", "DependenciesReady")
 
 
-def may_wait(world: FakeWorld) -> bool:
-    """Whether a look at the Sandbox gives way to sessions that are being made."""
-    asked = reconcile_sandbox.may_give_way
-    assert asked is not None
+def waits_s(world: FakeWorld) -> float:
+    """How long a look at the Sandbox gives way to sessions that are being made."""
+    asked = reconcile_sandbox.gives_way_s
+    assert callable(asked)
     return asked(world.get(Sandbox, "ns", "box"), world)
 
 
@@ -235,26 +235,29 @@ def of_session(*changes: Document) -> FakeWorld:
 
 
 def test_a_sandbox_whose_session_has_its_pod_may_be_looked_at_later() -> None:
-    assert may_wait(of_session())
-    assert may_wait(of_session({"status": {"phase": "Pending"}}))
-    assert not may_wait(settled(world_of())), "it is nobody's"
+    assert waits_s(of_session()) == GIVES_WAY_S
+    assert waits_s(of_session({"status": {"phase": "Pending"}})) == GIVES_WAY_S
+    assert not waits_s(settled(world_of())), "it is nobody's"
 
 
-def test_a_pod_that_ended_or_may_still_be_preempted_is_seen_to_at_once() -> None:
-    assert not may_wait(of_session({"status": {"phase": "Failed"}}))
+def test_a_pod_that_ended_is_seen_to_at_once() -> None:
+    assert not waits_s(of_session({"status": {"phase": "Failed"}}))
+
+
+def test_a_pod_from_a_pool_that_may_still_be_preempted_waits_less() -> None:
     claimed = {"spec": {"priorityClassName": names.IDLE_PRIORITY_CLASS}}
-    assert not may_wait(of_session(claimed)), "it comes from a pool, and the mark that protects it is not written yet"
-    assert may_wait(of_session(claimed, {"metadata": {"annotations": {names.PREEMPTABLE: "false"}}}))
+    assert waits_s(of_session(claimed)) == UNPROTECTED_S
+    assert waits_s(of_session(claimed, {"metadata": {"annotations": {names.PREEMPTABLE: "false"}}})) == GIVES_WAY_S
 
 
 @pytest.mark.parametrize("spec", [{"shutdownTime": "2026-01-01T00:00:30Z"}, {"operatingMode": "Suspended"}])
 def test_an_end_that_is_asked_for_and_a_pod_that_is_missing_are_seen_to_at_once(spec: Document) -> None:
     world = of_session()
     world.change(Sandbox, "ns", "box", {"spec": spec})
-    assert not may_wait(world)
+    assert not waits_s(world)
     without = world_of()
     without.change(Sandbox, "ns", "box", {"metadata": {"labels": {names.SESSION_ID: "s"}}})
-    assert not may_wait(without)
+    assert not waits_s(without)
 
 
 @pytest.mark.parametrize(

@@ -72,11 +72,9 @@ class Reconciler:
     rests_s: float = 0.0
     """How long an object that has just been written rests: what follows from the writes comes in one look then."""
 
-    gives_way_s: float = 0.0
-    """How long an object may wait while its runtime's owner is busy with what somebody waits for."""
-
-    may_give_way: Callable[[Any, World], bool] | None = None
-    """Which objects may, where that is not all of them: some are what somebody waits for."""
+    gives_way_s: float | Callable[[Any, World], float] = 0.0
+    """How long an object may wait while its runtime's owner is busy with what somebody waits for; asked where objects differ:
+    some are what somebody waits for."""
 
 
 def reconciler(
@@ -91,8 +89,7 @@ def reconciler(
     heeds: dict[type[Resource], Callable[[Any], Any]] | None = None,
     at_once: int = Reconciler.at_once,
     rests_s: float = Reconciler.rests_s,
-    gives_way_s: float = Reconciler.gives_way_s,
-    may_give_way: Callable[[Any, World], bool] | None = None,
+    gives_way_s: float | Callable[[Any, World], float] = 0.0,
 ) -> Callable[[Callable[[Any, World, datetime], Iterator[Command]]], Reconciler]:
     """Turn the function below into a `Reconciler`; its `decide` is the function itself, which tests call."""
 
@@ -100,8 +97,7 @@ def reconciler(
         label = name or decide.__name__.removeprefix("reconcile_")
         return Reconciler(
             name=label, kind=kind, owns=owns, reads=reads, wakes=wakes or {}, finds=finds or {}, concerns=concerns,
-            decide=decide, heeds=heeds or {}, at_once=at_once, rests_s=rests_s,
-            gives_way_s=gives_way_s, may_give_way=may_give_way,
+            decide=decide, heeds=heeds or {}, at_once=at_once, rests_s=rests_s, gives_way_s=gives_way_s,
         )  # fmt: skip
 
     return declare

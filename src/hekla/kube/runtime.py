@@ -291,10 +291,10 @@ class Controller:
 
     def _gives_way(self, key: ObjectKey, obj: Resource, now_s: float) -> bool:
         """Whether an object is to be looked at later because others are in a hurry; never for longer than its reconciler allows."""
-        may = self._spec.may_give_way
-        if self._spec.gives_way_s and self._is_busy() and (may is None or may(obj, self._world)):
+        most_s = self._spec.gives_way_s
+        if most_s and self._is_busy():
             waited_s = now_s - self._gave_way.setdefault(key, now_s)
-            if waited_s < self._spec.gives_way_s:
+            if waited_s < (most_s(obj, self._world) if callable(most_s) else most_s):
                 return True
         self._gave_way.pop(key, None)
         return False

@@ -29,7 +29,7 @@ from hekla.lib.go_duration import DurationError, parse_duration, write_duration
 from hekla.sandbox.blueprint import sandbox_document
 from hekla.sandbox.late_environment import is_awaited
 from hekla.sandbox.owning import controller_of, is_controlled_by, owner_reference
-from hekla.sandbox.sandbox_pod import metadata_patch, pod_document
+from hekla.sandbox.sandbox_pod import pod_document
 from hekla.sandbox.sessions.candidates import Candidates, is_free
 from hekla.sandbox.sessions.network import egress_of
 from hekla.sandbox.sessions.pod_waits import PodWaits, container_of, is_ready
@@ -49,9 +49,7 @@ class KubeStock:
     """A `Stock` over the API server."""
 
     def __init__(self, informers: Informers, *, makes_pods: bool = False) -> None:
-        """`makes_pods`: pods are made together with their Sandboxes, follow them when they are adopted, and share their commits: what the
-        reconciler would do next.
-        """
+        """`makes_pods`: pods are made together with their Sandboxes and share their commits: what the reconciler would do next."""
         self._client = informers.client
         self._sandboxes, self._pods = informers.of(Sandbox), informers.of(Pod)
         self._classes = informers.of(RuntimeClass) if makes_pods else None
@@ -80,10 +78,18 @@ class KubeStock:
         if new is None:
             return
         self._waits.changed(new)
-        if old is not None and (session := new.metadata.labels.get(names.SESSION_ID)):
-            before, now = container_of(old), container_of(new)
-            if before and now and before != now:
-                self._on_restart(session, now)
+        if old is None:
+            return
+        before, now = container_of(old), container_of(new)
+        if before and now and before != now and (session := self._session_of(new)):
+            self._on_restart(session, now)
+
+    def _session_of(self, pod: Pod) -> str:
+        """By its Sandbox, which a pod may not follow yet."""
+        owner = controller_of(pod)
+        sandbox = self._sandboxes.cache.get(pod.metadata.namespace, owner.name) if owner is not None else None
+        follows = sandbox if sandbox is not None and is_controlled_by(pod, sandbox) else pod
+        return follows.metadata.labels.get(names.SESSION_ID, "")
 
     def is_ready_at_node(self, namespace: str, pod: str, container: str) -> None:
         """What the node of this process tells, before it has written it down."""
@@ -173,7 +179,6 @@ class KubeStock:
                 adopted = await self._client.patch_soon(Sandbox, meta.name, patch, meta.namespace)
                 held = self._with_container(_held(adopted.object, is_warm=True))
                 self._undurable[held.uid] = adopted
-                await self._lead_pod(adopted.object, held)
                 return held
             except ConflictError:
                 try:
@@ -185,18 +190,6 @@ class KubeStock:
             except NotFoundError:
                 return None
         return None
-
-    async def _lead_pod(self, sandbox: Sandbox, held: Held) -> None:
-        """Let its pod follow a Sandbox that was just adopted, in the same commit: the reconciler, which would do it next, has nothing to do."""
-        pod = self._pods.cache.get(held.namespace, held.pod)
-        if self._classes is None or pod is None or not is_controlled_by(pod, sandbox):
-            return
-        if metadata := metadata_patch(pod, sandbox):
-            patch: Document = {"metadata": {**metadata, "uid": pod.metadata.uid}}
-            try:
-                await self._client.patch_soon(Pod, held.pod, patch, held.namespace)
-            except (ApiError, TransportError) as error:
-                log.info("pod does not follow its sandbox yet", sandbox=held.name, error=str(error))
 
     async def settled(self, held: Held) -> None:
         """Wait for the disk: the node was told meanwhile."""

@@ -16,9 +16,9 @@ from hekla.sandbox.sessions.workroom import Workroom
 
 BURST = 16
 """So many at once are a burst, of which more is to come: each is asked its first thing as soon as it runs."""
-LINGERS_S = 0.5
-"""How long after a burst its first requests still come before what nobody waits for. Not after single sessions: a pool that
-waited behind each of them would be empty in a stream of four a second."""
+LINGERS_S, LINGERS_ALONE_S = 0.5, 0.01
+"""How long after a burst, and after a single session, the first requests still come before what nobody waits for. After single ones
+no longer than a program takes: a pool that waited behind each of them would be empty in a stream of four a second."""
 
 
 class Making:
@@ -83,8 +83,8 @@ class Making:
         finally:
             self._under_way -= count
             if not self._under_way:
-                if self._most_under_way >= BURST:
-                    self._lingers_until_s = self._room.now_s + LINGERS_S
+                lingers_s = LINGERS_S if self._most_under_way >= BURST else LINGERS_ALONE_S
+                self._lingers_until_s = max(self._lingers_until_s, self._room.now_s + lingers_s)
                 self._most_under_way = 0
 
     async def _created(self, wish: Wish) -> Session:
