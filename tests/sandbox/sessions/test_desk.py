@@ -11,7 +11,7 @@ from hekla.kube.clock import LoopClock
 from hekla.sandbox.link import LinkError, UnansweredError, UnsupportedError
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
-from hekla.sandbox.sessions.making import BURST, LINGERS_S
+from hekla.sandbox.sessions.making import BURST, LINGERS_ALONE_S, LINGERS_S
 from hekla.sandbox.sessions.network import NOBODY
 from hekla.sandbox.sessions.records import Kind, OnTimeout
 from hekla.sandbox.sessions.stock import Blueprint, StockError
@@ -311,6 +311,7 @@ def test_the_desk_is_in_a_hurry_as_long_as_somebody_waits_for_a_session():
             assert one.is_making
             await asked[0]
             await asked[1]
+            await asyncio.sleep(LINGERS_ALONE_S + ROUNDING_S)
             assert not one.is_making
             late = asyncio.ensure_future(one.create(wish()))
             await asyncio.sleep(0.5)
@@ -319,23 +320,27 @@ def test_the_desk_is_in_a_hurry_as_long_as_somebody_waits_for_a_session():
             assert not one.is_making, "who left does not wait"
             with pytest.raises(RefusedError):
                 await one.create(wish(name="unknown"))
+            await asyncio.sleep(LINGERS_ALONE_S + ROUNDING_S)
             assert not one.is_making
 
     virtual_time.run(scenario())
 
 
-def test_after_a_burst_its_first_requests_come_before_what_nobody_waits_for_and_after_one_session_nothing_waits():
+def test_after_a_burst_its_first_requests_come_before_what_nobody_waits_for_and_after_one_session_its_first():
     async def scenario():
         sandboxes = PaperSandboxes([BASE])
         sandboxes.takes_s = 0.1
         async with desk(sandboxes) as one:
             await asyncio.gather(*(one.create(wish()) for _ in range(BURST - 1)))
+            assert one.is_making
+            await asyncio.sleep(LINGERS_ALONE_S + ROUNDING_S)
             assert not one.is_making
             await asyncio.gather(*(one.create(wish()) for _ in range(BURST)))
             assert one.is_making
             await asyncio.sleep(LINGERS_S + ROUNDING_S)
             assert not one.is_making
             await one.create(wish())
+            await asyncio.sleep(LINGERS_ALONE_S + ROUNDING_S)
             assert not one.is_making, "the burst is forgotten"
 
     virtual_time.run(scenario())
