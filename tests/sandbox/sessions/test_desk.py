@@ -464,7 +464,9 @@ def test_the_desk_is_in_a_hurry_while_somebody_waits_for_copies():
         async with desk(Watched([BASE])) as one:
             one_desk.append(one)
             parent = await one.create(e2b_wish())
+            await asyncio.sleep(LINGERS_ALONE_S + ROUNDING_S)
             await one.fork(parent.id, "alice", 2, e2b_wish())
+            await asyncio.sleep(LINGERS_ALONE_S + ROUNDING_S)
             assert (seen, one.is_making) == ([True], False)
 
     virtual_time.run(scenario())
