@@ -201,6 +201,28 @@ def test_a_lane_that_breaks_is_closed_once_and_the_router_goes_on_and_ends(
     asyncio.run(story())
 
 
+def test_a_connection_that_was_about_to_enter_a_lane_that_breaks_goes_on_in_python(
+    tmp_path: Path, kernel: Kernel, monkeypatch
+) -> None:
+    """It was put where nobody listens: into whatever had got the number of the lane's epoll meanwhile."""
+    considered, ends = lane_module.Lane.consider, list[select.epoll]()
+
+    def and_break(lane: lane_module.Lane, client: Any) -> None:
+        considered(lane, client)
+        lane.close()
+        ends.extend(select.epoll() for _ in range(8))
+
+    async def story() -> None:
+        async with lanekit.laned(tmp_path, kernel, ANSWERS) as it, asyncio.timeout(kit.PATIENCE_S):
+            monkeypatch.setattr(lane_module.Lane, "consider", and_break)
+            await answers_and_ends(it)
+        assert ends, "it was considered"
+        for one in ends:
+            one.close()
+
+    asyncio.run(story())
+
+
 def _is_shut(descriptor: int) -> bool:
     try:
         os.fstat(descriptor)

@@ -88,6 +88,8 @@ class Lane:
             self._loop.call_soon(self._adopt, client)
 
     def _adopt(self, client: ClientConnection) -> None:
+        if self._is_closed:  # since it was considered
+            return
         memo = client.memo
         self.fold()
         template = self.ways.template(memo) if memo is not None else None
