@@ -201,6 +201,29 @@ def test_a_lane_that_breaks_is_closed_once_and_the_router_goes_on_and_ends(
     asyncio.run(story())
 
 
+def test_a_lane_that_breaks_as_time_passes_leaves_everybody_else_their_time(
+    tmp_path: Path, kernel: Kernel, monkeypatch
+) -> None:
+    """Nobody was ever too slow any more: it took the router's clock along."""
+
+    def mistake(*_: Any) -> None:
+        raise KeyError("our mistake")
+
+    async def story() -> None:
+        async with lanekit.laned(tmp_path, kernel, ANSWERS) as it:
+            await lanekit.entered(it, await it.connect())
+            lane, listener = it.router.lane, it.router.listener
+            assert lane is not None
+            monkeypatch.setattr(lane, "_follow", mistake)
+            listener.tick()
+            assert listener.doorway.lane is None
+            assert listener._ticker is not None
+            assert not listener._ticker.cancelled()
+            await answers_and_ends(it)
+
+    asyncio.run(story())
+
+
 def test_a_connection_that_was_about_to_enter_a_lane_that_breaks_goes_on_in_python(
     tmp_path: Path, kernel: Kernel, monkeypatch
 ) -> None:
