@@ -161,6 +161,7 @@ def test_who_keeps_budgets_by_address_is_told_that_other_processes_share_them_fr
     before = limits.changes
     limits.tell()
     assert limits.budgets_of("llama", "", 0.0) is None
+    assert limits.budgets_of("no limit", "", 0.0) == (None, None)
     assert limits.changes > before
     before = limits.changes
     limits.tell()

@@ -259,9 +259,10 @@ class Limits:
 
     def budgets_of(self, model: str, user: str, now: float) -> tuple[Budget | None, Budget | None] | None:
         """The route's and the tenant's; None where other processes are told of them."""
-        if self._untold is not None:
+        route, tenant = self._routes.get(model), self._tenant(user, now) if self._rules else None
+        if self._untold is not None and (route is not None or tenant is not None):
             return None
-        return self._routes.get(model), self._tenant(user, now) if self._rules else None
+        return route, tenant
 
     def tell(self) -> dict[str, Spent]:
         """What was taken here since the last time, for the other processes of this router: theirs is the same budget."""
