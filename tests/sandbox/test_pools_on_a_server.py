@@ -391,3 +391,28 @@ def test_a_container_that_is_started_anew_is_told_of_although_its_pod_does_not_f
             assert told == [("a", "second")]
 
     virtual_time.run(scenario())
+
+
+def test_what_sessions_are_made_from_is_read_anew_when_it_changes_and_forgotten_when_it_goes() -> None:
+    async def scenario() -> None:
+        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            stock = KubeStock(informers)
+            await stock.start()
+
+            def budget() -> str | None:
+                found = stock.blueprint(Kind.TEMPLATE, "default", "python")
+                return found.budget if found is not None else None
+
+            assert budget() == ""
+            assert stock.blueprint(Kind.TEMPLATE, "default", "python") is stock.blueprint(
+                Kind.TEMPLATE, "default", "python"
+            )
+            changed = {"metadata": {"annotations": {names.BUDGET: "cpu=90s"}}}
+            await on.client.patch(SandboxTemplate, "python", changed, "default")
+            await asyncio.sleep(0.1)
+            assert budget() == "cpu=90s"
+            await on.client.delete(SandboxTemplate, "python", "default")
+            await asyncio.sleep(0.1)
+            assert budget() is None
+
+    virtual_time.run(scenario())

@@ -269,7 +269,7 @@ def test_a_runtime_that_cannot_freeze_is_asked_once():
 def test_an_owner_has_so_many_sessions_and_room_for_ten_serves_ten_of_a_thousand():
     async def scenario():
         sandboxes = PaperSandboxes([BASE])
-        sandboxes.room = 10
+        sandboxes.room, sandboxes.takes_s = 10, 1.0
         async with desk(sandboxes, limits=SessionLimits(per_owner=500)) as one:
             made = await asyncio.gather(*(one.create(wish()) for _ in range(1000)), return_exceptions=True)
             await asyncio.sleep(1.0)

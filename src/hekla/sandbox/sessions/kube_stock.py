@@ -40,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 TRIES: Final = 5
 """Conflicts on one candidate before another is looked at."""
+MOST_READ: Final = 1000
+"""Objects whose blueprints are kept; then all are read anew."""
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _SUFFIX: Final = 8
 _DAEMON_PORT: Final = 8080
@@ -55,6 +57,8 @@ class KubeStock:
         self._classes = informers.of(RuntimeClass) if makes_pods else None
         self._interpreters, self._runtimes = informers.of(CodeInterpreter), informers.of(AgentRuntime)
         self._templates = informers.of(SandboxTemplate)
+        self._read: dict[tuple[str, str, str], tuple[Resource | None, Blueprint | None]] = {}
+        """Objects as they were when they were read, and what they said."""
         self._candidates = Candidates()
         self._waits = PodWaits()
         self._undurable: dict[str, Decided[Sandbox]] = {}
@@ -98,15 +102,23 @@ class KubeStock:
     # What there is
 
     def blueprint(self, kind: str, namespace: str, name: str) -> Blueprint | None:
-        """What the named object says."""
+        """What the named object says; read once while it stays as it is: four times a create were 50 us of its 1.2 ms."""
+        found = self._object(kind, namespace, name)
+        known, read = self._read.get((kind, namespace, name), (None, None))
+        if found is known:
+            return read
+        if len(self._read) >= MOST_READ:
+            self._read.clear()
+        read = _blueprint_of(found) if found is not None else None
+        self._read[kind, namespace, name] = found, read
+        return read
+
+    def _object(self, kind: str, namespace: str, name: str) -> CodeInterpreter | AgentRuntime | SandboxTemplate | None:
         if kind == Kind.INTERPRETER:
-            interpreter = self._interpreters.cache.get(namespace, name)
-            return _of_interpreter(interpreter) if interpreter is not None else None
+            return self._interpreters.cache.get(namespace, name)
         if kind == Kind.RUNTIME:
-            runtime = self._runtimes.cache.get(namespace, name)
-            return _of_runtime(runtime) if runtime is not None else None
-        template = self._templates.cache.get(namespace, name)
-        return _of_template(template) if template is not None else None
+            return self._runtimes.cache.get(namespace, name)
+        return self._templates.cache.get(namespace, name)
 
     def egress(self, kind: str, namespace: str, name: str) -> str:
         """What its Sandboxes are told."""
@@ -412,6 +424,12 @@ def _of_agent(runtime: AgentRuntime, metadata: Document) -> Document:
             }
         },
     }
+
+
+def _blueprint_of(one: CodeInterpreter | AgentRuntime | SandboxTemplate) -> Blueprint:
+    if isinstance(one, CodeInterpreter):
+        return _of_interpreter(one)
+    return _of_runtime(one) if isinstance(one, AgentRuntime) else _of_template(one)
 
 
 def _of_interpreter(one: CodeInterpreter) -> Blueprint:

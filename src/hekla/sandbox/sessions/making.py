@@ -11,6 +11,7 @@ from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.refusals import refusal_of
 from hekla.sandbox.sessions.register import Entry
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order
+from hekla.sandbox.sessions.turns import Turns
 from hekla.sandbox.sessions.wishes import Wish, check_size, claim_of, new_row, order_of
 from hekla.sandbox.sessions.workroom import Workroom
 
@@ -19,6 +20,8 @@ BURST = 16
 LINGERS_S, LINGERS_ALONE_S = 0.5, 0.01
 """How long after a burst, and after a single session, the first requests still come before what nobody waits for. After single ones
 no longer than a program takes: a pool that waited behind each of them would be empty in a stream of four a second."""
+BEGIN_AT_ONCE = 8
+"""So many begin in one turn of the loop: 5 ms of work, and enough to share packets to supervisors and commits to the disk."""
 
 
 class Making:
@@ -30,6 +33,7 @@ class Making:
         """What was asked with an idempotency key, by owner and key."""
         self._under_way = self._most_under_way = 0
         self._lingers_until_s = 0.0
+        self._turns = Turns(BEGIN_AT_ONCE)
         ending.on_gone = self._forget_key
 
     @property
@@ -71,6 +75,7 @@ class Making:
 
     async def _create(self, wish: Wish) -> Session:
         with self.waited_for(1):
+            await self._turns.mine()
             return await self._created(wish)
 
     @contextmanager
