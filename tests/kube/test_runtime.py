@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hekla.api.core import ConfigMap, Node, Secret
+from hekla.api.core import ConfigMap, Node, ResourceQuota, Secret
+from hekla.apiserver.admission_rules.resource_quota import ResourceQuotaRule
 from hekla.kube.api_client import ApiClient
 from hekla.kube.clock import LoopClock
 from hekla.kube.commands import Create, Delete, Event, Patch, RequeueAfter, SetStatus, target_of
@@ -49,8 +50,8 @@ def reconcile_set(parent, world, now):
 
 
 @asynccontextmanager
-async def running(*reconcilers, clock=None, is_busy=lambda: False):
-    async with api_server() as server:
+async def running(*reconcilers, clock=None, is_busy=lambda: False, rules=()):
+    async with api_server(rules=rules) as server:
         flaky = FlakyTransport(InProcessTransport(server.handle))
         user = ApiClient(InProcessTransport(server.handle))
         async with Informers(ApiClient(flaky), dice=random.Random(1)) as informers:
@@ -481,5 +482,21 @@ def test_work_goes_on_after_the_server_was_away():
             await until(has_two)
             with pytest.raises(NotFoundError):
                 await user.get(Secret, "none", "default")
+
+    virtual_time.run(scenario())
+
+
+def test_a_raised_quota_is_felt_at_once_and_not_when_the_back_off_is_over():
+    async def scenario():
+        async with running(reconcile_set, rules=[ResourceQuotaRule()]) as (user, _, _runtime):
+            small = {"metadata": {"name": "small", "namespace": "default"}, "spec": {"hard": {"secrets": "2"}}}
+            await user.create(ResourceQuota, small)
+            await user.create(ConfigMap, config_map("web", size="5"))
+            await asyncio.sleep(1_000.0)
+            assert len(await secrets(user)) == 2
+
+            await user.patch(ResourceQuota, "small", {"spec": {"hard": {"secrets": "9"}}}, "default")
+            await asyncio.sleep(1.0)
+            assert len(await secrets(user)) == 5
 
     virtual_time.run(scenario())

@@ -334,6 +334,17 @@ def test_what_is_broken_is_replaced_within_the_budget_and_before_what_works() ->
     assert change(units, Wish(replicas=4, max_unavailable=2)).outdated == [1, 3]
 
 
+def test_a_protected_unit_that_is_not_ready_is_unavailable_as_any_other() -> None:
+    units = [Unit(ordinal=n, is_current=False, is_ready=n != 0) for n in range(4)]
+    assert change(units, Wish(replicas=4, partition=2)).outdated == []
+    assert change(units, Wish(replicas=4, partition=2, max_unavailable=2)).outdated == [3]
+
+
+def test_what_is_broken_is_mended_by_an_update_though_protected_units_are_broken_too() -> None:
+    units = [Unit(ordinal=n, is_current=False, is_ready=n == 2) for n in range(4)]
+    assert change(units, Wish(replicas=4, partition=2)).outdated == [3]
+
+
 def test_protected_units_go_last() -> None:
     units = [Unit(ordinal=n, cost=10 - n) for n in range(4)]
     assert change(units, Wish(replicas=1, partition=2)).surplus == [3, 2, 1]

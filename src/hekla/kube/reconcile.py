@@ -76,6 +76,11 @@ class Reconciler:
     """How long an object may wait while its runtime's owner is busy with what somebody waits for; asked where objects differ:
     some are what somebody waits for."""
 
+    @property
+    def awaits_quota(self) -> bool:
+        """Whether a ResourceQuota can refuse what it makes, so that it follows them."""
+        return bool(self.owns)
+
 
 def reconciler(
     kind: type[Resource],

@@ -1,7 +1,8 @@
 """Runs reconcilers: watches what they declare, calls them when something changed, carries out what they yield.
 
 One object is reconciled by one worker at a time, and not again before the caches show what its last commands did (read
-your writes). Failures back off per object; a conflict is an ordinary reason to look again. What reconcilers are is said
+your writes). Failures back off per object; a conflict is an ordinary reason to look again, and who waits for room in a quota
+is woken when there is more of it (`quota_waiting.py`). What reconcilers are is said
 in `reconcile.py`; the queue is `work_queue.py`, the caches `informer.py`, the writing `execute.py`.
 """
 
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from hekla.api.core import ResourceQuota
 from hekla.api.meta import OwnerReference, Resource
 from hekla.kube.cache import Cache, ObjectKey, key_of
 from hekla.kube.clock import Clock, SystemClock
@@ -23,6 +25,7 @@ from hekla.kube.events import EventRecorder
 from hekla.kube.execute import CommandError, Done, Executor, is_ending
 from hekla.kube.informer import Informer, Informers
 from hekla.kube.queue_metrics import QUEUES
+from hekla.kube.quota_waiting import QuotaWaiting, is_over_quota
 from hekla.kube.reconcile import Map, MapInWorld, Reconciler, World
 from hekla.kube.work_queue import WorkQueue
 
@@ -185,6 +188,8 @@ class Controller:
         self._by_resource = {kind.kind_info.resource: informer for kind, informer in self._informers.items()}
         self._world = CacheWorld({kind: informer.cache for kind, informer in self._informers.items()}, spec.name)
         self._handlers: list[tuple[Informer[Any], Any]] = []
+        self._quotas = informers.of(ResourceQuota) if spec.awaits_quota else None
+        self._quota_waiting = QuotaWaiting()
         self._rests_s: dict[ObjectKey, float] = {}
         self._put_off: dict[ObjectKey, float] = {}
         """Since when each object has had a status to write that can wait."""
@@ -216,6 +221,12 @@ class Controller:
             self._hear(kind, waking)
         for kind, finding in self._spec.finds.items():
             self._hear(kind, partial(_found, finding, self._world))
+        if self._quotas is not None:
+            self._add_handler(self._quotas, self._on_quota)
+
+    def _on_quota(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
+        for key in self._quota_waiting.on_quota(old, new):
+            self.queue.add(key)
 
     def _hear(self, kind: type[Resource], waking: Map) -> None:
         part_of = self._spec.heeds.get(kind)
@@ -229,7 +240,9 @@ class Controller:
                     for key in waking(obj):
                         self.queue.add(key)
 
-        informer = self._informers[kind]
+        self._add_handler(self._informers[kind], handler)
+
+    def _add_handler(self, informer: Informer[Any], handler: Any) -> None:
         informer.add_handler(handler)
         self._handlers.append((informer, handler))
 
@@ -256,7 +269,7 @@ class Controller:
         try:
             with SECONDS.labels(self.name).time():
                 done = await self._reconcile(key)
-            self.queue.succeeded(key)
+            self._succeeded(key)
             outcome = "ok"
         except CommandError as error:
             done = error.done
@@ -265,6 +278,11 @@ class Controller:
             self._back_off(key, error)
         RECONCILES.labels(self.name, outcome).inc()
         return done
+
+    def _succeeded(self, key: ObjectKey) -> None:
+        self.queue.succeeded(key)
+        if (next_key := self._quota_waiting.release(key)) is not None:
+            self.queue.add(next_key)
 
     async def _reconcile(self, key: ObjectKey) -> list[Done]:
         obj = self._world.get(self._spec.kind, *key)
@@ -325,6 +343,8 @@ class Controller:
 
     def _back_off(self, key: ObjectKey, error: BaseException | None) -> str:
         wait_s = self.queue.add_failed(key)
+        if is_over_quota(error):
+            self._quota_waiting.refuse(key)
         about = {"reconciler": self.name, "namespace": key[0], "name": key[1], "retry_in_s": round(wait_s, 3)}
         match error:
             case ConflictError():

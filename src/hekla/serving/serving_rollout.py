@@ -5,7 +5,7 @@ A unit is a serving group of a ModelServing, or an instance of a role in a group
     missing       ordinals below the target, the lowest first
     too many      those that are not ready first, then the cheapest to delete, then the highest ordinal; protected ones last
     outdated      as many as keep `replicas - max_unavailable` ready, broken ones first, then the highest ordinal
-    protected     the first `partition` units keep their revision
+    protected     the first `partition` units keep their revision; those of them that are not ready count as unavailable
     surge         while an update runs there may be `max_surge` more; they go when the first `replicas` ordinals are ready
 
 `serving_plan.py` applies it; `serving_view.py` says what is ready and current.
@@ -112,10 +112,12 @@ def _outdated(units: Sequence[Unit], protected: set[int], wish: Wish) -> list[in
     exposed = [unit for unit in units if unit.ordinal not in protected]
     starting = sum(1 for unit in exposed if unit.is_current and not unit.is_ready)
     budget = len(units) - max(0, wish.replicas - wish.max_unavailable) - starting
-    old = sorted((unit for unit in exposed if not unit.is_current), key=lambda unit: (unit.is_ready, -unit.ordinal))
+    old = sorted((unit for unit in exposed if not unit.is_current), key=lambda unit: -unit.ordinal)
     broken = [unit for unit in old if not unit.is_ready]
-    # what is broken serves nobody, so replacing it needs no leave of others
-    chosen = [*broken, *(unit for unit in old if unit.is_ready)][: max(0, budget)]
+    # what is broken serves nobody, so replacing it needs no leave of others, nor of protected ones that are broken as well:
+    # the update may be what mends it
+    down = len(broken) + sum(1 for unit in units if unit.ordinal in protected and not unit.is_ready)
+    chosen = broken[: max(0, budget)] + [unit for unit in old if unit.is_ready][: max(0, budget - down)]
     allowed = len(broken) + wish.most_updates
     return [unit.ordinal for unit in chosen[:allowed] if not unit.is_leaving]
 

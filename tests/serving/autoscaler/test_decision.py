@@ -410,6 +410,22 @@ def test_another_wrong_is_worth_writing_and_another_number_is_not() -> None:
     assert not worth(told(ready=[{"load": 1.0}] * 2), told(ready=[{"load": 0.99}] * 2))
 
 
+@pytest.mark.parametrize("load", [0.5, 4.0])
+def test_what_is_waited_for_is_told_anew_when_it_changes_and_not_for_another_number(load: float) -> None:
+    def told(number: float, waits_for: str) -> Document:
+        waits = seen(3, number, number, unready=1, waits_for=waits_for)
+        return status_of(homogeneous(least=3), decide(homogeneous(least=3), {"llama": waits}, NOW), NOW)
+
+    def worth(before: Document, after: Document) -> bool:
+        found = msgspec.structs.replace(homogeneous(), status=msgspec.convert(before, type(homogeneous().status)))
+        return is_worth_writing(found, after)
+
+    full, quota = "llama-2: 0/4 nodes are available: 4 insufficient gpu", "llama-2: the queue has no room: gpu 8 of 8"
+    assert not worth(told(load, full), told(load + 0.01, full))
+    assert worth(told(load, full), told(load, quota))
+    assert worth(told(load, quota), told(load, ""))
+
+
 def rival_of(policy: AutoscalingPolicy, policies: Sequence[AutoscalingPolicy]) -> str:
     return rivals([*policies, *([policy] if policy not in policies else [])]).get(key_of(policy), "")
 

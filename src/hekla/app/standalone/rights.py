@@ -4,6 +4,7 @@
     Volcano's kinds with a reconciler     patch, and patch of /status
     kinds whose objects own others        update of /finalizers
     kinds that are owned                  create, get, patch, delete
+    quotas, by who makes objects          list, watch
 
 What cannot be derived stands in the tables below, each with its reason. `tests/e2e/test_standalone.py` runs every
 component with exactly these rights.
@@ -13,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from hekla.api.core import ConfigMap
+from hekla.api.core import ConfigMap, ResourceQuota
 from hekla.api.discovery import EndpointSlice
 from hekla.api.foreign import ApiService
 from hekla.api.kthena import AutoscalingPolicy, ModelServing
@@ -184,7 +185,7 @@ def _declared(reconcilers: Iterable[Reconciler]) -> _Verbs:
             verbs.allow(one.kind, "update", below="finalizers")
         for kind in one.owns:
             verbs.allow(kind, *FOLLOW, "create", "delete", "get", "patch")
-        for kind in (*one.reads, *one.wakes, *one.finds):
+        for kind in (*one.reads, *one.wakes, *one.finds, *((ResourceQuota,) if one.awaits_quota else ())):
             verbs.allow(kind, *FOLLOW)
     verbs.allow_named(EVENTS)
     return verbs

@@ -6,6 +6,7 @@ Ready                     true: Scaling, Steady, WaitsForRoom where more are wan
 RatioConstraintViolated   where roles are kept in proportion
 """
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -16,6 +17,10 @@ from hekla.api.kthena.autoscaling import ScalingStatus
 from hekla.api.meta import Document
 from hekla.kube.timestamps import rfc3339
 from hekla.serving.autoscaler.decision import Decision, Outcome
+
+WAITS = "WaitsForRoom"
+_WAITS_FOR = re.compile(r"waits?(?: for room)?: (.*)", re.DOTALL)
+"""Where `decision.py` says what is waited for."""
 
 
 def status_of(policy: AutoscalingPolicy, decision: Decision, now: datetime) -> Document:
@@ -102,24 +107,35 @@ def _ready(decision: Decision) -> tuple[str, bool, str, str]:
     dumb = [f"{one.unit.key} goes without a metric: {one.unread}" for one in decision.outcomes if one.unread]
     reason = "SomeMetricsUnavailable" if dumb else "Steady"
     if any(one.waits for one in decision.outcomes):
-        reason = "WaitsForRoom"
+        reason = WAITS
     return "Ready", True, "Scaling" if decision.scalings else reason, "; ".join([*reasons, *dumb])
 
 
 def is_worth_writing(policy: AutoscalingPolicy, status: Document) -> bool:
-    """Whether a status says more than other numbers in its sentences: those change at every look. What is wrong has none."""
+    """Whether a status says more than other numbers in its sentences: those change at every look. What is wrong has none, nor
+    has what is waited for.
+    """
     return _essence(msgspec.to_builtins(policy.status)) != _essence(status)
 
 
 def _essence(status: Document) -> Document:
     conditions = [
-        (one["type"], one["status"], one.get("reason", ""), one.get("message", "") if one["status"] == "False" else "")
+        (one["type"], one["status"], one.get("reason", ""), _lasting(one))
         for one in status.get("conditions") or ()
     ]
     parts = {
         key: status.get(key) or None for key in ("homogeneousStatus", "heterogeneousStatus", "disaggregatedStatus")
     }
     return {"generation": status.get("observedGeneration"), "conditions": sorted(conditions), **_pruned_document(parts)}
+
+
+def _lasting(condition: Document) -> str:
+    """What a condition says for as long as nothing has happened."""
+    message: str = condition.get("message", "")
+    if condition["status"] == "False":
+        return message
+    waits = _WAITS_FOR.search(message) if condition.get("reason") == WAITS else None
+    return waits[1] if waits is not None else ""
 
 
 def _pruned_document(value: Document) -> Document:
