@@ -120,8 +120,7 @@ def is_worth_writing(policy: AutoscalingPolicy, status: Document) -> bool:
 
 def _essence(status: Document) -> Document:
     conditions = [
-        (one["type"], one["status"], one.get("reason", ""), _lasting(one))
-        for one in status.get("conditions") or ()
+        (one["type"], one["status"], one.get("reason", ""), _lasting(one)) for one in status.get("conditions") or ()
     ]
     parts = {
         key: status.get(key) or None for key in ("homogeneousStatus", "heterogeneousStatus", "disaggregatedStatus")
