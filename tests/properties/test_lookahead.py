@@ -145,7 +145,7 @@ def crowds(draw: st.DrawFn) -> Crowd:
     return Crowd(
         draw(st.integers(0, len(PLUGINS) - 1)),
         draw(st.integers(2, 8)),
-        tuple(draw(st.lists(queue, min_size=2, max_size=4))),
+        tuple(draw(st.lists(queue, min_size=1, max_size=4))),
         tuple(draw(st.lists(pod, min_size=10, max_size=90))),
         draw(st.integers(1, 16)),
         draw(st.sampled_from([0, 0, 3])),
