@@ -60,4 +60,8 @@ def feature_rules(settings: Settings) -> Sequence[AdmissionRule]:
         from hekla.serving.admission import ADMISSION_RULES as OF_SERVING
 
         rules += OF_SERVING
+    if "agents" not in settings.without:
+        from hekla.sandbox.admission import ADMISSION_RULES as OF_AGENTS
+
+        rules += OF_AGENTS
     return rules
