@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import Namespace
@@ -92,6 +93,7 @@ def test_a_port_that_is_taken_is_tried_again_later() -> None:
     kit.run(story())
 
 
+@pytest.mark.usefixtures("lane")
 def test_a_router_serves_http_routes_of_its_default_gateway(tmp_path: Path) -> None:
     """Kthena GatewayInferenceExtension, BothAPIsConfigured, by sockets."""
 
@@ -168,6 +170,7 @@ def test_a_provider_that_is_wrong_says_so_beside_its_credential() -> None:
     assert "must use https" in ready["message"]
 
 
+@pytest.mark.usefixtures("lane")
 def test_a_servers_bound_of_connections_is_kept_by_the_router(tmp_path: Path) -> None:
     async def story() -> None:
         async with routed(tmp_path, kit.whole()) as it:

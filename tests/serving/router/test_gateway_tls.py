@@ -178,6 +178,7 @@ async def asked_over_tls(it: Routed, port: int, ca: Authority, *hosts: str) -> t
     return _common_name(streams[1].get_extra_info("ssl_object")), [(await client.ask(one)).status for one in asked]
 
 
+@pytest.mark.usefixtures("lane")
 def test_a_router_serves_a_gateway_over_https_and_follows_the_secret(tmp_path: Path) -> None:
     async def story() -> None:
         with socket.socket() as kept:  # the port stays ours until the router has it

@@ -11,6 +11,8 @@ from hekla.testing.desk import Engine
 from serving.router import proxykit as kit
 from wire.certificates import Authority
 
+pytestmark = pytest.mark.usefixtures("lane")
+
 
 def server_side(authority: Authority) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -71,7 +73,8 @@ def test_clients_may_ask_over_tls(tmp_path: Path) -> None:
             plane.clients.append(client)
             for _ in range(3):
                 assert (await client.ask(kit.chat())).body == kit.DOCUMENT
-            bad = await plane.client()
+            bad = kit.Client(*await asyncio.open_connection("127.0.0.1", plane.port))
+            plane.clients.append(bad)
             await bad.send(kit.chat())
             assert await bad.closed() == b"", "plain HTTP on a port for HTTPS"
 
