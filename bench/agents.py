@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from bench.report import Report, percentile, run_bench
+from bench.report import Report, percentile, run_alone
 from hekla.testing.platform import PlatformProcess
 from hekla.wire.client import HttpClient
 from hekla.wire.limits import ClientLimits
@@ -282,4 +282,4 @@ def run(report: Report) -> None:
 
 
 if __name__ == "__main__":
-    run_bench("agents", run, Report(Path.cwd()))
+    run_alone("agents", run)

@@ -7,12 +7,11 @@ Their ends are half a second apart, and each is asked after every 5 ms from shor
 import asyncio
 import json
 import time
-from pathlib import Path
 
 import uvloop
 
 from bench.agents import Door, doors, platform
-from bench.report import Report, percentile, run_bench
+from bench.report import Report, percentile, run_alone
 from hekla.testing.platform import PlatformProcess
 
 SESSIONS, FIRST_S, APART_S = 50, 20.0, 0.5
@@ -55,4 +54,4 @@ def run(report: Report) -> None:
 
 
 if __name__ == "__main__":
-    run_bench("agents_expiry", run, Report(Path.cwd()))
+    run_alone("agents_expiry", run)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bench.report import Report, percentile, run_bench
+from bench.report import Report, percentile, run_alone
 from hekla.api.agents.node_contract import CheckpointKind, Claim
 from hekla.node.runtimes import ContainerKey, ContainerSpec
 from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
@@ -210,4 +210,4 @@ def run(report: Report) -> None:
 
 
 if __name__ == "__main__":
-    run_bench("agents_runtime", run, Report(Path.cwd()))
+    run_alone("agents_runtime", run)

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import uvloop
 
-from bench.report import Report, percentile, run_bench
+from bench.report import Report, percentile, run_alone
 from hekla.testing.platform import PlatformProcess
 from hekla.wire.client import HttpClient
 from hekla.wire.limits import ClientLimits
@@ -328,11 +328,5 @@ def run(report: Report) -> None:
         tell_bound(report, door, "whole platform", report.scaled(4_000), has_peer=True)
 
 
-def main() -> int:
-    """Run this bench alone: `python -m bench.embedded`."""
-    run_bench("embedded", run, Report(Path.cwd()))
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_alone("embedded", run)

@@ -13,13 +13,12 @@ import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from bench.embedded import Door, each, platform, template, watching
-from bench.report import Report, percentile, run_bench
+from bench.report import Report, percentile, run_alone
 
 VOLCANO_JOBS_PER_S = 56.0
 RECORDED = "recorded: Volcano, kwok nodes, 8 cores, the better of its figures"
@@ -114,11 +113,5 @@ def run(report: Report) -> None:
         tell_completed(report, door, f"gang of {gang:,} that fills the cluster", full, gang, has_peer=False)
 
 
-def main() -> int:
-    """Run this bench alone: `python -m bench.jobs`."""
-    run_bench("jobs", run, Report(Path.cwd()))
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_alone("jobs", run)

@@ -13,12 +13,11 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import uvloop
 
 from bench.embedded import CONNECTIONS, PATIENCE_S, PODS, Door, each, lone_pod, platform, watching
-from bench.report import Report, percentile, run_bench
+from bench.report import Report, percentile, run_alone
 
 TARGET_P99_MS = 20.0
 PACES = ((250, 3), (500, 3), (1_000, 3), (2_000, 3))
@@ -100,11 +99,5 @@ def run(report: Report) -> None:
             tell(report, door, per_s, for_s, number * 100_000)
 
 
-def main() -> int:
-    """Run this bench alone: `python -m bench.latency`."""
-    run_bench("latency", run, Report(Path.cwd()))
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_alone("latency", run)

@@ -6,12 +6,11 @@ be held against the 100 us and more that a bind takes.
 
 import gc
 import time
-from pathlib import Path
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from bench.report import Report, run_bench
+from bench.report import Report, run_alone
 from hekla.placement import kernels
 from hekla.placement.model import Job
 from hekla.placement.registry import action_named
@@ -113,4 +112,4 @@ def run(report: Report) -> None:
 
 
 if __name__ == "__main__":
-    run_bench("metrics", run, Report(Path.cwd()))
+    run_alone("metrics", run)

@@ -1,5 +1,6 @@
 """What every bench prints around its figures: machine, versions, load, disk; and the figures themselves."""
 
+import argparse
 import os
 import platform
 import sqlite3
@@ -129,6 +130,17 @@ def run_bench(name: str, bench: Callable[[Report], None], report: Report) -> Non
         print(f"  {line}")
     bench(report)
     sys.stdout.flush()
+
+
+def run_alone(name: str, bench: Callable[[Report], None], **parts: Callable[[Report], None]) -> None:
+    """What `python -m bench.NAME` does: all of a bench, or the part that is named; flags are those of `python -m bench NAME`."""
+    about = (bench.__doc__ or "").strip().splitlines()[0]
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{name}", description=about)
+    parser.epilog = f"`python -m bench {name} --quick` runs a tenth of it; `python -m bench --help` tells all flags"
+    if parts:
+        parser.add_argument("part", nargs="?", choices=sorted(parts), help="only this")
+    part = getattr(parser.parse_args(), "part", None)
+    run_bench(name, parts[part] if part else bench, Report(Path.cwd()))
 
 
 def _cpu_name() -> str:

@@ -10,7 +10,6 @@ Recorded: kube-scheduler needs 8 minutes for 5,000 nodes and 150,000 pods (issue
 
 import asyncio
 import ssl
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import msgspec
 import uvloop
 
 from bench.embedded import Door, lone_pod, platform_of
-from bench.report import Report, run_bench
+from bench.report import Report, run_alone
 from hekla.apiserver.bodies import render_of, tail_of
 from hekla.apiserver.sqlite_store import SqliteStore
 from hekla.apiserver.store import Key
@@ -194,11 +193,5 @@ def run_time(report: Report) -> None:
     tell(report, 5_000, 150_000, has_peer=True)
 
 
-def main() -> int:
-    """Run this bench alone: `python -m bench.restart`, or in half the time what has a target: `python -m bench.restart time`."""
-    run_bench("restart", run_time if "time" in sys.argv[1:] else run, Report(Path.cwd()))
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_alone("restart", run, time=run_time)  # in half the time, what has a target

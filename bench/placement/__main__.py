@@ -1,8 +1,6 @@
 """Run this bench alone: `python -m bench.placement`."""
 
-from pathlib import Path
-
 from bench.placement import run
-from bench.report import Report, run_bench
+from bench.report import run_alone
 
-run_bench("placement", run, Report(Path.cwd()))
+run_alone("placement", run)
