@@ -295,7 +295,7 @@ def test_commands_and_files_as_agentcube_has_them(daemon):
         ({"session_id": "s2"}, "another session"),
         ({"exp": 1}, "expired"),
         ({"exp": time.time() + 10**9}, "live too long"),
-        ({"iat": time.time() + 86_400}, "not valid yet"),  # of when it was collected, which is long ago in a whole suite
+        ({"iat": time.time() + 86_400}, "not valid yet"),  # told at collection, long ago in a suite
     ],
 )
 def test_a_token_for_somebody_else_opens_nothing(daemon, claims, why):
