@@ -32,3 +32,7 @@ def test_a_rule_that_is_asked_once_for_a_kind_would_not_answer_otherwise_for_ano
             for namespace, name, new, old in requests
         }
         assert len(answers) == 1, f"{rule.name} wants to see some {kind.kind} and others not"
+
+
+def test_who_was_just_taken_from_a_pool_is_kept_on_every_platform_with_agents():
+    assert [one.name for one in rules()].count("TakenSandboxes") == 1
