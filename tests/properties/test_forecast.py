@@ -40,3 +40,14 @@ def test_counting_and_trying_tell_the_same_start(
     counted, tried = soonest(session, job, task, ends, ()), tried_on_a_copy(session, job, ends, ())
     assert (counted and counted.start_s) == (tried and tried.start_s)
     check(world.cluster)
+
+
+def test_who_was_taken_back_from_its_node_gives_no_room_on_another() -> None:
+    world = World(plugins=PLUGINS)
+    for number in range(64):  # as many as the columns have rows, so that the last row is a node
+        world.node(f"n{number}", cpu=2)
+    world.job("endless", tasks=64, cpu=2)
+    world.schedule()
+    [taken_back], big = world.job("taken-back", cpu=2).tasks.values(), world.job("big", cpu=2)
+    session = Session(world.policy, now=world.session.now, wall_s=world.session.wall_s)
+    assert tried_on_a_copy(session, big, [(10.0, taken_back)], ()) is None

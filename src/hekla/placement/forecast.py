@@ -69,6 +69,8 @@ class _Forecast:
         self._cluster.reservations = {}
         self._by_end: dict[float, list[Task]] = {}
         for end_s, task in ends:
+            if task.row < 0:  # it was placed when the ends were found, and has been taken back since: it gives nothing
+                continue
             self._by_end.setdefault(end_s, []).append(task)
         self._ends = list(self._by_end)
         self._leave_room_for(others)
