@@ -233,7 +233,9 @@ def test_a_group_without_room_says_what_the_scheduler_says() -> None:
 def test_how_an_engine_ended_is_said_where_it_is_asked_why_the_model_is_not_up() -> None:
     world = world_of(replicas=1, template={"restartGracePeriodSeconds": 60})
     world.restart("llama-0-decode-1-0").settle()
-    why = "container engine ended with exit code 1 (Error): hekla logs --previous -c engine llama-0-decode-1-0"
+    why = (
+        "container engine ended with exit code 1 (Error): hekla logs --previous -c engine -n default llama-0-decode-1-0"
+    )
     assert told(world)["Progressing"] == (
         "True", "GroupProgressing", f"Some groups is progressing: [0]; pod llama-0-decode-1-0: {why}",
     )  # fmt: skip

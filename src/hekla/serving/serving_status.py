@@ -181,7 +181,9 @@ def _broken(groups: Sequence[Group]) -> Iterator[str]:
     """How the containers ended of pods that do not serve for it."""
     for pod in (pod for group in groups for pod in group.pods):
         for one, how in troubles(pod):
-            yield f"pod {pod.metadata.name}: container {one.name} {how}: hekla logs --previous -c {one.name} {pod.metadata.name}"
+            meta = pod.metadata
+            command = f"hekla logs --previous -c {one.name} -n {meta.namespace} {meta.name}"
+            yield f"pod {meta.name}: container {one.name} {how}: {command}"
 
 
 def _go_list(numbers: Sequence[int]) -> str:

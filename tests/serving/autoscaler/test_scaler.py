@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,6 +11,8 @@ from hekla.api.core import Pod
 from hekla.api.crd import CUSTOM_KINDS, crd_document
 from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
 from hekla.api.meta import Document
+from hekla.apiserver import status
+from hekla.apiserver.admission import AdmissionRequest, AdmissionRule, Reader
 from hekla.kube.api_client import ApiClient
 from hekla.kube.clock import LoopClock
 from hekla.kube.in_process import InProcessTransport
@@ -76,8 +78,10 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(target: Document, *, replicas: int, roles: list[Document] | None = None) -> AsyncIterator[Cluster]:
-    async with api_server() as server:
+async def cluster(
+    target: Document, *, replicas: int, roles: list[Document] | None = None, rules: Sequence[AdmissionRule] = ()
+) -> AsyncIterator[Cluster]:
+    async with api_server(rules=rules) as server:
         client = ApiClient(InProcessTransport(server.handle))
         for kind in CUSTOM_KINDS:
             await client.create(CustomResourceDefinition, crd_document(kind))
@@ -240,5 +244,48 @@ def test_a_policy_that_is_written_is_looked_at_at_once() -> None:
             while not any(one.reason == "TargetNotFound" for one in (await on.policy()).status.conditions):
                 await asyncio.sleep(0.1)
             assert asyncio.get_running_loop().time() - begun < 1  # of virtual time
+
+    virtual_time.run(scenario())
+
+
+class Frozen:
+    """Says no to every change of one ModelServing."""
+
+    name = "frozen"
+
+    def wants(self, request: AdmissionRequest) -> bool:
+        return request.operation == "UPDATE" and (request.name, request.subresource) == ("large", "")
+
+    def mutate(self, request: AdmissionRequest, reader: Reader) -> None: ...
+
+    def validate(self, request: AdmissionRequest, reader: Reader) -> None:
+        raise status.forbidden(
+            "modelservings", "workload.serving.volcano.sh", "large", "the change freeze lasts until Monday"
+        )
+
+
+def test_a_scaling_that_is_refused_keeps_neither_the_others_nor_the_status_from_being_written() -> None:
+    async def scenario() -> None:
+        kinds = [
+            {"cost": cost, "minReplicas": least, "maxReplicas": 2, "target": {"targetRef": {"name": name}, "metricSources": SOURCES}}
+            for name, cost, least in (("large", 1, 1), ("llama", 4, 1))
+        ]  # fmt: skip
+        target = {"heterogeneousTarget": {"params": kinds, "costExpansionRatePercent": 100}}
+        async with cluster(target, replicas=1, rules=[Frozen()]) as on:
+            await on.client.create(ModelServing, serving(name="large", replicas=1), "default")
+            on.engines.load = 8
+
+            async def is_told() -> bool:
+                return any(one.reason == "ScalingFailed" for one in (await on.policy()).status.conditions)
+
+            await on.eventually(is_told)
+            assert (await on.replicas("large"), await on.replicas()) == (1, 2)
+            policy = await on.policy()
+            [ready] = [one for one in policy.status.conditions if one.type == "Ready"]
+            assert ready.status == "False"
+            assert ready.message.startswith("large stays at 1: 2 are wanted, but ")
+            assert "the change freeze lasts until Monday" in ready.message
+            large, llama = policy.status.heterogeneous_status
+            assert (large.last_scale_time, llama.last_scale_time is not None) == (None, True)
 
     virtual_time.run(scenario())

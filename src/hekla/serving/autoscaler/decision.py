@@ -75,6 +75,8 @@ class Outcome:
     """Whether as many or more are wanted, and the last ones have no room yet."""
     unread: str = ""
     """Why one of its metrics could not be read while others could."""
+    refused: str = ""
+    """What the API server said to the change; its replicas are as they were."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,32 @@ def decide(policy: AutoscalingPolicy, measured: Mapping[str, Measured], now: dat
         return Decision(outcomes=outcomes, histories=histories)
     outcomes, proportion = _proportioned(outcomes, constraint)
     return Decision(outcomes=outcomes, histories=histories, proportion=proportion)
+
+
+def with_refused(policy: AutoscalingPolicy, decision: Decision, refused: Mapping[str, str]) -> Decision:
+    """What a decision has come to where changes were not made, by unit and with why (empty: somebody else made one). Those replicas
+    are as they were, and so is what was done and learned of them: a later look took a change that was not made for its pace.
+    """
+    if not refused:
+        return decision
+    outcomes = [_not_done(one, refused[one.unit.key]) if one.unit.key in refused else one for one in decision.outcomes]
+    before = read_histories(policy)
+    histories = {
+        key: _undone(one, before.get(key, History())) if key in refused else one
+        for key, one in decision.histories.items()
+    }
+    return replace(decision, outcomes=outcomes, histories=histories)
+
+
+def _not_done(one: Outcome, why: str) -> Outcome:
+    if why:
+        return replace(one, replicas=one.current, refused=f"{one.replicas} are wanted, but {why}")
+    reason = f"{one.reason}; its replicas were changed meanwhile, so it is looked at again"
+    return replace(one, replicas=one.current, reason=reason)
+
+
+def _undone(history: History, before: History) -> History:
+    return replace(history, corrected=before.corrected, learned=before.learned)
 
 
 def _paced(

@@ -2,7 +2,7 @@
 
 TargetFound               the ModelServing, or role, is there
 Ready                     true: Scaling, Steady, WaitsForRoom where more are wanted than have a place, SomeMetricsUnavailable;
-                          false: TargetNotFound, TargetTaken by an older policy, MetricsUnavailable
+                          false: TargetNotFound, TargetTaken by an older policy, MetricsUnavailable, ScalingFailed
 RatioConstraintViolated   where roles are kept in proportion
 """
 
@@ -103,6 +103,8 @@ def _ready(decision: Decision) -> tuple[str, bool, str, str]:
         return "Ready", False, "TargetTaken", decision.rival
     if unread:
         return "Ready", False, "MetricsUnavailable", f"{unread[0].unit.key}: {unread[0].reason}"
+    if refused := [f"{one.unit.key} stays at {one.current}: {one.refused}" for one in decision.outcomes if one.refused]:
+        return "Ready", False, "ScalingFailed", "; ".join(refused)
     reasons = [f"{one.unit.key}: {one.replicas}, {one.reason}" for one in decision.outcomes]
     dumb = [f"{one.unit.key} goes without a metric: {one.unread}" for one in decision.outcomes if one.unread]
     reason = "SomeMetricsUnavailable" if dumb else "Steady"

@@ -20,7 +20,7 @@ from hekla.api.volcano import PodGroup
 from hekla.kube.client import PatchType
 from hekla.kube.clock import Clock, SystemClock
 from hekla.kube.commands import Event, Target, target_of
-from hekla.kube.errors import ApiError, ConflictError, KubeError
+from hekla.kube.errors import ApiError, ConflictError, InvalidError, KubeError
 from hekla.kube.events import EventRecorder
 from hekla.kube.informer import Informers
 from hekla.serving.autoscaler.collector import Collector
@@ -30,6 +30,7 @@ from hekla.serving.autoscaler.decision import (
     Measured,
     Scaling,
     decide,
+    with_refused,
     write_histories,
 )
 from hekla.serving.autoscaler.measuring import looks, measured, without_source
@@ -129,9 +130,9 @@ class Autoscaler:
         found = [(unit, await self._measure(unit)) for unit in units_of(policy)]
         now = self._clock.now()
         decision = decide(policy, {unit.key: seen for unit, seen in found if seen is not None}, now)
-        for scaling in decision.scalings:
-            await self._scale(policy, scaling)
-        await self._write(policy, decision, now)
+        said = {one.unit.key: await self._scale(policy, one) for one in decision.scalings}
+        refused = {key: why for key, why in said.items() if why is not None}
+        await self._write(policy, with_refused(policy, decision, refused), now)
 
     async def _measure(self, unit: Unit) -> Measured | None:
         serving = self._servings.cache.get(unit.namespace, unit.serving)
@@ -150,11 +151,12 @@ class Autoscaler:
         unread = next((whys[name] for name in unit.targets if name in whys), "")
         return measured(unit, serving, pods, groups, seen.answers, whole, self._clock.now(), unread)
 
-    async def _scale(self, policy: AutoscalingPolicy, scaling: Scaling) -> None:
+    async def _scale(self, policy: AutoscalingPolicy, scaling: Scaling) -> str | None:
+        """Change the replicas; or return why they were not (empty: somebody else changed them), as others may be all the same."""
         unit = scaling.unit
         serving = self._servings.cache.get(unit.namespace, unit.serving)
         if serving is None:
-            return
+            return "it is gone"
         patch = replicas_patch(serving, scaling)
         info = ModelServing.kind_info
         try:
@@ -162,13 +164,17 @@ class Autoscaler:
                 "PATCH", info.path(unit.namespace, unit.serving), patch, content_type=PatchType.JSON
             )  # fmt: skip
         except ApiError as error:
+            if isinstance(error, ConflictError) or _is_test_failed(error):
+                log.debug("replicas changed meanwhile", serving=unit.serving, role=unit.role)
+                return ""
             self._tell(policy, "ScalingFailed", f"{unit.key} stays at {scaling.before}: {error.message}", "Warning")
-            raise
+            return error.message
         SCALINGS.labels("up" if scaling.after > scaling.before else "down").inc()
         message = f"{unit.key} goes from {scaling.before} to {scaling.after} replicas: {scaling.reason}"
         log.info("scaled", serving=unit.serving, role=unit.role, before=scaling.before, after=scaling.after)
         self._tell(policy, "Scaled", message)
         self._events.record(Event(_without_version(target_of(serving)), "Scaled", message), COMPONENT)
+        return None
 
     async def _write(self, policy: AutoscalingPolicy, decision: Decision, now: datetime) -> None:
         info, meta = AutoscalingPolicy.kind_info, policy.metadata
@@ -202,6 +208,11 @@ def replicas_patch(serving: ModelServing, scaling: Scaling) -> Sequence[Document
         {"op": "test", "path": f"{role}/replicas", "value": scaling.before},
         {"op": "replace", "path": f"{role}/replicas", "value": scaling.after},
     ]
+
+
+def _is_test_failed(error: ApiError) -> bool:
+    """Whether a `test` of the patch did not hold; Kubernetes has no other mark for it."""
+    return isinstance(error, InvalidError) and error.message.startswith("the server rejected our request")
 
 
 def _without_version(target: Target) -> Target:
