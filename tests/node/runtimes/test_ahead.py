@@ -56,7 +56,7 @@ def test_a_copy_is_its_own_pods_once_it_is_filled(live):
     async def story(copies, source, ended):
         cell = PaperCell()
         cell.may_answer.clear()
-        copies.fill("u1", cell, Limits(), source, "s-1", {})
+        copies.fill("u1", cell, Limits(), source, "s-1", {"env": {}})
         assert await copies.taken(container("u2"), is_simple=True) is None
         taking = asyncio.create_task(copies.taken(container("u1"), is_simple=True))
         await asyncio.sleep(0)
@@ -64,7 +64,7 @@ def test_a_copy_is_its_own_pods_once_it_is_filled(live):
         cell.may_answer.set()
         copy = await taking
         assert (copy.cell, copy.session) == (cell, "s-1")
-        assert cell.told == [("fill", {"has_files": False, "has_variables": False}, 0)]
+        assert cell.told == [("fill", {"claim": {"env": {}}, "has_files": False, "has_variables": False}, 0)]
         copies.let_go("u1")
         await asyncio.sleep(0)
         assert ended == []

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from hekla.sandbox.daemon import parked
+from hekla.sandbox.daemon.http import HttpError
 from hekla.sandbox.daemon.parked import SPARE_KEPT_S, Parked
 from hekla.sandbox.daemon.server import Options
 from hekla.testing import virtual_time
@@ -17,7 +18,9 @@ class Waiting(Parked):
     """A parked daemon without sandbox and interpreters: its timers are as they are."""
 
     def __init__(self, *, taken_ns=0, is_claimed=False, started=()):
-        self.made, self.let_go, self.rehearsed = [], [], 0
+        self.made, self.let_go, self.rehearsed, self.names = [], [], 0, []
+        self._expected = None
+        self._options = Options()
         self._taken_ns, self._is_claimed, self._started, self._tasks = taken_ns, is_claimed, dict(started), set()
         contexts = SimpleNamespace(make_spare=self._make, let_spare_go=self._let_go, renew_environment=lambda: None)
         self._daemon = SimpleNamespace(contexts=contexts, processes=SimpleNamespace(environment={}))
@@ -31,9 +34,9 @@ class Waiting(Parked):
     async def _rehearse(self):
         self.rehearsed += 1
 
-    @staticmethod
-    def rename(name):
+    def rename(self, name):
         """Not the test's own machine."""
+        self.names.append(name)
 
 
 def test_an_interpreter_waits_for_a_minute_after_a_pod_took_its_sandbox():
@@ -46,6 +49,43 @@ def test_an_interpreter_waits_for_a_minute_after_a_pod_took_its_sandbox():
         assert waiting.let_go == [pytest.approx(taken_s + SPARE_KEPT_S)]
 
     virtual_time.run(scenario())
+
+
+def test_a_copy_that_is_told_whose_it_will_be_lets_nobody_in_before_its_pod_is_there(monkeypatch):
+    async def scenario():
+        waiting = Waiting()
+        told, handled = [], []
+        contexts, daemon = waiting._daemon.contexts, waiting._daemon
+        contexts.add_variables, contexts.fill_soon = as_told(told), lambda: told.append("fill soon")
+        daemon.claimed, daemon.handle = told.append, as_told(handled)
+        waiting._operations = {"unpack": as_told(told)}
+        monkeypatch.setattr(parked.os, "environ", {})
+        claim = {
+            "hostname": "",
+            "env": {"WHOSE": "b"},
+            "random_seed": "",
+            "default_user": "",
+            "secrets": {"session": "s-b"},
+        }
+        await waiting._fill({"op": "fill", "has_files": False, "has_variables": False, "claim": claim}, [])
+        assert told == [{"WHOSE": "b"}, {"session": "s-b"}]
+        with pytest.raises(HttpError, match="nobody has claimed"):
+            await waiting._handle(SimpleNamespace(path="/files"), None)
+        await waiting._go({"hostname": "box", "env": {"WHOSE": "the pod", "POD": "its own"}}, [])
+        assert told[2:] == ["fill soon"]
+        assert daemon.processes.environment == {"WHOSE": "b", "POD": "its own"}
+        assert waiting.names == ["box"]
+        await waiting._handle(SimpleNamespace(path="/files"), None)
+        assert len(handled) == 1
+
+    virtual_time.run(scenario())
+
+
+def as_told(told):
+    async def hear(first, *more):
+        told.append(first)
+
+    return hear
 
 
 @pytest.mark.parametrize(

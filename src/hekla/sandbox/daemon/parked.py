@@ -84,6 +84,8 @@ class Parked:
         self._control, self._options, self._nursery = control, options, nursery
         self._daemon = Daemon(options, nursery)
         self._is_claimed = False
+        self._expected: dict[str, Any] | None = None
+        """The claim of a copy whose pod is still to come."""
         self._taken_ns = 0
         self._over = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -189,29 +191,43 @@ class Parked:
 
     async def _claim(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Become somebody's: variables, secrets, a name and dice of one's own, all at once."""
-        name = order.get("hostname", "")
-        if name:
-            self.rename(name)
-        os.environ.update(order.get("env", {}))
-        random.seed(os.urandom(32) + bytes.fromhex(order.get("random_seed", "")))
-        if order.get("default_user"):
-            Identity.default = self._options.default_user = order["default_user"]
-        self._daemon.processes.environment.update(order.get("env", {}))
-        await self._daemon.contexts.add_variables(order.get("env", {}))
-        self._daemon.claimed(order.get("secrets", {}))
-        self._daemon.contexts.fill_soon()
-        self._is_claimed = True
+        await self._be_told_of(order)
+        self._open()
         return {}
 
+    async def _be_told_of(self, claim: dict[str, Any]) -> None:
+        """Have all that a claim brings; whose it is may come in only once it is open."""
+        if claim.get("hostname"):
+            self.rename(claim["hostname"])
+        os.environ.update(claim.get("env", {}))
+        random.seed(os.urandom(32) + bytes.fromhex(claim.get("random_seed", "")))
+        if claim.get("default_user"):
+            Identity.default = self._options.default_user = claim["default_user"]
+        self._daemon.processes.environment.update(claim.get("env", {}))
+        await self._daemon.contexts.add_variables(claim.get("env", {}))
+        self._daemon.claimed(claim.get("secrets", {}))
+
+    def _open(self) -> None:
+        self._daemon.contexts.fill_soon()
+        self._is_claimed = True
+
     async def _go(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """What the pod brings: its name and its variables; and its claim, if it is known whose it is. Until now nobody's code has run here."""
+        """What the pod brings: its name and its variables; a copy that was told of its claim is open from here on.
+
+        Until now nobody's code has run here.
+        """
         self._take()
         asyncio.get_running_loop().call_later(SPARE_KEPT_S, self._daemon.contexts.let_spare_go)
-        self.rename(order["hostname"])
-        os.environ.update(order["env"])
-        self._daemon.processes.environment.update(order["env"])
+        claim = self._expected or {}
+        if not claim.get("hostname"):
+            self.rename(order["hostname"])
+        variables = {**order["env"], **claim.get("env", {})}
+        os.environ.update(variables)
+        self._daemon.processes.environment.update(variables)
         self._daemon.contexts.renew_environment()
-        return await self._claim(order["claim"], []) if "claim" in order else {}
+        if self._expected is not None:
+            self._open()
+        return {}
 
     def _take(self) -> None:
         """What changes from now on is not as every sandbox has it."""
@@ -344,12 +360,18 @@ class Parked:
         return await self._claim(order["claim"], [])
 
     async def _fill(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Have files and interpreters' variables of another sandbox, if it had any. The pod that is to have it may come later (`_go`)."""
+        """Have files and interpreters' variables of another sandbox, if it had any, and what its claim brings if its pod comes later (`_go`).
+
+        Of eight copies each takes a millisecond for that, while pods are still being bound; whoever forks would wait for it at the end.
+        """
         self._take()
         parts = iter(descriptors)
         for has_part, fill in ((order["has_files"], self._operations["unpack"]), (order["has_variables"], self._load)):
             if has_part:
                 await fill(order, [next(parts)])
+        if order["op"] == "fill":
+            await self._be_told_of(order["claim"])
+            self._expected = order["claim"]
         return {}
 
     async def _stop(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Copies that are filled before their pods are here: while those are still being written down and bound, a fork's parent has packed already.
 
-A copy is a warm sandbox, filled and still nobody's. It becomes its pod's when that is started, and ends if that never is; with a node that is
-killed it ends too, for until then no note is kept of it.
+A copy is a warm sandbox, filled, told whose it will be, and closed. It becomes its pod's when that is started, and ends if that never is; with a
+node that is killed it ends too, for until then no note is kept of it.
 """
 
 import asyncio
@@ -28,7 +28,6 @@ class Copy:
     limits: Limits
     """Those of the sandbox that it is a copy of."""
     session: str
-    claim: Message
     is_filled: "asyncio.Task[bool]"
 
 
@@ -47,9 +46,9 @@ class CopiesAhead:
         return pod_uid in self._waiting
 
     def fill(self, pod_uid: str, cell: Cell, limits: Limits, source: int, session: str, claim: Message) -> None:
-        """Have a warm sandbox filled when its pod comes."""
-        filling = asyncio.get_running_loop().create_task(_filled(cell, source), name=f"fill for {pod_uid}")
-        self._waiting[pod_uid] = Copy(cell, limits, session, claim, filling)
+        """Have a warm sandbox filled, and told of its claim, when its pod comes."""
+        filling = asyncio.get_running_loop().create_task(_filled(cell, source, claim), name=f"fill for {pod_uid}")
+        self._waiting[pod_uid] = Copy(cell, limits, session, filling)
 
     async def taken(self, container: ContainerSpec, *, is_simple: bool) -> Copy | None:
         """A pod's copy, once it is filled; None where there is none, or none that it can use."""
@@ -98,11 +97,11 @@ class CopiesAhead:
         ending.add_done_callback(self._ending.discard)
 
 
-async def _filled(cell: Cell, source: int) -> bool:
+async def _filled(cell: Cell, source: int, claim: Message) -> bool:
     """False: it refused, or has ended; the same is tried again when its pod is there, and then said aloud."""
     try:
         with bundle.reading(source) as parts:
-            order = {"has_files": parts.has_files, "has_variables": parts.has_variables}
+            order = {"claim": claim, "has_files": parts.has_files, "has_variables": parts.has_variables}
             await cell.channel.ask("fill", order, parts.filled)
     except (OrderRefusedError, SandboxGoneError, SandboxError, OSError) as problem:
         log.info("copy not filled ahead of its pod", sandbox=cell.name, error=str(problem))

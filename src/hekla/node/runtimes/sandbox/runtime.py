@@ -300,17 +300,14 @@ class DaemonSandboxes:
         self._copies.tell_started(container.key.pod_uid)
 
     async def _go(self, box: _Box, copy: Copy | None) -> None:
-        """Tell the daemon what the pod brings, and of a copy in the same breath whose it is."""
+        """Tell the daemon what the pod brings; a copy knows whose it is. No note is taken before all of the start is over: without one
+        a sandbox ends with its node, and nothing that was being started is to outlive it.
+        """
         container = box.spec
-        order: Message = {
-            "hostname": container.hostname[:63] or "sandbox",
-            "env": environment_of(container) | (ENVIRONMENT if box.broker else {}),
-        }
+        variables = environment_of(container) | (ENVIRONMENT if box.broker else {})
+        await box.cell.channel.ask("go", {"hostname": container.hostname[:63] or "sandbox", "env": variables})
         if copy is not None:
-            order["claim"], box.session = copy.claim, copy.session
-        await box.remembered()  # from here it is this container's, and never again one that waits for any
-        await box.cell.channel.ask("go", order)
-        box.is_claimed = copy is not None
+            box.session, box.is_claimed = copy.session, True
 
     async def _restore(self, box: _Box) -> None:
         """Files and variables of the checkpoint that the pod names, before anything of it runs."""

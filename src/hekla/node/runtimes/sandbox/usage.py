@@ -9,7 +9,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,9 @@ class Meter:
         self._memory_byte_s = 0.0
         self._highest: dict[int, int] = {}
         """Processor time of processes by id, where there is no group: the dead keep theirs."""
-        self._from = self._count()
-        self._memory = self._from.memory_bytes
+        self._from = self._count(has_memory=False)
+        self._memory: int | None = None
+        """At the latest look. Of the time before the first one it is taken to be what it was then: whoever starts it waits for us."""
         self._last = Counters(0, 0, 0, 0)
         self.traffic = Traffic()
         """The broker's, once there is one: there is no other network."""
@@ -53,7 +53,7 @@ class Meter:
         """What a later life of this node goes on from."""
         return {
             "began": self._began, "looked": self._looked, "frozen_since": self._frozen_since, "frozen_s": self._frozen_s,
-            "memory_byte_s": self._memory_byte_s, "from": astuple(self._from), "last": astuple(self._last),
+            "memory_byte_s": self._memory_byte_s, "from": self._from.row(), "last": self._last.row(),
             "sent": self.traffic.sent, "received": self.traffic.received, "was_oom_killed": self.was_oom_killed,
         }  # fmt: skip
 
@@ -83,7 +83,7 @@ class Meter:
         now = self._clock()
         frozen_s = self._frozen_s + (now - self._frozen_since if self._frozen_since is not None else 0.0)
         return Usage(
-            at=time.time(), cpu_us=self._last.cpu_us, memory_bytes=self._memory, memory_byte_s=self._memory_byte_s,
+            at=time.time(), cpu_us=self._last.cpu_us, memory_bytes=self._memory or 0, memory_byte_s=self._memory_byte_s,
             storage_bytes=self._storage(), read_bytes=self._last.read_bytes, written_bytes=self._last.written_bytes,
             network_sent_bytes=self.traffic.sent, network_received_bytes=self.traffic.received,
             wall_s=now - self._began, frozen_s=frozen_s, source="cgroup" if self._is_counted else "proc",
@@ -116,13 +116,14 @@ class Meter:
             max(self._last.read_bytes, found.read_bytes - self._from.read_bytes),
             max(self._last.written_bytes, found.written_bytes - self._from.written_bytes),
         )
-        self._memory_byte_s += (self._memory + used.memory_bytes) / 2 * (now - self._looked)
+        before = used.memory_bytes if self._memory is None else self._memory
+        self._memory_byte_s += (before + used.memory_bytes) / 2 * (now - self._looked)
         self._memory, self._looked, self._last = used.memory_bytes, now, used
         if self._is_counted and not self.was_oom_killed:
             self.was_oom_killed = self._groups.was_oom_killed(self._cell.name)
 
-    def _count(self) -> Counters:
-        return self._groups.count(self._cell.name) or self._from_processes()
+    def _count(self, *, has_memory: bool = True) -> Counters:
+        return self._groups.count(self._cell.name, has_memory=has_memory) or self._from_processes()
 
     def _from_processes(self) -> Counters:
         memory = read = written = 0
