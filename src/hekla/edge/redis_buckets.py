@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from hekla.edge.shared_buckets import BucketsGoneError, Lack, Share
@@ -46,6 +48,13 @@ _WHATEVER: Final = -1e18
 """Needed of a bucket that may go into debt."""
 
 
+def buckets_at(host: str, port: int, password: str) -> "RedisBuckets":
+    """The buckets in the server there. Nothing is tried again: a door waits for an answer, and goes on alone without one; and what
+    was taken by a first try, whose answer was lost, a second would take once more.
+    """
+    return RedisBuckets(Redis(host=host, port=port, password=password or None, retry=Retry(NoBackoff(), 0)))
+
+
 class RedisBuckets:
     """Buckets in one server."""
 
@@ -58,11 +67,12 @@ class RedisBuckets:
         answers: list[Lack | None] = []
         for start in range(0, len(asked), MOST_IN_A_PIPELINE):
             batch = asked[start : start + MOST_IN_A_PIPELINE]
-            pipeline = self._client.pipeline(transaction=False)
-            for shares in batch:
-                await self._script(keys=[one.key for one in shares], args=_arguments(shares), client=pipeline)
             try:
-                found = await pipeline.execute()
+                # left as it is, a pipeline that fails while it looks for its script keeps its connection for ever
+                async with self._client.pipeline(transaction=False) as pipeline:
+                    for shares in batch:
+                        await self._script(keys=[one.key for one in shares], args=_arguments(shares), client=pipeline)
+                    found = await pipeline.execute()
             except (RedisError, OSError) as error:
                 raise BucketsGoneError(str(error) or type(error).__name__) from error
             try:

@@ -6,8 +6,8 @@ import pytest
 import structlog
 from redis.asyncio import Redis
 
-from hekla.edge.redis_buckets import RedisBuckets
-from hekla.edge.shared_buckets import AbsentBuckets, BucketsGoneError, MemoryBuckets
+from hekla.edge.redis_buckets import RedisBuckets, buckets_at
+from hekla.edge.shared_buckets import AbsentBuckets, BucketsGoneError, MemoryBuckets, Share
 from hekla.serving.router import shared_limits
 from hekla.serving.router.doors import SharedBudgets
 from hekla.serving.router.limits import Limit
@@ -214,6 +214,38 @@ def test_a_server_that_comes_back_is_used_again(redis):
         assert not router.guard.is_alone
         await router.close()
         await client.aclose()
+
+    tell(story)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_server_that_goes_keeps_no_connection_of_the_router(redis):
+    async def story():
+        client = Redis.from_url(redis.url, max_connections=1)
+        router = Router(RedisBuckets(client))
+        await router.send(ask(1))
+        for at in range(2, 8, 2):
+            redis.stop()
+            router.now = at
+            await router.send(ask(1))
+            assert router.guard.is_alone
+            redis.start()
+            router.now = at + 1.5
+            await router.send(ask(1))
+            assert not router.guard.is_alone
+        await router.close()
+        await client.aclose()
+
+    tell(story)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_server_that_refuses_connections_is_told_as_such_and_not_waited_for():
+    async def story():
+        buckets = buckets_at("127.0.0.1", 1, "")
+        with pytest.raises(BucketsGoneError, match="Error 111 connecting to 127.0.0.1:1"):
+            await buckets.take([[Share("a", 10, 1.0, 1, 1)]])
+        await buckets.close()
 
     tell(story)
 

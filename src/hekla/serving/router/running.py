@@ -348,15 +348,13 @@ class Router:
 
     def _connect_buckets(self, address: str) -> SharedBuckets:
         try:
-            from redis.asyncio import Redis
-
-            from hekla.edge.redis_buckets import RedisBuckets
+            from hekla.edge.redis_buckets import buckets_at
         except ImportError:  # the limit still holds, for each router alone
             return AbsentBuckets('the package "redis" is not installed; install hekla[redis] to share limits')
 
         if (place := place_of(address)) is None:  # written before such were refused, or where nobody refuses them
             return AbsentBuckets(f'"{address}" is no address; the route\'s rateLimit.global.redis.address is host:port')
-        return RedisBuckets(Redis(host=place[0], port=place[1], password=self.settings.redis_password or None))
+        return buckets_at(*place, self.settings.redis_password)
 
     def _scrape_client(self, is_tls: bool) -> HttpClient:
         context = self.pools.tls_context(verifies=False) if is_tls else None
