@@ -5,6 +5,7 @@ import pytest
 from hekla.api.core import Pod, Service
 from hekla.api.kthena import labels
 from hekla.api.volcano import PodGroup
+from hekla.kube.commands import RequeueAfter
 from hekla.serving.model_serving import reconcile_model_serving
 from hekla.serving.serving_pods import DEFAULT_CONTAINER
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own
@@ -320,6 +321,18 @@ def test_a_restart_without_grace_period_counts_at_once_but_not_of_a_pod_that_is_
     assert world.pods["llama-0-decode-0-0"].status.phase == "Running"
     world.restart("llama-0-decode-0-0").settle()
     assert world.pods["llama-0-decode-0-0"].status.phase != "Running"
+
+
+def test_an_engine_that_fails_as_soon_as_it_is_made_is_not_made_anew_without_end() -> None:
+    """It was, four times a second: its log went with each of them, and a thousand events a minute came of it."""
+    world = world_of(replicas=1)
+    name = "llama-0-decode-0-0"
+    world.fail(name)
+    world.world.change(Pod, "default", name, {"metadata": {"creationTimestamp": f"{world.now:%Y-%m-%dT%H:%M:%SZ}"}})
+    assert [one.seconds for one in world.step() if isinstance(one, RequeueAfter)] == [10.0]
+    assert world.settle().pods[name].status.phase == "Failed"
+    world.later(10).settle()
+    assert world.pods[name].status.phase != "Failed"
 
 
 @pytest.mark.parametrize("lost", ["llama-0-prefill-0-0", "llama-0-prefill-0-1"])

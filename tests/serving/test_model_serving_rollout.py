@@ -165,6 +165,14 @@ def test_a_surge_keeps_everything_up() -> None:
     assert world.condition() == "Available"
 
 
+def test_a_surge_whose_new_group_is_not_ready_counts_it_among_all_there_are() -> None:
+    """It was said that 3 of 3 groups are ready, and that it is not available for that."""
+    world = world_of(replicas=3, rolloutStrategy=rolling(maxSurge=1, maxUnavailable=0))
+    world.change_roles(NEW).settle()
+    [available] = [one for one in world.status["conditions"] if one["type"] == "Available"]
+    assert (available["status"], available["message"]) == ("False", "3 of 4 serving groups are ready")
+
+
 def test_a_surge_ends_with_the_ordinals_of_the_beginning_where_engines_take_their_time_to_start() -> None:
     world = world_of(replicas=3, rolloutStrategy=rolling(maxSurge=1, maxUnavailable=0))
     assert min(rolled_slowly(world.change_roles(NEW))) == 3

@@ -1,6 +1,7 @@
 """What becomes of an instance that lost a pod: told from pods alone, so that it survives the controller's death.
 
-    broken     a pod that is not ready and has failed, or restarted; counted after `restartGracePeriodSeconds`
+    broken     a pod that is not ready and has failed, or restarted; counted after `restartGracePeriodSeconds`, and of one that
+               fails as soon as it is made, when it is YOUNGEST_S old
     leaving    a pod that somebody deleted
     lost       a pod that is gone without a trace, while its siblings carry the mark of a whole that they were part of
 
@@ -10,6 +11,7 @@ Under RoleRecreate the instance is made anew, under ServingGroupRecreate the gro
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from hekla.api.core import Pod
 from hekla.api.kthena import labels
@@ -19,6 +21,11 @@ from hekla.kube.timestamps import parse_rfc3339
 from hekla.serving.serving_names import WHOLE
 from hekla.serving.serving_revision import Roles
 from hekla.serving.serving_view import Group, Instance, ServingView, is_leaving, is_ready
+
+YOUNGEST_S: Final = 10.0
+"""How old a pod must be before it is made anew because it broke: an engine that fails at once was made anew four times a second,
+without end. Until then its node starts it again in place, and its log can be read.
+"""
 
 
 @dataclass(frozen=True)
@@ -109,8 +116,9 @@ def _has_lost(one: Instance, size: int) -> bool:
 
 def _patience_s(pod: Pod, grace_s: float, now: datetime) -> float:
     """How long a broken pod may still recover; 0 or less: no longer."""
-    since = _broken_since(pod)
-    return grace_s - (now - since).total_seconds() if since is not None else 0.0
+    since, made = _broken_since(pod), parse_rfc3339(pod.metadata.creation_timestamp)
+    grown_up_s = YOUNGEST_S - (now - made).total_seconds() if made is not None else 0.0
+    return max(grown_up_s, grace_s - (now - since).total_seconds() if since is not None else 0.0)
 
 
 def _broken_since(pod: Pod) -> datetime | None:

@@ -200,7 +200,8 @@ def _told(view: ServingView, before: StrictCondition | None, kind: str, held: _H
 def _instead(view: ServingView, kind: str, held: _Held, ready: int) -> tuple[str, str]:
     """Why a condition does not hold (any more)."""
     if kind == AVAILABLE:
-        return "GroupsNotReady", f"{ready} of {view.replicas} serving groups are ready"
+        # an update may have a group more than there are replicas
+        return "GroupsNotReady", f"{ready} of {max(view.replicas, len(view.groups))} serving groups are ready"
     if held.type == AVAILABLE:
         return held.reason, held.message
     if kind == PROGRESSING:

@@ -17,6 +17,7 @@ from hekla.api.meta import Document
 from hekla.api.volcano import PodGroup
 from hekla.kube.commands import Command
 from hekla.serving.model_serving import reconcile_model_serving
+from hekla.serving.serving_recovery import YOUNGEST_S
 from hekla.testing.reconcilers import decide, writes
 from hekla.testing.world import FakeWorld
 
@@ -153,12 +154,14 @@ class ServingWorld:
         return self
 
     def fail(self, name: str) -> "ServingWorld":
-        """A pod fails."""
+        """A pod fails that has served for a while."""
+        self.later(YOUNGEST_S)
         self.world.change(Pod, NAMESPACE, name, {"status": {"phase": "Failed", "conditions": []}})
         return self
 
     def restart(self, name: str, *, is_ready: bool = False) -> "ServingWorld":
-        """A pod's container ended now and was started again."""
+        """A container ended now and was started again, of a pod that has served for a while."""
+        self.later(YOUNGEST_S)
         ended = {"terminated": {"exitCode": 1, "finishedAt": self.now.strftime("%Y-%m-%dT%H:%M:%SZ")}}
         status = {
             "phase": "Running",

@@ -243,7 +243,7 @@ def test_a_server_that_goes_keeps_no_connection_of_the_router(redis):
 def test_a_server_that_refuses_connections_is_told_as_such_and_not_waited_for():
     async def story():
         buckets = buckets_at("127.0.0.1", 1, "")
-        with pytest.raises(BucketsGoneError, match="Error 111 connecting to 127.0.0.1:1"):
+        with pytest.raises(BucketsGoneError, match=r"Error 111 connecting to 127\.0\.0\.1:1"):
             await buckets.take([[Share("a", 10, 1.0, 1, 1)]])
         await buckets.close()
 
