@@ -34,10 +34,12 @@ class Engines:
         self.load = 0.0
         self.pods = 1
         self.is_silent = False
+        self.takes_s = 0.0
         self.asked: list[str] = []
 
     async def request(self, method: str, url: str, **_: Any) -> Response:
         self.asked.append(url)
+        await asyncio.sleep(self.takes_s)
         if self.is_silent:
             raise TimedOutError("no answer")
         return Response(200, body=f"load {self.load / max(1, self.pods)}\n".encode())
@@ -244,6 +246,26 @@ def test_a_policy_that_is_written_is_looked_at_at_once() -> None:
             while not any(one.reason == "TargetNotFound" for one in (await on.policy()).status.conditions):
                 await asyncio.sleep(0.1)
             assert asyncio.get_running_loop().time() - begun < 1  # of virtual time
+
+    virtual_time.run(scenario())
+
+
+def test_a_policy_that_is_written_while_another_look_waits_for_slow_engines_is_looked_at_next() -> None:
+    async def scenario() -> None:
+        async with cluster(whole(), replicas=1) as on:
+            await on.play_node()
+            await asyncio.sleep(20)
+            on.engines.takes_s, asked = 2.5, len(on.engines.asked)
+            while len(on.engines.asked) == asked:
+                await asyncio.sleep(0.1)
+            begun = asyncio.get_running_loop().time()
+            patch = {
+                "spec": {"homogeneousTarget": {"target": {"targetRef": {"kind": "ModelServing", "name": "ghost"}}}}
+            }
+            await on.client.patch(AutoscalingPolicy, "p", patch, "default")
+            while not any(one.reason == "TargetNotFound" for one in (await on.policy()).status.conditions):
+                await asyncio.sleep(0.1)
+            assert asyncio.get_running_loop().time() - begun < 4  # of virtual time; a look begins every 15 s
 
     virtual_time.run(scenario())
 

@@ -4,13 +4,14 @@ import asyncio
 import json
 import os
 import socket
+from collections.abc import Callable
 
 import pytest
 
 from hekla.serving.router.lane import layout
-from hekla.serving.router.plan import Attempt, Fault, Refusal
+from hekla.serving.router.plan import Attempt, Destination, Fault, Refusal, Waiting
 from hekla.serving.router.proxy.bounds import Bounds
-from hekla.testing.desk import Engine
+from hekla.testing.desk import Engine, PlainDesk
 from serving.router import proxykit as kit
 
 pytestmark = pytest.mark.usefixtures("lane")
@@ -95,6 +96,37 @@ def test_a_request_is_tried_so_often_and_no_more() -> None:
         async with kit.plane(*[raw(b"")] * 9, bounds=Bounds(attempts=3)) as plane:
             assert (await plane.ask(kit.chat())).status == 503
             assert sum(len(one.asked) for one in plane.engines) == 3
+
+    kit.run(story())
+
+
+class Patient(PlainDesk):
+    """Has a request wait for engines that take no connection, and try again when it has waited so often."""
+
+    waits = 0
+
+    def hold(self, destination: Destination) -> Waiting | None:
+        self.waits += 1
+        if self.waits == 4:
+            self.engines["m"] = self.engines["back"]
+        return Ready()
+
+
+class Ready(Waiting):
+    def when_ready(self, resume: Callable[[Refusal | None], None]) -> None:
+        asyncio.get_running_loop().call_soon(resume, None)
+
+    def abandon(self) -> None: ...
+
+
+def test_a_request_waits_for_engines_that_take_no_connection_however_many_there_are() -> None:
+    """Three that restarted were six attempts within half a second, and its end."""
+
+    async def story() -> None:
+        dead = [Engine(f"dead-{number}", "127.0.0.1", 1) for number in range(3)]
+        async with kit.plane(kit.says(kit.whole()), desk=lambda alive: Patient({"m": dead, "back": alive})) as plane:
+            assert (await plane.ask(kit.chat())).status == 200
+            assert plane.desk.waits == 4
 
     kit.run(story())
 

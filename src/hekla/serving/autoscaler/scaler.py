@@ -79,6 +79,7 @@ class Autoscaler:
         recorder = asyncio.create_task(self._events.run(), name="autoscaler events")
         try:
             while True:
+                self._wanted.clear()  # before the look: what is asked for while it waits for slow engines is not lost
                 await self.look()
                 await self._rest()
         finally:
@@ -95,7 +96,6 @@ class Autoscaler:
         self._collector.forget_old(self._clock.elapsed_s())
 
     async def _rest(self) -> None:
-        self._wanted.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._period_s):
                 await self._wanted.wait()

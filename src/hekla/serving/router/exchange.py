@@ -40,6 +40,8 @@ class Exchange(Errand):
     _pausing: asyncio.TimerHandle | None = None
     """Until the next attempt, where a ModelServer asks for time between two."""
     _admitted = 0
+    _attempts_before = 0
+    """Attempts before it last waited for engines to come back."""
     _is_out = _was_cut = False
     """Whether the last engine that was asked seems to be gone, and may come back."""
     model = ""
@@ -133,6 +135,7 @@ class Exchange(Errand):
             self._send(step)
         elif (held := self._house.desk.hold(plan.destination) if self._is_out else None) is not None:
             self._plan = self._attempt = None  # it begins anew when an engine is back
+            self._attempts_before = self.attempts  # three engines that restart were six attempts within half a second
             plan.ended(None, now)
             self._take_verdict(held, self._resume_planning)
         else:
@@ -141,7 +144,7 @@ class Exchange(Errand):
     def _try_again(self) -> None:
         plan, house = self._plan, self._house
         assert plan is not None
-        if self.attempts >= house.bounds.attempts:
+        if self.attempts - self._attempts_before >= house.bounds.attempts:
             self._refuse(Refusal(503, "proxy", f"the request failed on {self.attempts} engines"))
             return
         try:
@@ -184,7 +187,7 @@ class Exchange(Errand):
         assert attempt is not None
         try:
             plan.failed(attempt, Fault.BUSY, house.clock())
-            if self.attempts >= house.bounds.attempts:
+            if self.attempts - self._attempts_before >= house.bounds.attempts:
                 return False
             step = plan.next(house.clock())
         except Exception as error:  # noqa: BLE001 - as in `_admit`
