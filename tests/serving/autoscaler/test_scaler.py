@@ -253,11 +253,14 @@ def test_a_policy_that_is_written_is_looked_at_at_once() -> None:
 def test_a_policy_that_is_written_while_another_look_waits_for_slow_engines_is_looked_at_next() -> None:
     async def scenario() -> None:
         async with cluster(whole(), replicas=1) as on:
-            await on.play_node()
-            await asyncio.sleep(20)
-            on.engines.takes_s, asked = 2.5, len(on.engines.asked)
-            while len(on.engines.asked) == asked:
-                await asyncio.sleep(0.1)
+
+            async def is_asked() -> bool:
+                return bool(on.engines.asked)
+
+            await on.eventually(is_asked)
+            on.engines.takes_s = 2.5
+            on.engines.asked.clear()
+            await on.eventually(is_asked)
             begun = asyncio.get_running_loop().time()
             patch = {
                 "spec": {"homogeneousTarget": {"target": {"targetRef": {"kind": "ModelServing", "name": "ghost"}}}}
