@@ -1,6 +1,7 @@
 """One request about one resource, with everything that was found out about it on its way in."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hekla.apiserver.admission import User
 from hekla.apiserver.negotiation import Wanted
@@ -8,6 +9,8 @@ from hekla.apiserver.registry import Served
 from hekla.apiserver.routing import Target
 from hekla.apiserver.status import StatusError, bad_request
 from hekla.wire.messages import Request
+
+LONGEST_KEPT_QUERY = 64
 
 TRUE = frozenset({"true", "True", "TRUE", "1", "t", "T"})
 
@@ -31,7 +34,8 @@ class Call:
     def query(self) -> dict[str, list[str]]:
         """The query's values by name."""
         if self._query is None:
-            self._query = self.request.query() if "?" in self.request.target else {}
+            raw = self.request.raw_query
+            self._query = _short_query(raw) if len(raw) <= LONGEST_KEPT_QUERY else self.request.query()
         return self._query
 
     def option(self, name: str, default: str = "") -> str:
@@ -84,6 +88,12 @@ class Call:
     def content_type(self) -> str:
         """As it was sent."""
         return self.request.headers.get("content-type", "")
+
+
+@lru_cache(maxsize=256)
+def _short_query(raw: str) -> dict[str, list[str]]:
+    # what clients ask again and again, `fieldManager` most of all; nobody changes what a query says
+    return Request("GET", f"?{raw}").query()
 
 
 def _bad_dry_run(value: str) -> StatusError:

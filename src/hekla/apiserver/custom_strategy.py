@@ -24,8 +24,7 @@ from hekla.apiserver.status import bad_request
 from hekla.apiserver.strategy import Decoded
 from hekla.apiserver.validation import names
 from hekla.apiserver.validation.metadata import check_metadata, check_metadata_update
-
-_HEAD = ("apiVersion", "kind", "metadata")
+from hekla.apiserver.whole_parts import HEAD, WholeParts
 
 
 class CustomStrategy:
@@ -45,6 +44,7 @@ class CustomStrategy:
         """The parts of the latest new object in which nothing was wrong, as JSON: what is like one of them is right as well."""
         self._left_alone: Mapping[str, bytes] = {}
         """The parts that the latest change left alone and was allowed to by rules that compare them with what was before, as JSON."""
+        self._whole = WholeParts()
         if b"x-kubernetes-validations" in encode(said):
             structural.compile_rules(said)  # a rule that does not compile is told now
 
@@ -93,7 +93,7 @@ class CustomStrategy:
         """Prune in place; returns sentences on what was pruned. Defaults come later, an applied document has none."""
         unknown: list[str] = []
         self._coerce_metadata(document, unknown)
-        structural.prune(document, self._node, "", unknown, is_root=True)
+        structural.prune(document, self._node, "", unknown, is_root=True, but=self._whole.meet(document).known)
         return sorted(unknown)
 
     def _coerce_metadata(self, document: Document, unknown: list[str]) -> None:
@@ -111,14 +111,17 @@ class CustomStrategy:
             unknown += said
 
     def _complete(self, document: Document) -> None:
-        structural.drop_nulls(document, self._node)
-        structural.default(document, self._node)
+        """Prune, drop nulls and default, but what is known to need none of it."""
+        known, texts = self._whole.meet(document)
+        structural.prune(document, self._node, is_root=True, but=known)
+        structural.drop_nulls(document, self._node, known)
+        structural.default(document, self._node, known)
+        self._whole.learn(document, texts)
 
     def prepare_create(self, document: Document) -> Document:
         """Prune, default, drop the status."""
         if self.kind.has_status:
             document.pop("status", None)
-        structural.prune(document, self._node, is_root=True)
         self._complete(document)
         set_generation(document.setdefault("metadata", {}), 1)
         return document
@@ -130,7 +133,6 @@ class CustomStrategy:
             self._keep_all_but_status(new, old)
         elif self.kind.has_status:
             keep(new, old, "status")
-        structural.prune(new, self._node, is_root=True)
         self._complete(new)
         set_generation(new["metadata"], old["metadata"].get("generation", 0) + self._is_counted(new, old))
         return new
@@ -147,7 +149,7 @@ class CustomStrategy:
 
     def _is_counted(self, new: Document, old: Document) -> bool:
         """Whether a change is one of what a generation is about."""
-        skipped = (*_HEAD, "status") if self.kind.has_status else _HEAD
+        skipped = (*HEAD, "status") if self.kind.has_status else HEAD
         counted, before = new.keys() - {*skipped}, old.keys() - {*skipped}
         return counted != before or any(not is_same(new[key], old[key]) for key in counted)
 
@@ -171,7 +173,7 @@ class CustomStrategy:
         errors = check_metadata(
             document["metadata"], is_namespaced=self.kind.is_namespaced, name_check=names.dns_subdomain
         )
-        body = {key: value for key, value in document.items() if key not in _HEAD}
+        body = {key: value for key, value in document.items() if key not in HEAD}
         settled = self._settled(body, old) if old is not None else self._known_right(body)
         changed = {key: value for key, value in body.items() if key not in settled}
         found: list[FieldError] = []

@@ -123,8 +123,12 @@ def _plain_texts(schema: Schema) -> dict[str, bool]:
     return {
         key: key in schema.required or child.is_pointer
         for key, child in schema.properties.items()
-        if child.type == "string" and not (child.ref or child.format or child.int_or_string or child.is_quantity)
+        if _is_plain_text(child)
     }
+
+
+def _is_plain_text(schema: Schema) -> bool:
+    return schema.type == "string" and not (schema.ref or schema.format or schema.int_or_string or schema.is_quantity)
 
 
 def _always_written(schema: Schema) -> list[tuple[str, Callable[[], Any]]]:
@@ -276,6 +280,7 @@ def _map(values: Schema, *, keeps_zero: bool) -> Coerce:
     coerce_value = _compiled(values, is_required=True)
     zero = _zero_item(values)
     go_type = f"map[string]{_go_type(values)}"
+    takes_text = _is_plain_text(values)
 
     def coerce(value: Any, walk: Walk) -> Any:
         if type(value) is not dict:
@@ -283,6 +288,8 @@ def _map(values: Schema, *, keeps_zero: bool) -> Coerce:
         if not value:
             return {} if keeps_zero else OMITTED
         walk.keys += len(value)
+        if takes_text and all(type(item) is str for item in value.values()):  # labels and annotations: no call for each
+            return dict(value)
         return {key: coerce_value(zero() if item is None else item, walk) for key, item in value.items()}
 
     return coerce

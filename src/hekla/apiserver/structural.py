@@ -5,7 +5,7 @@ tree and `cel_rules.py` runs the rules on it.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,17 +126,29 @@ def _escaped(name: str) -> str:
 # ---- pruning
 
 
-def prune(value: Any, node: Node, path: str = "", unknown: list[str] | None = None, *, is_root: bool = False) -> None:
-    """Take out what the schema does not know, in place; sentences on it go to `unknown`."""
+def prune(
+    value: Any,
+    node: Node,
+    path: str = "",
+    unknown: list[str] | None = None,
+    *,
+    is_root: bool = False,
+    but: Collection[str] = (),
+) -> None:
+    """Take out what the schema does not know, in place; sentences on it go to `unknown`. Properties in `but` are not looked into."""
     if isinstance(value, dict):
-        _prune_object(value, node, path, unknown, is_root=is_root)
+        _prune_object(value, node, path, unknown, is_root=is_root, but=but)
     elif isinstance(value, list) and node.items is not None:
         for index, item in enumerate(value):
             prune(item, node.items, f"{path}[{index}]", unknown)
 
 
-def _prune_object(value: Document, node: Node, path: str, unknown: list[str] | None, *, is_root: bool) -> None:
+def _prune_object(
+    value: Document, node: Node, path: str, unknown: list[str] | None, *, is_root: bool, but: Collection[str]
+) -> None:
     for key in list(value):
+        if key in but:
+            continue
         where = f"{path}.{key}" if path else key
         if node.is_embedded and key in _TYPE_META:
             continue
@@ -159,14 +171,14 @@ def _is_free(node: Node, *, is_root: bool) -> bool:
 # ---- nulls and defaults
 
 
-def drop_nulls(value: Any, node: Node) -> None:
-    """Take out nulls where they are not allowed; a default may then take their place."""
+def drop_nulls(value: Any, node: Node, but: Collection[str] = ()) -> None:
+    """Take out nulls where they are not allowed; a default may then take their place. Properties in `but` are not looked into."""
     if isinstance(value, dict):
         for key in [key for key, item in value.items() if item is None and _drops_null(node, key)]:
             del value[key]
         for key, item in value.items():
             child = node.properties.get(key) or node.values
-            if child is not None and type(item) in (dict, list):
+            if child is not None and type(item) in (dict, list) and key not in but:
                 drop_nulls(item, child)
     elif isinstance(value, list) and node.items is not None:
         for item in value:
@@ -180,8 +192,8 @@ def _drops_null(node: Node, key: str) -> bool:
     return not child.is_nullable and (bool(child.type) or child.schema.int_or_string)
 
 
-def default(value: Any, node: Node) -> None:
-    """Fill in defaults, in place."""
+def default(value: Any, node: Node, but: Collection[str] = ()) -> None:
+    """Fill in defaults, in place; properties in `but` are not looked into."""
     if not node.has_defaults:
         return
     if isinstance(value, dict):
@@ -190,7 +202,7 @@ def default(value: Any, node: Node) -> None:
                 value[name] = copy.deepcopy(standard)
         for key, item in value.items():
             child = node.properties.get(key) or node.values
-            if child is not None and type(item) in (dict, list):
+            if child is not None and type(item) in (dict, list) and key not in but:
                 default(item, child)
     elif isinstance(value, list) and node.items is not None:
         for item in value:

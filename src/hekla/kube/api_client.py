@@ -9,7 +9,7 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
@@ -340,12 +340,10 @@ class ApiClient:
         force: bool,
         undurable: Undurable = None,
     ) -> bytes:
-        query = {"fieldManager": field_manager}
-        if force and patch_type is PatchType.APPLY:
-            query["force"] = "true"
+        query = _patch_query(field_manager, is_forced=force and patch_type is PatchType.APPLY)
         if patch_type is PatchType.APPLY and isinstance(patch, dict):
             patch = {"apiVersion": kind.api_version, "kind": kind.kind, **patch}
-        path = f"{_path(kind, namespace, name, subresource)}?{urlencode(query)}"
+        path = f"{_path(kind, namespace, name, subresource)}?{query}"
         return await self._send("PATCH", path, _encode(patch), content_type=patch_type, undurable=undurable)
 
     async def _pages(
@@ -427,6 +425,11 @@ def _quoted(part: str) -> str:
 
 def _path(kind: Kind, namespace: str, name: str = "", subresource: str = "") -> str:
     return kind.path(_quoted(namespace), _quoted(name), subresource)
+
+
+@lru_cache(maxsize=64)  # a program has one name, and quoting it took 10 us of each patch
+def _patch_query(field_manager: str, *, is_forced: bool) -> str:
+    return urlencode({"fieldManager": field_manager} | ({"force": "true"} if is_forced else {}))
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
