@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hekla.api.core import ConfigMap, Node, ResourceQuota, Secret
+from hekla.api.core import ConfigMap, Namespace, Node, ResourceQuota, Secret, ServiceAccount
 from hekla.apiserver.admission_rules.resource_quota import ResourceQuotaRule
+from hekla.controlplane.namespace_defaults import reconcile_default_account
 from hekla.kube.api_client import ApiClient
 from hekla.kube.clock import LoopClock
 from hekla.kube.commands import Create, Delete, Event, Patch, RequeueAfter, SetStatus, target_of
@@ -498,5 +499,23 @@ def test_a_raised_quota_is_felt_at_once_and_not_when_the_back_off_is_over():
             await user.patch(ResourceQuota, "small", {"spec": {"hard": {"secrets": "9"}}}, "default")
             await asyncio.sleep(1.0)
             assert len(await secrets(user)) == 5
+
+    virtual_time.run(scenario())
+
+
+def test_a_raised_quota_is_felt_at_once_by_what_is_made_for_a_namespace():
+    """A Namespace is in no namespace, and was not known to wait for the quota of its own."""
+
+    async def scenario():
+        async with running(reconcile_default_account, rules=[ResourceQuotaRule()]) as (user, _, _runtime):
+            none = {"metadata": {"name": "none", "namespace": "team"}, "spec": {"hard": {"count/serviceaccounts": "0"}}}
+            await user.create(ResourceQuota, none)
+            await user.create(Namespace, {"metadata": {"name": "team"}})
+            await asyncio.sleep(1_000.0)
+            assert not (await user.list(ServiceAccount, "team")).items
+
+            await user.patch(ResourceQuota, "none", {"spec": {"hard": {"count/serviceaccounts": "1"}}}, "team")
+            await asyncio.sleep(1.0)
+            assert [one.metadata.name for one in (await user.list(ServiceAccount, "team")).items] == ["default"]
 
     virtual_time.run(scenario())

@@ -32,18 +32,18 @@ class QuotaWaiting:
 
     def refuse(self, key: ObjectKey) -> None:
         """A quota of the object's namespace had no room for what it makes."""
-        waiting = self._refused.setdefault(key[0], {})
+        waiting = self._refused.setdefault(_place(key), {})
         waiting.pop(key, None)
         waiting[key] = None
 
     def release(self, key: ObjectKey) -> ObjectKey | None:
         """An object has what it wants, or is gone; returns who may try next, if it was one that waited."""
-        waiting = self._refused.get(key[0])
+        waiting = self._refused.get(_place(key))
         if waiting is None or key not in waiting:
             return None
         del waiting[key]
         if not waiting:
-            del self._refused[key[0]]
+            del self._refused[_place(key)]
         return next(iter(waiting), None)
 
     def on_quota(self, old: ResourceQuota | None, new: ResourceQuota | None) -> list[ObjectKey]:
@@ -54,6 +54,11 @@ class QuotaWaiting:
         if new is None or _bounds(old) != _bounds(new):
             return list(waiting)
         return list(islice(waiting, AT_ONCE)) if _has_fallen(old.status.used, new.status.used) else []
+
+
+def _place(key: ObjectKey) -> str:
+    """The namespace whose quotas bound what an object makes: its own; of a Namespace, which is in none, itself."""
+    return key[0] or key[1]
 
 
 def _bounds(quota: ResourceQuota) -> tuple[Mapping[str, str], Mapping[str, str]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
+from hekla.api.core import Namespace
 from hekla.api.meta import Resource
 from hekla.kube.commands import Command
 
@@ -79,7 +80,7 @@ class Reconciler:
     @property
     def awaits_quota(self) -> bool:
         """Whether a ResourceQuota can refuse what it makes, so that it follows them."""
-        return bool(self.owns)
+        return bool(self.owns) or self.kind is Namespace  # which makes what it does not own
 
 
 def reconciler(
