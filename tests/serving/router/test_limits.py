@@ -136,6 +136,20 @@ def test_tenants_beyond_the_bound_are_forgotten_idle_ones_first(monkeypatch):
     assert limits.admit(ask(user="b"), 0.0) is None
 
 
+def test_a_tenant_whom_the_fast_lane_alone_serves_is_not_idle(monkeypatch):
+    """He was forgotten first, and began with a full budget each time."""
+    monkeypatch.setattr("hekla.serving.router.limits.MOST_TENANTS", 2)
+    limits = Limits()
+    limits.set_tenants({"*": Limit(requests=1, period_s=86_400.0)})
+    _, budget = limits.budgets_of("m", "fast", 0.0)
+    assert limits.admit(ask(user="slow"), 1.0) is None
+    for number in range(5):
+        budget.requests.take(1, 2.0 + number)  # as the lane does
+        assert limits.admit(ask(user=f"new-{number}"), 2.5 + number) is None
+    assert limits.admit(ask(user="fast"), 8.0).status == 429
+    assert limits.admit(ask(user="slow"), 8.0) is None
+
+
 @pytest.mark.parametrize(
     ("entry", "sentence"),
     [

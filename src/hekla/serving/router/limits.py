@@ -122,12 +122,16 @@ def _amount(where: str, name: str, value: object) -> int | None:
 class Budget:
     """The buckets of one limit, and what was taken from them here since the other processes of this router were told."""
 
-    __slots__ = ("input", "key", "limit", "output", "requests", "untold_input", "untold_output", "untold_requests")
+    __slots__ = (
+        "input", "key", "limit", "output", "placed_at", "requests", "untold_input", "untold_output", "untold_requests",
+    )  # fmt: skip
 
     def __init__(self, limit: Limit, now: float, key: str = "") -> None:
         """`key` is what the processes of one router call it."""
         self.limit = limit
         self.key = key
+        self.placed_at = now
+        """The use by which it has its place among those that may be forgotten."""
         self.input = _bucket(limit.input_tokens, limit, now)
         self.output = _bucket(limit.output_tokens, limit, now)
         self.requests = _bucket(limit.requests, limit, now)
@@ -166,6 +170,11 @@ class Budget:
         if self.output is not None:
             self.untold_output += usage.output_tokens
             self.output.settle(usage.output_tokens, now)
+
+    @property
+    def used_at(self) -> float:
+        """When somebody last asked of it; the fast lane asks its buckets and nobody else."""
+        return max((one.at for one in (self.input, self.output, self.requests) if one is not None), default=0.0)
 
     def tell(self) -> Spent:
         """What was taken here since the last time: input tokens, output tokens, requests."""
@@ -289,12 +298,23 @@ class Limits:
         known = self._tenants.get(user)
         if known is not None:
             self._tenants.move_to_end(user)
+            known.placed_at = now
             return known
         rule = self._rule_of(user)
         if rule is None:
             return None
+        if len(self._tenants) >= MOST_TENANTS:
+            self._forget_one()
         budget = self._tenants[user] = Budget(rule, now, f"{_USER} {user}")
-        if len(self._tenants) > MOST_TENANTS:
-            self._tenants.popitem(last=False)
-            self.changes += 1
         return budget
+
+    def _forget_one(self) -> None:
+        """The one that was idle longest. Who has used his budget since he got his place goes to the end first, once for each use."""
+        for _ in range(MOST_TENANTS):
+            user, oldest = next(iter(self._tenants.items()))
+            if oldest.used_at <= oldest.placed_at:
+                break
+            oldest.placed_at = oldest.used_at
+            self._tenants.move_to_end(user)
+        self._tenants.popitem(last=False)
+        self.changes += 1
