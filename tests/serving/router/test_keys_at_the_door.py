@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from hekla.serving.router.authentication import ApiKeyError, Authentication, read_api_keys
+from hekla.serving.router.plan import NOT_ASKED
 from hekla.serving.router.running import _keys_of
 from serving.router import proxykit as kit
 
@@ -143,6 +144,19 @@ def test_an_answer_that_is_cut_short_does_not_pass_free() -> None:
             (usage,) = guard.told
             assert usage.output_tokens >= 5  # type: ignore[attr-defined]
             assert plane.desk.plans[0].usages == [None], "what is guessed is learned nothing from"
+
+    kit.run(story())
+
+
+@pytest.mark.parametrize(("model", "was_asked"), [("nobody's", False), ("m", True)])
+def test_who_counts_is_told_when_no_engine_was_asked(model: str, was_asked: bool) -> None:
+    """A model that is not there, and an engine that breaks off: what that one used nobody knows."""
+
+    async def story() -> None:
+        guard = Ledger()
+        async with kit.plane(kit.says_and_closes(b""), guards=(guard,)) as plane:
+            await plane.ask(kit.chat(model=model))
+            assert [one is NOT_ASKED for one in guard.told] == [not was_asked]
 
     kit.run(story())
 

@@ -5,7 +5,7 @@ import pytest
 
 from hekla.api.kthena import ModelRoute
 from hekla.serving.router.limits import Limit, Limits, TenantLimitError, limits_of, read_tenants
-from hekla.serving.router.plan import Usage
+from hekla.serving.router.plan import NOT_ASKED, Usage
 from hekla.serving.router.question import Question
 
 
@@ -70,6 +70,16 @@ def test_an_estimate_is_put_right_when_the_engine_has_counted():
     assert limits.admit(question, 0.0) is None
     limits.ended(question, Usage(20, 5), 0.0)
     assert limits.admit(ask(tokens=80), 0.0) is None
+
+
+def test_a_request_that_no_engine_was_asked_gives_its_tokens_back_and_still_is_a_request():
+    """A tenant whose requests met a model that did not start had nothing left when it did."""
+    limits = Limits()
+    limits.set_tenants({"ann": Limit(input_tokens=100, requests=2, period_s=3_600.0, key="ann")})
+    for _ in range(2):
+        assert limits.admit(ask(tokens=80, user="ann"), 0.0) is None
+        limits.ended(ask(tokens=80, user="ann"), NOT_ASKED, 0.0)
+    assert limits.admit(ask(tokens=1, user="ann"), 0.0).reason == "rate_limit"
 
 
 def test_adapters_share_the_budget_of_their_route_and_no_other():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hekla.serving.router import queues
 from hekla.serving.router.fair_queue import Fairness, FairOrder, read_fairness
-from hekla.serving.router.plan import Usage
+from hekla.serving.router.plan import NOT_ASKED, Usage
 from hekla.serving.router.question import Question
 from hekla.serving.router.queues import Lines
 from hekla.serving.router.session_boost import BoostOrder, SessionBoost, read_session_boost
@@ -106,6 +106,15 @@ def test_a_hundred_requests_at_once_do_not_pass_as_no_use():
     door.send("m", ask("modest"))
     door.end(ask("greedy"))
     assert door.running == ["g0", "g1", "m"]
+
+
+def test_a_prompt_that_no_engine_was_asked_is_no_use():
+    order = FairOrder(Fairness())
+    door = Door(order)
+    door.send("a", ask("ann"))
+    assert order.used("llama", "ann", 0.0) > 0
+    door.lines.ended(ask("ann"), NOT_ASKED, 0.0)
+    assert order.used("llama", "ann", 0.0) == 0
 
 
 def test_a_limit_of_concurrency_holds_whatever_the_engines_could():

@@ -11,7 +11,7 @@ from hekla.edge.shared_buckets import AbsentBuckets, BucketsGoneError, MemoryBuc
 from hekla.serving.router import shared_limits
 from hekla.serving.router.doors import SharedBudgets
 from hekla.serving.router.limits import Limit
-from hekla.serving.router.plan import Refusal, Usage
+from hekla.serving.router.plan import NOT_ASKED, Refusal, Usage
 from hekla.serving.router.question import Question
 from hekla.serving.router.shared_limits import SharedLimits
 
@@ -97,6 +97,17 @@ def test_routers_share_one_budget_in_a_real_server(redis):
         await client.flushall()
         await share_one_budget(RedisBuckets(client))
         await client.aclose()
+
+    tell(story)
+
+
+def test_a_request_that_no_engine_was_asked_gives_its_tokens_back():
+    async def story():
+        router = Router(MemoryBuckets(lambda: 0.0))
+        for _ in range(5):
+            assert await router.send(ask(60)) is None
+            router.guard.ended(ask(60), NOT_ASKED, 0.0)
+        await router.close()
 
     tell(story)
 

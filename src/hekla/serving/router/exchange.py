@@ -11,7 +11,7 @@ from functools import partial
 import structlog
 
 from hekla.serving.router.errand import Errand
-from hekla.serving.router.plan import Attempt, Destination, Fault, Plan, Refusal, Usage, Waiting
+from hekla.serving.router.plan import NOT_ASKED, Attempt, Destination, Fault, Plan, Refusal, Usage, Waiting
 from hekla.serving.router.proxy.answers import answer_bytes, refusal_bytes
 from hekla.serving.router.proxy.engines import EngineConnection
 from hekla.serving.router.proxy.relay import Begun
@@ -322,7 +322,7 @@ class Exchange(Errand):
                 self._complain(error)
         admitted, self._admitted = self._admitted, 0
         if admitted and question is not None:
-            told = self.usage_told
+            told = self.usage_told if self.target_name else NOT_ASKED
             for guard in house.guards[admitted - 1 :: -1]:
                 try:
                     guard.ended(question, told, now)

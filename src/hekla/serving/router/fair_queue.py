@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hekla.serving.router.plan import Usage
+from hekla.serving.router.plan import NOT_ASKED, Usage
 from hekla.serving.router.question import Question
 from hekla.serving.router.queues import LONGEST_NAME, MOST_TOLD, Deed, Place
 from hekla.serving.router.variables import Reader
@@ -130,7 +130,8 @@ class FairOrder:
         if usage is None:
             return
         settings = self._settings
-        more = usage.input_tokens - question.input_tokens if usage.input_tokens else 0
+        is_known = usage.input_tokens or usage is NOT_ASKED
+        more = usage.input_tokens - question.input_tokens if is_known else 0
         tokens = settings.input_weight * more + settings.output_weight * usage.output_tokens
         self._count(question, settings.token_weight * tokens, now)
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from hekla.api.kthena import ModelRoute
 from hekla.edge.buckets import Bucket
-from hekla.serving.router.plan import Refusal, Usage
+from hekla.serving.router.plan import NOT_ASKED, Refusal, Usage
 from hekla.serving.router.question import Question
 
 PERIOD_S: Final = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0, "month": 2_592_000.0}
@@ -161,10 +161,10 @@ class Budget:
             self.input.spend(input_tokens)
 
     def settle(self, estimated: int, usage: Usage | None, now: float) -> None:
-        """Put the estimate right and take the answer's tokens."""
+        """Put the estimate right and take the answer's tokens; one for which no engine was asked still is a request."""
         if usage is None:
             return
-        if self.input is not None and usage.input_tokens:
+        if self.input is not None and (usage.input_tokens or usage is NOT_ASKED):
             self.untold_input += usage.input_tokens - estimated
             self.input.settle(usage.input_tokens - estimated, now)
         if self.output is not None:

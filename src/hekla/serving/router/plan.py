@@ -6,7 +6,7 @@ policies and does no I/O. `now` is monotonic seconds throughout. A plan belongs 
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -106,6 +106,10 @@ class Usage(Struct, frozen=True, gc=False):
     cached_tokens: int = 0
 
 
+NOT_ASKED: Final = Usage()
+"""No engine was asked (a later guard or the desk refused it, it waited in vain, its client left): it used no tokens."""
+
+
 class Plan(Protocol):
     """One request's way: which engines to try, and what became of it."""
 
@@ -145,7 +149,9 @@ class Guard(Protocol):
         """None lets it in; a guard that learns who asks writes `question.user`."""
 
     def ended(self, question: Question, usage: Usage | None, now: float) -> None:
-        """A request that was let in is over; called exactly once, in the reverse order."""
+        """A request that was let in is over; called exactly once, in the reverse order. `usage` may be `NOT_ASKED`, and None where
+        nobody knows what an engine used.
+        """
 
 
 class Desk(Protocol):

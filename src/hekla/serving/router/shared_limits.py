@@ -14,7 +14,7 @@ import structlog
 
 from hekla.edge.shared_buckets import BucketsGoneError, Lack, Share, SharedBuckets
 from hekla.serving.router.limits import TOO_MUCH_INPUT, TOO_MUCH_OUTPUT, Budget, Limit, refusal_of
-from hekla.serving.router.plan import Refusal, Usage, Waiting
+from hekla.serving.router.plan import NOT_ASKED, Refusal, Usage, Waiting
 from hekla.serving.router.question import Question
 
 PREFIX: Final = "kthena:ratelimit"
@@ -181,7 +181,8 @@ def _shares(limit: Limit, question: Question) -> list[Share]:
 
 def _settlement(limit: Limit, question: Question, usage: Usage) -> list[Share]:
     shares = []
-    more = usage.input_tokens - question.input_tokens if usage.input_tokens else 0
+    is_known = usage.input_tokens or usage is NOT_ASKED
+    more = usage.input_tokens - question.input_tokens if is_known else 0
     if limit.input_tokens is not None and more:
         shares.append(Share(_key(limit, "input"), limit.input_tokens, limit.period_s, more))
     if limit.output_tokens is not None and usage.output_tokens:
