@@ -7,7 +7,7 @@ Directions are fixed: scores in 0..1, higher wins; sort keys, smaller first; mas
 stand beside a refusal.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
@@ -72,7 +72,7 @@ class QueueOrder(Protocol):
 class QueueOrderAhead(QueueOrder, Protocol):
     """A queue's order that is told many turns ahead (`interleaved.py`): it follows from the queue's own account alone."""
 
-    def queue_keys(self, session: "Session", queue: Queue, growth: Growth) -> Sequence[Sequence[Any]] | None:
+    def queue_keys(self, session: "Session", queue: Queue, growth: Growth) -> Sequence[Iterable[Any]] | None:
         """`queue_key` in each of some states to come: a column for each part of the key, [part][state].
 
         None: not to be told ahead.

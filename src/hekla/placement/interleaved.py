@@ -8,10 +8,9 @@ What a queue is told by follows from its own account and grows with what it hold
 are told by themselves, a chunk at a time, and merged as far as those of all queues are known.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from itertools import chain, repeat
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from hekla.placement.framework import Key
 from hekla.placement.growth import Growth, grown
@@ -19,13 +18,10 @@ from hekla.placement.line import Line, Place
 from hekla.placement.model import Job, Queue
 from hekla.placement.shape import Shape
 
-Turn = tuple[Any, ...]
-"""The key by which a queue had lined up, part by part, the queue, and the place of the job whose turn it is.
+Turn = tuple[Key, str, Place]
+"""The key by which a queue had lined up, the queue, and the job whose turn it is."""
 
-In one tuple: turns are made and compared by the thousand, and one within another took twice as long for both.
-"""
-
-KeysOf = Callable[[Queue, Growth], Sequence[Sequence[Any]] | None]
+KeysOf = Callable[[Queue, Growth], Iterable[Key] | None]
 """`Session.queue_keys`."""
 
 LEAST_CHUNK = 16
@@ -35,14 +31,14 @@ LEAST_CHUNK = 16
 class Course:
     """The next turns of one queue, as far as they are lone pods."""
 
-    __slots__ = ("_growths", "_is_over", "_is_plain", "_line", "_queue", "_share", "key", "name", "turns", "used")
+    __slots__ = ("_growths", "_is_over", "_is_plain", "_line", "_queue", "_share", "keys", "name", "places", "used")
 
     def __init__(self, queue: Queue, line: Line, key: Key, share: int, is_plain: Callable[[Shape], bool]) -> None:
         """`key` is the one by which it stands in line now; of lone pods of plain shapes about so many are wanted."""
         self._queue, self.name, self._line, self._is_plain = queue, queue.name, line, is_plain
         self._share = share
-        self.turns: list[Turn] = []
-        """Those that were told."""
+        self.places: list[Place] = []
+        """Those whose turns were told."""
 
         self._growths: list[Growth] = []
         """What the queue holds more after each of them, a chunk at a time."""
@@ -50,21 +46,21 @@ class Course:
         self._is_over = False
         """Whether no more can be told: nobody comes after those, or one who is no lone pod of a plain shape."""
 
-        self.key = key
-        """By which it stands in line after the last of them."""
+        self.keys = [key]
+        """Before each of them, and after the last."""
 
         self.used = 0
-        """How many of the turns were given out: all up to the last of any queue."""
+        """How many of the turns were given out."""
 
     @property
     def is_short(self) -> bool:
         """Whether the turns that were told are used up, and there may be more."""
-        return self.used == len(self.turns) and not self._is_over
+        return self.used == len(self.places) and not self._is_over
 
     @property
-    def bound(self) -> Turn | None:
+    def bound(self) -> tuple[Key, str] | None:
         """The turn from which on nothing is known of this queue; None if there is none."""
-        return None if self._is_over and len(self.turns) == len(self._line) else (*self.key, self.name)
+        return None if self._is_over and len(self.places) == len(self._line) else (self.keys[-1], self.name)
 
     def tell_more(self, keys_of: KeysOf, given: int, lacking: int) -> bool:
         """Tell the next turns, if there are more; False if that cannot be done. So many turns of all were given out, and so many
@@ -74,26 +70,25 @@ class Course:
         again, and each chunk costs 40 us besides 0.6 for each turn.
         """  # fmt: skip
         chunk = max(lacking * self.used * 9 // (8 * given) if given else self._share // 2 + 1, LEAST_CHUNK)
-        places, shapes = _lone(self._line.ahead(chunk, self.turns[-1][-1] if self.turns else None), self._is_plain)
+        places, shapes = _lone(self._line.ahead(chunk, self.places[-1] if self.places else None), self._is_plain)
         self._is_over = len(places) < chunk
         if not places:
             return True
         growth = grown(self._growths[-1].last() if self._growths else {}, shapes)
-        after = None if growth is None else keys_of(self._queue, growth)
-        if growth is None or after is None:
+        keys = None if growth is None else keys_of(self._queue, growth)
+        if growth is None or keys is None:
             return False
-        before = (chain((part,), parts) for part, parts in zip(self.key, after, strict=True))
-        self.turns += zip(*before, repeat(self.name), places, strict=False)
-        self.key = tuple([parts[-1] for parts in after])
+        self.places += places
         self._growths.append(growth)
+        self.keys += keys
         return True
 
-    def within(self, bound: Turn | None) -> list[Turn]:
-        """Those that were told, were not given out, and come before a bound."""
-        end = len(self.turns)
-        if bound is not None and bound[-1] != self.name:  # of its own turns all that were told come before it
-            end = bisect_left(self.turns, bound, self.used)
-        return self.turns[self.used : end]
+    def turns(self, bound: tuple[Key, str] | None) -> Iterator[Turn]:
+        """Those that were told and come before a bound."""
+        start, end = self.used, len(self.places)
+        if bound is not None and bound[1] != self.name:  # of its own turns all that were told come before it
+            end = bisect_left(self.keys, bound[0], start, end)
+        return zip(self.keys[start:end], [self.name] * (end - start), self.places[start:end], strict=True)
 
     def asked(self) -> tuple[Job, dict[str, int]]:
         """(The first job, what all ask for together) of the turns that were given out."""
@@ -102,13 +97,13 @@ class Course:
             if last < growth.count:
                 break
             last -= growth.count
-        return self.turns[0][-1][4], growth.at(last)
+        return self.places[0][4], growth.at(last)
 
     def leave(self) -> Key:
         """Let those go whose turns were given out; the key by which the queue stands in line then."""
         if self.used:
-            self._line.leave(self.turns[self.used - 1][-1])
-        return self.key if self.used == len(self.turns) else self.turns[self.used][:-2]
+            self._line.leave(self.places[self.used - 1])
+        return self.keys[self.used]
 
 
 def interleaved(courses: Sequence[Course], most: int, keys_of: KeysOf) -> list[Turn]:
@@ -119,13 +114,18 @@ def interleaved(courses: Sequence[Course], most: int, keys_of: KeysOf) -> list[T
         if not all(course.tell_more(keys_of, len(turns), most - len(turns)) for course in short):
             break
         bound = min((course.bound for course in courses if course.bound is not None), default=None)
-        merged = sorted(chain.from_iterable(course.within(bound) for course in courses))[: most - len(turns)]
+        merged = sorted(chain.from_iterable(course.turns(bound) for course in courses))[: most - len(turns)]
         if not merged and not short:
             break
         turns += merged
-        for course in courses if merged else ():
-            course.used = bisect_right(course.turns, merged[-1], course.used)
+        _give_out(courses, merged)
     return turns
+
+
+def _give_out(courses: Iterable[Course], turns: Sequence[Turn]) -> None:
+    names = [name for _, name, _ in turns]
+    for course in courses:
+        course.used += names.count(course.name)
 
 
 def _lone(places: Sequence[Place], is_plain: Callable[[Shape], bool]) -> tuple[Sequence[Place], Sequence[Shape]]:

@@ -9,6 +9,7 @@ It keeps nothing of its own between cycles; running totals live in the cluster.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -189,18 +190,18 @@ class Session:
             key += plugin.queue_key(self, queue)
         return (*key, queue.created, tie)
 
-    def queue_keys(self, queue: Queue, growth: Growth) -> Sequence[Sequence[Any]] | None:
-        """`queue_key` in each of some states to come, [part][state] (`QueueOrderAhead`); None: not to be told."""
+    def queue_keys(self, queue: Queue, growth: Growth) -> Iterable[Key] | None:
+        """`queue_key` in each of some states to come (`QueueOrderAhead`); None: not to be told."""
         if len(self._queue_orders_ahead) < len(self._queue_orders):
             return None
-        columns: list[Sequence[Any]] = []
+        columns: list[Iterable[Any]] = []
         for plugin in self._queue_orders_ahead:
             told = plugin.queue_keys(self, queue, growth)
             if told is None:
                 return None
             columns += told
         tie = self.cluster.nodes.tie(queue.name)
-        return (*columns, [queue.created] * growth.count, [tie] * growth.count)
+        return zip(*columns, repeat(queue.created, growth.count), repeat(tie), strict=False)
 
     def job_key(self, job: Job) -> Key:
         """Smaller goes first; ties by age, then uid, or as the seed says. In a strict queue by priority and age alone."""

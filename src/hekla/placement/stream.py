@@ -136,8 +136,7 @@ class Stream:
             classes.scored, classes.weight, classes.adding, classes.balance,
             nodes.height, nodes.rank(), self._by_rank, np.array([slots.get(shape, -1) for shape in kinds], np.int64),
             self._quantised, self._keys, self._position, nodes.log, nodes.log_length,
-            np.fromiter(map(number.__getitem__, shapes), np.int64, len(shapes)), np.array(counts, np.int64),
-            self._scratch, out,
+            np.array(list(map(number.__getitem__, shapes)), np.int64), np.array(counts, np.int64), self._scratch, out,
         )  # fmt: skip
         self._programs.placed(placed)
         for shape, count in uses.items():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 
 from hekla.placement.framework import Key
-from hekla.placement.interleaved import Course, Turn, interleaved
+from hekla.placement.interleaved import Course, interleaved
 from hekla.placement.line import Line, Pair, Place
 from hekla.placement.model import Item, Job
 from hekla.placement.session import Session
@@ -42,8 +42,8 @@ class Turns:
         self._last: str | None = None
         """The queue that had the last turn; it lines up when the next one is asked for."""
 
-        self._ahead: list[Turn] = []
-        """The turns that were given out."""
+        self._ahead: list[tuple[Key, str, Place]] = []
+        """The turns that were given out: queue and job, with the keys by which they had been in line."""
 
         for name in self._lines:
             self._line_up(name)
@@ -77,7 +77,7 @@ class Turns:
             session.is_cut_short = session.is_cut_short or most > 0
             return []
         run = self._lines[name].pop_run(most)
-        self._ahead += [(name, place) for place in run]
+        self._ahead += [((), name, place) for place in run]
         return run
 
     def run_of_all(self, most: int, is_plain: Callable[[Shape], bool]) -> tuple[list[Item], list[Course]]:
@@ -96,17 +96,15 @@ class Turns:
             line = self._lines[name]
             if not isinstance(line, Line):
                 return [], []
-            queue = session.cluster.queues[name]
-            key = key or session.queue_key(queue)  # a queue that is alone lines up without
-            courses.append(Course(queue, line, key, most // len(queues), is_plain))
+            courses.append(Course(session.cluster.queues[name], line, key, most // len(queues), is_plain))
         turns = interleaved(courses, most, session.queue_keys)
         if turns:
-            self._last = turns[-1][-2]
+            self._last = turns[-1][1]
             self._queues = [(course.leave(), course.name) for course in courses if course.name != self._last]
             next(course for course in courses if course.name == self._last).leave()
             heapify(self._queues)
             self._ahead += turns
-        lone = [item for turn in turns if (item := turn[-1][5]) is not None]
+        lone = [item for _, _, place in turns if (item := place[5]) is not None]
         return lone, [course for course in courses if course.used]
 
     def give_back(self, count: int) -> None:
@@ -114,13 +112,13 @@ class Turns:
         if not count:
             return
         for _ in range(count):
-            *key, name, place = self._ahead.pop()
+            key, name, place = self._ahead.pop()
             self._lines[name].push(place)
             self._leave(name)
-            self._queues.append((tuple(key), name))
+            self._queues.append((key, name))
         if self._ahead:
-            self._last = name = self._ahead[-1][-2]
-            self._leave(name)
+            self._last = self._ahead[-1][1]
+            self._leave(self._last)
         heapify(self._queues)
 
     def again(self, job: Job) -> None:
@@ -152,7 +150,7 @@ class Turns:
             else:
                 heappop(queues)
                 line.take(place)
-                self._ahead.append((*queue_key, name, place))
+                self._ahead.append((queue_key, name, place))
                 self._last = name
                 return place[4]
         return None

@@ -8,8 +8,9 @@ queue with queues below it, or in a broken part of the tree, waits with a reason
 the whole cluster.)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Self
 
 from hekla.placement.cluster import ROOT_QUEUE
@@ -73,20 +74,21 @@ class Capacity:
             levels.append((not deserved, use, queues[name].created, name))
         return (-queue.priority, tuple(levels))
 
-    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Sequence[Any]] | None:
+    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]] | None:
         """The same as it will hold more and more; nothing below another, for which what others take counts too."""
         tree, name = session.opened(self), queue.name
         path = tree.path(name) if name in tree.shares else ()
         if len(path) > 1:
             return None
-        count = growth.count
-        levels: list[Key] = [()] * count
+        levels: Iterable[Key] = repeat(())
         if path:
             deserved = tree.shares[name].deserved
             held = session.cluster.ledger.of(name).held
-            uses = growth.uses(held, deserved) if deserved else [1.0] * count
-            levels = [((not deserved, use, queue.created, name),) for use in uses]
-        return [-queue.priority] * count, levels
+            uses = growth.uses(held, deserved) if deserved else repeat(1.0)
+            levels = zip(
+                zip(repeat(not deserved), uses, repeat(queue.created), repeat(name), strict=False), strict=True
+            )
+        return repeat(-queue.priority), levels
 
     def allowance(self, session: Session, queue: Queue, task: Task, wanted: int) -> int:
         """As many as stay within the ceilings."""

@@ -3,7 +3,7 @@
 share(job) = max over resources of held / total
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ class Drf:
         """The path's shares from the top down."""
         return (session.opened(self).key(queue),) if self.hierarchy else ()
 
-    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Sequence[Any]] | None:
+    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]] | None:
         """Nothing to say, but of a tree, where what others hold counts too."""
         return None if self.hierarchy else ()
 

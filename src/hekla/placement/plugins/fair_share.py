@@ -9,8 +9,9 @@ turns too. The past lives in the ledger; after a restart it is what running pods
 was written to the queue's annotation before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Self
 
 from hekla.placement.framework import Key, plugin
@@ -47,13 +48,13 @@ class FairShare:
         shares = (quotient(had, whole) for had, whole in self._had(session, queue).values())
         return (max(shares, default=0.0),)
 
-    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Sequence[Any]]:
+    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]]:
         """The same as it will hold more and more."""
-        ahead_us, uses = self._ahead_us, list[list[float]]()
+        ahead_us, uses = self._ahead_us, list[Iterable[float]]()
         for name, (had, whole) in self._had(session, queue).items():
             more = growth.more[name].tolist() if name in growth.more else [0] * growth.count
             uses.append([quotient(had + part * ahead_us, whole) for part in more])
-        return (list(map(max, *uses)) if len(uses) > 1 else uses[0] if uses else [0.0] * growth.count,)
+        return (map(max, *uses) if len(uses) > 1 else uses[0] if uses else repeat(0.0),)
 
     @property
     def _ahead_us(self) -> int:

@@ -8,8 +8,9 @@ So nobody borrows beyond what is deserved: idle shares are dealt out before. Whe
 resource, only the nodes bound it, and they say so better.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 from hekla.placement.constraint import Refusal
@@ -71,10 +72,10 @@ class Proportion:
         deserved = session.opened(self).deserved.get(queue.name, _FREE)
         return (-queue.priority, use_of(_account(session, queue).held, deserved))
 
-    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Sequence[Any]]:
+    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]]:
         """The same as it will hold more and more."""
         deserved = session.opened(self).deserved.get(queue.name, _FREE)
-        return [-queue.priority] * growth.count, growth.uses(_account(session, queue).held, deserved)
+        return repeat(-queue.priority), growth.uses(_account(session, queue).held, deserved)
 
     def is_overused(self, session: Session, queue: Queue) -> bool:
         """Whether it holds all that it deserves, and deserves less than it asks for."""
