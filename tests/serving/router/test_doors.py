@@ -118,13 +118,23 @@ def test_lines_know_how_much_the_engines_can_take():
     room = EngineRoom(world, 2)
     assert room.knows("llama")
     assert not room.knows("other")
-    assert room.may_start("llama", 100, 0.0), "without an engine the desk decides"
+    assert [room.may_start("llama", under_way, 0.0) for under_way in (1, 2)] == [True, False], (
+        "the desk may hold so many"
+    )
+    assert not room.has_engines("llama")
     world.note(None, pod(1))
     world.note(None, pod(2))
+    assert room.has_engines("llama")
     assert [room.may_start("llama", under_way, 0.0) for under_way in (3, 4)] == [True, False]
     for one in world.servers["ml/llama"].decode.members:
         one.waiting = 1
     assert not room.may_start("llama", 0, 0.0)
+
+
+def test_what_goes_to_a_provider_waits_for_no_engine():
+    room = EngineRoom(world_of(route()), 2)  # of a ModelServer of that name there is none
+    assert room.may_start("llama", 100, 0.0)
+    assert room.has_engines("llama")
 
 
 def test_fairness_puts_a_line_before_the_desk():

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from hekla.serving.router import queues
 from hekla.serving.router.fair_queue import Fairness, FairOrder, read_fairness
+from hekla.serving.router.holding import HOLD_S
 from hekla.serving.router.plan import NOT_ASKED, Usage
 from hekla.serving.router.question import Question
 from hekla.serving.router.queues import Lines
@@ -19,12 +20,16 @@ class Engines:
     def __init__(self, room, models=("llama",)):
         self.room = room
         self.models = set(models)
+        self.sleeps = False
 
     def knows(self, model):
         return model in self.models
 
     def may_start(self, model, in_flight, now):
         return in_flight < self.room
+
+    def has_engines(self, model):
+        return not self.sleeps
 
 
 def ask(user="", tokens=10, session="", model="llama"):
@@ -145,6 +150,30 @@ def test_who_waits_too_long_is_told():
     assert not door.refused
     door.lines.tick(61.0)
     assert (door.refused["b"].status, door.refused["b"].message) == (504, "Request processing timed out in queue")
+
+
+def test_who_waits_for_a_model_that_sleeps_is_as_patient_as_who_is_held_and_then_as_ever():
+    door = Door(FairOrder(Fairness(timeout_s=60.0)))
+    door.engines.sleeps = True
+    for name in ("held", "a", "b"):
+        door.send(name, ask("ann"))
+    door.lines.tick(200.0)
+    assert not door.refused
+    door.engines.sleeps = False
+    door.lines.tick(200.1)
+    door.end(ask("ann"), now=210.0)
+    assert door.running == ["held", "a"]
+    door.lines.tick(261.0)
+    assert list(door.refused) == ["b"]
+
+
+def test_who_waits_for_a_model_that_never_wakes_is_told_in_the_end():
+    door = Door(FairOrder(Fairness(timeout_s=60.0)))
+    door.engines.sleeps = True
+    door.send("held", ask("ann"))
+    door.send("a", ask("ann"))
+    door.lines.tick(HOLD_S)
+    assert door.refused["a"].status == 504
 
 
 def test_who_leaves_takes_no_turn():

@@ -14,6 +14,7 @@ from hekla.edge.bearer import Expected
 from hekla.edge.key_fetching import KeyFetcher
 from hekla.edge.shared_buckets import SharedBuckets
 from hekla.serving.router.authentication import Authentication
+from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.fair_queue import Fairness, FairOrder
 from hekla.serving.router.limits import Limit, Limits, limits_of
 from hekla.serving.router.plan import Guard, Refusal, Usage, Waiting
@@ -204,14 +205,25 @@ class EngineRoom:
     def may_start(self, model: str, in_flight: int, now: float) -> bool:
         """Whether there is room: fewer under way than the engines may have, and one of them with nothing waiting.
 
-        Where there is no engine at all the desk decides: it may hold the request, or say why not.
+        Where there is no engine at all the desk decides: it may hold so many as one may have, or say why not; the others keep
+        their order until there is one. What goes to providers needs none.
         """
+        engines, is_all = self._engines(model)
+        if not engines:
+            return not is_all or in_flight < self._per_engine
+        return in_flight < self._per_engine * len(engines) and any(not one.waiting for one in engines)
+
+    def has_engines(self, model: str) -> bool:
+        """Whether there is an engine, or requests may go where none is needed."""
+        engines, is_all = self._engines(model)
+        return bool(engines) or not is_all
+
+    def _engines(self, model: str) -> tuple[list[Endpoint], bool]:
+        """The engines that a model's requests may go to, and whether all go to engines."""
         routes, _ = self._world.routes.candidates(model)
         keys = {target.key for route in routes for rule in route.rules for target in rule.targets}
-        engines = [one for key in keys if key in self._world.servers for one in self._world.servers[key].decode.members]
-        if not engines:
-            return True
-        return in_flight < self._per_engine * len(engines) and any(not one.waiting for one in engines)
+        servers = [self._world.servers[key] for key in keys if key in self._world.servers]
+        return [one for server in servers for one in server.decode.members], len(servers) == len(keys)
 
 
 def _lines(settings: DoorSettings, world: World) -> Lines | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from hekla.serving.router.histograms import Counts, Histograms
+from hekla.serving.router.holding import HOLD_S
 from hekla.serving.router.plan import Refusal, Usage, Waiting
 from hekla.serving.router.question import Question
 
@@ -40,6 +41,9 @@ class Room(Protocol):
 
     def may_start(self, model: str, in_flight: int, now: float) -> bool:
         """Whether the model's engines can take one more than the `in_flight` that were let in."""
+
+    def has_engines(self, model: str) -> bool:
+        """Whether there is an engine at all; a model that sleeps, or restarts, has none."""
 
 
 @dataclass(eq=False, slots=True)
@@ -118,6 +122,8 @@ class Line:
     joined: int = 0
     waits: "Waits | None" = None
     """Where it is counted what became of its places."""
+    slept_until: float = float("-inf")
+    """When it last had no engine."""
 
     def join(self, question: Question, now: float) -> Place:
         """Take a place at the end."""
@@ -197,7 +203,9 @@ class Lines:
     def tick(self, now: float) -> None:
         """Refuse who waited too long, let in who may go by now, forget lines whose route is gone."""
         for line in list(self._lines.values()):
-            for place in [one for one in line.places.values() if now - one.since >= self.order.timeout_s]:
+            if line.places and not self._room.has_engines(line.model):
+                line.slept_until = now
+            for place in [one for one in line.places.values() if self._is_late(line, one, now)]:
                 self._refuse(place, TOO_LATE)
             if not self._room.knows(line.model):
                 for place in list(line.places.values()):
@@ -215,6 +223,13 @@ class Lines:
         """The other processes' lines as they are now, and what they told of users and sessions."""
         self._elsewhere = elsewhere
         self.order.take_told(deeds, sharers, now)
+
+    def _is_late(self, line: Line, place: Place, now: float) -> bool:
+        """Whether a place has waited too long: while there is no engine as long as a held request, then as long as the order says."""
+        patience_s = self.order.timeout_s
+        if line.slept_until >= now:
+            return now - place.since >= max(patience_s, HOLD_S)
+        return now - max(place.since, line.slept_until) >= patience_s
 
     def _refuse(self, place: Place, refusal: Refusal) -> None:
         resume = place.resume
