@@ -9,7 +9,7 @@ import pytest
 from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
 from hekla.kube.errors import NotFoundError
 from hekla.serving.router import holding as holding_module
-from hekla.serving.router.holding import HOLD_S, Holding
+from hekla.serving.router.holding import HOLD_S, LOOK_S, Holding
 from hekla.serving.router.plan import Refusal, Waiting
 from hekla.serving.router.waking import AGAIN_S, KEEP_S, Waking
 from serving.router.worldkit import director, plan_of, pod, question, route, server, to
@@ -102,6 +102,29 @@ def test_labels_that_the_controller_adds_count():
 def test_a_model_that_is_starting_is_waited_for():
     door = Door(servings=[serving(replicas=1)])
     assert isinstance(door.ask(), Waiting)
+
+
+@pytest.mark.parametrize("gone", ["policy", "serving", "server", "model"])
+def test_whose_model_is_deleted_meanwhile_waits_no_longer(gone):
+    """Five minutes, it was."""
+    policies = [policy()]
+    door = Door(policies=policies)
+    world = door.desk.world
+    door.holding._is_there = lambda backend: backend in world.backends()
+    door.ask()
+    door.holding.tick()
+    assert door.told == []
+    if gone in ("policy", "model"):
+        policies.clear()
+    if gone in ("serving", "model"):
+        door.servings.clear()
+    if gone in ("server", "model"):
+        world.note(server("llama"), None)
+    door.now = LOOK_S
+    door.holding.tick()
+    assert door.told == [None]
+    answer = door.ask()
+    assert isinstance(answer if isinstance(answer, Refusal) else answer.next(door.now), Refusal)
 
 
 def test_who_waits_too_long_is_told():

@@ -6,7 +6,8 @@ engines restart       Its pods are there, and none is ready or none takes connec
                       after the first request that met nobody. Then requests are refused at once, until an engine is back.
 anything else         Nobody would come: the client is told at once.
 
-Who waited in vain is told what for: engines that did not start, or room that was not found for them.
+Who waited in vain is told what for: engines that did not start, or room that was not found for them. Whose model, or whose policy,
+is deleted meanwhile asks the desk again, which says so.
 """
 
 from collections import defaultdict
@@ -27,11 +28,15 @@ RESTART_S: Final = 30.0
 """How long after the first request that met nobody requests wait for engines that restart."""
 MOST_HELD: Final = 1_000
 """Requests held for one model; one more is refused."""
+LOOK_S: Final = 1.0
+"""How often it is looked whether anybody would still come."""
 
 TOO_LATE: Final = Refusal(504, "pod_discovery", f"no engine of the model became ready within {HOLD_S:.0f} s")
 GONE: Final = Refusal(503, "pod_discovery", f"no engine of the model came back within {RESTART_S:.0f} s", 5.0)
 ROOM: Final = "; its engines wait for room in the cluster"
-FULL: Final = Refusal(503, "pod_discovery", "too many requests wait for the model's first engine", 5.0)
+FULL: Final = Refusal(
+    503, "pod_discovery", f"{MOST_HELD:,} requests wait for the model's engines already; try again in 5 s", 5.0
+)
 
 
 class _Held(Waiting):
@@ -68,7 +73,11 @@ class Holding:
         servings: Callable[[], Iterable[ModelServing]],
         policies: Callable[[], Iterable[AutoscalingPolicy]],
         now: Callable[[], float],
+        is_there: Callable[[Backend], bool] = lambda backend: True,
     ) -> None:
+        """`is_there` says whether a backend is not deleted."""
+        self._is_there = is_there
+        self._looked_at = float("-inf")
         self._servings = servings
         self._policies = policies
         self._now = now
@@ -107,16 +116,23 @@ class Holding:
             backend = self._backends[key]
             if not backend.matched or any(not one.faults for one in _engines(backend)):
                 del self._out_since[key]  # it answered, or is no more
+        looks = now - self._looked_at >= LOOK_S
+        self._looked_at = now if looks else self._looked_at
         for key, held in list(self._held.items()):
             for one in held:
                 if one.until <= now:
                     one.go(_with_why(one.late, self._backends[key]))
-            if _may_be_tried(self._backends[key], now):
+            if _may_be_tried(self._backends[key], now) or (looks and self._is_vain(self._backends[key])):
                 self._resume(key)
             elif left := [one for one in held if not one.is_abandoned]:
                 self._held[key] = left
             else:
                 del self._held[key]
+
+    def _is_vain(self, backend: Backend) -> bool:
+        """Whether nobody would come any more, as for `hold`."""
+        may_come = backend.matched or (backend.is_empty and self.sleepers(backend))
+        return not may_come or not self._is_there(backend)
 
     def _resume(self, key: str) -> None:
         for one in self._held.pop(key, ()):

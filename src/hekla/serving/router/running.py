@@ -158,7 +158,10 @@ class Router:
         self._look_up_caches()
         servings = informers.of(ModelServing, namespace=settings.namespace)
         policies = informers.of(AutoscalingPolicy, namespace=settings.namespace)
-        self.holding = Holding(lambda: servings.cache, lambda: policies.cache, self._now)
+        self.holding = Holding(
+            lambda: servings.cache, lambda: policies.cache, self._now,
+            is_there=lambda backend: any(one is backend for one in self.world.backends()),
+        )  # fmt: skip
         self.world.on_empty = self.holding.hold
         self.world.on_join = self._joined
         self.waking = Waking(informers.client, self.holding, now=self._now, wall=lambda: datetime.now(UTC))
