@@ -82,6 +82,7 @@ def test_on_the_wire_a_client_sees_a_late_answer_and_no_error(tmp_path: Path) ->
             await eventually(lambda: not it.router.fleet.by_name)
             asking = asyncio.create_task(it.ask(kit.chat()))
             await eventually(lambda: bool(it.router.holding.held()))
+            assert 'hekla_router_held_requests{pool="ml/m-0"} 1' in it.router.metrics.text(it.router.house).decode()
             await readiness(it, READY)
             assert (await asking).status == 200
 

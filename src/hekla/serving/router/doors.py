@@ -131,9 +131,9 @@ class SharedBudgets:
         self._changed = asyncio.Event()
 
     @property
-    def alone(self) -> list[str]:
-        """Addresses that do not answer."""
-        return [address for address, one in self._by_address.items() if one.is_alone]
+    def is_alone(self) -> dict[str, bool]:
+        """By address, whether the server does not answer and the router keeps its budgets by itself."""
+        return {address: one.is_alone for address, one in self._by_address.items()}
 
     def set_routes(self, limits: Mapping[str, Limit]) -> None:
         """Take the limits that name a server; who is no longer named is let go."""

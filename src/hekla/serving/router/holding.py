@@ -144,7 +144,8 @@ class Holding:
 
     def held(self) -> dict[str, int]:
         """How many requests wait, by backend."""
-        return {key: len(held) for key, held in self._held.items() if held}
+        left = {key: sum(not one.is_abandoned for one in held) for key, held in self._held.items()}
+        return {key: count for key, count in left.items() if count}
 
     def sleepers(self, backend: Backend) -> list[ModelServing]:
         """The ModelServings that would make this backend's engines, and that a policy scales to nothing and back."""

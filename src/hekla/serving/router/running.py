@@ -115,7 +115,13 @@ class Router:
                 settings.traces_endpoint, settings.traces_service, HttpClient(), share=settings.traces_share
             )
         self.metrics = Metrics(
-            gauges=[self._engine_gauges, self._queue_gauges, self.replication.gauges, self._token_gauges],
+            gauges=[
+                self._engine_gauges,
+                self._queue_gauges,
+                self._waiting_gauges,
+                self.replication.gauges,
+                self._token_gauges,
+            ],  # fmt: skip
             more=[
                 lambda: lines_of((pool.matches for pool in self.world.pools()), MATCH_RATIO),
                 self.plugin_times.lines,
@@ -379,6 +385,12 @@ class Router:
         yield "hekla_router_scrape_failures_total", (), self.scraper.failures
         if self._access_log is not None:
             yield "hekla_router_access_log_left_out_total", (), self._access_log.left_out
+
+    def _waiting_gauges(self) -> Iterable[tuple[str, Labels, float]]:
+        for pool, count in self.holding.held().items():
+            yield "hekla_router_held_requests", (("pool", pool),), count
+        for server, is_alone in self.doors.shared.is_alone.items():
+            yield "hekla_router_shared_limits_alone", (("server", server),), is_alone
 
     def _token_gauges(self) -> Iterable[tuple[str, Labels, float]]:
         yield from self.tokenizing.gauges()
