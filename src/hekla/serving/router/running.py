@@ -121,7 +121,7 @@ class Router:
                 self._waiting_gauges,
                 self.replication.gauges,
                 self._token_gauges,
-            ],  # fmt: skip
+            ],
             more=[
                 lambda: lines_of((pool.matches for pool in self.world.pools()), MATCH_RATIO),
                 self.plugin_times.lines,
