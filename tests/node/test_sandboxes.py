@@ -78,9 +78,11 @@ def test_a_pod_without_a_command_runs_its_daemon_and_a_session_claims_it(told):
         await cluster.apply("box", SANDBOX)
         await cluster.running("box")
         await door.ask("POST", "/sandboxes/default/box/ports/0/api/execute", {"command": ["true"]}, status=503)
-        assert not (await door.claim("box", env={"COLOUR": "red"}, hostname="mine")).was_claimed
+        claimed = await door.claim("box", env={"COLOUR": "red"}, hostname="mine", tokenKey="ab" * 32)
+        assert (claimed.was_claimed, claimed.takes_key) == (False, True)
         assert await door.run("box", "echo $COLOUR; hostname; id -un") == "red\nmine\nuser\n"
-        assert (await door.claim("box")).was_claimed
+        again = await door.claim("box", tokenKey="cd" * 32)  # whose secret it does not take
+        assert (again.was_claimed, again.takes_key) == (True, False)
         await door.ask("POST", "/sandboxes/default/box/claim", {"session": "s-2"}, status=409)
         await cluster.client.delete(type(await cluster.running("box")), "box", "default", grace_s=0)
         await cluster.gone("box")

@@ -95,7 +95,10 @@ class SandboxDesk:
                 owner=claim.owner,
                 took_us=took_us,
             )
-        return Claimed(pod_uid=tracked.uid, session=claim.session, was_claimed=not is_new, claim_us=took_us)
+        return Claimed(
+            pod_uid=tracked.uid, session=claim.session, was_claimed=not is_new, claim_us=took_us,
+            takes_key=is_new and runtime.takes_key(key),
+        )  # fmt: skip
 
     async def freeze(self, namespace: str, pod: str, order: int = 0) -> SandboxState:
         """Let it stand still, unless a later order has come."""

@@ -99,7 +99,8 @@ class ClusterLink:
         await asyncio.gather(*(one.client.close() for one in doors), *self._closing, return_exceptions=True)
 
     async def claim(self, namespace: str, pod: str, claim: Claim) -> Claimed:
-        """Make a sandbox a session's own."""
+        """Make a sandbox a session's own; its node may be older, and refuse what it does not know."""
+        claim = msgspec.structs.replace(claim, token_key="")
         return await self._act(namespace, pod, "claim", claim, Claimed)
 
     async def freeze(self, namespace: str, pod: str, order: int) -> None:

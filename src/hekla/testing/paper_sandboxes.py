@@ -184,7 +184,10 @@ class PaperSandboxes:
             sandbox.claim = claim
             await self.begin(sandbox, claim)
         self.before("claimed")
-        return Claimed(pod_uid=sandbox.held.uid, session=claim.session, was_claimed=was is not None)
+        return Claimed(
+            pod_uid=sandbox.held.uid, session=claim.session, was_claimed=was is not None,
+            takes_key=was is None and bool(claim.token_key),
+        )  # fmt: skip
 
     async def begin(self, sandbox: PaperSandbox, claim: Claim) -> None:
         """Something may start in it now."""

@@ -57,7 +57,9 @@ class ChildSandboxes(PaperSandboxes):
         else:
             directory.mkdir()
         read, write = os.pipe()
-        told = {name: getattr(claim, name) for name in ("access_token", "public_key", "audience", "session")}
+        told = {
+            name: getattr(claim, name) for name in ("access_token", "public_key", "audience", "session", "token_key")
+        }
         os.write(write, json.dumps({name: value for name, value in told.items() if value}).encode())
         os.close(write)
         command = [

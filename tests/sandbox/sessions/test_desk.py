@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,6 +51,41 @@ def test_a_session_runs_in_a_sandbox_of_its_own_and_ends_with_it():
             with pytest.raises(RefusedError, match="not found"):
                 await one.find(first.id)
             assert [row.id for row in await one.listed(None)] == [second.id]
+
+    virtual_time.run(scenario())
+
+
+class OlderSandboxes(PaperSandboxes):
+    """Daemons of a version that knows of no secret to sign tokens with."""
+
+    async def claim(self, namespace, pod, claim):
+        return msgspec.structs.replace(await super().claim(namespace, pod, claim), takes_key=False)
+
+
+def test_each_claim_has_a_secret_of_its_own_that_its_row_knows_if_the_daemon_took_it():
+    async def scenario(sandboxes, *, is_taken):
+        async with desk(sandboxes) as one:
+            made = [await one.create(wish()) for _ in range(2)]
+            keys = [sandboxes.found(row.pod).claim.token_key for row in made]
+            assert len(set(keys)) == 2
+            assert {len(key) for key in keys} == {64}
+            assert [row.token_key for row in made] == (keys if is_taken else ["", ""])
+            await one.pause(made[0].id, keeps_memory=False)
+            woken = await one.wake(made[0].id)  # in another sandbox, by another claim
+            again = sandboxes.found(woken.pod).claim.token_key
+            assert again not in keys
+            assert woken.token_key == (again if is_taken else "")
+
+    virtual_time.run(scenario(PaperSandboxes([BASE]), is_taken=True))
+    virtual_time.run(scenario(OlderSandboxes([BASE]), is_taken=False))
+
+
+def test_a_daemon_that_asks_for_no_token_gets_no_secret():
+    async def scenario():
+        sandboxes = PaperSandboxes([replace(BASE, is_checked=False)])
+        async with desk(sandboxes) as one:
+            row = await one.create(wish())
+            assert (row.token_key, sandboxes.found(row.pod).claim.token_key) == ("", "")
 
     virtual_time.run(scenario())
 

@@ -71,7 +71,7 @@ class CheckpointKind(StrEnum):
     """Everything; virtual machines only."""
 
 
-class Claim(Struct, kw_only=True, frozen=True, rename="camel", forbid_unknown_fields=True):
+class Claim(Struct, kw_only=True, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """Binds a warm sandbox to a session, once. The same session may ask again and gets the same answer."""
 
     session: str
@@ -95,6 +95,10 @@ class Claim(Struct, kw_only=True, frozen=True, rename="camel", forbid_unknown_fi
     audience: str = ""
     """`aud` of those tokens: this sandbox's own."""
 
+    token_key: str = ""
+    """A secret of this claim alone, of 256 bits: tokens are believed that are signed with it (HS256), too. Sent only to a node of the same
+    version, as an older one refuses what it does not know; whether the daemon took it, `Claimed` says."""
+
     hostname: str = ""
     """Of the sandbox from now on; empty: stays the pod's."""
 
@@ -115,6 +119,9 @@ class Claimed(Struct, kw_only=True, frozen=True, rename="camel"):
 
     claim_us: int = 0
     """Microseconds that it took on the node."""
+
+    takes_key: bool = False
+    """The daemon believes what the claim's `token_key` has signed: one of an earlier version does not."""
 
 
 class StillnessOrder(Struct, kw_only=True, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -193,7 +193,7 @@ class Parked:
         """Become somebody's: variables, secrets, a name and dice of one's own, all at once."""
         await self._be_told_of(order)
         self._open()
-        return {}
+        return {"takes_key": bool(order.get("secrets", {}).get("token_key"))}
 
     async def _be_told_of(self, claim: dict[str, Any]) -> None:
         """Have all that a claim brings; whose it is may come in only once it is open."""

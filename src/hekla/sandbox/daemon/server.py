@@ -3,7 +3,7 @@
     python hekla-daemon.pyz --listen unix:/run/hekla/daemon.sock --listen 127.0.0.1:49983 --workspace /workspace
 
 Secrets come by a descriptor (`--secrets-fd`) as one JSON document and are never in the environment, where every command would see them:
-`access_token` (E2B's dialect), `public_key`, `audience`, `session` (AgentCube's). PICOD_AUTH_PUBLIC_KEY is taken as picod takes it.
+`access_token` (E2B's dialect), `public_key`, `audience`, `session`, `token_key` (AgentCube's). PICOD_AUTH_PUBLIC_KEY is taken as picod takes it.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ class Daemon:
         """Take secrets that were not there when it began; whatever runs goes on."""
         key = secrets.get("public_key", "")
         audience, session = secrets.get("audience", ""), secrets.get("session", "")
-        self._picod = picod.Picod(
-            self.processes, self._workspace, Verifier(key, audience=audience, session=session) if key else None
-        )
+        verifier = None
+        if key:
+            verifier = Verifier(key, audience=audience, session=session, own_key=secrets.get("token_key", ""))
+        self._picod = picod.Picod(self.processes, self._workspace, verifier)
         self._envd = self._make_envd(secrets.get("access_token", ""))
 
     def _make_envd(self, access_token: str) -> Envd:

@@ -1,12 +1,16 @@
 """Tokens for daemons that ask for one: signed with RSA as AgentCube's router signs them, for one sandbox and one session, good for a minute.
 
 picod believes any token of the router's key; ours names its sandbox (`aud`), and its daemon insists on that. One token is used for
-half its life: signing takes 0.6 ms, more than all else that the gateway does for a request.
+half its life: signing takes 0.6 ms, more than all else that the gateway does for a request. A daemon that took a secret with its claim
+gets the same token signed with that (HS256): its first request came 1.5 ms later by RSA.
 """
 
-from typing import Final
+import base64
+import hmac
+from typing import Any, Final
 
 import jwt
+import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -41,13 +45,26 @@ class Mint:
             "iss": ISSUER, "aud": session.sandbox_uid, "session_id": session.id, "user_sub": session.owner,
             "iat": int(now), "exp": int(now + LIFE_S),
         }  # fmt: skip
-        line = b"authorization: Bearer %b\r\n" % jwt.encode(body, self._key, algorithm="RS256").encode()
+        if session.token_key:
+            token = _signed(body, session.token_key)
+        else:
+            token = jwt.encode(body, self._key, algorithm="RS256").encode()
+        line = b"authorization: Bearer %b\r\n" % token
         self._kept[session.id] = (now + LIFE_S / 2, line)
         return line
 
     def forget(self, session: str) -> None:
         """Sign anew for a session: its sandbox is another one now."""
         self._kept.pop(session, None)
+
+
+_HEAD: Final = base64.urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').rstrip(b"=") + b"."
+
+
+def _signed(body: dict[str, Any], key: str) -> bytes:
+    """By hand: PyJWT takes 90 us, this 10."""
+    signed = _HEAD + base64.urlsafe_b64encode(msgspec.json.encode(body)).rstrip(b"=")
+    return signed + b"." + base64.urlsafe_b64encode(hmac.digest(key.encode(), signed, "sha256")).rstrip(b"=")
 
 
 def new_private_key() -> bytes:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event
 from hekla.sandbox.sessions.limits import RefusedError, check_room
-from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.records import Session, new_token
 from hekla.sandbox.sessions.refusals import refusal_of
 from hekla.sandbox.sessions.register import Entry
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order
@@ -136,12 +136,13 @@ class Making:
         if held.is_warm:
             await self.write_running(entry, held, Event.TAKEN)
             events = (Event.BOUND,)
-        await self._room.link.claim(held.namespace, held.pod, claim_of(row, held, self._room.public_key))
+        key = new_token() if row.is_checked else ""
+        claimed = await self._room.link.claim(held.namespace, held.pod, claim_of(row, held, self._room.public_key, key))
         await self._room.stock.settled(held)
         entry.used_s = self._room.now_s
-        await self.write_running(entry, held, *events)
+        await self.write_running(entry, held, *events, token_key=key if claimed.takes_key else "")
 
-    async def write_running(self, entry: Entry, held: Held, *events: Event) -> None:
+    async def write_running(self, entry: Entry, held: Held, *events: Event, token_key: str = "") -> None:
         """The row of a session whose sandbox is its own, or is about to be."""
         where = {"sandbox": held.name, "sandbox_uid": held.uid, "pod": held.pod, "container": held.container}
-        await self._room.register.write(entry, self._room.now_s, *events, **where)
+        await self._room.register.write(entry, self._room.now_s, *events, **where, token_key=token_key)

@@ -83,6 +83,8 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What requests to its ports must carry; empty: anybody who knows the id may ask."""
     is_checked: bool = True
     """Whether the daemon inside asks for a token of the router's."""
+    token_key: str = ""
+    """What those tokens are signed with, if the daemon has such a secret; else with the router's own key."""
 
     checkpoint: str = ""
     """What it resumes from, if its sandbox is gone."""

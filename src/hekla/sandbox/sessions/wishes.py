@@ -73,11 +73,11 @@ def order_of(row: Session, blueprint: Blueprint, *, restore_from: str = "", fork
     )  # fmt: skip
 
 
-def claim_of(row: Session, held: Held, public_key: str) -> Claim:
+def claim_of(row: Session, held: Held, public_key: str, token_key: str = "") -> Claim:
     """What makes a sandbox the session's own."""
     return Claim(
         session=row.id, owner=row.owner, env=row.env, access_token=row.access_token, traffic_token=row.traffic_token,
-        public_key=public_key if row.is_checked else "", audience=held.uid,
+        public_key=public_key if row.is_checked else "", audience=held.uid, token_key=token_key,
     )  # fmt: skip
 
 

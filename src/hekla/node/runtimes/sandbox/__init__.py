@@ -45,6 +45,9 @@ class SandboxRuntime(Runtime, Protocol):
     async def claim(self, key: ContainerKey, claim: Claim) -> bool:
         """Bind a warm sandbox to a session; False if it was that session's already. Another session's: SandboxError 409."""
 
+    def takes_key(self, key: ContainerKey) -> bool:
+        """Whether its daemon said, when it was claimed, that it took the claim's `token_key`."""
+
     async def claim_as_copy(self, key: ContainerKey, source: int, claim: Claim) -> bool:
         """As `claim`, and before it fill the sandbox, which was just started, with what was packed of another with its interpreters.
 

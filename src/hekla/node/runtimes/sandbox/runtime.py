@@ -88,6 +88,7 @@ class _Box:
     session: str = ""
     """Whose it is, or is about to be."""
     is_claimed: bool = False
+    takes_key: bool = False
     is_running: bool = False
     is_strange: bool = False
     """An earlier life of this node made it, and its daemon has not been asked yet how it is."""
@@ -431,7 +432,7 @@ class DaemonSandboxes:
             box.session = session
             await box.remembered()  # before it is told: killed in between, we must not give it to anybody else
             try:
-                await self._ask(box, op, told, fds)
+                answer, _ = await self._ask(box, op, told, fds)
             except SandboxError as refusal:
                 if (
                     refusal.code == HALFWAY
@@ -441,9 +442,13 @@ class DaemonSandboxes:
                     box.session = ""  # it heard nothing
                     await box.remembered()  # in a later life too
                 raise
-            box.is_claimed = True
+            box.is_claimed, box.takes_key = True, answer.get("takes_key") is True
             await box.remembered()
             return True
+
+    def takes_key(self, key: ContainerKey) -> bool:
+        """As the daemon answered."""
+        return self._box(key).takes_key
 
     def has(self, key: ContainerKey) -> bool:
         """Whether it runs."""
@@ -708,7 +713,7 @@ def _told_of(claim: Claim) -> Message:
         "hostname": claim.hostname, "env": claim.env, "random_seed": claim.random_seed, "default_user": claim.default_user,
         "secrets": {
             "access_token": claim.access_token, "public_key": claim.public_key, "audience": claim.audience,
-            "session": claim.session,
+            "session": claim.session, "token_key": claim.token_key,
         },
     }  # fmt: skip
 
