@@ -212,6 +212,48 @@ def test_of_two_kinds_the_one_that_waits_is_why_none_serves() -> None:
     assert (scaling.unit.key, scaling.after) == ("a", 0)
 
 
+def two_kinds(least: int = 1) -> AutoscalingPolicy:
+    params = [
+        {"target": target("cheap"), "minReplicas": least, "maxReplicas": 4, "cost": 1},
+        {"target": target("dear"), "minReplicas": 0, "maxReplicas": 4, "cost": 4},
+    ]
+    return policy(heterogeneousTarget={"params": params, "costExpansionRatePercent": 100})
+
+
+def test_a_kind_that_has_room_stands_in_for_one_that_waits_for_it() -> None:
+    """The cheap kind was asked for alone, and what has room was not."""
+    found = two_kinds()
+    assert replicas(decide(found, {"cheap": seen(1, 4.0), "dear": seen(0)}, NOW)) == [4, 0]
+    waits = {"unready": 3, "waits_for": "cheap-1: no room", "waiting": 3}
+    asked = decide(found, {"cheap": seen(4, 4.0, **waits), "dear": seen(0)}, NOW)
+    assert replicas(asked) == [4, 3]
+    serves = decide(found, {"cheap": seen(4, 1.0, **waits), "dear": seen(3, 1.0, 1.0, 1.0)}, NOW)
+    assert replicas(serves) == [4, 3]
+    assert ready_of(serves)[1] == "WaitsForRoom"
+    assert (
+        "cheap: 4, load is 1 a replica, target 1; its part of 4 in all; but the last ones wait: cheap-1: no room"
+        in (ready_of(serves)[2])
+    )
+    fits = decide(found, {"cheap": seen(4, *[0.6] * 4), "dear": seen(3, *[0.5] * 3)}, NOW)
+    assert replicas(fits) == [4, 0]
+    falls = decide(found, {"cheap": seen(4, 0.2, **waits), "dear": seen(3, 0.2, 0.2, 0.2)}, NOW)
+    assert replicas(falls) == [1, 0]
+
+
+def test_where_all_kinds_wait_no_more_is_asked_for() -> None:
+    waits = {"unready": 1, "waiting": 1}
+    cheap, dear = (
+        seen(2, 9.0, waits_for="cheap-1: no room", **waits),
+        seen(2, 9.0, waits_for="dear-1: no room", **waits),
+    )
+    assert replicas(decide(two_kinds(), {"cheap": cheap, "dear": dear}, NOW)) == [2, 2]
+
+
+def test_a_kind_that_has_room_is_woken_where_the_cheaper_one_waits() -> None:
+    waits = seen(1, unready=1, waits_for="cheap-0: no room", waiting=1, wanted_at=NOW - timedelta(seconds=20))
+    assert replicas(decide(two_kinds(least=0), {"cheap": waits, "dear": seen(0)}, NOW)) == [1, 1]
+
+
 def test_no_more_is_asked_for_while_a_gang_waits_for_room() -> None:
     waits = "llama-2: 0/4 nodes are available"
     decision = decide(homogeneous(), {"llama": seen(3, 4.0, 4.0, unready=1, waits_for=waits)}, NOW)
@@ -309,6 +351,17 @@ def test_a_gang_that_does_not_fit_is_what_a_unit_waits_for() -> None:
     found = measured(unit, llama(), [], [group], {}, {}, NOW)
     assert found is not None
     assert found.waits_for == "llama-1: no room"
+
+
+@pytest.mark.parametrize(("since", "waiting"), [("2025-12-31T23:59:45Z", 0), ("2025-12-31T23:59:30Z", 1)])
+def test_who_has_waited_for_a_while_may_be_stood_in_for(since: str, waiting: int) -> None:
+    told = {"type": "Unschedulable", "status": "True", "message": "no room"}
+    meta = {"name": "llama-1", "creationTimestamp": since}
+    group = msgspec.convert({"metadata": meta, "status": {"phase": "Inqueue", "conditions": [told]}}, PodGroup)
+    [unit] = units_of(homogeneous())
+    found = measured(unit, llama(replicas=2), [], [group], {}, {}, NOW)
+    assert found is not None
+    assert (found.waits_for, found.waiting) == ("llama-1: no room", waiting)
 
 
 def test_a_gang_whose_pods_are_refused_is_waited_for_likewise() -> None:

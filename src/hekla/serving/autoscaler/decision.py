@@ -45,8 +45,15 @@ class Measured:
     """Why a metric could not be read; empty if all were."""
     waits_for: str = ""
     """What the scheduler says of groups that do not fit; empty if all have found a place."""
+    waiting: int = 0
+    """How many have not fitted for so long that another kind may stand in for them."""
     wanted_at: datetime | None = None
     """When somebody last asked for a model without replicas."""
+
+    @property
+    def placed(self) -> int:
+        """The replicas that have a place, or will have one in a moment."""
+        return max(0, self.current - self.waiting)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,52 +247,68 @@ def _mixed(
 ) -> Decision:
     """One number for all, then the cheapest mix of it."""
     seen = [measured[unit.key] for unit in units]
-    current, history = sum(one.current for one in seen), histories.get("", History())
+    history = histories.get("", History())
     names = {name for one in seen for name in one.whole}
-    load = Load(
-        current=current,
+    # what has no place is not counted: it is asked for beside what stands in for it
+    placed = Measured(
+        current=sum(one.placed for one in seen),
         ready=[metrics for one in seen for metrics in one.ready],
-        unready=sum(one.unready for one in seen),
+        unready=sum(max(0, one.unready - (one.current - one.placed)) for one in seen),
         whole={name: together(name, [(s.whole[name], s.current) for s in seen if name in s.whole]) for name in names},
+        wanted_at=max((one.wanted_at for one in seen if one.wanted_at is not None), default=None),
     )
+    load = Load(current=placed.current, ready=placed.ready, unready=placed.unready, whole=placed.whole)
     least, most = sum(unit.least for unit in units), sum(unit.most for unit in units)
     told = recommend(load, units[0].targets, least=least, most=most, tolerance=_tolerance(policy))
-    together_seen = Measured(
-        current=current,
-        unready=sum(one.unready for one in seen),
-        unread=next((one.unread for one in seen if one.unread), ""),
-        wanted_at=max((one.wanted_at for one in seen if one.wanted_at is not None), default=None),
-        waits_for=next((one.waits_for for one in seen if one.waits_for), "")
-        if all(one.waits_for for one in seen)
-        else "",
-    )
-    # for growth one kind with room is room; for a model that serves nowhere one kind that waits is why
-    why = next((one.waits_for for one in seen if one.waits_for), "")
-    stuck = replace(together_seen, waits_for=why, ready=load.ready)
-    told = _awake(told, stuck, most, now)
+    told = _awake(told, placed, most, now)
     if told is None:
+        # for a model that serves nowhere one kind that waits is why
+        stuck = replace(
+            placed,
+            current=sum(one.current for one in seen),
+            unread=next((one.unread for one in seen if one.unread), ""),
+            waits_for=next((one.waits_for for one in seen if one.waits_for), ""),
+        )
         stay = [_left_alone(unit, one, stuck, now) for unit, one in zip(units, seen, strict=True)]
         return Decision(outcomes=stay, histories=histories)
-    told = advised(told, current, history.learned, now.timestamp())
-    step = _step(told, current, pace_of(policy), history, now, least, most)
-    replicas, reason = _held_for_room(step, told, together_seen)
-    history = _with_lesson(step.history, told, together_seen, replicas, now)
-    kinds = [Kind(least=unit.least, most=unit.most, cost=unit.cost) for unit in units]
-    shares = spread(replicas, kinds, expansion_percent=expansion_percent)
+    told = advised(told, placed.current, history.learned, now.timestamp())
+    step = _step(told, placed.current, pace_of(policy), history, now, least, most)
+    history = _with_lesson(step.history, told, placed, step.replicas, now)
+    reason = f"{told.reason}; {step.why_less}" if step.why_less else told.reason
+    shares = _shares(units, seen, step.replicas, expansion_percent)
     outcomes = [
-        Outcome(
-            unit,
-            one.current,
-            share,
-            share,
-            step.mode,
-            f"{reason}; its part of {replicas} in all",
-            waits=_is_short(step, together_seen),
-            unread=one.unread,
-        )
+        _of_kind(unit, one, share, step, f"{reason}; its part of {step.replicas} in all")
         for unit, one, share in zip(units, seen, shares, strict=True)
     ]
     return Decision(outcomes=outcomes, histories={"": history})
+
+
+def _shares(units: Sequence[Unit], seen: Sequence[Measured], replicas: int, expansion_percent: int) -> Sequence[int]:
+    """The cheapest mix. Of a kind that waits for room no more are asked for; what it lacks stands in the queue, and the other
+    kinds stand in for it until it has found a place.
+    """
+    kinds = [Kind(least=unit.least, most=unit.most, cost=unit.cost) for unit in units]
+    shares = spread(replicas, kinds, expansion_percent=expansion_percent)
+    waiting = [number for number, one in enumerate(seen) if one.waits_for]
+    others = [number for number, one in enumerate(seen) if not one.waits_for]
+    lacking = sum(min(seen[number].waiting, max(0, shares[number] - seen[number].placed)) for number in waiting)
+    stood_in = spread(
+        sum(shares[number] for number in others) + lacking,
+        [kinds[number] for number in others], expansion_percent=expansion_percent,
+    )  # fmt: skip
+    for number in waiting:
+        shares[number] = max(units[number].least, min(shares[number], seen[number].current))
+    for number, share in zip(others, stood_in, strict=True):
+        shares[number] = share
+    return shares
+
+
+def _of_kind(unit: Unit, seen: Measured, share: int, step: Step, reason: str) -> Outcome:
+    waits = bool(seen.waits_for) and share >= seen.current
+    if waits:
+        reason = f"{reason}; but the last ones wait: {seen.waits_for}"
+    unread = "" if waits and not seen.ready else seen.unread
+    return Outcome(unit, seen.current, share, share, step.mode, reason, waits=waits, unread=unread)
 
 
 def _proportioned(

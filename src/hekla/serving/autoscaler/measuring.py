@@ -26,6 +26,10 @@ PODS_COME_WITHIN = timedelta(seconds=10)
 """A gang that has no pod after this long gets none: a quota, or a webhook, refuses them."""
 
 
+WAITS_LONG = timedelta(seconds=30)
+"""Who has waited for room so long may be stood in for by another kind: others that are evicted for it take their time to go."""
+
+
 @dataclass(frozen=True)
 class Look:
     """One pod to be asked, and for what."""
@@ -101,6 +105,7 @@ def measured(
     for pod in entries(unit, pods):
         replicas[_replica_of(unit, pod)].append(pod)
     ready = [some for some in replicas.values() if all(map(is_ready, some))]
+    waiting = list(_waiting(groups, pods, now))
     return Measured(
         current=current,
         ready=[_metrics(unit, some, answers) for some in ready],
@@ -108,7 +113,8 @@ def measured(
         unready=max(0, max(current, len(replicas)) - len(ready)),
         whole=whole,
         unread=unread if ready else _not_ready(len(replicas), current),
-        waits_for=_waits_for(groups, pods, now),
+        waits_for=next((said for said, _ in waiting), ""),
+        waiting=min(current, sum(since is None or now - since >= WAITS_LONG for _, since in waiting)),
         wanted_at=parse_rfc3339(serving.metadata.annotations.get(labels.WANTED_AT)),
     )
 
@@ -171,7 +177,8 @@ def _not_ready(replicas: int, wanted: int) -> str:
     return "no replica is ready yet" if replicas else "no replica has pods yet"
 
 
-def _waits_for(groups: Sequence[PodGroup], pods: Sequence[Pod], now: datetime) -> str:
+def _waiting(groups: Sequence[PodGroup], pods: Sequence[Pod], now: datetime) -> Iterator[tuple[str, datetime | None]]:
+    """What the scheduler says of each group that has no room, and since when it waits; or that its pods are refused."""
     with_pods = {pod.metadata.labels.get(labels.GROUP_NAME) for pod in pods}
     for group in groups:
         name, made_at = group.metadata.name, parse_rfc3339(group.metadata.creation_timestamp)
@@ -179,7 +186,7 @@ def _waits_for(groups: Sequence[PodGroup], pods: Sequence[Pod], now: datetime) -
         if group.status.phase not in ("", "Pending", "Inqueue"):
             continue
         if told:
-            return f"{name}: {told[-1].message}"
-        if name not in with_pods and made_at is not None and now - made_at > PODS_COME_WITHIN:
-            return f"{name}: none of its pods is there; the events of its ModelServing say what refuses them"
-    return ""
+            # not since its condition says so, which is written anew with each new reason
+            yield f"{name}: {told[-1].message}", made_at
+        elif name not in with_pods and made_at is not None and now - made_at > PODS_COME_WITHIN:
+            yield f"{name}: none of its pods is there; the events of its ModelServing say what refuses them", None
