@@ -152,11 +152,12 @@ def router(port: int, engine_port: int) -> None:
 
 
 def load(port: int, connections: int, seconds: float, body: bytes) -> None:
-    """Raw connections that ask again as soon as they were answered; prints requests, errors and latencies."""
+    """Raw connections that ask again as soon as they were answered; prints requests, errors, and latencies to the first and last byte."""
     import uvloop
 
     request = HEAD % len(body) + body
     taken: list[float] = []
+    begun: list[float] = []
     errors = 0
 
     class Connection(asyncio.Protocol):
@@ -173,8 +174,9 @@ def load(port: int, connections: int, seconds: float, body: bytes) -> None:
             if self.need < 0:
                 self.data += data
                 at = self.data.find(b"\r\n\r\n")
-                if at < 0:
+                if at < 0 or len(self.data) == at + 4:  # a head alone tells a reader nothing
                     return
+                begun.append(time.perf_counter() - self.since)
                 errors += not self.data.startswith(b"HTTP/1.1 200")
                 found = re.search(rb"(?i)content-length: *(\d+)", self.data[:at])
                 self.need = at + 4 + int(found[1]) if found else 0
@@ -199,7 +201,11 @@ def load(port: int, connections: int, seconds: float, body: bytes) -> None:
             transport.abort()
 
     uvloop.run(run())
-    print(json.dumps({"count": len(taken), "errors": errors, "p50": percentile(taken or [0.0], 0.5), "p99": percentile(taken or [0.0], 0.99)}))  # fmt: skip
+    taken, begun = taken or [0.0], begun or [0.0]
+    found = {"count": len(taken) if taken[0] else 0, "errors": errors}
+    for name, values in (("", taken), ("first_", begun)):
+        found |= {f"{name}p50": percentile(values, 0.5), f"{name}p99": percentile(values, 0.99)}
+    print(json.dumps(found))
 
 
 # ---- processes
@@ -286,6 +292,8 @@ class Subject:
     connections: int = 32
     most_connections: int = 1_000
     """More than it can answer within a round say nothing."""
+    most_streams: int = 5_000
+    """More than it can begin within the minute a client waits say nothing either."""
 
 
 def _own(port: int, engine: int, folder: Path) -> list[str]:
@@ -296,7 +304,7 @@ def _haproxy(port: int, engine: int, folder: Path) -> list[str] | None:
     program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
     file = folder / "haproxy.cfg"
     file.write_text(
-        f"global\n nbthread 1\n maxconn 4000\ndefaults\n mode http\n timeout connect 5s\n timeout client 600s\n timeout server 600s\n"
+        f"global\n nbthread 1\n maxconn 9000\ndefaults\n mode http\n option http-no-delay\n timeout connect 5s\n timeout client 600s\n timeout server 600s\n"
         f"frontend f\n bind 127.0.0.1:{port}\n default_backend b\nbackend b\n http-reuse always\n server s 127.0.0.1:{engine}\n"
     )
     return [program, "-f", str(file)] if program else None
@@ -339,7 +347,7 @@ SUBJECTS = (
     Subject("sglang-router", _sglang, {}),
     Subject("vllm-router", _vllm, {}),
     Subject("production-stack", _production_stack, {}),
-    Subject("litellm", _litellm, _LITELLM, connections=8, most_connections=20),
+    Subject("litellm", _litellm, _LITELLM, connections=8, most_connections=20, most_streams=1_000),
 )
 
 
@@ -368,6 +376,9 @@ class Run:
     errors: int
     p50_us: float
     p99_us: float
+    first_p50_us: float
+    first_p99_us: float
+    """To the first bytes of an answer's body: of a stream its first piece."""
     cpu_us: float
     """Of the subject, per request."""
 
@@ -384,9 +395,8 @@ def measured(port: int, pid: int, connections: int, seconds: float, body: bytes)
         )  # fmt: skip
         spent = cpu_s(pid) - before
     found = json.loads(told.stdout)
-    return Run(
-        found["count"], found["errors"], found["p50"] * 1e6, found["p99"] * 1e6, spent / max(1, found["count"]) * 1e6
-    )
+    told_us = (found[name] * 1e6 for name in ("p50", "p99", "first_p50", "first_p99"))
+    return Run(found["count"], found["errors"], *told_us, spent / max(1, found["count"]) * 1e6)
 
 
 if __name__ == "__main__":

@@ -69,10 +69,13 @@ WORKS = (
     Work("one client, 10k tokens", chat(SHORT * 10), connections=1, wants_latency=True),
     Work("one client, 100k tokens", chat(SHORT * 100), connections=1, wants_latency=True),
     Work("one client, 1k tokens, streamed", chat(SHORT, STREAMED), connections=1, wants_latency=True),
+    Work("one client, 10k tokens, streamed", chat(SHORT * 10, STREAMED), connections=1, wants_latency=True),
+    Work("one client, 100k tokens, streamed", chat(SHORT * 100, STREAMED), connections=1, wants_latency=True),
     Work("chunk, 10 ms apart", chat(SHORT, "50x10"), connections=100, parts=51, least_s=3.0, is_brief=True),
     Work("chunk, flat out", chat(SHORT, "200x0"), parts=201, is_brief=True),
 )
-MEMORY = "memory"
+_SLOWLY = "100000x10000"
+"""A chunk each 10 s, so that the slowest router has time for all streams."""
 
 Peer = tuple[Subject, int, int]
 """Who, its port, its process."""
@@ -104,14 +107,17 @@ def _report(report: Report, work: Work, found: dict[str, list[Run]], direct: Run
             notes.append(f"{errors} errors")
         report.add(f"{name}: {work.name}, per CPU-second", 1e6 / max(median(costs), 1e-9), "/s", note="; ".join(notes))
         if direct is not None:
-            p50 = median(run.p50_us for run in runs) - direct.p50_us
-            p99 = median(run.p99_us for run in runs) - direct.p99_us
-            report.add(f"{name}: added p50, {work.name}", p50, "us", note=f"p99 {p99:.0f}")
+            added = {
+                which: median(getattr(run, which) for run in runs) - getattr(direct, which)
+                for which in ("p50_us", "p99_us", "first_p50_us", "first_p99_us")
+            }
+            note = f"p99 {added['p99_us']:.0f}; to the first piece {added['first_p50_us']:.0f}, p99 {added['first_p99_us']:.0f}"
+            report.add(f"{name}: added p50, {work.name}", added["p50_us"], "us", note=note)
 
 
-def _memory(report: Report, port: int, pid: int, streams: int) -> None:
+def _memory(report: Report, name: str, port: int, pid: int, streams: int) -> None:
     """Streams that stay open: what each costs."""
-    body = chat(SHORT, "100000x1000")
+    body = chat(SHORT, _SLOWLY)
     before, held = rss_mb(pid), []
     try:
         for _ in range(streams):
@@ -121,7 +127,9 @@ def _memory(report: Report, port: int, pid: int, streams: int) -> None:
         for one in held:
             one.settimeout(60)
             one.recv(65_536)
-        report.add(f"hekla: memory at {streams:,} streams", rss_mb(pid), "MB", note=f"{before:.0f} MB before")
+        report.add(f"{name}: memory at {streams:,} streams", rss_mb(pid), "MB", note=f"{before:.0f} MB before")
+    except OSError as error:
+        print(f"  {name}: memory at {streams:,} streams: it did not answer all of them: {error}")
     finally:
         for one in held:
             one.close()
@@ -138,12 +146,13 @@ def _compare(report: Report, engine: int, engine_pid: int, stack: ExitStack) -> 
     seconds, rounds = (1.0, 2) if report.is_quick else (1.5, 5)
     works = [one for one in WORKS if (one.is_brief or report.only or not report.is_quick) and report.wants(one.name)]
     folder = stack.enter_context(report.folder())
+    if not works:
+        return
     peers: list[Peer] = []
-    for subject in SUBJECTS if works else (HEKLA,):
+    for subject in SUBJECTS:
         place = stack.enter_context(running(subject, engine, folder))
         if place is not None:
             peers.append((subject, *place))
-            report.add(f"{subject.name}: memory before any load", rss_mb(place[1]), "MB")
         else:
             print(f"  {subject.name}: not installed, or it did not come up")
     assert peers, "nothing came up"
@@ -152,9 +161,23 @@ def _compare(report: Report, engine: int, engine_pid: int, stack: ExitStack) -> 
     for work in works:
         direct = _without(report, work, engine, engine_pid, rounds, seconds) if work.wants_latency else None
         _report(report, work, _turns(work, peers, rounds, seconds), direct)
-    for streams in (1_000,) if report.is_quick and not report.only else (1_000, 5_000):
-        if report.wants(MEMORY):
-            _memory(report, *peers[0][1:], streams)
+
+
+def _memories(report: Report, engine: int) -> None:
+    """Each router by itself, after the same load."""
+    for subject in SUBJECTS:
+        name = subject.name
+        if not report.wants(f"memory of {name}") or (report.is_quick and not report.only and subject is not HEKLA):
+            continue
+        with report.folder() as folder, running(subject, engine, folder) as place:
+            if place is None:
+                print(f"  {name}: not installed, or it did not come up")
+                continue
+            report.add(f"{name}: memory before any load", rss_mb(place[1]), "MB")
+            measured(*place, min(32, subject.most_connections), 1.5, chat(SHORT))
+            for streams in (1_000,) if report.is_quick and not report.only else (1_000, 5_000):
+                if streams <= subject.most_streams:
+                    _memory(report, name, *place, streams)
 
 
 def run(report: Report) -> None:
@@ -168,6 +191,7 @@ def run(report: Report) -> None:
         assert is_up(engine, process, 30.0), "the upstream did not come up"
         with ExitStack() as stack:
             _compare(report, engine, process.pid, stack)
+        _memories(report, engine)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
