@@ -125,16 +125,17 @@ def test_a_request_longer_than_any_buffer_is_pythons(tmp_path: Path, kernel: Ker
     both(tmp_path, kernel, story, FOUR, taken=ENTERING)
 
 
+@pytest.mark.parametrize("reading", [layout.FIRST_BYTES, layout.SCRATCH_BYTES])
 @pytest.mark.parametrize("beyond", [-1, 0, 1])
 def test_what_stands_behind_a_request_as_long_as_one_reading_is_the_next(
-    tmp_path: Path, kernel: Kernel, beyond: int
+    tmp_path: Path, kernel: Kernel, beyond: int, reading: int
 ) -> None:
     """All of it is there before the lane looks, and is told of once."""
 
     async def story(it: Routed, client: kit.Client) -> Any:
-        size = layout.SCRATCH_BYTES + beyond - len(kit.chat(text="")) - len("262144") + len("56")
+        size = reading + beyond - len(kit.chat(text="")) - len(str(reading)) + len("56")
         first = kit.chat(text=(WORDS * size)[:size])
-        assert len(first) == layout.SCRATCH_BYTES + beyond
+        assert len(first) == reading + beyond
         lane = it.router.lane
         if lane is not None:
             lane._loop.remove_reader(lane._epoll.fileno())

@@ -47,6 +47,7 @@ from hekla.serving.router.lane.compiled_rows import (
 )
 from hekla.serving.router.lane.compiled_text import is_same, put_hex, put_number, put_text, text_length
 from hekla.serving.router.lane.layout import (
+    FIRST_BYTES,
     HUGE_BYTES,
     ID_PREFIX_BYTES,
     ONE_IN,
@@ -407,12 +408,12 @@ def read_client(state, number, now):
     client, scratch = client_at(state, number), word(state, State.SCRATCH)
     if word(client, Client.NEEDED) > 0:
         return _read_body(state, number, now)
-    got = call(RECV, word(client, Client.FD), scratch, SCRATCH_BYTES, _AT_ONCE, 0, 0)
+    got = call(RECV, word(client, Client.FD), scratch, FIRST_BYTES, _AT_ONCE, 0, 0)
     if got == _AGAIN:
         return Command.NOTHING
     if got <= 0:
         return close_client(state, number)
-    if got < SCRATCH_BYTES:
+    if got < FIRST_BYTES:
         return _read_on(state, number, got, now)
     set_word(client, Client.MORE, 1)  # there may be more, of which nobody tells again
     command = _read_on(state, number, got, now)

@@ -474,6 +474,8 @@ TEXTS: Final = {
 TEXT_BYTES: Final = 48
 
 SCRATCH_BYTES: Final = 256 * 1024
+FIRST_BYTES: Final = 64 * 1024
+"""Of a request these are read to the scratch and copied to where it stays, at most; the rest of a longer one is read to there."""
 SMALL_BYTES: Final = 8 * 1024
 LARGE_BYTES: Final = 128 * 1024
 HUGE_BYTES: Final = 1024 * 1024
