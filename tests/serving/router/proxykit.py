@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from hekla.serving.router.house import House
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.lane import layout
 from hekla.serving.router.lane.lane import Lane
-from hekla.serving.router.plan import Guard
+from hekla.serving.router.lots import Lot
+from hekla.serving.router.plan import Guard, Usage
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.engines import Pools
 from hekla.serving.router.proxy.listener import Listener
@@ -181,6 +183,28 @@ class Client:
         self.writer.transport.abort()
 
 
+def singly(lot: Lot) -> list[Any]:
+    """The requests of a lot one by one, as an `exchange.Exchange` tells of itself."""
+    told = []
+    for number in range(len(lot)):
+        kind, counted = lot.kinds[lot.kind[number]], bool(lot.is_counted[number])
+        started = float(lot.started_at[number])
+        told.append(
+            SimpleNamespace(
+                **{name: getattr(kind, name) for name in kind.__struct_fields__},
+                usage_told=Usage(int(lot.input_tokens[number]), int(lot.output_tokens[number])) if counted else None,
+                input_tokens=int(lot.input_tokens[number]),
+                events=int(lot.events[number]),
+                request_id=b"%b-%x" % (lot.id_prefix, int(lot.request[number])),
+                started_at=started,
+                planned_at=started,
+                first_byte_at=float(lot.first_byte_at[number]),
+                ended_at=float(lot.ended_at[number]),
+            )
+        )
+    return told
+
+
 @dataclass
 class Plane:
     """One running data plane."""
@@ -207,7 +231,7 @@ class Plane:
     def over(self) -> list[Any]:
         if self.lane is not None:
             self.lane.fold()
-        return self.house.ledger
+        return [*self.house.ledger, *(one for lot in self.house.lots for one in singly(lot))]
 
     def later(self, seconds: float) -> None:
         """Time passes: clocks jump, and everything that waits is looked at."""

@@ -281,16 +281,17 @@ def test_a_broken_part_is_begun_anew_and_requests_go_on(tmp_path: Path) -> None:
         async with routed(tmp_path, kit.whole()) as it:
             broken = asyncio.Event()
 
-            def breaks(batch: object, known: object) -> list[int]:
+            def breaks(*batch: object) -> list[int]:
                 broken.set()
                 raise ZeroDivisionError
 
             it.router.metrics.fold = breaks  # type: ignore[method-assign]
+            it.router.metrics.fold_lot = breaks  # type: ignore[method-assign]
             assert (await it.ask(kit.chat())).status == 200
             await broken.wait()
             assert (await it.ask(kit.chat())).status == 200
             assert not it.running.done()
-            del it.router.metrics.fold
+            del it.router.metrics.fold, it.router.metrics.fold_lot
             assert (await it.ask(kit.chat())).status == 200
             await it.logged()
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 import structlog
 
 from hekla.serving.router.exchange import Exchange
+from hekla.serving.router.lots import Floats, Kind, Lot, ms_between, ms_of
 from hekla.serving.router.metrics import Row
 
 log = structlog.get_logger(__name__)
@@ -23,23 +24,77 @@ log = structlog.get_logger(__name__)
 MOST_WAITING_BYTES = 16 * 1024 * 1024
 """Lines that wait for the writer; what comes then is left out and counted."""
 
-Format = Callable[[Exchange, Row, str], str]
+
+class Format(NamedTuple):
+    """How a line is written: what many have in common once, before the request's id and behind it, and the line around that."""
+
+    around: Callable[[Exchange | Kind, Row], tuple[str, str]]
+    line: Callable[[str, str, str, str, int, int, int, int, int, int], str]
+    """Of when, what is before the id, the id, what is behind it, the tokens read and written, and the milliseconds: of all, until it was
+    planned, until the first byte, and from there to the end."""
+
+    def of(self, one: Exchange, row: Row, at: str) -> str:
+        """One request's."""
+        before, behind = self.around(one, row)
+        usage = one.usage_told
+        return self.line(
+            at,
+            before,
+            one.request_id.decode("ascii"),
+            behind,
+            usage.input_tokens if usage is not None else one.input_tokens,
+            usage.output_tokens if usage is not None else 0,
+            _ms(one.ended_at, one.started_at),
+            _ms(one.planned_at or one.ended_at, one.started_at),
+            _ms(one.first_byte_at, one.planned_at),
+            _ms(one.ended_at, one.first_byte_at),
+        )
+
+    def of_lot(self, lot: Lot, rows: Sequence[Row], wall_offset_s: float) -> list[str]:
+        """Those of many."""
+        arounds = [self.around(kind, row) for kind, row in zip(lot.kinds, rows, strict=True)]
+        prefix, line = lot.id_prefix.decode("ascii"), self.line
+        return [
+            line(at, arounds[kind][0], f"{prefix}-{request:x}", arounds[kind][1], read, written, took, 0, until, rest)
+            for at, kind, request, read, written, took, until, rest in zip(
+                _stamps(lot.ended_at + wall_offset_s),
+                lot.kind.tolist(),
+                lot.request.tolist(),
+                lot.input_tokens.tolist(),
+                lot.output_tokens.tolist(),
+                ms_between(lot.started_at, lot.ended_at),
+                ms_between(lot.started_at, lot.first_byte_at),
+                ms_between(lot.first_byte_at, lot.ended_at),
+                strict=True,
+            )
+        ]
 
 
-def json_line(one: Exchange, row: Row, at: str) -> str:
-    """Kthena's JSON; fields without a value are left out."""
-    usage, refusal = one.usage_told, one.refusal
+def _around_json(one: Exchange | Kind, row: Row) -> tuple[str, str]:
+    refusal = one.refusal
     return (
-        f'{{"timestamp":"{at}",{_fixed(row, one.path, one.head.method, one.head.is_http_1_0)}'
-        f',"request_id":"{one.request_id.decode("ascii")}"'
-        f"{_target(one.target_name)}{_error(refusal.reason, refusal.message) if refusal is not None else ''}"
-        f',"upstream_status_code":{one.upstream_status},"upstream_attempts":{one.attempts}'
-        f',"input_tokens":{usage.input_tokens if usage is not None else one.input_tokens}'
-        f',"output_tokens":{usage.output_tokens if usage is not None else 0}'
-        f',"duration_total":{_ms(one.ended_at, one.started_at)}'
-        f',"duration_request_processing":{_ms(one.planned_at or one.ended_at, one.started_at)}'
-        f',"duration_upstream_processing":{_ms(one.first_byte_at, one.planned_at)}'
-        f',"duration_response_processing":{_ms(one.ended_at, one.first_byte_at)}}}\n'
+        f'{_fixed(row, one.path, one.head.method, one.head.is_http_1_0)},"request_id":"',
+        f'"{_target(one.target_name)}{_error(refusal.reason, refusal.message) if refusal is not None else ""}'
+        f',"upstream_status_code":{one.upstream_status},"upstream_attempts":{one.attempts},"input_tokens":',
+    )
+
+
+def _json(
+    at: str,
+    before: str,
+    request: str,
+    behind: str,
+    read: int,
+    written: int,
+    took: int,
+    planned: int,
+    until: int,
+    rest: int,
+) -> str:
+    return (
+        f'{{"timestamp":"{at}",{before}{request}{behind}{read},"output_tokens":{written},"duration_total":{took}'
+        f',"duration_request_processing":{planned},"duration_upstream_processing":{until}'
+        f',"duration_response_processing":{rest}}}\n'
     )
 
 
@@ -81,19 +136,29 @@ def _ms(end: float, begin: float) -> int:
     return round((end - begin) * 1000) if end > begin > 0 else 0
 
 
-def text_line(one: Exchange, row: Row, at: str) -> str:
-    """Kthena's text form."""
-    usage, refusal = one.usage_told, one.refusal
-    read = usage.input_tokens if usage is not None else one.input_tokens
-    written = usage.output_tokens if usage is not None else 0
+def _around_text(one: Exchange | Kind, row: Row) -> tuple[str, str]:
+    refusal = one.refusal
     error = f" error={refusal.reason}:{refusal.message!r}" if refusal is not None else ""
     pod = f" selected_pod={one.target_name}" if one.target_name else ""
     return (
-        f"[{at}] {_fixed_text(row, one.path, one.head.method, one.head.is_http_1_0)}{error}{pod}"
-        f" request_id={one.request_id.decode('ascii')} attempts={one.attempts} tokens={read}/{written}"
-        f" timings={_ms(one.ended_at, one.started_at)}ms({_ms(one.planned_at or one.ended_at, one.started_at)}"
-        f"+{_ms(one.first_byte_at, one.planned_at)}+{_ms(one.ended_at, one.first_byte_at)})\n"
+        f"{_fixed_text(row, one.path, one.head.method, one.head.is_http_1_0)}{error}{pod} request_id=",
+        f" attempts={one.attempts} tokens=",
     )
+
+
+def _text(
+    at: str,
+    before: str,
+    request: str,
+    behind: str,
+    read: int,
+    written: int,
+    took: int,
+    planned: int,
+    until: int,
+    rest: int,
+) -> str:
+    return f"[{at}] {before}{request}{behind}{read}/{written} timings={took}ms({planned}+{until}+{rest})\n"
 
 
 @lru_cache(maxsize=4096)
@@ -111,7 +176,9 @@ def _printable(text: str) -> str:
     return text if text.isprintable() and " " not in text else repr(text)
 
 
-FORMATS: dict[str, Format] = {"json": json_line, "text": text_line}
+FORMATS: Final = {"json": Format(_around_json, _json), "text": Format(_around_text, _text)}
+"""Kthena's two; of JSON fields without a value are left out."""
+json_line, text_line = FORMATS["json"].of, FORMATS["text"].of
 
 
 class AccessLog:
@@ -127,8 +194,14 @@ class AccessLog:
 
     def add(self, batch: Sequence[Exchange], rows: Sequence[Row], wall_offset_s: float) -> None:
         """Lines for requests that are over; `wall_offset_s` makes wall time of the loop's time."""
-        make = self._format
-        lines = [make(one, row, _stamp(one.ended_at + wall_offset_s)) for one, row in zip(batch, rows, strict=True)]
+        make = self._format.of
+        self._take([make(one, row, _stamp(one.ended_at + wall_offset_s)) for one, row in zip(batch, rows, strict=True)])
+
+    def add_lot(self, lot: Lot, rows: Sequence[Row], wall_offset_s: float) -> None:
+        """The same of many at once; `rows` are those of their kinds."""
+        self._take(self._format.of_lot(lot, rows, wall_offset_s))
+
+    def _take(self, lines: Sequence[str]) -> None:
         data = "".join(lines).encode("utf-8", "replace")
         if self._waiting_bytes + len(data) > MOST_WAITING_BYTES:
             self.left_out += len(lines)
@@ -165,6 +238,12 @@ class AccessLog:
 def _stamp(wall_s: float) -> str:
     second = int(wall_s)
     return f"{_second(second)}.{int((wall_s - second) * 1000):03d}Z"
+
+
+def _stamps(wall_s: Floats) -> list[str]:
+    told = ms_of(wall_s)
+    names = {ms: f"{_second(ms // 1000)}.{ms % 1000:03d}Z" for ms in set(told)}
+    return [names[ms] for ms in told]
 
 
 @lru_cache(maxsize=8)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from hekla.serving.router.lots import Lot
 from hekla.serving.router.plan import Desk, Destination, Guard, Refusal, Waiting
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.engines import Pools
@@ -30,6 +31,8 @@ class House:
         self.pools = pools
         self.ledger: list[Exchange] = []
         """Requests that are over; whoever keeps the books empties it a few times a second."""
+        self.lots: list[Lot] = []
+        """And those of the fast lane, likewise."""
         self.bounds = bounds
         self.guards = tuple(guards)
         self.doorkeeper: Guard | None = None

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from hekla.serving.router.exchange import Exchange
 from hekla.serving.router.house import House
+from hekla.serving.router.lots import Floats, Kind, Lot
 from hekla.serving.router.plan import Destination
 from hekla.serving.router.reading import INFERENCE_PATHS
 
@@ -48,7 +49,6 @@ LIMIT_TYPES = {"input_rate_limit": "input_tokens", "output_rate_limit": "output_
 Labels = tuple[tuple[str, str], ...]
 Gauges = Callable[[], Iterable[tuple[str, Labels, float]]]
 """More to tell when asked: name, labels, value."""
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,16 +133,11 @@ class Metrics:
         known: set[str] | None = None
         rows = []
         for one in batch:
-            destination = one.destination
             model = ""
-            if destination.backend_type == "none" and one.model:
+            if one.destination.backend_type == "none" and one.model:
                 known = known if known is not None else set(known_models())
                 model = one.model if one.model in known else ""
-            error = one.refusal.reason if one.refusal is not None else ""
-            key = (id(destination), one.path, one.status, error, model)
-            row = self._ids.get(key)
-            if row is None:
-                row = self._new_row(key, one, error, model)
+            row = self._row(one, model)
             rows.append(row)
             amounts = self._amounts[row]
             amounts.requests += 1
@@ -150,10 +145,34 @@ class Metrics:
             if (usage := one.usage_told) is not None:
                 amounts.input_tokens += usage.input_tokens
                 amounts.output_tokens += usage.output_tokens
-        self._fold_times(batch, rows)
+        times = [(one.started_at, one.planned_at, one.first_byte_at, one.ended_at, one.events) for one in batch]
+        self._fold_times(np.array(rows, dtype=np.int64), np.array(times))
         return rows
 
-    def _new_row(self, key: tuple[int, str, int, str, str], one: Exchange, error: str, model: str) -> int:
+    def fold_lot(self, lot: Lot) -> list[int]:
+        """The same of many at once; returns the row of each kind."""
+        rows = [self._row(kind, "") for kind in lot.kinds]
+        every = np.array(rows)[lot.kind]
+        counts = np.bincount(every)
+        read = np.bincount(every, np.where(lot.is_counted, lot.input_tokens, 0))
+        written = np.bincount(every, lot.output_tokens)
+        for row in np.flatnonzero(counts).tolist():
+            amounts = self._amounts[row]
+            amounts.requests += int(counts[row])
+            amounts.attempts += int(counts[row])
+            amounts.input_tokens += int(read[row])
+            amounts.output_tokens += int(written[row])
+        times: Floats = np.column_stack((lot.started_at, lot.started_at, lot.first_byte_at, lot.ended_at, lot.events))
+        self._fold_times(every, times)
+        return rows
+
+    def _row(self, one: Exchange | Kind, model: str) -> int:
+        error = one.refusal.reason if one.refusal is not None else ""
+        key = (id(one.destination), one.path, one.status, error, model)
+        row = self._ids.get(key)
+        return self._new_row(key, one, error, model) if row is None else row
+
+    def _new_row(self, key: tuple[int, str, int, str, str], one: Exchange | Kind, error: str, model: str) -> int:
         path = one.path if one.path in INFERENCE_PATHS else "other"
         destination = one.destination
         if len(self.rows) >= MOST_ROWS:
@@ -170,11 +189,8 @@ class Metrics:
             return len(self.rows) - 1
         return 0
 
-    def _fold_times(self, batch: Sequence[Exchange], rows: list[int]) -> None:
-        every = np.array(rows, dtype=np.int64)
-        times = np.array(
-            [(one.started_at, one.planned_at, one.first_byte_at, one.ended_at, one.events) for one in batch]
-        )
+    def _fold_times(self, every: npt.NDArray[np.int64], times: Floats) -> None:
+        """Rows, and when each was started, planned, began to be answered and ended, and how many events it had."""
         self.durations.add(every, times[:, 3] - times[:, 0])
         begun = times[:, 2] > 0
         if not begun.any():

@@ -36,6 +36,7 @@ from hekla.serving.router.discovery import Discovery
 from hekla.serving.router.documents import Documents
 from hekla.serving.router.doors import Doors, DoorSettings, lasting
 from hekla.serving.router.endpoints import Endpoint, Fleet
+from hekla.serving.router.exchange import Exchange
 from hekla.serving.router.foretelling import foretell
 from hekla.serving.router.gateway import GatewayDesk
 from hekla.serving.router.gateway_ports import GatewayPorts
@@ -46,6 +47,7 @@ from hekla.serving.router.kernel.upgrading import Upgrading
 from hekla.serving.router.lane.lane import Lane
 from hekla.serving.router.lane.opening import opened
 from hekla.serving.router.lane.ways import Ways
+from hekla.serving.router.lots import joined
 from hekla.serving.router.metrics import Labels, Metrics
 from hekla.serving.router.misdirected import OneListener
 from hekla.serving.router.plan import Desk, Refusal
@@ -74,6 +76,9 @@ log = structlog.get_logger(__name__)
 MATCH_RATIO = "kthena_router_prefix_cache_match_ratio"
 BOOKS_S = 0.1
 """How often requests that are over are counted and logged."""
+BOOKS_AT_ONCE = 256
+"""Requests: where more are over in that time, books are kept more often, as no request goes on meanwhile."""
+SHORTEST_BOOKS_S = 0.01
 CONFIGURATION_S = 2.0
 """How often the configuration file is looked at: a ConfigMap reaches a pod within a minute anyway."""
 
@@ -303,19 +308,31 @@ class Router:
         return await foretell(self.director, path, request.body, request.headers, self._now, self.caches.explain)
 
     async def _keep_books(self) -> None:
+        wait_s = BOOKS_S
         while True:
-            await asyncio.sleep(BOOKS_S)
-            self.keep_books()
+            await asyncio.sleep(wait_s)
+            count = self.keep_books()
+            wait_s = min(max(wait_s * BOOKS_AT_ONCE / max(count, 1), SHORTEST_BOOKS_S), BOOKS_S)
 
-    def keep_books(self) -> None:
-        """Count and log the requests that are over."""
+    def keep_books(self) -> int:
+        """Count and log the requests that are over; how many they were."""
         if self.lane is not None:
             self.lane.fold()
-        if not self.house.ledger:
-            return
         batch, self.house.ledger[:] = self.house.ledger[:], []
-        rows = [self.metrics.rows[row] for row in self.metrics.fold(batch, self.director.models)]
         wall_offset_s = time.time() - self._now()
+        if batch:
+            self._book(batch, wall_offset_s)
+        lots, self.house.lots[:] = self.house.lots[:], []
+        if not lots:
+            return len(batch)
+        lot = joined(lots)
+        rows = [self.metrics.rows[row] for row in self.metrics.fold_lot(lot)]
+        if self._access_log is not None:
+            self._access_log.add_lot(lot, rows, wall_offset_s)
+        return len(batch) + len(lot)
+
+    def _book(self, batch: list[Exchange], wall_offset_s: float) -> None:
+        rows = [self.metrics.rows[row] for row in self.metrics.fold(batch, self.director.models)]
         if self._access_log is not None:
             self._access_log.add(batch, rows, wall_offset_s)
         if self.house.tracing is not None:

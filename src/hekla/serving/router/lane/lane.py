@@ -17,7 +17,7 @@ import structlog
 from hekla.serving.router.house import House
 from hekla.serving.router.kernel.functions import Lane as Enter
 from hekla.serving.router.lane.connecting import connected
-from hekla.serving.router.lane.folding import Over, fold
+from hekla.serving.router.lane.folding import fold
 from hekla.serving.router.lane.layout import (
     TICKS_PER_S,
     Call,
@@ -267,10 +267,10 @@ class Lane:
 
     def fold(self) -> None:
         """Put what is over on the house's list."""
-        over: list[Over] = fold(self.slabs, self.ways, self._id_prefix)
-        self.taken += len(over)
-        ledger: list[Any] = self._house.ledger
-        ledger.extend(over)
+        lot = fold(self.slabs, self.ways, self._id_prefix)
+        if lot is not None:
+            self.taken += len(lot)
+            self._house.lots.append(lot)
 
     @property
     def connections(self) -> int:
