@@ -14,12 +14,13 @@ from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import Namespace, Pod
 from hekla.api.crd import CUSTOM_KINDS, crd_document
 from hekla.api.kthena import ModelRoute, ModelServer
+from hekla.edge.shared_buckets import place_of
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.plugin_times import name_of
-from hekla.serving.router.running import Router
+from hekla.serving.router.running import Router, password_for
 from hekla.serving.router.settings import RouterSettings
 from hekla.testing.server import api_server
 from hekla.wire.client import HttpClient
@@ -369,3 +370,18 @@ def test_routers_of_one_host_know_what_each_other_sent_where(tmp_path: Path) -> 
             await eventually(lambda: there.elsewhere_in_flight == 0)
 
     kit.run(story())
+
+
+@pytest.mark.parametrize(
+    ("address", "is_shown"),
+    [("redis.cache", True), ("redis.cache:6379", True), ("redis.cache:6380", False), ("redis.evil:6379", False)],
+)
+def test_a_redis_that_a_route_names_is_shown_the_password_of_the_operators_own_alone(
+    address: str, is_shown: bool
+) -> None:
+    settings = RouterSettings(redis="redis.cache:6379", redis_password="secret")
+    place = place_of(address)
+    assert place is not None
+    assert password_for(place, settings) == ("secret" if is_shown else "")
+    assert password_for(place, RouterSettings(redis_password="secret")) == ""
+    assert password_for(("::1", 6379), RouterSettings(redis="::1:6379", redis_password="secret")) == "secret"

@@ -380,7 +380,7 @@ class Router:
 
         if (place := place_of(address)) is None:  # written before such were refused, or where nobody refuses them
             return AbsentBuckets(f'"{address}" is no address; the route\'s rateLimit.global.redis.address is host:port')
-        return buckets_at(*place, self.settings.redis_password)
+        return buckets_at(*place, password_for(place, self.settings))
 
     def _scrape_client(self, is_tls: bool) -> HttpClient:
         context = self.pools.tls_context(verifies=False) if is_tls else None
@@ -421,6 +421,14 @@ class Router:
         for line in lines.lines():
             yield f"kthena_router_{kind}_queue_size", (("model", line.model), *user), len(line.places)
             yield f"kthena_router_{kind}_queue_inflight", (("model", line.model),), line.in_flight
+
+
+def password_for(place: tuple[str, int], settings: RouterSettings) -> str:
+    """What a Redis that a route names is shown: the operator's password if it is the operator's, and nothing if it is another, as
+    whoever may write routes may name a server of his own.
+    """
+    host, _, port = settings.redis.rpartition(":")
+    return settings.redis_password if (place[0], str(place[1])) == (host.strip("[]"), port) else ""
 
 
 def _text_of(file: str) -> str:
