@@ -185,6 +185,26 @@ def test_a_server_counts_the_pods_that_it_leads_to_and_names_those_that_wait() -
 
 
 @pytest.mark.parametrize(
+    ("container", "is_told"),
+    [
+        ({"readinessProbe": {"httpGet": {"path": "/health", "port": 8000}, "periodSeconds": 1}}, True),
+        ({"ports": [{"containerPort": 8000}], "livenessProbe": {"tcpSocket": {"port": 8000}}}, True),
+        ({"ports": [{"containerPort": 9090}, {"containerPort": 8001}]}, False),
+        ({"readinessProbe": {"httpGet": {"port": "http"}}}, False),
+        ({}, False),
+    ],
+)
+def test_a_server_that_asks_another_port_than_its_pods_have_says_so(container: Document, is_told: bool) -> None:
+    """It said that it takes requests, all of which failed."""
+    spec = {"workloadSelector": {"matchLabels": {"app": "m"}}, "workloadPort": {"port": 8001}}
+    ready = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+    pod = an_object("Pod", "m-0", metadata={"labels": {"app": "m"}}, spec={"containers": [container]}, status=ready)
+    state = server_state(msgspec.convert({"spec": spec}, ModelServer), [pod])
+    told = "requests go to port 8001, and what its pods declare or are probed at is 8000: workloadPort?"
+    assert state.get("error") == (told if is_told else None)
+
+
+@pytest.mark.parametrize(
     ("targets", "verdict"),
     [
         ([], "leads nowhere: it has no targets"),

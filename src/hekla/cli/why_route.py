@@ -113,7 +113,23 @@ def server_state(server: "ModelServer", pods: Iterable["Document"]) -> dict[str,
         told = ", ".join(f"{key}={value}" for key, value in labels.items()) or "(none given)"
         serving = f"; ask `hekla why modelserving/{labels[NAME]}`" if NAME in labels else ""
         state["error"] = f"no pod of the namespace has the labels {told}{serving}"
+    port, named = server.spec.workload_port.port, sorted({port for pod in ready for port in ports_of(pod)})
+    if named and port not in named:
+        told = ", ".join(map(str, named))
+        state["error"] = (
+            f"requests go to port {port}, and what its pods declare or are probed at is {told}: workloadPort?"
+        )
     return state
+
+
+def ports_of(pod: "Document") -> Iterator[int]:
+    """The ports that a pod's containers declare, and those that their probes ask by number."""
+    for one in pod["spec"].get("containers") or ():
+        yield from (port["containerPort"] for port in one.get("ports") or ())
+        for name in ("readinessProbe", "livenessProbe", "startupProbe"):
+            for asked in (one.get(name) or {}).values():
+                if isinstance(asked, dict) and isinstance(asked.get("port"), int):
+                    yield asked["port"]
 
 
 async def _servers(connection: "Connection", namespace: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
