@@ -198,6 +198,18 @@ def test_without_the_package_the_limit_holds_all_the_same():
     tell(story)
 
 
+def test_a_server_that_is_gone_is_so_between_two_questions_too():
+    async def story():
+        router = Router(Gone())
+        assert not router.guard.is_gone
+        assert await router.send(ask()) is None
+        router.now = 60.0
+        assert (router.guard.is_alone, router.guard.is_gone) == (False, True)
+        await router.close()
+
+    tell(story)
+
+
 def test_a_server_that_says_nothing_holds_nobody(monkeypatch):
     monkeypatch.setattr(shared_limits, "TIMEOUT_S", 0.001)
 

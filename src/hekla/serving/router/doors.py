@@ -133,7 +133,7 @@ class SharedBudgets:
     @property
     def is_alone(self) -> dict[str, bool]:
         """By address, whether the server does not answer and the router keeps its budgets by itself."""
-        return {address: one.is_alone for address, one in self._by_address.items()}
+        return {address: one.is_gone for address, one in self._by_address.items()}
 
     def set_routes(self, limits: Mapping[str, Limit]) -> None:
         """Take the limits that name a server; who is no longer named is let go."""

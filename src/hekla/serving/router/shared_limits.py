@@ -2,7 +2,7 @@
 
 A guard (`plan.Guard`) for the routes whose `rateLimit` has `global.redis`; `run` must run beside it. While the server does not answer
 in time the router applies the limit by itself, so that N routers let in up to N budgets: a limit that is too wide for a while is
-better than a service that is down. It says so in the log, once until the server is back, and in `is_alone` for the metrics.
+better than a service that is down. It says so in the log, once until the server is back, and in `is_gone` for the metrics.
 """
 
 import asyncio
@@ -54,6 +54,11 @@ class SharedLimits:
     def is_alone(self) -> bool:
         """Whether the router decides by itself because the server is gone."""
         return self._now() < self._alone_until
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the server did not answer when it was asked last: it is asked again each second."""
+        return self._is_gone
 
     def admit(self, question: Question, now: float) -> Refusal | Waiting | None:
         """Ask the server, or decide alone while it is gone."""
