@@ -277,6 +277,45 @@ def test_a_configuration_is_taken_while_it_runs_and_a_wrong_one_changes_nothing(
     kit.run(story())
 
 
+def test_keys_are_taken_while_it_runs_and_one_that_is_taken_away_opens_no_more(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = tmp_path / "keys"
+        file.write_text("ann: sk-0123456789abcdef\n")
+        async with routed(tmp_path, kit.whole(), api_keys_file=str(file)) as it:
+
+            async def statuses() -> list[int]:
+                it.router.look_at_keys()
+                return [
+                    (await it.ask(kit.chat(headers=f"authorization: Bearer {key}\r\n"))).status
+                    for key in ("sk-0123456789abcdef", "sk-fedcba9876543210")
+                ]
+
+            assert await statuses() == [200, 401]
+            file.write_text("ann: sk-0123456789abcdef\nbob: sk-fedcba9876543210\n")
+            assert await statuses() == [200, 200]
+            file.write_text("ann: short\n")
+            assert await statuses() == [200, 200]
+            file.unlink()
+            assert await statuses() == [200, 200]
+            file.write_text("bob: sk-fedcba9876543210\n")
+            assert await statuses() == [401, 200]
+            file.write_text("")
+            assert await statuses() == [401, 401]
+
+    kit.run(story())
+
+
+def test_a_file_without_any_key_opens_to_nobody(tmp_path: Path) -> None:
+    """It opened to everybody."""
+
+    async def story() -> None:
+        (tmp_path / "keys").write_text("# none yet\n")
+        async with routed(tmp_path, kit.whole(), api_keys_file=str(tmp_path / "keys")) as it:
+            assert (await it.ask(kit.chat())).status == 401
+
+    kit.run(story())
+
+
 def test_a_broken_part_is_begun_anew_and_requests_go_on(tmp_path: Path) -> None:
     async def story() -> None:
         async with routed(tmp_path, kit.whole()) as it:

@@ -40,8 +40,8 @@ log = structlog.get_logger()
 class DoorSettings:
     """What an operator sets."""
 
-    api_keys: Mapping[bytes, str] = field(default_factory=dict)
-    """Users by the digest of their key (`authentication.read_api_keys`)."""
+    api_keys: Mapping[bytes, str] | None = None
+    """Users by the digest of their key (`authentication.read_api_keys`); None: there are no keys, which is not a list without any."""
     expected: Expected | None = None
     """Whose bearer tokens are taken."""
     jwks_uri: str = ""
@@ -74,7 +74,7 @@ class Doors:
         self._client = HttpClient()
         self._keys = KeyFetcher(settings.jwks_uri, self._client, now) if settings.jwks_uri else None
         self.authentication: Authentication | None = None
-        if settings.api_keys or settings.expected is not None:
+        if settings.api_keys is not None or settings.expected is not None:
             self.authentication = Authentication(
                 wall=wall, api_keys=settings.api_keys, expected=settings.expected, keys=self._keys
             )

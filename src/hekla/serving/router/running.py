@@ -108,6 +108,7 @@ class Router:
         self.discovery = Discovery(
             informers, self.world, namespace=settings.namespace, with_gateways=settings.with_gateways
         )
+        self._keys_text = _text_of(settings.api_keys_file)
         self.doors = Doors(
             self._door_settings(), self.world, now=self._now, wall=time.time, connect=self._connect_buckets
         )
@@ -342,6 +343,21 @@ class Router:
         while True:
             await asyncio.sleep(CONFIGURATION_S)
             self.look_at_configuration()
+            self.look_at_keys()
+
+    def look_at_keys(self) -> None:
+        """Take the file of API keys if it changed: a key that is not in it any more opens no more. One that cannot be used changes nothing."""
+        guard, file = self.doors.authentication, self.settings.api_keys_file
+        if guard is None or not file or (text := _text_of(file)) == self._keys_text:
+            return
+        try:
+            users = read_api_keys(_keys_of(file))
+        except ApiKeyError as error:
+            log.warning("API keys refused, those before stay", why=str(error))
+        else:
+            guard.set_api_keys(users)
+            log.info("API keys taken", keys=len(users))
+        self._keys_text = text
 
     def look_at_configuration(self) -> None:
         """Take the configuration file if it changed; one that cannot be used changes nothing."""
@@ -364,7 +380,7 @@ class Router:
     def _door_settings(self) -> DoorSettings:
         told, auth = self.settings, self.configured.current.auth
         return DoorSettings(
-            api_keys=read_api_keys(_keys_of(told.api_keys_file)) if told.api_keys_file else {},
+            api_keys=read_api_keys(_keys_of(told.api_keys_file)) if told.api_keys_file else None,
             expected=Expected(auth.issuer, auth.audiences) if auth is not None else None,
             jwks_uri=auth.jwks_uri if auth is not None else "",
             tenants=self.configured.current.tenants,

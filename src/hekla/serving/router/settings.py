@@ -53,7 +53,7 @@ class RouterSettings:
     """Kthena's routerConfiguration.yaml, read again when it changes; missing: the default policy."""
 
     api_keys_file: str = ""
-    """A file of lines USER: KEY; who asks needs one of the keys."""
+    """A file of lines USER: KEY, read again when it changes; who asks needs one of the keys."""
 
     engine_ca_file: str = ""
     """Certificate authority of engines that speak HTTPS; without it their certificates are not checked."""
