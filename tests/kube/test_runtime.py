@@ -300,6 +300,29 @@ def test_while_its_owner_is_busy_an_object_gives_way_and_never_for_longer_than_i
     virtual_time.run(scenario())
 
 
+def test_many_that_give_way_are_looked_after_by_one_look_each_time():
+    """Each had a look of its own: of what three hundred sessions at once waited for, a tenth was objects that gave way to them."""
+
+    async def scenario():
+        looks, asked = [], []
+
+        @reconciler(ConfigMap, gives_way_s=1.0)
+        def reconcile_politely(obj, world, now):
+            looks.append(obj.metadata.name)
+            yield from ()
+
+        async with running(reconcile_politely, is_busy=lambda: bool(asked.append(1)) or True) as (user, _, _runtime):
+            for number in range(50):
+                await user.create(ConfigMap, config_map(f"c{number}"))
+            await asyncio.sleep(0.9)
+            assert looks == []
+            assert len(asked) <= 50 + 20  # once for each, then one look every 50 ms
+            await asyncio.sleep(0.2)
+            assert sorted(looks) == sorted(f"c{number}" for number in range(50))
+
+    virtual_time.run(scenario())
+
+
 def test_what_somebody_waits_for_gives_way_to_nobody():
     async def scenario():
         looks = []

@@ -50,7 +50,7 @@ LONGEST_REST_S = 2.0
 """A decision that took more than 5 ms is followed by nine times as long a rest for its object, at most 2 s."""
 
 LOOK_AGAIN_S = 0.05
-"""How often an object that gives way looks whether it still has to."""
+"""How often a controller looks whether those that give way still have to."""
 BUSY_PATIENCE = 4.0
 """A status that can wait waits so many times as long while more urgent work is under way."""
 
@@ -195,6 +195,9 @@ class Controller:
         """Since when each object has had a status to write that can wait."""
         self._gave_way: dict[ObjectKey, float] = {}
         """Since when each object has given way."""
+        self._held: dict[ObjectKey, float] = {}
+        """Those that give way now, and until when at the latest."""
+        self._look: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Fill the caches, then work until closed."""
@@ -211,6 +214,8 @@ class Controller:
         for informer, handler in self._handlers:
             informer.remove_handler(handler)
         self._handlers.clear()
+        if self._look is not None:
+            self._look.cancel()
         self.queue.close()
 
     def _listen(self) -> None:
@@ -290,10 +295,10 @@ class Controller:
             self.queue.forget(key)
             self._put_off.pop(key, None)
             self._gave_way.pop(key, None)
+            self._held.pop(key, None)
             return []
         began_s = self._clock.elapsed_s()
         if self._gives_way(key, obj, began_s):
-            self.queue.add_after(key, LOOK_AGAIN_S)
             return []
         commands = list(self._spec.decide(obj, self._world, self._clock.now()))
         self._rest_after(key, self._clock.elapsed_s() - began_s)
@@ -311,11 +316,29 @@ class Controller:
         """Whether an object is to be looked at later because others are in a hurry; never for longer than its reconciler allows."""
         most_s = self._spec.gives_way_s
         if most_s and self._is_busy():
-            waited_s = now_s - self._gave_way.setdefault(key, now_s)
-            if waited_s < (most_s(obj, self._world) if callable(most_s) else most_s):
+            since_s = self._gave_way.setdefault(key, now_s)
+            until_s = since_s + (most_s(obj, self._world) if callable(most_s) else most_s)
+            if now_s < until_s:
+                self._held[key] = until_s
+                self._look_later()
                 return True
         self._gave_way.pop(key, None)
+        self._held.pop(key, None)
         return False
+
+    def _look_later(self) -> None:
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
+
+    def _look_again(self) -> None:
+        """Take up those that need not give way any more: one look for all, as three hundred of their own were in the way of whom they gave way to."""
+        self._look = None
+        now_s, is_busy = self._clock.elapsed_s(), self._is_busy()
+        for key in [key for key, until_s in self._held.items() if not is_busy or until_s <= now_s]:
+            del self._held[key]
+            self.queue.add(key)
+        if self._held:
+            self._look_later()
 
     def _without_what_can_wait(self, key: ObjectKey, commands: list[Command], now_s: float) -> list[Command]:
         """Put off a status of little news until it has waited long enough; another look then decides what it says."""
