@@ -5,6 +5,7 @@ import contextlib
 import random
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
@@ -17,8 +18,9 @@ from hekla.serving.router.prefix.blocks import Blocks, seed_of
 from hekla.serving.router.prefix.index import PrefixIndex
 from hekla.serving.router.question import Question
 from hekla.serving.router.redis_bus import RedisBus
-from hekla.serving.router.replicas import DatagramBus, MemoryBus, Replicas
+from hekla.serving.router.replicas import BusGoneError, DatagramBus, MemoryBus, Replicas
 from hekla.serving.router.sharing import MOST_BYTES, Ledger
+from hekla.testing import virtual_time
 
 PROMPT = bytes(random.Random(7).randbytes(4096))
 
@@ -333,3 +335,32 @@ def test_what_was_taken_is_told_once_and_to_all(story):
                 one.ledger.take(message, 0.0)
     levels = {one.limits._routes["m"].input.level for one in processes}
     assert len(levels) == 1
+
+
+class Fickle:
+    """A bus that is gone three times, and then there."""
+
+    def __init__(self):
+        self.left = 3
+
+    def publish(self, message): ...
+
+    async def run(self, receive):
+        if self.left:
+            self.left -= 1
+            raise BusGoneError("connection refused")
+        receive(b"of another router")
+        await asyncio.Event().wait()
+
+
+def test_the_log_says_once_that_the_replicas_are_out_of_reach_and_once_that_they_are_back():
+    async def story():
+        with structlog.testing.capture_logs() as logs:
+            running = asyncio.create_task(Replicas(Router("a").ledger, Fickle(), lambda: 0.0).run())
+            await asyncio.sleep(60)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        said = ["replicas unreachable", "replicas reachable again"]
+        assert [one["event"] for one in logs if one["event"] in said] == said
+
+    virtual_time.run(story())

@@ -137,6 +137,7 @@ class Replicas:
         self._ledger = ledger
         self._bus = bus
         self._now = now
+        self._is_gone = False
 
     async def run(self) -> None:
         """Tell and be told for ever; a bus that is gone is asked again."""
@@ -158,7 +159,15 @@ class Replicas:
     async def _listen(self) -> None:
         while True:
             try:
-                await self._bus.run(lambda message: self._ledger.take(message, self._now()))
+                await self._bus.run(self._take)
             except BusGoneError as error:
-                log.warning("replicas unreachable", why=str(error), again_s=AGAIN_S)
+                if not self._is_gone:  # once, and not each second for as long as a server is down
+                    log.warning("replicas unreachable", why=str(error), again_s=AGAIN_S)
+                self._is_gone = True
                 await asyncio.sleep(AGAIN_S)
+
+    def _take(self, message: bytes) -> None:
+        if self._is_gone:
+            log.info("replicas reachable again")
+            self._is_gone = False
+        self._ledger.take(message, self._now())
