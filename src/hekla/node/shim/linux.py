@@ -67,9 +67,14 @@ def join_groups(groups: list[str]) -> None:
     fork, 2 ms for each hierarchy of version 1. Version 2 moves whole processes only.
     """
     for group in groups:
-        file = f"{group}/tasks"
-        with open(file if os.path.exists(file) else f"{group}/cgroup.procs", "w", encoding="ascii") as joined:
-            joined.write("0")
+        try:
+            joined = os.open(f"{group}/tasks", os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            joined = os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(joined, b"0")
+        finally:
+            os.close(joined)
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:

@@ -121,10 +121,10 @@ def _mirror(source: str, target: str) -> None:
     linux.mount(source, target, flags=linux.MS_BIND | linux.MS_REC)
 
 
-def resolve(root: str, path: str) -> str:
-    """Where `path` leads inside `root`, every symbolic link taken as that root sees it."""
+def resolve(root: str, path: str, start: str = "/") -> str:
+    """Where `path` leads inside `root`, every symbolic link taken as that root sees it; `start` was resolved before."""
     todo = [part for part in path.split("/") if part and part != "."][::-1]
-    done: list[str] = []
+    done = [part for part in start.split("/") if part]
     links = 0
     while todo:
         part = todo.pop()

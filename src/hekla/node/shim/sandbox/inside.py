@@ -6,6 +6,7 @@ hears anything.
 """
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import gc
@@ -14,6 +15,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Callable
@@ -123,13 +125,15 @@ def _build(spec: Spec, sources: list[tuple[int, str, bool]], trees: dict[str, in
         own = lay_over(root, rootfs, trees.pop(spec["rootfs"], -1))
     make_places(root, spec)
     for name, descriptor in devices.items():
+        _make_file(f"{root}/dev/{name}", 0o644)
         bind(descriptor, f"{root}/dev/{name}")
         os.close(descriptor)
     linux.mount(
         "devpts", f"{root}/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"
     )
+    ways: dict[str, str] = {}
     for (source, _, _), (descriptor, target, is_read_only) in zip(spec["mounts"], sources, strict=True):
-        where = place(root, target, is_directory=os.path.isdir(f"/proc/self/fd/{descriptor}"))
+        where = place(root, target, is_directory=stat.S_ISDIR(os.fstat(descriptor).st_mode), ways=ways)
         if not is_read_only and source in trees:
             linux.lay(trees.pop(source), where)
         else:
@@ -163,40 +167,67 @@ def lay_over(root: str, rootfs: int, tree: int) -> int:
 def make_places(root: str, spec: Spec) -> None:
     """Directories, links and files that every sandbox has; an image's own are left as they are."""
     for name, mode in DIRECTORIES:
-        if not os.path.isdir(f"{root}/{name}"):
-            os.mkdir(f"{root}/{name}")
-            os.chmod(f"{root}/{name}", mode)
+        _make_directory(f"{root}/{name}", mode)
     for name, target in (*LINKS, *spec["links"]):
-        if not os.path.lexists(f"{root}/{name}"):
+        with contextlib.suppress(FileExistsError):
             os.symlink(target, f"{root}/{name}")
     for name, text in spec["files"].items():
-        if not os.path.lexists(f"{root}/{name}"):
-            with open(f"{root}/{name}", "w", encoding="utf-8") as file:
-                file.write(text)
-    message = f"{root}/dev/termination-log"
-    if not os.path.lexists(message):
-        os.close(os.open(message, os.O_CREAT | os.O_WRONLY))
-        os.chmod(message, 0o666)
+        _make_file(f"{root}/{name}", 0o644, text.encode())
+    _make_file(f"{root}/dev/termination-log", 0o666)
     for path, owner in spec["homes"]:
         os.makedirs(root + path, exist_ok=True)
         if spec["uid_base"]:
             os.chown(root + path, owner, owner)
 
 
-def place(root: str, target: str, *, is_directory: bool) -> str:
-    """Where a mount goes, made if it is not there; links are followed as the sandbox sees them."""
-    where = root + resolve(root, target)
-    if not os.path.lexists(where):
-        os.makedirs(where if is_directory else os.path.dirname(where), exist_ok=True)
+def _make_directory(path: str, mode: int) -> None:
+    """Whatever the umask is; what is there, by a link perhaps, stays."""
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        if os.path.isdir(path):
+            return
+        raise
+    os.chmod(path, mode)
+
+
+def _make_file(path: str, mode: int, content: bytes = b"") -> None:
+    """A new one; never through a link, and what is there stays."""
+    try:
+        made = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        return
+    try:
+        os.write(made, content)
+        os.fchmod(made, mode)
+    finally:
+        os.close(made)
+
+
+def place(root: str, target: str, *, is_directory: bool, ways: dict[str, str] | None = None) -> str:
+    """Where a mount goes, made if it is not there; links are followed as the sandbox sees them.
+
+    `ways` are where directories lead that were looked up before: while a sandbox is made nobody else changes anything in its root.
+    """
+    ways = {} if ways is None else ways
+    parent, _, name = target.rstrip("/").rpartition("/")
+    if parent not in ways:
+        ways[parent] = resolve(root, parent)
+    where = root + resolve(root, name, ways[parent])
+    if os.path.lexists(where):
+        if is_directory:
+            ways.clear()  # what is mounted there hides what they were looked up in
+    else:
+        directory = where if is_directory else os.path.dirname(where)
+        if not os.path.isdir(directory):
+            os.makedirs(directory, exist_ok=True)
         if not is_directory:
-            os.close(os.open(where, os.O_CREAT | os.O_WRONLY, 0o644))
+            os.close(os.open(where, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
     return where
 
 
 def bind(source: int, where: str) -> None:
     """Let an open file or directory appear at a place too."""
-    if not os.path.lexists(where):
-        os.close(os.open(where, os.O_CREAT | os.O_WRONLY, 0o666))
     linux.mount(f"/proc/self/fd/{source}", where, flags=linux.MS_BIND | linux.MS_REC)
 
 
