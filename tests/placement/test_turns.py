@@ -24,18 +24,18 @@ def test_a_cycle_that_runs_out_of_time_goes_on_where_it_stopped() -> None:
     from hekla.placement.session import Session
 
     world = World()
-    world.node("n1", cpu=100)
-    for number in range(10):
-        world.job(f"j{number}", cpu=1)
+    world.node("n1", cpu=100, pods=100)
+    for number in range(90):
+        world.job(f"j{number:02}", cpu=1)
     bound: list[str] = []
     cycles = 0
-    while len(bound) < 10:
+    while len(bound) < 90:
         turns = iter([True, True, True, False])
         session = Session(world.policy, has_time=lambda turns=turns: next(turns))
         bound += [bind.task.spec.name for bind in action_named("allocate")(session)]
-        assert session.is_cut_short or len(bound) == 10
+        assert session.is_cut_short or len(bound) == 90
         cycles += 1
-    assert bound == [f"j{number}-0" for number in range(10)]
+    assert bound == [f"j{number:02}-0" for number in range(90)]
     assert 1 < cycles <= 4
 
 

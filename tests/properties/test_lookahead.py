@@ -244,6 +244,20 @@ def test_many_jobs_of_few_shapes_take_few_calls_of_a_kernel() -> None:
     assert world.policy.placer.stream.calls <= 2000 / lookahead.MOST_JOBS + 10
 
 
+def test_a_few_dozen_pods_of_shapes_seen_before_take_one_call_of_a_kernel() -> None:
+    world = World(plugins=PLUGINS[1])
+    for number in range(40):
+        world.node(f"n{number}", cpu=64, memory=256)
+    world.job("first", cpu=1, memory=0.1)
+    world.schedule()
+    before = world.policy.placer.stream.calls
+    for number in range(30):
+        world.job(f"j{number}", cpu=1, memory=0.1)
+    world.schedule()
+    assert sum(1 for task in world.cluster.tasks.values() if task.row >= 0) == 31
+    assert world.policy.placer.stream.calls == before + 1
+
+
 def test_pods_that_compare_nodes_take_few_calls_of_a_kernel_as_well() -> None:
     world = World(plugins=PLUGINS[1])
     for number in range(90):

@@ -127,6 +127,9 @@ class Pair:
     def __init__(self, kept: Line, passing: Line) -> None:
         self._kept, self._passing = kept, passing
 
+    def __len__(self) -> int:
+        return len(self._kept) + len(self._passing)
+
     def __iter__(self) -> Iterator[Job]:
         return (job for line in (self._kept, self._passing) for job in line)
 

@@ -53,6 +53,11 @@ class Turns:
         """Whether all jobs are of one queue, so that nothing that is placed changes their order."""
         return len(self._lines) == 1
 
+    @property
+    def waiting(self) -> int:
+        """How many stand in line, and perhaps some who have left it."""
+        return sum(map(len, self._lines.values()))
+
     def __iter__(self) -> Iterator[Job]:
         while (job := self.next()) is not None:
             yield job
