@@ -18,6 +18,7 @@ from hekla.edge.shared_buckets import place_of
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
+from hekla.serving.router.authentication import ApiKeyError
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.plugin_times import name_of
 from hekla.serving.router.running import Router, password_for
@@ -297,6 +298,8 @@ def test_keys_are_taken_while_it_runs_and_one_that_is_taken_away_opens_no_more(t
             assert await statuses() == [200, 200]
             file.unlink()
             assert await statuses() == [200, 200]
+            file.write_bytes(b"ann: \xff\n")
+            assert await statuses() == [200, 200]
             file.write_text("bob: sk-fedcba9876543210\n")
             assert await statuses() == [401, 200]
             file.write_text("")
@@ -312,6 +315,18 @@ def test_a_file_without_any_key_opens_to_nobody(tmp_path: Path) -> None:
         (tmp_path / "keys").write_text("# none yet\n")
         async with routed(tmp_path, kit.whole(), api_keys_file=str(tmp_path / "keys")) as it:
             assert (await it.ask(kit.chat())).status == 401
+
+    kit.run(story())
+
+
+def test_a_file_of_keys_that_is_no_text_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    """It was a UnicodeDecodeError."""
+
+    async def story() -> None:
+        (tmp_path / "keys").write_bytes(b"ann: \xff\n")
+        with pytest.raises(ApiKeyError, match="cannot be read: it is not UTF-8"):
+            async with routed(tmp_path, kit.whole(), api_keys_file=str(tmp_path / "keys")):
+                pass
 
     kit.run(story())
 

@@ -108,7 +108,7 @@ class Router:
         self.discovery = Discovery(
             informers, self.world, namespace=settings.namespace, with_gateways=settings.with_gateways
         )
-        self._keys_text = _text_of(settings.api_keys_file)
+        self._keys_said = _bytes_of(settings.api_keys_file)
         self.doors = Doors(
             self._door_settings(), self.world, now=self._now, wall=time.time, connect=self._connect_buckets
         )
@@ -348,7 +348,7 @@ class Router:
     def look_at_keys(self) -> None:
         """Take the file of API keys if it changed: a key that is not in it any more opens no more. One that cannot be used changes nothing."""
         guard, file = self.doors.authentication, self.settings.api_keys_file
-        if guard is None or not file or (text := _text_of(file)) == self._keys_text:
+        if guard is None or not file or (said := _bytes_of(file)) == self._keys_said:
             return
         try:
             users = read_api_keys(_keys_of(file))
@@ -357,7 +357,7 @@ class Router:
         else:
             guard.set_api_keys(users)
             log.info("API keys taken", keys=len(users))
-        self._keys_text = text
+        self._keys_said = said
 
     def look_at_configuration(self) -> None:
         """Take the configuration file if it changed; one that cannot be used changes nothing."""
@@ -453,6 +453,14 @@ def _text_of(file: str) -> str:
         return Path(file).read_text() if file else ""
     except FileNotFoundError:
         return ""
+
+
+def _bytes_of(file: str) -> bytes:
+    """Likewise, whatever it is; nothing where it cannot be read, which `_keys_of` says."""
+    try:
+        return Path(file).read_bytes() if file else b""
+    except OSError:
+        return b""
 
 
 def _keys_of(file: str) -> dict[str, str]:
