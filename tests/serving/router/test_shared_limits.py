@@ -101,6 +101,44 @@ def test_routers_share_one_budget_in_a_real_server(redis):
     tell(story)
 
 
+class Slow(MemoryBuckets):
+    """A server whose answers come when it is let go."""
+
+    def __init__(self):
+        super().__init__(lambda: 0.0)
+        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def take(self, asked):
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return await super().take(asked)
+
+
+def test_whose_client_leaves_while_the_server_is_asked_takes_nothing():
+    """Nobody told the server that no engine was asked: whoever came and left emptied the route's budget for all."""
+
+    async def story():
+        buckets = Slow()
+        router = Router(buckets)
+        for _ in range(2):
+            found = router.guard.admit(ask(60), 0.0)
+            found.when_ready(lambda refusal: None)
+            await buckets.is_asked.wait()
+            found.abandon()
+            buckets.may_answer.set()
+            assert await router.send(ask(1)) is None
+            buckets.is_asked.clear()
+            buckets.may_answer.clear()
+        before = router.guard.admit(ask(60), 0.0)
+        before.when_ready(lambda refusal: None)
+        before.abandon()
+        buckets.may_answer.set()
+        assert await router.send(ask(90)) is None
+        await router.close()
+
+    tell(story)
+
+
 def test_a_request_that_no_engine_was_asked_gives_its_tokens_back():
     async def story():
         router = Router(MemoryBuckets(lambda: 0.0))

@@ -78,16 +78,18 @@ class SharedLimits:
             return
         if now < self._alone_until or len(self._pending) >= MOST_PENDING:
             self._budget(limit, now).settle(question.input_tokens, usage, now)
-        elif shares := _settlement(limit, question, usage):
-            self._put(_Asked(limit, question, shares))
+        else:
+            self._settle(limit, question, usage)
 
     async def run(self) -> None:
         """Carry batches to the server for ever."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            batch = self._asking = self._pending
+            batch = self._asking = [one for one in self._pending if not one.is_abandoned]
             self._pending = []
+            if not batch:
+                continue
             try:
                 answers = await self._ask([one.shares for one in batch])
             except Exception:  # a mistake of ours, which is told where this is begun anew: nobody is to wait for it
@@ -98,6 +100,8 @@ class SharedLimits:
             else:
                 for one, lack in zip(batch, answers, strict=True):
                     one.go(_refusal(one, lack))
+                    if one.is_abandoned and lack is None:  # its client left while the server took for it
+                        self._settle(one.limit, one.question, NOT_ASKED)
             self._asking = []
 
     async def close(self) -> None:
@@ -110,6 +114,10 @@ class SharedLimits:
     def _go_alone(self, batch: "Sequence[_Asked]") -> None:
         for one in batch:
             one.go(self._decide_alone(one.limit, one.question, self._now()) if one.is_request else None)
+
+    def _settle(self, limit: Limit, question: Question, usage: Usage) -> None:
+        if shares := _settlement(limit, question, usage):
+            self._put(_Asked(limit, question, shares))
 
     def _put(self, asked: "_Asked") -> None:
         self._pending.append(asked)
@@ -148,12 +156,13 @@ class SharedLimits:
 class _Asked(Waiting):
     """A request, or a settlement that nobody waits for, on its way to the server."""
 
-    __slots__ = ("_resume", "limit", "question", "shares")
+    __slots__ = ("_resume", "is_abandoned", "limit", "question", "shares")
 
     def __init__(self, limit: Limit, question: Question, shares: Sequence[Share]) -> None:
         self.limit = limit
         self.question = question
         self.shares = shares
+        self.is_abandoned = False
         self._resume: Callable[[Refusal | None], None] | None = None
 
     @property
@@ -165,7 +174,7 @@ class _Asked(Waiting):
         self._resume = resume
 
     def abandon(self) -> None:
-        self._resume = None
+        self._resume, self.is_abandoned = None, True
 
     def go(self, refusal: Refusal | None) -> None:
         """Tell what was decided."""
