@@ -64,6 +64,21 @@ def test_what_is_no_token_is_refused_before_and_after_one_was_believed(mint, ver
     assert verifier.refusal(said, NOW) == "it is no token"
 
 
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        ('{"alg": []}', "its algorithm is not taken"),
+        ('{"alg": {}}', "its algorithm is not taken"),
+        ("[" * 5_500, "it is no token"),
+    ],
+    ids=["list", "object", "deep"],
+)
+def test_a_head_that_is_no_head_is_refused_and_breaks_nothing(verifier, head, why):
+    """They were a TypeError and a RecursionError."""
+    said = base64.urlsafe_b64encode(head.encode()).rstrip(b"=").decode()
+    assert verifier.refusal(f"{said}.e30.AA", NOW) == why
+
+
 def test_a_token_for_another_sandbox_is_refused_each_time(mint, verifier):
     foreign = token(mint, aud="another")
     for _ in range(2):

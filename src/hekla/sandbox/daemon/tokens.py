@@ -1,6 +1,6 @@
 """Bearer tokens that the daemon believes: signed by the router with RSA (RS256), as AgentCube's are, and bound to this very sandbox.
 
-A router that has shared a secret with this sandbox when it claimed it may sign with that instead (HS256, docs/adr/0024): 20 us on either
+A router that has shared a secret with this sandbox when it claimed it may sign with that instead (HS256, docs/adr/0024): 10 us on either
 side where RSA takes 0.6 ms to sign and 0.3 to check. The secret is never the public key: whoever has that one can sign nothing.
 
 Only the standard library is here, so the signature is checked by hand (RFC 8017, 8.2.2): the expected padding is built and compared
@@ -59,13 +59,13 @@ class Verifier:
         if not (token and token.isascii() and hmac.compare_digest(token, latest)):
             try:
                 head, body, signed, signature = _read(token)
-            except (ValueError, binascii.Error):
+            except (ValueError, RecursionError):
                 return "it is no token"
-            algorithm = head.get("alg")
+            algorithm = str(head.get("alg"))
             if algorithm == OWN and self._own_key:
                 is_signed = hmac.compare_digest(hmac.digest(self._own_key, signed, "sha256"), signature)
             elif algorithm in _DIGESTS:
-                is_signed = self._is_signed(str(algorithm), signed, signature)
+                is_signed = self._is_signed(algorithm, signed, signature)
             else:
                 return "its algorithm is not taken"
             if not is_signed:
