@@ -3,6 +3,7 @@ from typing import Any
 
 from hekla.api.schema import for_kind
 from hekla.apiserver.field_sets import fields_of_all, fields_v1, paths_in, paths_of
+from hekla.apiserver.managed_fields import Entry, _covers, _is_mine_alone, written
 from hekla.testing.api_server import APPLY, ApiCaller
 
 CM = "/api/v1/namespaces/default/configmaps/a"
@@ -156,3 +157,13 @@ def test_what_an_apply_creates_is_stored_as_a_post_would_store_it() -> None:
             assert other["spec"] == made["spec"]
 
     asyncio.run(play())
+
+
+def test_managed_fields_that_name_each_field_are_not_kept_in_memory() -> None:
+    """Up to 4,096 objects' were, of tens of kilobytes each."""
+    mine = Entry("me", "Update", "v1", "")
+    named = Entry("applier", "Apply", "v1", "", paths=frozenset({("f:data", "f:a")}))
+    assert _is_mine_alone(written([mine]), mine)
+    kept = _covers.cache_info().currsize
+    assert not _is_mine_alone(written([mine, named]), mine)
+    assert _covers.cache_info().currsize == kept

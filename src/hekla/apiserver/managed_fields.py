@@ -166,7 +166,7 @@ def _only_writer(entry: Entry) -> bytes:
 
 def _is_mine_alone(managed_fields: bytes, me: Entry) -> bool:
     """Whether one rest entry of the writer's covers what it may write: the common case, without decoding."""
-    if managed_fields[:1] != b" ":
+    if managed_fields[:1] != b" " or managed_fields.count(b'"fieldsV1"'):  # long ones are not kept
         return False
     return _covers(managed_fields, me.manager, me.operation, me.api_version, me.subresource)
 
@@ -174,8 +174,6 @@ def _is_mine_alone(managed_fields: bytes, me: Entry) -> bool:
 @lru_cache(maxsize=4096)
 def _covers(managed_fields: bytes, manager: str, operation: str, api_version: str, subresource: str) -> bool:
     # objects that were made within a second say the same, and one program changes them: reading it was 15 us of a change's 300
-    if managed_fields.count(b'"fieldsV1"'):
-        return False
     entries, me = read(managed_fields), Entry(manager, operation, api_version, "", subresource)
     mine = [entry for entry in entries if entry.is_by(me)]
     return bool(mine) and all(entry.subresource != subresource or entry is mine[0] for entry in entries)
