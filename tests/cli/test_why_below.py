@@ -204,6 +204,15 @@ def test_a_server_that_asks_another_port_than_its_pods_have_says_so(container: D
     assert state.get("error") == (told if is_told else None)
 
 
+def test_a_server_whose_engine_names_no_port_is_not_told_that_of_its_sidecar() -> None:
+    """An exporter declared its own port, and a server that worked was called wrong."""
+    spec = {"workloadSelector": {"matchLabels": {"app": "m"}}, "workloadPort": {"port": 8000}}
+    ready = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+    containers = [{"name": "engine"}, {"name": "exporter", "ports": [{"containerPort": 9090}]}]
+    pod = an_object("Pod", "m-0", metadata={"labels": {"app": "m"}}, spec={"containers": containers}, status=ready)
+    assert "error" not in server_state(msgspec.convert({"spec": spec}, ModelServer), [pod])
+
+
 @pytest.mark.parametrize(
     ("targets", "verdict"),
     [

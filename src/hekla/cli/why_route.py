@@ -113,7 +113,7 @@ def server_state(server: "ModelServer", pods: Iterable["Document"]) -> dict[str,
         told = ", ".join(f"{key}={value}" for key, value in labels.items()) or "(none given)"
         serving = f"; ask `hekla why modelserving/{labels[NAME]}`" if NAME in labels else ""
         state["error"] = f"no pod of the namespace has the labels {told}{serving}"
-    port, named = server.spec.workload_port.port, sorted({port for pod in ready for port in ports_of(pod)})
+    port, named = server.spec.workload_port.port, named_ports(ready)
     if named and port not in named:
         told = ", ".join(map(str, named))
         state["error"] = (
@@ -122,14 +122,19 @@ def server_state(server: "ModelServer", pods: Iterable["Document"]) -> dict[str,
     return state
 
 
-def ports_of(pod: "Document") -> Iterator[int]:
-    """The ports that a pod's containers declare, and those that their probes ask by number."""
-    for one in pod["spec"].get("containers") or ():
-        yield from (port["containerPort"] for port in one.get("ports") or ())
-        for name in ("readinessProbe", "livenessProbe", "startupProbe"):
-            for asked in (one.get(name) or {}).values():
-                if isinstance(asked, dict) and isinstance(asked.get("port"), int):
-                    yield asked["port"]
+def named_ports(pods: Iterable["Document"]) -> list[int]:
+    """The ports that pods' containers name; none where one names none, as it may listen at any."""
+    named = [set(ports_of(one)) for pod in pods for one in pod["spec"].get("containers") or ()]
+    return sorted(set().union(*named)) if all(named) else []
+
+
+def ports_of(container: "Document") -> Iterator[int]:
+    """The ports that a container declares, and those that its probes ask by number."""
+    yield from (port["containerPort"] for port in container.get("ports") or ())
+    for name in ("readinessProbe", "livenessProbe", "startupProbe"):
+        for asked in (container.get(name) or {}).values():
+            if isinstance(asked, dict) and isinstance(asked.get("port"), int):
+                yield asked["port"]
 
 
 async def _servers(connection: "Connection", namespace: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:

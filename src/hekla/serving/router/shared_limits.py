@@ -57,7 +57,7 @@ class SharedLimits:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the server did not answer when it was asked last: it is asked again each second."""
+        """Whether the server did not answer when it was asked last; a second later the next request asks it again."""
         return self._is_gone
 
     def admit(self, question: Question, now: float) -> Refusal | Waiting | None:
