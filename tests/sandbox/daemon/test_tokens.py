@@ -168,3 +168,11 @@ def _by_hand(key):
     signed = b".".join(base64.urlsafe_b64encode(one).rstrip(b"=") for one in parts)
     signature = base64.urlsafe_b64encode(hmac.digest(key.encode(), signed, "sha256")).rstrip(b"=")
     return (signed + b"." + signature).decode()
+
+
+def test_a_session_that_another_gateway_has_woken_elsewhere_gets_a_token_for_there(mint):
+    """The one for the sandbox before was said for half a minute, and refused."""
+    here, there = (msgspec.structs.replace(keyed(), id="moved", sandbox_uid=uid) for uid in ("here", "there"))
+    assert mint.line(here, NOW) == mint.line(here, NOW + 1)
+    verifier = Verifier(mint.public_pem, audience="there", session="moved", own_key=OWN_KEY)
+    assert verifier.refusal(said_by(mint.line(there, NOW + 1)), NOW + 1) == ""

@@ -32,12 +32,13 @@ class Mint:
         self.public_pem = key.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         ).decode()  # fmt: skip
-        self._kept: dict[str, tuple[float, bytes]] = {}
+        self._kept: dict[str, tuple[float, str, bytes]] = {}
+        """By session: until when it is said, for which sandbox, and the line."""
 
     def line(self, session: Session, now: float) -> bytes:
         """The Authorization header for a session's daemon."""
-        until, line = self._kept.get(session.id, (0.0, b""))
-        if until > now:
+        until, sandbox_uid, line = self._kept.get(session.id, (0.0, "", b""))
+        if until > now and sandbox_uid == session.sandbox_uid:  # another gateway may have woken it elsewhere
             return line
         if len(self._kept) >= MOST_KEPT:
             self._kept = {one: kept for one, kept in self._kept.items() if kept[0] > now}
@@ -50,7 +51,7 @@ class Mint:
         else:
             token = jwt.encode(body, self._key, algorithm="RS256").encode()
         line = b"authorization: Bearer %b\r\n" % token
-        self._kept[session.id] = (now + LIFE_S / 2, line)
+        self._kept[session.id] = (now + LIFE_S / 2, session.sandbox_uid, line)
         return line
 
     def forget(self, session: str) -> None:
