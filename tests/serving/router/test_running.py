@@ -18,6 +18,7 @@ from hekla.edge.shared_buckets import place_of
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
+from hekla.serving.router import running
 from hekla.serving.router.authentication import ApiKeyError
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.plugin_times import name_of
@@ -304,6 +305,24 @@ def test_keys_are_taken_while_it_runs_and_one_that_is_taken_away_opens_no_more(t
             assert await statuses() == [401, 200]
             file.write_text("")
             assert await statuses() == [401, 401]
+
+    kit.run(story())
+
+
+def test_a_configuration_that_cannot_be_read_keeps_no_key_from_being_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "CONFIGURATION_S", 0.0)
+
+    async def story() -> None:
+        file, configuration = tmp_path / "keys", tmp_path / "routerConfiguration.yaml"
+        file.write_text("ann: sk-0123456789abcdef\n")
+        async with routed(tmp_path, kit.whole(), api_keys_file=str(file)) as it:
+            configuration.write_bytes(b"\xff")
+            file.write_text("")
+            with pytest.raises(UnicodeDecodeError):
+                await it.router._follow_configuration()
+            assert (await it.ask(kit.chat(headers="authorization: Bearer sk-0123456789abcdef\r\n"))).status == 401
 
     kit.run(story())
 

@@ -342,8 +342,8 @@ class Router:
     async def _follow_configuration(self) -> None:
         while True:
             await asyncio.sleep(CONFIGURATION_S)
+            self.look_at_keys()  # first: a configuration that cannot be read must keep no key from being taken away
             self.look_at_configuration()
-            self.look_at_keys()
 
     def look_at_keys(self) -> None:
         """Take the file of API keys if it changed: a key that is not in it any more opens no more. One that cannot be used changes nothing."""
