@@ -61,6 +61,10 @@ def read_mapping(text: str, expected: str) -> Lines:
         raise YamlError(1, "the file is nested too deeply") from None
     except ValueError as error:  # a YamlError, or a value such as the date 2026-02-31
         raise error if isinstance(error, YamlError) else YamlError(1, f"not readable as YAML: {error}") from None
+    except (LookupError, AttributeError, TypeError, OverflowError):  # so PyYAML says that `!!bool x` is no bool
+        raise YamlError(
+            1, "not readable as YAML: a value is not what its tag says; leave tags such as !!bool out"
+        ) from None
     if not isinstance(document, Lines):
         raise YamlError(0, expected)
     return document

@@ -108,6 +108,14 @@ def test_what_nobody_reads_is_told_and_left_out():
         ("auth: {jwksUri: https://x}", "line 1: auth has no issuer; expected the `iss` of the tokens to take"),
         ("auth: {issuer: x, jwksUri: x}", "line 1: auth.jwksUri is 'x'; expected the URL of the issuer's keys"),
         ("auth: {issuer: x, jwksUri: https://x, audiences: a}", "line 1: auth.audiences is a list of names"),
+        ("auth: {issuer: x, jwksUri: https://x, audiences: 5}", "line 1: auth.audiences is a list of names"),
+        (
+            "scheduler: {plugins: {Score: {enabled: [{name: gpu-usage, weight: 1" + "0" * 309 + "}]}}}",
+            "line 1: the weight of gpu-usage is 1",
+        ),
+        ("a: !!bool x", "line 1: not readable as YAML: a value is not what its tag says"),
+        ("a: !!timestamp x", "line 1: not readable as YAML: a value is not what its tag says"),
+        ("a: !!map [x]", "line 1: not readable as YAML: a value is not what its tag says"),
         ("scheduler: [", "line 1: not readable as YAML"),
         ("scheduler: {}\nscheduler: {}", 'line 2: "scheduler" stands here a second time; keep one'),
         ("7", "expected a mapping with `scheduler` and `auth`"),
@@ -157,6 +165,7 @@ def test_tenants_have_budgets_of_their_own() -> None:
     [
         ("tenants:\n- ann\n", "an entry of tenants is {user"),
         ("tenants:\n- {user: ann}\n", "line 1: tenants entry 1: limits nothing"),
+        ("tenants:\n- {user: ann, requestsPerUnit: 1, unit: []}\n", 'unit "[]" is none of second'),
         ("tenants:\n- {user: ann, requestsPerUnit: -1}\n", 'requestsPerUnit "-1" must be a whole number of at least 1'),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import Namespace, Pod
@@ -279,6 +280,30 @@ def test_a_configuration_is_taken_while_it_runs_and_a_wrong_one_changes_nothing(
     kit.run(story())
 
 
+def test_a_configuration_that_cannot_be_read_changes_nothing_and_is_told_once(tmp_path: Path) -> None:
+    """It broke the router's work every few seconds, with a traceback."""
+
+    async def story() -> None:
+        file = tmp_path / "routerConfiguration.yaml"
+        file.write_text("scheduler: {policy: round-robin}\n")
+        async with routed(tmp_path, kit.whole()) as it:
+            for wrong in (b"\xff", b"a: !!bool x\n", None):
+                file.unlink()
+                file.write_bytes(wrong) if wrong is not None else file.mkdir()
+                with capture_logs() as logged:
+                    it.router.look_at_configuration()
+                    it.router.look_at_configuration()
+                assert [one["event"] for one in logged] == ["configuration refused"]
+                assert "routerConfiguration.yaml" in logged[0]["why"]
+                assert {name_of(pool.policy) for pool in it.router.world.pools()} == {"roundrobin"}
+            file.rmdir()
+            file.write_text("scheduler: {policy: round-robin}\n")
+            it.router.look_at_configuration()
+            assert not it.router.configured.refusal
+
+    kit.run(story())
+
+
 def test_keys_are_taken_while_it_runs_and_one_that_is_taken_away_opens_no_more(tmp_path: Path) -> None:
     async def story() -> None:
         file = tmp_path / "keys"
@@ -309,18 +334,21 @@ def test_keys_are_taken_while_it_runs_and_one_that_is_taken_away_opens_no_more(t
     kit.run(story())
 
 
-def test_a_configuration_that_cannot_be_read_keeps_no_key_from_being_taken_away(
+def test_a_configuration_that_breaks_keeps_no_key_from_being_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "CONFIGURATION_S", 0.0)
 
     async def story() -> None:
-        file, configuration = tmp_path / "keys", tmp_path / "routerConfiguration.yaml"
+        def broken() -> None:
+            raise RuntimeError("a mistake of ours")
+
+        file = tmp_path / "keys"
         file.write_text("ann: sk-0123456789abcdef\n")
         async with routed(tmp_path, kit.whole(), api_keys_file=str(file)) as it:
-            configuration.write_bytes(b"\xff")
+            monkeypatch.setattr(it.router, "look_at_configuration", broken)
             file.write_text("")
-            with pytest.raises(UnicodeDecodeError):
+            with pytest.raises(RuntimeError):
                 await it.router._follow_configuration()
             assert (await it.ask(kit.chat(headers="authorization: Bearer sk-0123456789abcdef\r\n"))).status == 401
 

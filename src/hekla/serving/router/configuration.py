@@ -5,6 +5,7 @@ reads is told and left out, as Kthena does. A file without plug-ins gets our def
 of a policy as a whole, instead of plug-ins. While a router runs, a file that is refused changes nothing (`Configured`).
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,10 +72,14 @@ class Configured:
         try:
             self.current = read_configuration(text)
         except ConfigurationError as error:
-            self.refusal = f"{error}; the configuration before it stays in use"
+            self.refuse(error)
             return False
         self.text, self.refusal = text, ""
         return True
+
+    def refuse(self, error: ConfigurationError) -> None:
+        """Note why the newest text is not taken."""
+        self.refusal = f"{error}; the configuration before it stays in use"
 
 
 def read_configuration(text: str) -> Configuration:
@@ -260,7 +265,7 @@ class _Reader:
             if name not in known:
                 raise YamlError(line, f"there is no {point} plug-in {name!r}; there are {_words(known)}")
             weight = entry.get("weight", 1) if isinstance(entry, Lines) else 1
-            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= sys.float_info.max:
                 raise YamlError(line, f"the weight of {name} is {weight!r}; expected a number of 0 or more")
             if name not in disabled and "*" not in disabled:
                 enabled[name] = float(weight)
@@ -273,7 +278,7 @@ class _Reader:
             raise YamlError(auth.line_of("issuer"), "auth has no issuer; expected the `iss` of the tokens to take")
         if not isinstance(uri, str) or not uri.startswith(("https://", "http://")):
             raise YamlError(auth.line_of("jwksUri"), f"auth.jwksUri is {uri!r}; expected the URL of the issuer's keys")
-        if isinstance(audiences, str) or not all(isinstance(one, str) for one in audiences):
+        if not isinstance(audiences, list | tuple) or not all(isinstance(one, str) for one in audiences):
             raise YamlError(auth.line_of("audiences"), "auth.audiences is a list of names")
         return Auth(issuer, tuple(audiences), uri)
 

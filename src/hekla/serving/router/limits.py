@@ -97,7 +97,7 @@ def read_tenants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Limit]:
         if unknown := sorted(entry.keys() - {"user", "unit", *_FIELDS}):
             raise TenantLimitError(f'{where}: unknown field "{unknown[0]}"; known are user, unit, {", ".join(_FIELDS)}')
         unit = entry.get("unit", "second")
-        if unit not in PERIOD_S:
+        if not isinstance(unit, str) or unit not in PERIOD_S:
             raise TenantLimitError(f'{where}: unit "{unit}" is none of {", ".join(PERIOD_S)}')
         if not entry.keys() & set(_FIELDS):
             raise TenantLimitError(f"{where}: limits nothing; give one of {', '.join(_FIELDS)}")

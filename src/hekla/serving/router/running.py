@@ -30,7 +30,7 @@ from hekla.serving.router.authentication import ApiKeyError, read_api_keys
 from hekla.serving.router.backends import ENGINE_TOKENIZES, Backend, bounded_by
 from hekla.serving.router.cache_events import CacheEvents
 from hekla.serving.router.certificates import Certificates
-from hekla.serving.router.configuration import Configured
+from hekla.serving.router.configuration import ConfigurationError, Configured
 from hekla.serving.router.director import Director
 from hekla.serving.router.discovery import Discovery
 from hekla.serving.router.documents import Documents
@@ -87,7 +87,7 @@ class Router:
     """One router process' worth of routing."""
 
     def __init__(self, settings: RouterSettings, informers: Informers) -> None:
-        """Raises ConfigurationError, ApiKeyError or OSError for what it was told and cannot use."""
+        """Raises ConfigurationError or ApiKeyError for what it was told and cannot use."""
         bounds = part_of_bounds(settings.bounds, settings.siblings)
         self.settings = settings = replace(settings, bounds=bounds)
         loop = asyncio.get_running_loop()
@@ -362,7 +362,7 @@ class Router:
     def look_at_configuration(self) -> None:
         """Take the configuration file if it changed; one that cannot be used changes nothing."""
         refusal = self.configured.refusal
-        if self.configured.offer(_text_of(self.settings.configuration_file)):
+        if self._is_newly_configured():
             for pool in self.world.pools():
                 self.configured.current.recipe.apply(pool)
                 self._timed(pool)
@@ -371,6 +371,13 @@ class Router:
             log.info("configuration taken", policy=self.configured.current.recipe.name)
         elif self.configured.refusal and self.configured.refusal != refusal:
             log.warning("configuration refused", why=self.configured.refusal)
+
+    def _is_newly_configured(self) -> bool:
+        try:
+            return self.configured.offer(_text_of(self.settings.configuration_file))
+        except ConfigurationError as error:
+            self.configured.refuse(error)
+            return False
 
     def _look_up_caches(self) -> None:
         """In Redis, where the configuration's `kvcache-aware` wants it; who holds text is found by its tokens then."""
@@ -448,11 +455,15 @@ def password_for(place: tuple[str, int], settings: RouterSettings) -> str:
 
 
 def _text_of(file: str) -> str:
-    """What a file says; nothing where there is none."""
+    """What the configuration says; nothing where there is none. Raises ConfigurationError."""
     try:
         return Path(file).read_text() if file else ""
     except FileNotFoundError:
         return ""
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        said = f"the configuration {file} cannot be read: {why}; make it a file of UTF-8 text that the router may read"
+        raise ConfigurationError(said) from None
 
 
 def _bytes_of(file: str) -> bytes:
