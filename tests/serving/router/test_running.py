@@ -486,3 +486,15 @@ def test_a_redis_that_a_route_names_is_shown_the_password_of_the_operators_own_a
     assert password_for(place, settings) == ("secret" if is_shown else "")
     assert password_for(place, RouterSettings(redis_password="secret")) == ""
     assert password_for(("::1", 6379), RouterSettings(redis="::1:6379", redis_password="secret")) == "secret"
+
+
+def test_a_password_that_is_shown_to_no_redis_is_told_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole(), redis_password="secret") as it:
+            with capture_logs() as logged:
+                for address in ("redis.cache:6379", "redis.cache:6380"):
+                    await it.router._connect_buckets(address).close()
+            assert [one["event"] for one in logged] == ["password of Redis not sent"]
+            assert "set it to the host" in logged[0]["why"]
+
+    kit.run(story())

@@ -82,6 +82,11 @@ SHORTEST_BOOKS_S = 0.01
 CONFIGURATION_S = 2.0
 """How often the configuration file is looked at: a ConfigMap reaches a pod within a minute anyway."""
 
+PASSWORD_OF_NONE = (
+    "REDIS_PASSWORD is shown to the server of REDIS_HOST and REDIS_PORT alone, and REDIS_HOST is not set; "
+    "set it to the host that the route names if that server is yours"
+)
+
 
 class Router:
     """One router process' worth of routing."""
@@ -109,6 +114,7 @@ class Router:
             informers, self.world, namespace=settings.namespace, with_gateways=settings.with_gateways
         )
         self._keys_said = _bytes_of(settings.api_keys_file)
+        self._is_password_told = False
         self.doors = Doors(
             self._door_settings(), self.world, now=self._now, wall=time.time, connect=self._connect_buckets
         )
@@ -403,6 +409,9 @@ class Router:
 
         if (place := place_of(address)) is None:  # written before such were refused, or where nobody refuses them
             return AbsentBuckets(f'"{address}" is no address; the route\'s rateLimit.global.redis.address is host:port')
+        if self.settings.redis_password and not self.settings.redis and not self._is_password_told:
+            self._is_password_told = True
+            log.warning("password of Redis not sent", server=address, why=PASSWORD_OF_NONE)
         return buckets_at(*place, password_for(place, self.settings))
 
     def _scrape_client(self, is_tls: bool) -> HttpClient:
