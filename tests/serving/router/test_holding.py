@@ -127,6 +127,24 @@ def test_whose_model_is_deleted_meanwhile_waits_no_longer(gone):
     assert isinstance(answer if isinstance(answer, Refusal) else answer.next(door.now), Refusal)
 
 
+def test_whose_policy_is_given_a_higher_minimum_meanwhile_stays_held():
+    """They were refused within a second, while their engine came."""
+    policies = [policy()]
+    door = Door(policies=policies)
+    door.ask()
+    policies[:] = [policy(least=1)]
+    door.now = LOOK_S
+    door.holding.tick()
+    assert door.told == []
+    assert isinstance(door.ask(), Waiting)
+    door.desk.world.note(None, starting := pod("a", {"app": "llama"}, ready=False))
+    door.now = HOLD_S - 1
+    door.holding.tick()
+    assert door.told == []
+    door.desk.world.note(starting, pod("a", {"app": "llama"}))
+    assert door.told == [None, None]
+
+
 def test_who_waits_too_long_is_told():
     door = Door()
     door.ask()

@@ -2,6 +2,7 @@
 
 scaled to nothing     An AutoscalingPolicy may wake it, or those of its roles that are asleep: held for minutes, while the autoscaler
                       is told that it is wanted (`waking.py` writes the wish, the scheduler finds room in the model's queue).
+                      Where its minimum is raised meanwhile, they wait on, and who comes waits with them, no longer than they.
 engines restart       Its pods are there, and none is ready or none takes connections: held until one is, for half a minute
                       after the first request that met nobody. Then requests are refused at once, until an engine is back.
 anything else         Nobody would come: the client is told at once.
@@ -17,7 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
-from hekla.serving.autoscaler.units import readable_units_of
+from hekla.serving.autoscaler.units import Unit, readable_units_of
 from hekla.serving.router.backends import Backend, selects
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.plan import Refusal, Waiting
@@ -91,6 +92,8 @@ class Holding:
         key, now = backend.traits.key, self._now()
         if backend.is_empty and self.sleepers(backend):
             until, late = now + HOLD_S, TOO_LATE
+        elif backend.is_empty and (waking := self._waking_until(key)) > now and self._scaled(backend):
+            until, late = waking, TOO_LATE
         elif backend.matched:
             until, late = self._out_since.setdefault(key, now) + RESTART_S, GONE
         else:
@@ -103,6 +106,11 @@ class Holding:
             return FULL
         held.append(_Held(until, late))
         return held[-1]
+
+    def _waking_until(self, key: str) -> float:
+        """Until when somebody waits for a model that slept; its minimum may have been raised since, which brings an engine too."""
+        held = self._held.get(key, ())
+        return max((one.until for one in held if one.late is TOO_LATE and not one.is_abandoned), default=0.0)
 
     def joined(self, backend: Backend) -> None:
         """An engine is ready: whoever waits for its model asks the desk again."""
@@ -130,8 +138,8 @@ class Holding:
                 del self._held[key]
 
     def _is_vain(self, backend: Backend) -> bool:
-        """Whether nobody would come any more, as for `hold`."""
-        may_come = backend.matched or (backend.is_empty and self.sleepers(backend))
+        """Whether nobody would come any more, as for `hold`; a minimum that was raised meanwhile brings an engine all the same."""
+        may_come = backend.matched or (backend.is_empty and self._scaled(backend))
         return not may_come or not self._is_there(backend)
 
     def _resume(self, key: str) -> None:
@@ -149,13 +157,17 @@ class Holding:
 
     def sleepers(self, backend: Backend) -> list[ModelServing]:
         """The ModelServings that would make this backend's engines, and that a policy scales to nothing and back."""
+        return self._scaled(backend, by=lambda unit: not unit.least)
+
+    def _scaled(self, backend: Backend, by: Callable[[Unit], bool] = lambda unit: True) -> list[ModelServing]:
+        """Those that a policy scales, by a unit of this sort."""
         namespace = backend.traits.key.partition("/")[0]
         scaled = {
             unit.serving
             for policy in self._policies()
             if policy.metadata.namespace == namespace
             for unit in readable_units_of(policy)
-            if not unit.least
+            if by(unit)
         }
         return [
             one
