@@ -150,6 +150,31 @@ def test_a_request_that_no_engine_was_asked_gives_its_tokens_back():
     tell(story)
 
 
+def test_tokens_are_given_back_to_whom_they_were_taken_from_alone():
+    """A request that came while the server was gone and was not asked when it was back filled the server's budget."""
+
+    async def story():
+        buckets = MemoryBuckets(lambda: 0.0)
+        router = Router(buckets)
+        assert await router.send(ask(100)) is None
+        found, router.guard._buckets = router.guard._buckets, Gone()
+        alone = ask(60)
+        assert await router.send(alone) is None
+        router.guard._buckets, router.now = found, 2.0
+        router.guard.ended(alone, NOT_ASKED, 2.0)
+        assert (await router.send(ask(1))).message.startswith("input"), "the server took nothing for it"
+        router.guard._buckets = Gone()
+        assert await router.send(ask(90)) is None, "the router itself did"
+        router.guard.ended(ask(100), NOT_ASKED, 2.0)
+        assert (await router.send(ask(30))).status == 429, "and nothing of what the server took"
+        router.guard._buckets, router.now = found, 4.0
+        router.guard.ended(alone, Usage(60, 60), 4.0)
+        assert [one.take for one in router.guard._pending[0].shares] == [60], "of an answer's tokens it is told"
+        await router.close()
+
+    tell(story)
+
+
 def test_a_model_without_a_shared_limit_is_not_asked_about():
     async def story():
         router = Router(Gone())

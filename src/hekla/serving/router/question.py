@@ -43,5 +43,7 @@ class Question(Struct, gc=False):
     """Whether the body is a form (multipart/form-data); its prompt is empty."""
     claims: Mapping[str, Any] = {}
     """What a believed token says of the user."""
+    taken_alone: bool = False
+    """Whether a shared budget's tokens for it were taken from the router's own, as their server was gone."""
     query: str = ""
     """What stood behind the path's `?`."""

@@ -72,13 +72,17 @@ class SharedLimits:
         return asked
 
     def ended(self, question: Question, usage: Usage | None, now: float) -> None:
-        """Settle what the engine counted, whenever the server can be told."""
+        """Settle what the engine counted with whom the estimate was taken from; the server is told of an answer's tokens anyway."""
         limit = self._limits.get(question.model)
         if limit is None or usage is None:
             return
-        if now < self._alone_until or len(self._pending) >= MOST_PENDING:
+        is_alone = now < self._alone_until or len(self._pending) >= MOST_PENDING
+        if question.taken_alone:
             self._budget(limit, now).settle(question.input_tokens, usage, now)
-        else:
+            usage = Usage(0, usage.output_tokens)
+        elif is_alone:  # what the server took is not given back here, where it was not taken
+            self._budget(limit, now).settle(min(question.input_tokens, usage.input_tokens), usage, now)
+        if not is_alone:
             self._settle(limit, question, usage)
 
     async def run(self) -> None:
@@ -144,6 +148,7 @@ class SharedLimits:
         refusal = budget.refusal(question.input_tokens, now)
         if refusal is None:
             budget.take(question.input_tokens)
+            question.taken_alone = True
         return refusal
 
     def _budget(self, limit: Limit, now: float) -> Budget:
