@@ -364,6 +364,28 @@ def test_who_has_waited_for_a_while_may_be_stood_in_for(since: str, waiting: int
     assert (found.waits_for, found.waiting) == ("llama-1: no room", waiting)
 
 
+def test_an_old_gang_whose_pods_were_evicted_waits_since_they_came_anew() -> None:
+    """It was stood in for at once, as if it had waited since it was made."""
+    told = {"type": "Unschedulable", "status": "True", "message": "no room"}
+    meta = {"name": "llama-1", "creationTimestamp": "2025-12-31T00:00:00Z"}
+    [unit] = units_of(homogeneous())
+
+    def waiting(pods: list[Pod], seconds: int, *, told_since: str | None = None) -> int:
+        conditions = [{**told, "lastTransitionTime": told_since}]
+        status = {"phase": "Inqueue", "conditions": conditions}
+        group = msgspec.convert({"metadata": meta, "status": status}, PodGroup)
+        found = measured(unit, llama(replicas=2), pods, [group], {}, {}, NOW + timedelta(seconds=seconds))
+        assert found is not None
+        return found.waiting
+
+    one = msgspec.to_builtins(pod("a", 1, is_ready=False))
+    one["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    anew = [msgspec.convert(one, Pod)]
+    assert [waiting(anew, 29), waiting(anew, 30)] == [0, 1]
+    assert waiting(anew, 30, told_since="2026-01-01T00:00:25Z") == 1, "it waits for another reason by now"
+    assert [waiting([], second, told_since="2026-01-01T00:00:00Z") for second in (29, 30)] == [0, 1]
+
+
 def test_a_gang_whose_pods_are_refused_is_waited_for_likewise() -> None:
     [unit] = units_of(homogeneous())
     meta = {"name": "llama-1", "creationTimestamp": "2025-12-31T23:59:00Z"}

@@ -13,6 +13,7 @@ from hekla.api.core import Pod
 from hekla.api.kthena import ModelServing, labels
 from hekla.api.kthena.autoscaling import PodSource
 from hekla.api.volcano import PodGroup
+from hekla.api.volcano.scheduling import PodGroupCondition
 from hekla.dialects.node_terms import selects
 from hekla.kube.timestamps import parse_rfc3339
 from hekla.serving.autoscaler.algorithms.histogram import Histogram, HistogramError, merged, quantile, since
@@ -179,14 +180,28 @@ def _not_ready(replicas: int, wanted: int) -> str:
 
 def _waiting(groups: Sequence[PodGroup], pods: Sequence[Pod], now: datetime) -> Iterator[tuple[str, datetime | None]]:
     """What the scheduler says of each group that has no room, and since when it waits; or that its pods are refused."""
-    with_pods = {pod.metadata.labels.get(labels.GROUP_NAME) for pod in pods}
+    with_pods: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        with_pods[pod.metadata.labels.get(labels.GROUP_NAME, "")].append(pod)
     for group in groups:
         name, made_at = group.metadata.name, parse_rfc3339(group.metadata.creation_timestamp)
         told = [one for one in group.status.conditions if one.type == "Unschedulable" and one.status == "True"]
         if group.status.phase not in ("", "Pending", "Inqueue"):
             continue
         if told:
-            # not since its condition says so, which is written anew with each new reason
-            yield f"{name}: {told[-1].message}", made_at
+            yield f"{name}: {told[-1].message}", _waits_since(with_pods.get(name, ()), told[-1], made_at)
         elif name not in with_pods and made_at is not None and now - made_at > PODS_COME_WITHIN:
             yield f"{name}: none of its pods is there; the events of its ModelServing say what refuses them", None
+
+
+def _waits_since(pods: Sequence[Pod], told: PodGroupCondition, made_at: datetime | None) -> datetime | None:
+    """Since its oldest pod without a node is there: a group that was evicted is older. Where it has none, since the scheduler
+    says so, which it writes anew with each new reason; where nobody knows, since the group was made.
+    """
+    made = [
+        parse_rfc3339(pod.metadata.creation_timestamp)
+        for pod in pods
+        if not pod.spec.node_name and pod.metadata.deletion_timestamp is None
+    ]
+    told_at = parse_rfc3339(told.last_transition_time)
+    return min((one for one in made if one is not None), default=told_at or made_at)
