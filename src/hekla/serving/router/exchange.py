@@ -232,7 +232,8 @@ class Exchange(Errand):
         self._drop_engine()
         if plan is None or attempt is None or self._is_over:
             return
-        self._is_out = fault is Fault.CONNECT or (fault is Fault.CLOSED and not self._was_cut)
+        is_unreached = fault is Fault.CONNECT and not house.pools.of(attempt.target).is_full
+        self._is_out = is_unreached or (fault is Fault.CLOSED and not self._was_cut)
         self._was_cut |= fault is Fault.CLOSED  # what cuts two engines off may be what kills them
         log.debug("attempt failed", target=self.target_name, fault=fault.value, why=why, attempt=self.attempts)
         self._tell(plan.failed, attempt, fault, house.clock())

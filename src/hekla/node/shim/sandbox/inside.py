@@ -5,6 +5,8 @@ uses files as the sandbox's root. Sources of mounts are opened first, while it m
 hears anything.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import errno

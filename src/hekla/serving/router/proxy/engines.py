@@ -279,6 +279,11 @@ class Pool:
         self.heads: dict[bytes, AnswerHead] = {}
         """Heads of late answers by their bytes: streams begin alike, and reading one takes 5 us."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many connections as there may be are open to that address: an engine that is there and refused by us."""
+        return self.open.count >= self.bounds.engine_connections
+
     def remember(self, head: AnswerHead, data: bytes) -> None:
         """Keep a head for the next answer that begins so."""
         if len(self.heads) >= _MOST_HEADS:
