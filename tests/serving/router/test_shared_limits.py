@@ -184,6 +184,19 @@ def test_a_model_without_a_shared_limit_is_not_asked_about():
     tell(story)
 
 
+def test_a_limit_that_bounds_nothing_is_not_asked_about():
+    """Redis was asked of no bucket, which it cannot answer: whose budgets are there waited a second for each such request."""
+
+    async def story():
+        router = Router(Gone())
+        router.guard.set_routes({"llama": Limit(key="llama", redis="redis:6379")})
+        assert router.guard.admit(ask(), 0.0) is None
+        assert not router.guard.is_gone
+        await router.close()
+
+    tell(story)
+
+
 def test_a_router_goes_on_alone_within_the_limit_when_the_server_is_gone():
     async def story():
         router = Router(Gone())

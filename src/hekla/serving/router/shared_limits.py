@@ -65,9 +65,11 @@ class SharedLimits:
         limit = self._limits.get(question.model)
         if limit is None:
             return None
+        if not (shares := _shares(limit, question)):
+            return None
         if now < self._alone_until or len(self._pending) >= MOST_PENDING:
             return self._decide_alone(limit, question, now)
-        asked = _Asked(limit, question, _shares(limit, question))
+        asked = _Asked(limit, question, shares)
         self._put(asked)
         return asked
 
