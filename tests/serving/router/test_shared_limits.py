@@ -286,6 +286,26 @@ def test_a_server_that_is_gone_is_so_between_two_questions_too():
     tell(story)
 
 
+def test_a_server_that_is_back_is_found_so_where_no_request_comes():
+    """The gauge stayed 1 until one came."""
+
+    async def story():
+        buckets = MemoryBuckets(lambda: 0.0)
+        router = Router(Gone())
+        assert await router.send(ask()) is None
+        router.guard.ask_anew()
+        assert not router.guard._pending, "it was asked a moment ago"
+        router.guard._buckets, router.now = buckets, 60.0
+        router.guard.ask_anew()
+        async with asyncio.timeout(10):
+            while router.guard.is_gone:
+                await asyncio.sleep(0)
+        assert await router.send(ask(100)) is None, "nothing was taken"
+        await router.close()
+
+    tell(story)
+
+
 def test_a_server_that_says_nothing_holds_nobody(monkeypatch):
     monkeypatch.setattr(shared_limits, "TIMEOUT_S", 0.001)
 

@@ -135,6 +135,11 @@ class SharedBudgets:
         """By address, whether the server does not answer and the router keeps its budgets by itself."""
         return {address: one.is_gone for address, one in self._by_address.items()}
 
+    def ask_anew(self) -> None:
+        """Ask those that do not answer whether they are back; `is_alone` says it a moment later."""
+        for one in self._by_address.values():
+            one.ask_anew()
+
     def set_routes(self, limits: Mapping[str, Limit]) -> None:
         """Take the limits that name a server; who is no longer named is let go."""
         shared = {name: limit for name, limit in limits.items() if limit.redis}

@@ -440,6 +440,7 @@ class Router:
             yield "hekla_router_held_requests", (("pool", pool),), count
         for server, is_alone in self.doors.shared.is_alone.items():
             yield "hekla_router_shared_limits_alone", (("server", server),), is_alone
+        self.doors.shared.ask_anew()  # for the next reading: a route may get no request that would
 
     def _token_gauges(self) -> Iterable[tuple[str, Labels, float]]:
         yield from self.tokenizing.gauges()

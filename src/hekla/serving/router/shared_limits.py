@@ -8,6 +8,7 @@ better than a service that is down. It says so in the log, once until the server
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -24,6 +25,8 @@ ALONE_S: Final = 1.0
 """How long it goes on alone before it asks the server again."""
 MOST_PENDING: Final = 20_000
 """Requests and settlements that wait for the server; one more is decided alone."""
+NOBODYS: Final = Question("", "", b"", 0)
+"""Of no request: the server is asked whether it is there."""
 
 log = structlog.get_logger()
 
@@ -57,8 +60,17 @@ class SharedLimits:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the server did not answer when it was asked last; a second later the next request asks it again."""
+        """Whether the server did not answer when it was asked last; a second later the next request, or `ask_anew`, asks it again."""
         return self._is_gone
+
+    def ask_anew(self) -> None:
+        """Ask a server that is gone for nothing, so that it is known to be back where no request comes."""
+        if not self._is_gone or self.is_alone or self._pending or self._asking:
+            return
+        for limit in self._limits.values():
+            if shares := _shares(limit, NOBODYS):
+                self._put(_Asked(limit, NOBODYS, [replace(one, take=0, need=None) for one in shares]))
+                return
 
     def admit(self, question: Question, now: float) -> Refusal | Waiting | None:
         """Ask the server, or decide alone while it is gone."""
