@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import sys
 
 import pytest
 
@@ -123,6 +124,7 @@ def test_every_target_and_both_engines_of_a_pair_are_printed(capsys):
         (["replay", "nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file or directory"),
         (["replay", __file__], 1, "is no trace of LLM requests"),
         (["replay", "TRACE", "-o", "xml"], 2, '-o "xml" is not known'),
+        (["replay", "TRACE", "--config", sys.executable], 1, "cannot be read: it is no text in UTF-8"),
         (["explain", "TRACE", "--request", "30"], 2, "--request 30 is not in the trace: it has 30 requests"),
         (["explain"], 2, "name a TRACE, or a request with --body"),
         (["explain", "--router", "http://127.0.0.1:1"], 2, "--router needs --body FILE"),

@@ -172,6 +172,8 @@ def _recipes(names: "Sequence[str]", config: str) -> "list[Recipe]":
             found.append(replace(read_configuration(Path(config).read_text()).recipe, name=Path(config).name))
         except OSError as error:
             raise CommandError(f"--config {config} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise CommandError(f"--config {config} cannot be read: it is no text in UTF-8") from None
         except ConfigurationError as error:
             raise CommandError(f"--config {config}: {error}") from None
     return found or list(RECIPES.values())
