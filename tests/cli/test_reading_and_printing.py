@@ -44,6 +44,10 @@ def refusal(text, source="job.yaml"):
 
 def test_a_text_that_is_no_yaml_is_refused_with_its_line():
     assert refusal("a: [1, 2\nb: }") == "job.yaml: is no YAML: line 2, column 2: did not find expected ',' or ']'"
+    assert (
+        refusal("a: !!bool x")
+        == "job.yaml: is no YAML: a value is not what its tag says; leave tags such as !!bool out"
+    )
 
 
 def test_a_yaml_that_is_no_object_is_refused():

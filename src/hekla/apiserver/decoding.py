@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from hekla.api.meta import Document
-from hekla.apiserver.yaml_depth import is_too_deep
+from hekla.lib.yaml_depth import is_too_deep
 
 MOST_DEPTH = 200
 """Deeper documents are refused; no kind is half as deep, and every walk below is recursive."""

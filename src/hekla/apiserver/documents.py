@@ -9,7 +9,8 @@ import yaml
 from hekla.api.meta import Document
 from hekla.apiserver.negotiation import JSON, media_type_of
 from hekla.apiserver.status import StatusError, bad_request
-from hekla.apiserver.yaml_depth import is_too_deep
+from hekla.lib import plain_yaml
+from hekla.lib.yaml_depth import is_too_deep
 
 MAX_BODY = 3 << 20
 """Bytes of a request's body, as in Kubernetes."""
@@ -97,10 +98,10 @@ def yaml_value(body: bytes) -> Any:
     if is_too_deep(body):
         raise too_deep()
     try:
-        return _jsonable(yaml.load(body, Loader=_Loader), [MAX_YAML_NODES])
+        return _jsonable(plain_yaml.load(body, _Loader), [MAX_YAML_NODES])
     except RecursionError:
         raise too_deep() from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise bad_request(f"error decoding YAML: {' '.join(str(error).split())}") from None
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from hekla.cli.main import EXIT_USAGE, CommandError
+from hekla.lib import plain_yaml
 
 METADATA, INSIDE, PACKAGES = "agent_metadata.yaml", "agent", ".packages"
 LANGUAGES = ("python", "java")
@@ -153,7 +154,7 @@ def read(artefact: Path) -> tuple[Agent, bytes]:
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
             member = archive.extractfile(METADATA)
-            told = yaml.safe_load(member.read()) if member is not None else None
+            told = plain_yaml.load(member.read()) if member is not None else None
     except (tarfile.TarError, EOFError, KeyError, OSError, yaml.YAMLError) as error:
         raise CommandError(f"{artefact} is no packed agent ({error}); make one with `hekla agent pack`") from None
     if not isinstance(told, dict):
@@ -172,7 +173,7 @@ def _file(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     try:
-        told = yaml.safe_load(path.read_text())
+        told = plain_yaml.load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise CommandError(f"{path} cannot be read: {error}", EXIT_USAGE) from None
     if not isinstance(told, dict):

@@ -63,9 +63,10 @@ def parse_manifests(text: str, source: str) -> Iterator[Manifest]:
     """The documents of a text."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from hekla.lib import plain_yaml
+
     try:
-        documents: list[Any] = list(yaml.load_all(text, Loader=loader))
+        documents = plain_yaml.load_all(text)
     except yaml.YAMLError as error:
         raise CommandError(f"{source}: is no YAML: {_where(error)}") from None
     for number, document in enumerate(documents, 1):

@@ -30,6 +30,7 @@ from hekla.kube.credentials import (
 from hekla.kube.errors import KubeError
 from hekla.kube.https import HttpsTransport
 from hekla.kube.rate_limit import TokenBucket
+from hekla.lib import plain_yaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -260,7 +261,7 @@ def _merge(config: Kubeconfig, path: Path) -> None:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text())
+        document = plain_yaml.load(path.read_text())
     except OSError as error:
         raise KubeconfigError(f"kubeconfig {str(path)!r} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

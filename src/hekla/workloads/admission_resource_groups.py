@@ -22,6 +22,7 @@ import yaml
 from hekla.api.meta import Document
 from hekla.api.pod_scheduling import Affinity, Toleration
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
+from hekla.lib import plain_yaml
 from hekla.lib.yaml_lines import Lines, YamlError, read_mapping
 
 CONFIG_MAP, KEY = "volcano-admission-configmap", "volcano-admission.conf"
@@ -167,7 +168,7 @@ def _matching(found: object, name: str, where: str) -> tuple[frozenset[str], dic
 def _annotation(said: object, where: str) -> Iterator[tuple[str, str]]:
     """`key: value` as YAML, in a string as Volcano has it, or as it is."""
     try:
-        found = yaml.safe_load(said) if isinstance(said, str) else said
+        found = plain_yaml.load(said) if isinstance(said, str) else said
     except yaml.YAMLError:
         found = None
     if not isinstance(found, dict):

@@ -70,11 +70,12 @@ def read_patch(text: str, file: Path | None) -> Any:
     import yaml
 
     from hekla.cli.main import EXIT_USAGE, CommandError
+    from hekla.lib import plain_yaml
 
     if bool(text) == bool(file):
         raise CommandError("give the patch with -p PATCH or with --patch-file FILE", EXIT_USAGE)
     try:
-        document = yaml.safe_load(file.read_text() if file else text)
+        document = plain_yaml.load(file.read_text() if file else text)
     except OSError as error:
         raise CommandError(f"{file}: {(error.strerror or 'cannot be read').lower()}") from None
     except (yaml.YAMLError, UnicodeDecodeError):
