@@ -221,11 +221,12 @@ class Spawner:
                 held.control.close()  # its init kills and reaps what it adopted
             for pid in held.commands:
                 _kill_tree(pid)
-        for held in self._held.values():
-            try:
-                os.waitpid(held.pid, 0)
-            except ChildProcessError:
-                continue
+        inits = set(self._by_pid)
+        with contextlib.suppress(ChildProcessError):
+            while (
+                inits
+            ):  # an init ends when all that entered its namespace are reaped, and those are children of ours by now
+                inits.discard(os.waitpid(-1, 0)[0])
         os._exit(0)
 
 
@@ -298,6 +299,7 @@ def main() -> None:
     agent = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(agent.fileno(), False)
     codecs.lookup("ascii")  # loaded here once rather than in every container's init
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # whoever is above us may reap nobody
     gc.freeze()
     gc.disable()
     Spawner(agent).run()
