@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from e2e.test_standalone import Cluster
 from hekla.api.agents.names import ISOLATION_STRENGTHS
 from hekla.api.agents.node_contract import NODE_AUDIENCE, NODE_AUTHORITY, NODE_ISOLATION_LABEL
+from hekla.testing.components import Cluster
 from hekla.testing.platform import running_platform
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -36,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
     with running_platform(without=("agents", "serving", "router", "workloads"), flags=("--nodes", "1")) as platform:
-        cluster = Cluster(platform, tmp_path_factory.mktemp("home"))
+        cluster = Cluster(platform.kubeconfig, tmp_path_factory.mktemp("home"))
         cluster.install()
         label = f"{NODE_ISOLATION_LABEL}{ISOLATION_STRENGTHS[0]}=true"
         if not cluster.kubectl("get", "nodes", "-l", label, "-o", "name").out:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.test_standalone import Cluster, gang
 from hekla.api.explanation import EXPLANATION, SNAPSHOT
 from hekla.cli.main import main
 from hekla.scheduler.snapshot import unpacked
+from hekla.testing.components import Cluster, gang
 from hekla.testing.platform import running_platform
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -24,7 +24,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip("kubectl is not installed")
     flags = ("--nodes", "2", "--cpu-per-node", "4", "--memory-per-node", "16Gi")
     with running_platform(without=("scheduler", "serving"), flags=flags) as platform:
-        cluster = Cluster(platform, tmp_path_factory.mktemp("home"))
+        cluster = Cluster(platform.kubeconfig, tmp_path_factory.mktemp("home"))
         cluster.install()
         cluster.kubectl("delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "hekla-webhooks")
         yield cluster
@@ -49,7 +49,7 @@ def reader_of(cluster: Cluster, namespace: str) -> Path:
 def test_the_scheduler_elsewhere_answers_everybody_what_they_may_hear(
     cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
-    kubectl, admin = cluster.kubectl, cluster.platform.kubeconfig
+    kubectl, admin = cluster.kubectl, cluster.kubeconfig
     with cluster.running("scheduler") as scheduler:
         scheduler.wait_for("event=answers", timeout_s=60)
         kubectl("create", "namespace", "theirs")
@@ -101,7 +101,7 @@ def test_nobody_but_an_api_server_is_answered(cluster: Cluster):
         url = scheduler.wait_for(r"event=answers address=(https://127.0.0.1:\d+)", timeout_s=60)
         registered = yaml.safe_load(kubectl("get", "apiservice", "v1.scheduling.hekla.dev", "-o", "yaml").out)
         assert registered["spec"]["service"]["name"] == "hekla-scheduler-answers"
-        pki = cluster.platform.data_dir / "pki"
+        pki = cluster.kubeconfig.parent / "pki"
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         request = urllib.request.Request(

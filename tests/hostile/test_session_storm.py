@@ -23,10 +23,10 @@ from time import monotonic
 import pytest
 
 from e2e.test_agents_elsewhere import INTERPRETER, gateway, opened
-from e2e.test_standalone import Cluster
 from hekla.api.agents.names import ISOLATION_STRENGTHS, SESSION_ID
 from hekla.api.agents.node_contract import NODE_ISOLATION_LABEL
 from hekla.node.runtimes.sweep import kill_process_of, start_time
+from hekla.testing.components import Cluster
 from hekla.testing.platform import PlatformProcess
 from hekla_sdk import Result, Session
 from hekla_sdk.errors import HeklaError, LimitError, NotFoundError, RefusedError, UnreachableError
@@ -80,7 +80,7 @@ class World:
         # every later life is found where the first one was
         self.platform = _again_at_its_port(self.platform)
         stack.callback(lambda: self.platform.stop())
-        self.cluster = Cluster(self.platform, home)
+        self.cluster = Cluster(self.platform.kubeconfig, home)
         self.cluster.install()
         label = f"{NODE_ISOLATION_LABEL}{ISOLATION_STRENGTHS[0]}=true"
         if not self.cluster.kubectl("get", "nodes", "-l", label, "-o", "name").out:
