@@ -3,8 +3,10 @@ import random
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from hekla.api.core import ConfigMap
+from hekla.api.kthena import ModelServer
 from hekla.apiserver.memory_store import MemoryStore
 from hekla.kube.api_client import ApiClient
 from hekla.kube.errors import GoneError
@@ -185,6 +187,23 @@ def test_those_who_wait_for_a_revision_are_called_when_the_cache_shows_it():
             assert not gone.is_set()
             await writer.delete(ConfigMap, "one", "default")
             await gone.wait()
+
+    virtual_time.run(scenario())
+
+
+def test_a_kind_that_is_not_installed_is_known_to_be_so_and_told_of_once():
+    async def scenario():
+        async with world() as (_, _, informers):
+            with capture_logs() as log:
+                informer = informers.of(ModelServer)
+                await informer.known()
+                await asyncio.sleep(600)
+            assert not informer.is_synced
+            assert informer.trouble
+            refused = [one["log_level"] for one in log if one["event"] == "watch refused"]
+            assert refused[0] == "warning"
+            assert len(refused) > 10
+            assert set(refused[1:]) == {"debug"}
 
     virtual_time.run(scenario())
 

@@ -130,8 +130,36 @@ def test_a_wall_clock_that_jumps_changes_nothing(jump_s):
     run_with(2, scenario)
 
 
+def test_a_leader_renews_by_one_write_and_reads_only_where_somebody_else_has_written():
+    async def scenario(candidates, _):
+        first = await leader_of(candidates)
+        first.flaky.requests.clear()
+        await asyncio.sleep(60)
+        assert {line.partition(" ")[0] for line in first.flaky.requests} == {"PATCH"}
+        assert len(first.flaky.requests) == pytest.approx(30, abs=1)
+        lease = first.elector._path
+        noted = {"metadata": {"annotations": {"note": "x"}}}
+        await candidates[1].elector._client.request("PATCH", lease, noted, content_type="application/merge-patch+json")
+        await asyncio.sleep(60)
+        assert first.terms == 1
+        assert first.is_working
+
+    run_with(2, scenario)
+
+
+def test_a_lease_that_was_deleted_by_hand_is_made_anew():
+    async def scenario(candidates, _):
+        first = await leader_of(candidates)
+        await first.elector._client.request("DELETE", first.elector._path)
+        await asyncio.sleep(60)
+        assert first.terms == 1
+        assert first.is_working
+
+    run_with(1, scenario)
+
+
 def test_a_lease_that_could_overlap_is_refused():
-    with pytest.raises(ValueError, match="retry < renew deadline < duration"):
+    with pytest.raises(ValueError, match="renewal < renew deadline < duration"):
         LeaseTimes(duration_s=10, renew_deadline_s=10)
 
 

@@ -5,7 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import ConfigMap, Namespace, Node, ResourceQuota, Secret, ServiceAccount
+from hekla.api.crd import crd_document
+from hekla.api.kthena import ModelServer
 from hekla.apiserver.admission_rules.resource_quota import ResourceQuotaRule
 from hekla.controlplane.namespace_defaults import reconcile_default_account
 from hekla.kube.api_client import ApiClient
@@ -51,13 +54,13 @@ def reconcile_set(parent, world, now):
 
 
 @asynccontextmanager
-async def running(*reconcilers, clock=None, is_busy=lambda: False, rules=()):
+async def running(*reconcilers, clock=None, is_busy=lambda: False, rules=(), **told):
     async with api_server(rules=rules) as server:
         flaky = FlakyTransport(InProcessTransport(server.handle))
         user = ApiClient(InProcessTransport(server.handle))
         async with Informers(ApiClient(flaky), dice=random.Random(1)) as informers:
             runtime = Runtime(
-                informers, reconcilers, clock=clock or LoopClock(), dice=random.Random(2), is_busy=is_busy
+                informers, reconcilers, clock=clock or LoopClock(), dice=random.Random(2), is_busy=is_busy, **told
             )
             task = asyncio.create_task(runtime.run())
             try:
@@ -449,6 +452,36 @@ def test_a_reconciler_that_reads_what_it_did_not_declare_is_told_so(capsys):
 
     virtual_time.run(scenario())
     assert "asks for Secret, which it does not declare" in capsys.readouterr().out
+
+
+def test_who_merely_reads_a_kind_that_the_cluster_lacks_works_without_it_until_it_is_there():
+    def by_name(server, world):
+        return ((one.metadata.namespace, one.metadata.name) for one in world.list(ConfigMap))
+
+    @reconciler(ConfigMap, reads=(ModelServer,), finds={ModelServer: by_name})
+    def reconcile_count(parent, world, now):
+        count = str(len(world.list(ModelServer, "default")))
+        if parent.metadata.namespace == "default" and parent.data.get("count") != count:
+            yield Patch(target_of(parent), {"data": {"count": count}})
+
+    async def scenario():
+        async with running(reconcile_count, is_optional=lambda kind: kind is ModelServer) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("web"))
+
+            async def counts(count):
+                return (await user.get(ConfigMap, "web", "default")).data.get("count") == count
+
+            await until(lambda: counts("0"))
+            await user.create(CustomResourceDefinition, crd_document(ModelServer))
+            spec = {
+                "inferenceEngine": "vLLM",
+                "workloadSelector": {"matchLabels": {"a": "b"}},
+                "workloadPort": {"port": 1},
+            }
+            await user.create(ModelServer, {"metadata": {"name": "m", "namespace": "default"}, "spec": spec})
+            await until(lambda: counts("1"))
+
+    virtual_time.run(scenario())
 
 
 def test_events_are_counted_not_repeated():

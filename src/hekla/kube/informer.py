@@ -20,7 +20,7 @@ from hekla.api.meta import Resource
 from hekla.kube.api_client import INITIAL_EVENTS_END, ApiClient
 from hekla.kube.cache import Cache, ObjectKey, key_of
 from hekla.kube.client import EventType, WatchEvent
-from hekla.kube.errors import ApiError, GoneError, TransportError
+from hekla.kube.errors import ApiError, GoneError, NotFoundError, TransportError
 
 T = TypeVar("T", bound=Resource)
 log = structlog.get_logger()
@@ -72,6 +72,7 @@ class Informer(Generic[T]):
         self._dice = dice or random.Random()
         self._handlers: list[Handler[T]] = []
         self._synced = asyncio.Event()
+        self._known = asyncio.Event()
         self._uses_watch_list = client.prefers_watch_list
         self._seen = 0
         self._seen_waiters: list[tuple[int, int, Callable[[], None]]] = []
@@ -86,6 +87,15 @@ class Informer(Generic[T]):
     async def synced(self) -> None:
         """Wait until the cache has been filled."""
         await self._synced.wait()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the cache has been filled, or the server has said that it has no such kind: then there are none of it yet."""
+        return self._known.is_set()
+
+    async def known(self) -> None:
+        """Wait until `is_known`."""
+        await self._known.wait()
 
     def add_handler(self, handler: Handler[T]) -> None:
         """Tell `handler` of every change from now on, and first of every object that is there already."""
@@ -157,10 +167,18 @@ class Informer(Generic[T]):
             except ApiError as error:
                 failures += 1
                 self.resource_version = ""
-                self.trouble = str(error)
-                log.warning("watch refused", kind=self.kind.kind_info.resource, error=str(error), failures=failures)
+                self._note_refusal(error, failures)
             if failures:
                 await asyncio.sleep(self._pause_s(failures))
+
+    def _note_refusal(self, error: ApiError, failures: int) -> None:
+        """Say once why a kind cannot be followed: one that is not installed may stay so for years."""
+        say = log.debug if str(error) == self.trouble else log.warning
+        say("watch refused", kind=self.kind.kind_info.resource, error=str(error), failures=failures)
+        self.trouble = str(error)
+        if isinstance(error, NotFoundError):
+            # a server that still starts answers 503 for paths that it does not know yet: this one has no such kind
+            self._known.set()
 
     def _pause_s(self, failures: int) -> float:
         first_s, longest_s = BACKOFF_S
@@ -207,6 +225,7 @@ class Informer(Generic[T]):
             self._put(obj, is_listed=True)
         self._advance(resource_version)
         self._synced.set()
+        self._known.set()
 
     async def _watch(self) -> None:
         timeout_s = self._dice.randint(*WATCH_S)

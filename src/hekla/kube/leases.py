@@ -31,12 +31,15 @@ class LeaseTimes:
     duration_s: float = 15.0
     renew_deadline_s: float = 10.0
     retry_s: float = 2.0
+    """How often a candidate asks, and a leader whose renewal failed."""
+    renew_s: float = 2.0
+    """How often a leader renews: each is a write for good in the cluster's store."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.retry_s < self.renew_deadline_s < self.duration_s:
+        if not 0 < self.retry_s <= self.renew_s < self.renew_deadline_s < self.duration_s:
             raise ValueError(
-                f"a lease needs retry < renew deadline < duration, not "
-                f"{self.retry_s} s, {self.renew_deadline_s} s and {self.duration_s} s"
+                f"a lease needs retry <= renewal < renew deadline < duration, not "
+                f"{self.retry_s} s, {self.renew_s} s, {self.renew_deadline_s} s and {self.duration_s} s"
             )
 
 
@@ -115,10 +118,11 @@ class LeaderElector:
             await asyncio.sleep(self._times.retry_s * self._dice.uniform(1.0, 1.2))
 
     async def _renew_until_lost(self) -> None:
+        pause_s = self._times.renew_s
         while self.is_leader:
-            await asyncio.sleep(min(self._times.retry_s, self._left_s()))
+            await asyncio.sleep(min(pause_s, self._left_s()))
             if self.is_leader:
-                await self._try_once()
+                pause_s = self._times.renew_s if await self._try_once() else self._times.retry_s
 
     def _left_s(self) -> float:
         return max(0.0, self._leads_until_s - self._clock.elapsed_s())
@@ -149,6 +153,8 @@ class LeaderElector:
             log.warning("lease not taken", lease=f"{self._namespace}/{self._name}", identity=self.identity, why=why)
 
     async def _take_or_renew(self, now_s: float) -> bool:
+        if self.is_leader and await self._write(self._record(self._observed.get("spec", {}))):
+            return True  # what was written last is what is there: nothing need be read
         await self._observe(now_s)
         if not self._observed:
             return await self._create()
@@ -194,7 +200,7 @@ class LeaderElector:
             self._observed = await self._client.request(
                 "PATCH", self._path, patch, content_type="application/merge-patch+json"
             )
-        except ConflictError:
+        except (ConflictError, NotFoundError):
             return False
         self._observed_at_s = self._clock.elapsed_s()
         return True

@@ -59,6 +59,10 @@ def _never_busy() -> bool:
     return False
 
 
+def _none_is_optional(kind: type[Resource]) -> bool:
+    return False
+
+
 class CacheWorld:
     """The caches of one reconciler as its read-only world."""
 
@@ -108,8 +112,11 @@ class Runtime:
         component: str = "hekla",
         field_manager: str = "hekla",
         is_busy: Callable[[], bool] = _never_busy,
+        is_optional: Callable[[type[Resource]], bool] = _none_is_optional,
     ) -> None:
-        """`is_busy` says whether somebody waits for more urgent work in this process: reconcilers that can give way to it."""
+        """`is_busy` says whether somebody waits for more urgent work in this process: reconcilers that can give way to it;
+        `is_optional`, which kinds the cluster may lack: who merely reads one works without it until it is there.
+        """
         clock, dice = clock or SystemClock(), dice or random.Random()
         self._informers = informers
         self._events = EventRecorder(informers.client, clock, component=component)
@@ -118,7 +125,7 @@ class Runtime:
         for spec in reconcilers:
             name = component.replace("{}", spec.name)
             executor = Executor(informers.client, self._events, field_manager=field_manager, component=name)
-            self.controllers.append(Controller(spec, informers, executor, clock, dice, is_busy))
+            self.controllers.append(Controller(spec, informers, executor, clock, dice, is_busy, is_optional))
 
     async def run(self) -> None:
         """Reconcile until `stop` is called (then what runs may end) or the task is cancelled (then it ends at once)."""
@@ -172,8 +179,10 @@ class Controller:
         clock: Clock,
         dice: random.Random,
         is_busy: Callable[[], bool] = _never_busy,
+        is_optional: Callable[[type[Resource]], bool] = _none_is_optional,
     ) -> None:
         self.name = spec.name
+        self._is_optional = is_optional
         self._is_busy = is_busy
         self._spec = spec
         self._executor = executor
@@ -201,13 +210,17 @@ class Controller:
 
     async def run(self) -> None:
         """Fill the caches, then work until closed."""
-        for informer in self._informers.values():
-            await informer.synced()
+        for kind, informer in self._informers.items():
+            await (informer.known() if self._may_lack(kind) else informer.synced())
         self._listen()
         log.debug("controller runs", reconciler=self.name, objects=len(self._informers[self._spec.kind].cache))
         async with asyncio.TaskGroup() as tasks:
             for number in range(self._spec.at_once):
                 tasks.create_task(self._work(), name=f"{self.name} {number}")
+
+    def _may_lack(self, kind: type[Resource]) -> bool:
+        """Whether it works without a kind; what it makes must be known, so that nothing is made twice."""
+        return kind is not self._spec.kind and kind not in self._spec.owns and self._is_optional(kind)
 
     def close(self) -> None:
         """Take nothing more."""

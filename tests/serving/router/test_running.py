@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import Namespace, Pod
 from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.foreign import Gateway, GatewayClass, HttpRoute
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.edge.shared_buckets import place_of
 from hekla.kube.api_client import ApiClient
@@ -163,6 +164,43 @@ async def add_engine(client: ApiClient, name: str, port: int) -> None:
         "PATCH", f"/api/v1/namespaces/ml/pods/{name}-pod/status", {"status": READY},
         content_type="application/merge-patch+json",
     )  # fmt: skip
+
+
+def test_a_router_is_ready_without_the_kinds_of_the_gateway_api_and_takes_them_up_when_they_come(
+    tmp_path: Path,
+) -> None:
+    later = [Gateway, GatewayClass, HttpRoute]
+
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole(), with_gateways=True) as it:
+            with capture_logs() as told:
+                for _ in range(25):
+                    await it.router.upkeep.look()
+            assert not told  # it was told when the router began
+            assert (await it.get("/readyz")).body == b"ok"
+            assert (await it.ask(kit.chat())).status == 200
+            for kind in later:
+                await it.client.create(CustomResourceDefinition, crd_document(kind))
+            it.router.upkeep._looks_to_wait = 0
+            await it.router.upkeep.look()
+            await eventually(lambda: "default/default" in it.router.world.gateways)
+
+    kit.run(story())
+
+
+def test_a_router_says_what_it_waits_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole()) as it:
+            servers = next(one for one, _ in it.router.discovery._followed if one.kind is ModelServer)
+            servers._synced.clear()
+            servers.trouble = "the kind is not installed"
+            answer = await it.get("/readyz")
+            assert answer.status == 503
+            assert answer.body.endswith(
+                b"not known yet: modelservers.networking.serving.volcano.sh (the kind is not installed)"
+            )
+
+    kit.run(story())
 
 
 def test_a_model_is_served_from_its_objects(tmp_path: Path) -> None:

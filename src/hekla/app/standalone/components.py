@@ -85,7 +85,9 @@ async def run_controllers(office: Office) -> None:
             counted(informers, with_queues=SCHEDULER not in office.settings.components), asyncio.TaskGroup() as group,
         ):  # fmt: skip
             prober = group.create_task(FlowProber(informers).run(), name="probes of flows")
-            await _until_stopped(office, Runtime(informers, chosen, component=CONTROLLERS_COMPONENT))
+            await _until_stopped(
+                office, Runtime(informers, chosen, component=CONTROLLERS_COMPONENT, is_optional=is_optional)
+            )
             prober.cancel()
 
     await office.serve_terms(CONTROLLERS, CONTROLLERS_LEASE, controller_kinds(), is_optional, work)
@@ -103,7 +105,9 @@ async def run_serving(office: Office) -> None:
     async def work(informers: Informers) -> None:
         scaler = asyncio.create_task(Autoscaler(informers).run(), name="autoscaler")
         try:
-            await _until_stopped(office, Runtime(informers, chosen, component=SERVING_COMPONENT))
+            await _until_stopped(
+                office, Runtime(informers, chosen, component=SERVING_COMPONENT, is_optional=is_optional)
+            )
         finally:
             scaler.cancel()
             await asyncio.gather(scaler, return_exceptions=True)

@@ -1,21 +1,27 @@
 """Tells the world of every object that routing looks at, as informers see it change.
 
-A kind that the cluster does not have, or may not be read, is waited for by its informer; the others are told meanwhile.
+A kind that the cluster does not have, or may not be read, is waited for by its informer; the others are told meanwhile. Without
+the Gateway API's kinds, or external providers, a router is ready: there are none then.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
 from hekla.api.core import Secret
-from hekla.api.foreign import ReferenceGrant
+from hekla.api.foreign import Gateway, HttpRoute, InferencePool, ReferenceGrant
+from hekla.api.kthena import ExternalModelProvider
 from hekla.api.meta import Resource
 from hekla.kube.informer import Informer, Informers
 from hekla.serving.router.certificate_pairs import TLS_SECRET
 from hekla.serving.router.world import GATEWAY_KINDS, KINDS, SECRET_SELECTOR, World
 
 log = structlog.get_logger(__name__)
+
+
+OPTIONAL: Final[tuple[type[Resource], ...]] = (ExternalModelProvider, Gateway, HttpRoute, InferencePool, ReferenceGrant)
+"""Kinds that a cluster may lack: whoever upgrades from an early Kthena, or has the Gateway API without InferencePools."""
 
 
 class Discovery:
@@ -45,10 +51,9 @@ class Discovery:
 
     @property
     def missing(self) -> list[str]:
-        """Kinds that are not known yet, as `kubectl` calls them."""
-        # a cluster may have no ReferenceGrants; then nothing is granted
-        waited_for = [one for one, _ in self._followed if not (one.kind is ReferenceGrant and one.trouble)]
-        return [one.kind.kind_info.resource for one in waited_for if not one.is_synced]
+        """Kinds that are not known yet, as `kubectl` calls them, and why."""
+        missing = [one for one, _ in self._followed if not _is_enough(one)]
+        return [f"{one.kind.kind_info.resource} ({one.trouble or 'being read'})" for one in missing]
 
     def known(self, kind: type[Resource]) -> list[Resource]:
         """The objects of a kind; none of a kind that is not followed."""
@@ -62,3 +67,10 @@ class Discovery:
             told = new if new is not None else old
             name = told.metadata.name if told is not None else ""
             log.exception("an object met a mistake of the router", kind=type(told).__name__, name=name)
+
+
+def _is_enough(one: Informer[Any]) -> bool:
+    """Whether requests can be answered by what is known of a kind."""
+    if one.kind is ReferenceGrant and one.trouble:
+        return True  # where none may be read nothing is granted
+    return one.is_known if one.kind in OPTIONAL else one.is_synced

@@ -43,15 +43,17 @@ class Documents:
         metrics: Metrics,
         *,
         known: Callable[[type[Resource]], list[Resource]],
-        is_ready: Callable[[], bool],
+        trouble: Callable[[], str],
         foretell: Callable[[Request], Awaitable[dict[str, Any] | Refusal]],
     ) -> None:
-        """`known` lists the objects of a kind; `foretell` says what would become of a request."""
+        """`known` lists the objects of a kind; `trouble` says why the router is not ready, if it is not; `foretell`, what would
+        become of a request.
+        """
         self._known = known
         self._world = world
         self._house = house
         self._metrics = metrics
-        self._is_ready = is_ready
+        self._trouble = trouble
         self._foretell = foretell
         self._began = int(time.time())
 
@@ -135,7 +137,8 @@ class Documents:
         return {"id": name, "object": "model", "created": self._began, "owned_by": "kthena"}
 
     def _ready(self) -> Told:
-        return (200, _TEXT, b"ok") if self._is_ready() else (503, _TEXT, b"not ready")
+        trouble = self._trouble()
+        return (503, _TEXT, f"not ready: {trouble}".encode()) if trouble else (200, _TEXT, b"ok")
 
 
 def _healthy() -> Told:

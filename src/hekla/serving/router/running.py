@@ -149,7 +149,7 @@ class Router:
             self.house,
             self.metrics,
             known=self.discovery.known,
-            is_ready=lambda: not self.trouble,
+            trouble=lambda: self.trouble,
             foretell=self._foretell,
         )
         self._answered = self.documents.for_clients(with_metrics=settings.expose_metrics_on_router_port)

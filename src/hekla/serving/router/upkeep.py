@@ -23,6 +23,8 @@ log = structlog.get_logger(__name__)
 
 LOOK_S: Final = 1.0
 """How often changed providers are looked at."""
+AGAIN_S: Final = 10.0
+"""How often the first Gateway is tried again: its kinds may be installed later, or never."""
 DEFAULT_GATEWAY: Final = "default"
 
 
@@ -34,6 +36,8 @@ class Upkeep:
         self._world = world
         self._wall = wall
         self._version = -1
+        self._looks_to_wait = 0
+        self._gateway_refused = ""
         self.gateway: tuple[str, int] | None = None
         """Namespace and port of the Gateway that is made where there is none; None: none is, or it is there."""
 
@@ -45,8 +49,11 @@ class Upkeep:
 
     async def look(self) -> None:
         """Write the statuses of providers that say something else; what cannot be written is tried at the next change."""
-        if self.gateway is not None and await self._make_gateway(*self.gateway):
-            self.gateway = None
+        self._looks_to_wait = max(0, self._looks_to_wait - 1)
+        if self.gateway is not None and not self._looks_to_wait:
+            if await self._make_gateway(*self.gateway):
+                self.gateway = None
+            self._looks_to_wait = round(AGAIN_S / LOOK_S)
         if self._version == self._world.version:
             return
         self._version = self._world.version
@@ -75,7 +82,9 @@ class Upkeep:
             except AlreadyExistsError:
                 continue
             except KubeError as error:
-                log.warning("default gateway not made", kind=kind.kind_info.kind, why=str(error), again_s=LOOK_S)
+                if str(error) != self._gateway_refused:
+                    self._gateway_refused = str(error)
+                    log.warning("default gateway not made", kind=kind.kind_info.kind, why=str(error), again_s=AGAIN_S)
                 return False
         return True
 
