@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hekla.testing.components import ROOT, Cluster, gang
+from hekla.testing.components import DEVICES, ROOT, Cluster, gang
 from hekla.testing.kubectl import Kubectl
 from hekla.testing.platform import running_platform
 
@@ -93,6 +93,19 @@ def test_every_component_works_with_exactly_the_rights_of_the_manifests(cluster:
                 "vc-controller-manager": "", "volcano": "",
             }  # fmt: skip
         assert webhooks.stop() == 0
+
+
+def test_devices_are_given_with_exactly_the_rights_of_the_manifest(cluster: Cluster):
+    kubectl = cluster.kubectl
+    kubectl("delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "hekla-webhooks")
+    with cluster.running("controllers") as controllers, cluster.running("scheduler") as scheduler:
+        scheduler.wait_for("event=leads", timeout_s=60)
+        kubectl("apply", "-f", "-", stdin=DEVICES.replace("NODE", "node-1"))
+        cluster.wait("resourceclaim/gpu", "jsonpath={.status.reservedFor[0].name}=takes-gpu")
+        kubectl("wait", "pod/takes-gpu", "--for=jsonpath={.spec.nodeName}=node-1", "--timeout=60s")
+        assert not scheduler.refusals
+        assert not controllers.refusals
+        assert (scheduler.stop(), controllers.stop()) == (0, 0)
 
 
 def test_kinds_that_are_missing_hold_up_nobody_else_and_are_followed_once_they_come(cluster: Cluster):

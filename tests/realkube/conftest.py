@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hekla.testing.components import Cluster
+from hekla.testing.components import Cluster, Component
 from hekla.testing.kubelets import Kubelets
 from hekla.testing.kubernetes import ControlPlane, host_address, missing
 
@@ -37,6 +37,18 @@ def cluster(kubernetes: ControlPlane, kubelets: Kubelets, tmp_path_factory: pyte
     found = Cluster(kubernetes.kubeconfig, tmp_path_factory.mktemp("home"), host_address())
     found.install()
     return found
+
+
+@pytest.fixture(scope="session")
+def training(cluster: Cluster) -> Iterator[dict[str, Component]]:
+    """Webhooks, controllers and scheduler, each with the token of its service account."""
+    with cluster.running("webhooks") as webhooks:
+        cluster.lead_to(webhooks)
+        with cluster.running("controllers") as controllers, cluster.running("scheduler") as scheduler:
+            scheduler.wait_for("event=leads", timeout_s=60)
+            for until in ("create", "jsonpath={.status.state}=Open"):
+                cluster.wait("queue/default", until)
+            yield {"webhooks": webhooks, "controllers": controllers, "scheduler": scheduler}
 
 
 @pytest.fixture

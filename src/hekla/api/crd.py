@@ -128,8 +128,9 @@ def _struct(cls: type[Struct]) -> Document:
         properties[field.encode_name] = schema
         if limits.is_required:
             required.append(field.encode_name)
-    whole: Document = {"description": inspect.getdoc(cls) or "", "type": "object", "properties": properties}
-    return whole | ({"required": required} if required else {})
+    whole: Document = {"description": inspect.getdoc(cls) or "", "type": "object"}
+    # an API server drops empty properties, and whoever compares what is with what was applied would find a difference for ever
+    return whole | ({"properties": properties} if properties else {}) | ({"required": required} if required else {})
 
 
 def _schema(inner: Any, limits: Limits) -> Document:

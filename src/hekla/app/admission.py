@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 
 from hekla.apiserver.admission import AdmissionRule
+from hekla.apiserver.admission_rules.claim_binding import ClaimBinding
 from hekla.apiserver.admission_rules.limit_ranger import LimitRanger
 from hekla.apiserver.admission_rules.namespace_lifecycle import NamespaceLifecycle
 from hekla.apiserver.admission_rules.node_taints import TaintNewNodes
@@ -41,6 +42,7 @@ def platform_rules(authorizer: RbacAuthorizer, settings: Settings, webhooks: Web
         StorageProtection(),
         ServiceAddresses(SERVICE_NETWORK, random.Random()),
         RbacEscalation(authorizer),
+        ClaimBinding(authorizer),
         MutatingWebhooks(webhooks),
         *feature_rules(settings),
         ValidatingWebhooks(webhooks),

@@ -39,6 +39,43 @@ endpoints: [{addresses: [ADDRESS], conditions: {ready: true}}]
 ports: [{name: webhooks, port: PORT, protocol: TCP}]
 """
 
+DEVICES = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.example.com}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu.example.com"'}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: gpus-of-one-node}
+spec:
+  nodeName: NODE
+  driver: gpu.example.com
+  pool: {name: NODE, generation: 1, resourceSliceCount: 1}
+  devices:
+  - {name: gpu-0, attributes: {model: {string: a100}}}
+  - {name: gpu-1, attributes: {model: {string: h100}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: gpu}
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly:
+        deviceClassName: gpu.example.com
+        selectors: [{cel: {expression: 'device.attributes["gpu.example.com"].model == "h100"'}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: takes-gpu}
+spec:
+  schedulerName: volcano
+  containers: [{name: c, image: i, command: [sleep, "1000"], resources: {claims: [{name: g}]}}]
+  resourceClaims: [{name: g, resourceClaimName: gpu}]
+"""
+
 GANG = """
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job

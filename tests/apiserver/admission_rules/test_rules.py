@@ -4,6 +4,7 @@ import pytest
 
 from hekla.api.meta import Kind, Scope
 from hekla.apiserver.admission import AdmissionRequest, Operation, User
+from hekla.apiserver.admission_rules.claim_binding import ClaimBinding
 from hekla.apiserver.admission_rules.namespace_lifecycle import NamespaceLifecycle
 from hekla.apiserver.admission_rules.pod_defaults import (
     DefaultTolerationSeconds,
@@ -13,6 +14,7 @@ from hekla.apiserver.admission_rules.pod_defaults import (
 )
 from hekla.apiserver.admission_rules.rbac_escalation import RbacEscalation
 from hekla.apiserver.admission_rules.storage_defaults import DefaultStorageClass, StorageProtection
+from hekla.apiserver.auth.attributes import Decision
 from hekla.apiserver.auth.rbac import RbacAuthorizer
 from hekla.apiserver.status import StatusError
 
@@ -219,6 +221,7 @@ class NoRoles:
 
 ROLES = kind("clusterroles", "ClusterRole", RBAC, Scope.CLUSTER)
 BINDINGS = kind("clusterrolebindings", "ClusterRoleBinding", RBAC, Scope.CLUSTER)
+CLAIMS = kind("resourceclaims", "ResourceClaim", "resource.k8s.io")
 EVERYTHING = {"metadata": {"name": "all"}, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
 
 
@@ -236,3 +239,40 @@ def test_an_administrator_grants_anything():
         admitted(RbacEscalation(RbacAuthorizer(NoRoles())), asking(ROLES, EVERYTHING, name="all", user=admin))
         == EVERYTHING
     )
+
+
+class Binds:
+    """Somebody who may bind claims, with one verb of the two, in the whole cluster."""
+
+    def decide(self, attributes):
+        asked = attributes.rule_resource, attributes.verb, attributes.namespace
+        return Decision(asked == ("resourceclaims/binding", "update", ""))
+
+
+def claim(**status):
+    return {"metadata": {"name": "gpu"}, "spec": {}, "status": status}
+
+
+def of_claim(new, old, user=ANN):
+    request = asking(CLAIMS, new, Operation.UPDATE, name="gpu", user=user, old=old)
+    request.subresource = "status"
+    return request
+
+
+@pytest.mark.parametrize("change", [{"allocation": {"devices": {}}}, {"reservedFor": [{"uid": "u"}]}])
+def test_devices_are_given_by_those_alone_who_may_bind_claims(change):
+    nobody = RbacAuthorizer(NoRoles())
+    error = refused(ClaimBinding(nobody), of_claim(claim(**change), claim()))
+    assert error.code == 422
+    assert (
+        'status.allocation: Forbidden: changing status.allocation or status.reservedFor requires resource="resourceclaims/binding"'
+        in error.message
+    )
+    assert (
+        'cannot patch resource "resourceclaims/binding" in API group "resource.k8s.io" at the cluster scope'
+        in error.message
+    )
+    assert refused(ClaimBinding(nobody), of_claim(claim(), claim(**change))).code == 422
+    assert admitted(ClaimBinding(Binds()), of_claim(claim(**change), claim())) == claim(**change)
+    told = claim(**change, devices=[{"driver": "d"}])
+    assert admitted(ClaimBinding(nobody), of_claim(told, claim(**change))) == told

@@ -195,3 +195,31 @@ def test_an_address_that_cannot_be_is_refused(text):
 def test_a_scheduler_of_another_name_has_another_lease():
     assert StandaloneSettings(components=("scheduler",)).scheduler_lease == "volcano"
     assert StandaloneSettings(components=("scheduler",), scheduler_names=("mine",)).scheduler_lease == "mine"
+
+
+def empty_places(value, path=""):
+    """Where a document holds an empty `properties`, or no rules."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if key in ("properties", "rules") and not one:
+                yield f"{path}/{key}"
+            yield from empty_places(one, f"{path}/{key}")
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from empty_places(one, f"{path}[{number}]")
+
+
+def test_an_api_server_keeps_what_is_applied_so_that_applying_it_again_changes_nothing():
+    """A real one dropped `properties: {}` and read `rules: []` back as null: `kubectl apply` said "configured" each time."""
+    assert not [place for one in documents() for place in empty_places(one, f"{one['kind']}/{one['metadata']['name']}")]
+
+
+def test_the_scheduler_may_give_devices_and_take_them_back():
+    group = "resource.k8s.io"
+    for verb, resource in (
+        ("get", "resourceclaims"),
+        ("patch", "resourceclaims"),
+        ("patch", "resourceclaims/status"),
+        ("patch", "resourceclaims/binding"),
+    ):
+        assert allowed("scheduler", verb, group, resource), f"{verb} {resource}"

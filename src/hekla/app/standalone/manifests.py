@@ -179,6 +179,8 @@ def _roles(installation: Installation, name: str) -> Iterator[Document]:
     everywhere = {"name": metadata["name"], "labels": metadata["labels"]}
     subject = {"kind": "ServiceAccount", "name": metadata["name"], "namespace": installation.namespace}
     for scope, place, rules in (("Cluster", everywhere, rights.everywhere), ("", metadata, rights.at_home)):
+        if not rules:
+            continue
         role = f"{scope}Role"
         yield {"apiVersion": f"{group}/v1", "kind": role, "metadata": place, "rules": rules}
         reference = {"apiGroup": group, "kind": role, "name": metadata["name"]}

@@ -61,8 +61,10 @@ SCHEDULER_ALSO = {
     "persistentvolumeclaims": ("patch",),  # the node that was chosen for a claim that waits for its consumer
     "persistentvolumes": ("patch",),  # whose a free volume is, where its class has no provisioner
     "nodeshards/status.shard.volcano.sh": ("patch",),  # which nodes it has in use
-    "resourceclaims.resource.k8s.io": ("patch",),  # the finalizer that keeps one that has devices
+    # patch: the finalizer that keeps one that has devices; get: what of it is to be taken back where a pod is not bound
+    "resourceclaims.resource.k8s.io": ("get", "patch"),
     "resourceclaims/status.resource.k8s.io": ("patch",),  # which devices, and for whom
+    "resourceclaims/binding.resource.k8s.io": ("patch", "update"),  # asked for beside it, from Kubernetes 1.36 on
     "podgroups.scheduling.volcano.sh": ("patch",),
     "podgroups/status.scheduling.volcano.sh": ("patch",),
     "queues.scheduling.volcano.sh": (
