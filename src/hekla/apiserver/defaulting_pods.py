@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hekla.api.meta import Document
+from hekla.apiserver.label_keys import merge_label_keys
 from hekla.lib import quantity
 
 CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
@@ -24,6 +25,8 @@ def default_pod(pod: Document) -> None:
     """A pod: the template's defaults and those that only pods have."""
     spec = pod.setdefault("spec", {})
     default_pod_spec(spec)
+    if spec["terminationGracePeriodSeconds"] < 0:  # what a negative one has always meant
+        spec["terminationGracePeriodSeconds"] = 1
     spec.setdefault("enableServiceLinks", True)
     for container in _containers(spec, ("initContainers", "containers")):
         _request_what_is_limited(container.get("resources", {}))
@@ -74,6 +77,7 @@ def start_pod(pod: Document) -> None:
             }
         ]
     pod["status"] = status
+    merge_label_keys(pod)
 
 
 def qos_class(spec: Document) -> str:

@@ -253,7 +253,7 @@ def _int_or_string(value: Any, walk: Walk) -> Any:
 def _quantity(value: Any, walk: Walk) -> Any:
     if type(value) is not str:
         if type(value) not in (int, float):
-            raise GoValueError(str(quantity.QuantityError("unable to parse quantity's suffix")))
+            raise GoValueError(str(quantity.QuantityError(quantity.WRONG)))
         value = str(value)
     try:
         return quantity.canonical(value)

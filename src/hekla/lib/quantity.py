@@ -12,7 +12,9 @@ from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
-_WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+"""What is said of a text, or of anything else, that is no quantity."""
+
 _SHAPE = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
@@ -123,7 +125,7 @@ def _to_milli(text: str) -> int:
 def _parse(text: str) -> Quantity:
     match = _SHAPE.fullmatch(text) if 0 < len(text) <= _LONGEST else None
     if match is None:
-        raise QuantityError(_WRONG)
+        raise QuantityError(WRONG)
     sign, whole, part, suffix = match[1], match[2], match[3] or "", match[4]
     scale, form = _scale(suffix)
     if not whole and not part:

@@ -203,6 +203,7 @@ class RuntimeClassRule:
         spec = request.object["spec"]
         wanted = spec.get("runtimeClassName")
         if not wanted:
+            self._refuse_overhead(request, spec)
             return
         found = reader.get("runtimeclasses.node.k8s.io", "", wanted)
         if found is None:
@@ -210,11 +211,18 @@ class RuntimeClassRule:
         overhead = (found.get("overhead") or {}).get("podFixed")
         if overhead:
             spec["overhead"] = dict(overhead)
+        else:
+            self._refuse_overhead(request, spec)
         scheduling = found.get("scheduling") or {}
         if scheduling.get("nodeSelector"):
             spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **scheduling["nodeSelector"]}
         if scheduling.get("tolerations"):
             spec["tolerations"] = [*spec.get("tolerations", ()), *scheduling["tolerations"]]
+
+    def _refuse_overhead(self, request: AdmissionRequest, spec: Document) -> None:
+        if "overhead" in spec:
+            why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+            raise forbidden("pods", "", request.name, why)
 
     def validate(self, request: AdmissionRequest, reader: Reader) -> None:
         """All is said before."""

@@ -1,5 +1,7 @@
 """What is wrong with the containers of a pod."""
 
+from typing import NamedTuple
+
 from hekla.api.meta import Document
 from hekla.apiserver.fielderrors import (
     FieldError,
@@ -11,42 +13,99 @@ from hekla.apiserver.fielderrors import (
     required,
 )
 from hekla.apiserver.validation import names
+from hekla.apiserver.validation.environment import check_env, check_env_from
+from hekla.apiserver.validation.mounts import check_mounts
+from hekla.apiserver.validation.pod_claims import check_claim_uses
 from hekla.apiserver.validation.probes import check_lifecycle, check_probe
 from hekla.apiserver.validation.quantities import check_container_resources
-from hekla.apiserver.validation.volumes import check_relative
+from hekla.apiserver.validation.security import check_container_security
 
 _PULL = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
-_TERMINATION = ("FallbackToLogsOnError", "File")
-_FIELDS = (
-    "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP",
-    "status.hostIPs", "status.podIP", "status.podIPs",
-)  # fmt: skip
-_ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
+_TERMINATION = ("File", "FallbackToLogsOnError")
+_RESTART = ("Always", "Never", "OnFailure")
+_ACTIONS = ("Restart", "RestartAllContainers")
+_NOT_OF_EPHEMERAL = (
+    "ports",
+    "resources",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+    "resizePolicy",
+)
+_NOT_EPHEMERAL = "cannot be set for an Ephemeral Container"
 _NOT_IN_INIT = "may not be set for init containers without restartPolicy=Always"
 _SAME_PORT = "must match `containerPort` when `hostNetwork` is true"
-_LARGEST_ID = 2**31 - 1
 
 
-def check_containers(spec: Document, path: str, *, is_template: bool = False) -> list[FieldError]:
+class _Pod(NamedTuple):
+    """What a container is checked against."""
+
+    volumes: dict[str, Document]
+    claims: list[str]
+    restart: str
+    grace_s: int
+    has_host_users: bool
+    is_template: bool
+
+
+def check_containers(
+    spec: Document, volumes: dict[str, Document], path: str, *, is_template: bool = False
+) -> list[FieldError]:
     """Containers, init containers, ephemeral ones; a template may leave open what its pods are given when made."""
-    volumes = {volume.get("name", "") for volume in spec.get("volumes", ())}
     if not spec.get("containers"):
         return [required(f"{path}.containers")]
+    pod = _Pod(
+        volumes=volumes,
+        claims=[claim.get("name", "") for claim in spec.get("resourceClaims", ())],
+        restart=spec.get("restartPolicy", ""),
+        grace_s=spec.get("terminationGracePeriodSeconds", 30),
+        has_host_users=spec.get("hostUsers") is not False,
+        is_template=is_template,
+    )
     errors, seen = list[FieldError](), set[str]()
     for key in ("containers", "initContainers", "ephemeralContainers"):
+        known = set(seen)
         for index, container in enumerate(spec.get(key) or ()):
             where = f"{path}.{key}[{index}]"
-            errors += _check_container(container, volumes, where)
+            errors += _check_container(container, pod, where)
             name = container.get("name", "")
             if name and name in seen:
                 errors.append(duplicate(f"{where}.name", name))
             seen.add(name)
-            errors += _check_health(container, where, is_init=key == "initContainers")
+            if key == "ephemeralContainers":
+                errors += _check_ephemeral(container, known, where)
+            else:
+                errors += _check_restart(container, where)
+                errors += _check_health(container, pod, where, is_init=key == "initContainers")
     return errors + _check_host_ports(spec, path, is_template=is_template)
 
 
-def _check_container(container: Document, volumes: set[str], path: str) -> list[FieldError]:
+def _check_container(container: Document, pod: _Pod, path: str) -> list[FieldError]:
+    errors = _check_identity(container, path, is_template=pod.is_template)
+    if "ports" in container:
+        errors += _check_ports(container["ports"], f"{path}.ports")
+    if "env" in container:
+        errors += check_env(container["env"], pod.volumes, f"{path}.env")
+    if "envFrom" in container:
+        errors += check_env_from(container["envFrom"], f"{path}.envFrom")
+    errors += check_mounts(container, pod.volumes, path)
+    if container.get("imagePullPolicy", "Always") not in _PULL:
+        errors.append(not_supported(f"{path}.imagePullPolicy", container["imagePullPolicy"], _PULL))
+    resources = container.get("resources", {})
+    errors += check_container_resources(resources, f"{path}.resources")
+    if "claims" in resources:
+        errors += check_claim_uses(resources["claims"], pod.claims, f"{path}.resources.claims")
+    if "resizePolicy" in container:
+        errors += _check_resize(container["resizePolicy"], pod.restart, f"{path}.resizePolicy")
+    if "securityContext" in container:
+        where = f"{path}.securityContext"
+        errors += check_container_security(container["securityContext"], where, has_host_users=pod.has_host_users)
+    return errors
+
+
+def _check_identity(container: Document, path: str, *, is_template: bool) -> list[FieldError]:
     errors = []
     name, image = container.get("name", ""), container.get("image", "")
     if not name:
@@ -55,39 +114,19 @@ def _check_container(container: Document, volumes: set[str], path: str) -> list[
         errors += [invalid(f"{path}.name", name, said) for said in names.dns_label(name)]
     if not image:
         errors.append(required(f"{path}.image"))
-    elif image != image.strip():
+    elif image != image.strip() and not is_template:  # a template may have a blank that is filled in later
         errors.append(invalid(f"{path}.image", image, "must not have leading or trailing whitespace"))
-    if container.get("terminationMessagePolicy", "File") not in _TERMINATION:
-        errors.append(
-            not_supported(f"{path}.terminationMessagePolicy", container["terminationMessagePolicy"], _TERMINATION)
-        )
-    if "ports" in container:
-        errors += _check_ports(container["ports"], f"{path}.ports")
-    if "env" in container:
-        errors += _check_env(container["env"], f"{path}.env")
-    if "envFrom" in container:
-        errors += _check_env_from(container["envFrom"], f"{path}.envFrom")
-    if "volumeMounts" in container:
-        errors += _check_mounts(container["volumeMounts"], volumes, f"{path}.volumeMounts")
-    if container.get("imagePullPolicy", "Always") not in _PULL:
-        errors.append(not_supported(f"{path}.imagePullPolicy", container["imagePullPolicy"], _PULL))
-    errors += check_container_resources(container.get("resources", {}), f"{path}.resources")
-    if "securityContext" in container:
-        errors += _check_security(container["securityContext"], f"{path}.securityContext")
+    policy = container.get("terminationMessagePolicy", "File")
+    if policy not in _TERMINATION:
+        errors.append(not_supported(f"{path}.terminationMessagePolicy", policy, _TERMINATION))
     return errors
 
 
-def _check_health(container: Document, path: str, *, is_init: bool) -> list[FieldError]:
-    policy = container.get("restartPolicy")
-    if is_init and policy != "Always":
-        errors = (
-            []
-            if policy is None or policy in ("Never", "OnFailure")
-            else [not_supported(f"{path}.restartPolicy", policy, ("Always",))]
-        )
+def _check_health(container: Document, pod: _Pod, path: str, *, is_init: bool) -> list[FieldError]:
+    if is_init and container.get("restartPolicy") != "Always":
         keys = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
-        return errors + [forbidden_field(f"{path}.{key}", _NOT_IN_INIT) for key in keys if key in container]
-    errors = check_lifecycle(container.get("lifecycle"), f"{path}.lifecycle")
+        return [forbidden_field(f"{path}.{key}", _NOT_IN_INIT) for key in keys if key in container]
+    errors = check_lifecycle(container.get("lifecycle"), f"{path}.lifecycle", grace_s=pod.grace_s)
     errors += check_probe(container.get("livenessProbe"), f"{path}.livenessProbe")
     errors += check_probe(container.get("readinessProbe"), f"{path}.readinessProbe", is_readiness=True)
     return errors + check_probe(container.get("startupProbe"), f"{path}.startupProbe")
@@ -134,107 +173,50 @@ def _check_host_ports(spec: Document, path: str, *, is_template: bool) -> list[F
     return errors
 
 
-def _check_env(variables: list[Document], path: str) -> list[FieldError]:
-    errors = []
-    for index, env in enumerate(variables):
-        name = env.get("name", "")
-        if not name:
-            errors.append(required(f"{path}[{index}].name"))
-        elif said := names.env_name(name):
-            errors += [invalid(f"{path}[{index}].name", name, one) for one in said]
-        if "valueFrom" in env:
-            errors += _check_value_from(env, f"{path}[{index}].valueFrom")
+def _check_restart(container: Document, path: str) -> list[FieldError]:
+    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules", ())
+    errors, where = [], f"{path}.restartPolicy"
+    if policy is None:
+        if rules:
+            errors.append(required(where, "must specify restartPolicy when restart rules are used"))
+    elif policy not in _RESTART:
+        errors.append(not_supported(where, policy, _RESTART))
+    for index, rule in enumerate(rules):
+        where, codes = f"{path}.restartPolicyRules[{index}]", rule.get("exitCodes")
+        if rule.get("action", "") not in _ACTIONS:
+            errors.append(not_supported(f"{where}.action", rule.get("action", ""), _ACTIONS))
+        if codes is None:
+            errors.append(required(f"{where}.exitCodes", "must be specified"))
+        elif codes.get("operator", "") not in ("In", "NotIn"):
+            errors.append(not_supported(f"{where}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn")))
     return errors
 
 
-def _check_value_from(env: Document, path: str) -> list[FieldError]:
-    source = env["valueFrom"]
-    said = [key for key in _ENV_SOURCES if key in source]
-    errors = [error for key in said for error in _check_env_source(key, source[key], f"{path}.{key}")]
-    if env.get("value"):
-        if said:
-            errors.append(invalid(path, "", "may not be specified when `value` is not empty"))
-    elif not said:
-        listed = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-        errors.append(invalid(path, "", f"must specify one of: {listed}"))
-    elif len(said) > 1:
-        errors.append(invalid(path, "", "may not have more than one field specified at a time"))
-    return errors
-
-
-def _check_env_source(key: str, source: Document, path: str) -> list[FieldError]:
-    if key == "fieldRef":
-        return _check_field_ref(source, path)
-    if key == "resourceFieldRef":
-        return [] if source.get("resource") else [required(f"{path}.resource")]
-    if key == "fileKeyRef":
-        return [required(f"{path}.{name}") for name in ("volumeName", "path", "key") if not source.get(name)]
-    errors = [] if source.get("name") else [required(f"{path}.name")]
-    if not source.get("key"):
-        return [*errors, required(f"{path}.key")]
-    return errors + [invalid(f"{path}.key", source["key"], said) for said in names.config_key(source["key"])]
-
-
-def _check_field_ref(source: Document, path: str) -> list[FieldError]:
-    wanted = source.get("fieldPath", "")
-    if not wanted:
-        return [required(f"{path}.fieldPath")]
-    head, bracket, key = wanted.partition("['")
-    if head in ("metadata.labels", "metadata.annotations") and bracket and key.endswith("']"):
-        return [invalid(f"{path}.fieldPath", key[:-2], said) for said in names.qualified_name(key[:-2].lower())]
-    return [] if wanted in _FIELDS else [not_supported(f"{path}.fieldPath", wanted, sorted(_FIELDS))]
-
-
-def _check_env_from(sources: list[Document], path: str) -> list[FieldError]:
-    errors = []
-    for index, one in enumerate(sources):
-        where = f"{path}[{index}]"
-        said = [key for key in ("configMapRef", "secretRef") if key in one]
-        if one.get("prefix"):
-            errors += [invalid(f"{where}.prefix", one["prefix"], text) for text in names.env_name(one["prefix"])]
-        errors += [required(f"{where}.{key}.name") for key in said if not one[key].get("name")]
-        if not said:
-            errors.append(invalid(where, "", "must specify one of: `configMapRef` or `secretRef`"))
-        elif len(said) > 1:
-            errors.append(invalid(where, "", "may not have more than one field specified at a time"))
-    return errors
-
-
-def _check_mounts(mounts: list[Document], volumes: set[str], path: str) -> list[FieldError]:
+def _check_resize(policies: list[Document], restart: str, path: str) -> list[FieldError]:
     errors, seen = list[FieldError](), set[str]()
-    for index, mount in enumerate(mounts):
-        where, name, at = f"{path}[{index}]", mount.get("name", ""), mount.get("mountPath", "")
-        if not name:
-            errors.append(required(f"{where}.name"))
-        elif name not in volumes:
-            errors.append(not_found_field(f"{where}.name", name))
-        if not at:
-            errors.append(required(f"{where}.mountPath"))
-        elif at in seen:
-            errors.append(invalid(f"{where}.mountPath", at, "must be unique"))
-        seen.add(at)
-        errors += check_relative(mount.get("subPath", ""), f"{where}.subPath")
-        errors += check_relative(mount.get("subPathExpr", ""), f"{where}.subPathExpr")
-        if mount.get("subPath") and mount.get("subPathExpr"):
-            errors.append(
-                invalid(f"{where}.subPathExpr", mount["subPathExpr"], "subPathExpr and subPath are mutually exclusive")
-            )
+    for index, one in enumerate(policies):
+        resource, policy = one.get("resourceName", ""), one.get("restartPolicy", "")
+        if resource in seen:
+            errors.append(duplicate(f"{path}[{index}]", resource))
+        seen.add(resource)
+        for value, allowed in ((resource, ("cpu", "memory")), (policy, ("NotRequired", "RestartContainer"))):
+            if not value:
+                errors.append(required(path))
+            elif value not in allowed:
+                errors.append(not_supported(path, value, allowed))
+        if restart == "Never" and policy != "NotRequired":
+            errors.append(invalid(path, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
     return errors
 
 
-def _check_security(context: Document, path: str) -> list[FieldError]:
-    errors = check_ids(context, path)
-    if context.get("allowPrivilegeEscalation") is False and context.get("privileged"):
-        errors.append(invalid(path, context, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
+def _check_ephemeral(container: Document, known: set[str], path: str) -> list[FieldError]:
+    """What a container for debugging may not have, and that its target is there."""
+    target = container.get("targetContainerName", "")
+    errors = [] if not target or target in known else [not_found_field(f"{path}.targetContainerName", target)]
+    errors += [forbidden_field(f"{path}.{key}", _NOT_EPHEMERAL) for key in _NOT_OF_EPHEMERAL if container.get(key)]
+    for index, mount in enumerate(container.get("volumeMounts", ())):
+        where = f"{path}.volumeMounts[{index}]"
+        errors += [
+            forbidden_field(f"{where}.{key}", _NOT_EPHEMERAL) for key in ("subPath", "subPathExpr") if mount.get(key)
+        ]
     return errors
-
-
-def check_ids(context: Document, path: str) -> list[FieldError]:
-    """User and group numbers."""
-    said = f"must be between 0 and {_LARGEST_ID}, inclusive"
-    keys = ("runAsUser", "runAsGroup", "fsGroup")
-    return [
-        invalid(f"{path}.{key}", context[key], said)
-        for key in keys
-        if key in context and not 0 <= context[key] <= _LARGEST_ID
-    ]

@@ -60,7 +60,7 @@ def check_labels(labels: dict[str, str], path: str) -> list[FieldError]:
     """Keys and values of labels."""
     errors = []
     for key in sorted(labels):
-        errors += [invalid(path, key, said) for said in names.qualified_name(key)]
+        errors += [invalid(path, key, said) for said in names.label_key(key)]
         errors += [invalid(path, labels[key], said) for said in names.label_value(labels[key])]
     return errors
 
@@ -90,15 +90,8 @@ def _check_names(metadata: Document, name_check: NameCheck, path: str) -> list[F
 
 def _check_owners(owners: Sequence[Document], path: str) -> list[FieldError]:
     errors, controller = [], ""
-    for index, owner in enumerate(owners):
-        where = f"{path}[{index}]"
-        if not owner.get("apiVersion"):
-            errors.append(invalid(f"{where}.apiVersion", "", "version must not be empty"))
-        errors += [
-            invalid(f"{where}.{field}", "", "must not be empty")
-            for field in ("kind", "name", "uid")
-            if not owner.get(field)
-        ]
+    for owner in owners:
+        errors += _check_owner(owner, path)  # Kubernetes leaves out which of them
         if owner.get("controller"):
             named = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:
@@ -113,11 +106,23 @@ def _check_owners(owners: Sequence[Document], path: str) -> list[FieldError]:
     return errors
 
 
+def _check_owner(owner: Document, path: str) -> list[FieldError]:
+    said = owner.get("apiVersion", "")
+    group, _, version = said.rpartition("/")
+    errors = [] if version and "/" not in group else [invalid(f"{path}.apiVersion", said, "version must not be empty")]
+    errors += [
+        invalid(f"{path}.{field}", "", "must not be empty") for field in ("kind", "name", "uid") if not owner.get(field)
+    ]
+    if said == "v1" and owner.get("kind") == "Event":
+        errors.append(invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
+    return errors
+
+
 def _check_finalizers(finalizers: Sequence[str], path: str) -> list[FieldError]:
     errors = []
     for index, finalizer in enumerate(finalizers):
         where = f"{path}[{index}]"
-        errors += [invalid(where, finalizer, said) for said in names.qualified_name(finalizer)]
+        errors += [invalid(path, finalizer, said) for said in names.qualified_name(finalizer)]
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             errors.append(
                 invalid(where, finalizer, "name is neither a standard finalizer name nor is it fully qualified")

@@ -12,6 +12,9 @@ _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _LABEL_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = rf"({_QUALIFIED})?"
+_LABEL_WITH_UNDERSCORE = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SEARCH = rf"{_LABEL_WITH_UNDERSCORE}(\.{_LABEL_WITH_UNDERSCORE})*"
+_HEADER = r"[-A-Za-z0-9]+"
 _CONFIG_KEY = r"[-._a-zA-Z0-9]+"
 
 _match_label = re.compile(rf"{_LABEL}\Z").match
@@ -20,6 +23,8 @@ _match_label_1035 = re.compile(rf"{_LABEL_1035}\Z").match
 _match_qualified = re.compile(rf"{_QUALIFIED}\Z").match
 _match_value = re.compile(rf"{_VALUE}\Z").match
 _match_config_key = re.compile(rf"{_CONFIG_KEY}\Z").match
+_match_search = re.compile(rf"{_SEARCH}\Z").match
+_match_header = re.compile(rf"{_HEADER}\Z").match
 _match_env = re.compile(r"[ -<>-~]+\Z").match
 
 _NOT_LABEL = (
@@ -44,11 +49,20 @@ _NOT_TWO_PARTS = (
     " alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '" + _QUALIFIED
     + "') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
 )  # fmt: skip
+_NOT_LABEL_KEY = _NOT_TWO_PARTS.replace("a qualified name", "a valid label key", 1)
 _NOT_VALUE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and"
     " end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '"
     + _VALUE + "')"
 )  # fmt: skip
+_NOT_SEARCH = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start"
+    " and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '" + _SEARCH + "')"
+)
+_NOT_HEADER = (
+    "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for"
+    " validation is '" + _HEADER + "')"
+)
 _NOT_CONFIG_KEY = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME', "
     " or 'key-name', regex used for validation is '" + _CONFIG_KEY + "')"
@@ -57,7 +71,7 @@ _NOT_CONFIG_KEY = (
 
 def too_long(bound: int) -> str:
     """The sentence on a text over its bound."""
-    return f"must be no more than {bound} bytes"
+    return f"must be no more than {bound} characters"
 
 
 def dns_label(name: str, is_prefix: bool = False) -> list[str]:
@@ -85,7 +99,7 @@ def path_segment(name: str, is_prefix: bool = False) -> list[str]:
 
 @lru_cache(maxsize=8192)  # label keys and resource names are few, and every object has some
 def qualified_name(name: str) -> Sequence[str]:
-    """A label key: a name, perhaps with a subdomain and a slash before it."""
+    """A name, perhaps with a subdomain and a slash before it."""
     prefix, slash, last = name.rpartition("/")
     if "/" in prefix:
         return [_NOT_TWO_PARTS]
@@ -103,10 +117,28 @@ def qualified_name(name: str) -> Sequence[str]:
     return said
 
 
+def label_key(name: str) -> Sequence[str]:
+    """The same for a label's key, which Kubernetes calls by that name where it has too many slashes."""
+    if name.count("/") > 1:
+        return [_NOT_LABEL_KEY]
+    return [said.replace("characters", "bytes") if "no more than" in said else said for said in qualified_name(name)]
+
+
 @lru_cache(maxsize=8192)
 def label_value(value: str) -> Sequence[str]:
     """The value of a label."""
-    return _checked(value, 63, _match_value, _NOT_VALUE)
+    said = [] if len(value) <= 63 else ["must be no more than 63 bytes"]
+    return said if _match_value(value) else [*said, _NOT_VALUE]
+
+
+def dns_subdomain_with_underscore(name: str) -> list[str]:
+    """A subdomain in which underscores are let pass: what a resolver searches."""
+    return _checked(name, 253, _match_search, _NOT_SEARCH)
+
+
+def http_header(name: str) -> list[str]:
+    """The name of a header that a probe sends."""
+    return [] if _match_header(name) else [_NOT_HEADER]
 
 
 def config_key(key: str) -> list[str]:

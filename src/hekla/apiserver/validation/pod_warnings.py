@@ -36,6 +36,8 @@ _DEPRECATED_VOLUMES = {
 _SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod"
 _SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
 _NO_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+_NO_APP_ARMOR = 'deprecated since v1.30; use the "appArmorProfile" field instead'
 _SELECTS_NONE = "a null labelSelector results in matching no pod"
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _SELECTING = frozenset({"nodeSelector", "topologySpreadConstraints", "affinity"})
@@ -52,6 +54,8 @@ def pod_warnings(metadata: Document, spec: Document, path: str = "") -> list[str
     for index, volume in enumerate(spec.get("volumes", ())):
         gone = _DEPRECATED_VOLUMES.keys() & volume.keys()
         found += [f"{path}spec.volumes[{index}].{key}: {_DEPRECATED_VOLUMES[key]}" for key in sorted(gone)]
+        if "projected" in volume and not any(volume["projected"].get("sources") or ()):
+            found.append(f'volume "{volume.get("name", "")}" (Projected) has no sources provided')
     if spec.keys() & _LISTED:
         found += _doubled(spec.get("hostAliases", ()), "ip", f"{path}spec.hostAliases", "duplicate ip")
         found += _doubled(spec.get("imagePullSecrets", ()), "name", f"{path}spec.imagePullSecrets", "duplicate name")
@@ -131,10 +135,18 @@ def _about_annotations(annotations: dict[str, str], spec: Document, path: str) -
         yield f"{where}[{key}]: {_DEPRECATED_ANNOTATIONS[key]}"
     if _SECCOMP_POD in annotations and "seccompProfile" not in spec.get("securityContext", {}):
         yield f"{where}[{_SECCOMP_POD}]: {_NO_SECCOMP}"
+    for key in sorted(annotations):
+        if key.startswith(_APP_ARMOR) and _lacks_profile(spec, key.removeprefix(_APP_ARMOR)):
+            yield f"{where}[{key}]: {_NO_APP_ARMOR}"
     for container, _ in _containers(spec, ""):
         key = _SECCOMP_CONTAINER + container.get("name", "")
         if key in annotations and "seccompProfile" not in container.get("securityContext", {}):
             yield f"{where}[{key}]: {_NO_SECCOMP}"
+
+
+def _lacks_profile(spec: Document, name: str) -> bool:
+    found = [one for one, _ in _containers(spec, "") if one.get("name") == name]
+    return bool(found) and not any("appArmorProfile" in one.get("securityContext", {}) for one in (spec, *found))
 
 
 # ---- containers

@@ -1,6 +1,5 @@
 """What is wrong with a pod, or with the pod template of a workload; `pod_updates.py` has what may change later."""
 
-import ipaddress
 import re
 
 import msgspec
@@ -8,10 +7,15 @@ import msgspec
 from hekla.api.meta import Document
 from hekla.apiserver.fielderrors import FieldError, forbidden_field, invalid, not_supported, required
 from hekla.apiserver.validation import names
-from hekla.apiserver.validation.containers import check_containers, check_ids
+from hekla.apiserver.validation.containers import check_containers
 from hekla.apiserver.validation.metadata import check_annotations, check_labels
+from hekla.apiserver.validation.operating_system import check_operating_system
 from hekla.apiserver.validation.placement import check_affinity, check_gates, check_spread, check_tolerations
-from hekla.apiserver.validation.quantities import check_amounts, check_container_resources
+from hekla.apiserver.validation.pod_annotations import check_pod_annotations
+from hekla.apiserver.validation.pod_claims import check_pod_claims
+from hekla.apiserver.validation.pod_network import check_pod_network
+from hekla.apiserver.validation.quantities import check_container_resources, check_pod_resources
+from hekla.apiserver.validation.security import check_pod_security
 from hekla.apiserver.validation.volumes import check_volumes
 
 _RESTART = ("Always", "OnFailure", "Never")
@@ -23,9 +27,11 @@ _LARGEST_DEADLINE = 2**31 - 1
 def check_pod(pod: Document) -> list[FieldError]:
     """A new pod."""
     spec = pod.get("spec", {})
-    errors = check_pod_spec(spec, "spec")
+    errors = check_pod_annotations(pod, "metadata.annotations") + check_pod_spec(spec, "spec")
     if spec.get("schedulingGates") and spec.get("nodeName"):
         errors.append(forbidden_field("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    if spec.get("ephemeralContainers"):
+        errors.append(forbidden_field("spec.ephemeralContainers", "cannot be set on create"))
     return errors
 
 
@@ -76,16 +82,23 @@ def _without_token_suffix(text: bytes) -> bytes:
 
 
 def _check_pod_spec(spec: Document, path: str, *, is_template: bool) -> list[FieldError]:
-    errors = check_volumes(spec["volumes"], f"{path}.volumes") if "volumes" in spec else []
-    errors += check_containers(spec, path, is_template=is_template)
+    errors, volumes = list[FieldError](), dict[str, Document]()
+    if "volumes" in spec:
+        errors, volumes = check_volumes(spec["volumes"], f"{path}.volumes", is_template=is_template)
+    if "resourceClaims" in spec:
+        errors += check_pod_claims(spec["resourceClaims"], f"{path}.resourceClaims")
+    errors += check_containers(spec, volumes, path, is_template=is_template)
     if "resources" in spec:
-        errors += check_container_resources(spec["resources"], f"{path}.resources")
+        errors += check_pod_resources(spec, f"{path}.resources")
     errors += _check_policies(spec, path)
     if "nodeSelector" in spec:
         errors += check_labels(spec["nodeSelector"], f"{path}.nodeSelector")
-    errors += check_ids(spec.get("securityContext", {}), f"{path}.securityContext")
+    errors += check_pod_security(spec, path)
     if "affinity" in spec:
         errors += check_affinity(spec["affinity"], f"{path}.affinity")
+    errors += check_pod_network(spec, path)
+    if "readinessGates" in spec:
+        errors += _check_readiness_gates(spec["readinessGates"], f"{path}.readinessGates")
     if "schedulingGates" in spec:
         errors += check_gates(spec["schedulingGates"], f"{path}.schedulingGates")
     if "topologySpreadConstraints" in spec:
@@ -93,11 +106,17 @@ def _check_pod_spec(spec: Document, path: str, *, is_template: bool) -> list[Fie
     errors += _check_names(spec, path)
     if "tolerations" in spec:
         errors += check_tolerations(spec["tolerations"], f"{path}.tolerations")
-    if "hostAliases" in spec:
-        errors += _check_host_aliases(spec["hostAliases"], f"{path}.hostAliases")
     if "overhead" in spec:
-        errors += check_amounts(spec["overhead"], f"{path}.overhead")
-    return errors
+        errors += check_container_resources({"limits": spec["overhead"]}, f"{path}.overhead")
+    return errors + check_operating_system(spec, path)
+
+
+def _check_readiness_gates(gates: list[Document], path: str) -> list[FieldError]:
+    return [
+        invalid(f"{path}[{index}].conditionType", gate.get("conditionType", ""), said)
+        for index, gate in enumerate(gates)
+        for said in names.qualified_name(gate.get("conditionType", ""))
+    ]
 
 
 def _check_policies(spec: Document, path: str) -> list[FieldError]:
@@ -107,12 +126,6 @@ def _check_policies(spec: Document, path: str) -> list[FieldError]:
             errors.append(required(f"{path}.{key}"))
         elif spec[key] not in allowed:
             errors.append(not_supported(f"{path}.{key}", spec[key], allowed))
-    if spec.get("dnsPolicy") == "None" and not spec.get("dnsConfig", {}).get("nameservers"):
-        errors.append(
-            required(
-                f"{path}.dnsConfig.nameservers", "must provide at least one DNS nameserver when `dnsPolicy` is None"
-            )
-        )
     if "preemptionPolicy" in spec and spec["preemptionPolicy"] not in _PREEMPTION:
         errors.append(not_supported(f"{path}.preemptionPolicy", spec["preemptionPolicy"], _PREEMPTION))
     deadline = spec.get("activeDeadlineSeconds")
@@ -132,25 +145,3 @@ def _check_names(spec: Document, path: str) -> list[FieldError]:
         if spec.get(key):
             errors += [invalid(f"{path}.{key}", spec[key], said) for said in names.dns_label(spec[key])]
     return errors
-
-
-def _check_host_aliases(aliases: list[Document], path: str) -> list[FieldError]:
-    errors = []
-    for index, alias in enumerate(aliases):
-        where, address = f"{path}[{index}]", alias.get("ip", "")
-        if not is_ip(address):
-            errors.append(
-                invalid(f"{where}.ip", address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
-            )
-        for name in alias.get("hostnames", ()):
-            errors += [invalid(f"{where}.hostnames", name, said) for said in names.dns_subdomain(name)]
-    return errors
-
-
-def is_ip(text: str) -> bool:
-    """Whether a text is an address."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -32,18 +32,18 @@ def check_node_selector(selector: Document, path: str) -> list[FieldError]:
     ]
 
 
-def check_node_selector_term(term: Document, path: str) -> list[FieldError]:
-    """Clauses on labels and fields of nodes."""
+def check_node_selector_term(term: Document, path: str, *, is_wish: bool = False) -> list[FieldError]:
+    """Clauses on labels and fields of nodes; a wish may name values that no label can have."""
     errors = []
     for index, one in enumerate(term.get("matchExpressions", ())):
-        errors += _check_expression(one, f"{path}.matchExpressions[{index}]", is_of_nodes=True)
+        errors += _check_expression(one, f"{path}.matchExpressions[{index}]", is_of_nodes=True, is_wish=is_wish)
     for index, one in enumerate(term.get("matchFields", ())):
         where = f"{path}.matchFields[{index}]"
         if one.get("key") != "metadata.name":
             errors.append(invalid(f"{where}.key", one.get("key", ""), "not a valid field selector key"))
         if one.get("operator") not in ("In", "NotIn"):
             errors.append(invalid(f"{where}.operator", one.get("operator", ""), "not a valid selector operator"))
-        if len(one.get("values", ())) != 1:
+        elif len(one.get("values", ())) != 1:
             errors.append(
                 required(
                     f"{where}.values",
@@ -53,7 +53,7 @@ def check_node_selector_term(term: Document, path: str) -> list[FieldError]:
     return errors
 
 
-def _check_expression(one: Document, path: str, *, is_of_nodes: bool) -> list[FieldError]:
+def _check_expression(one: Document, path: str, *, is_of_nodes: bool, is_wish: bool = False) -> list[FieldError]:
     operator, values, errors = one.get("operator", ""), one.get("values", []), []
     if operator in ("In", "NotIn"):
         if not values:
@@ -66,8 +66,8 @@ def _check_expression(one: Document, path: str, *, is_of_nodes: bool) -> list[Fi
             errors.append(required(f"{path}.values", _NEEDS_ONE_VALUE))
     else:
         errors.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
-    errors += [invalid(f"{path}.key", one.get("key", ""), said) for said in names.qualified_name(one.get("key", ""))]
-    if not is_of_nodes:
+    errors += [invalid(f"{path}.key", one.get("key", ""), said) for said in names.label_key(one.get("key", ""))]
+    if not (is_of_nodes and is_wish):
         for index, value in enumerate(values):
             errors += [invalid(f"{path}.values[{index}]", value, said) for said in names.label_value(value)]
     return errors

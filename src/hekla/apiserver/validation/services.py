@@ -4,7 +4,7 @@ from hekla.api.meta import Document
 from hekla.apiserver.fielderrors import FieldError, duplicate, invalid, not_supported, required
 from hekla.apiserver.validation import names
 from hekla.apiserver.validation.metadata import check_labels
-from hekla.apiserver.validation.pods import is_ip
+from hekla.apiserver.validation.pod_network import is_ip
 from hekla.apiserver.validation.probes import check_port
 from hekla.apiserver.validation.selectors import check_label_selector
 from hekla.apiserver.validation.workloads import IMMUTABLE
