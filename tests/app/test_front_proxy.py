@@ -24,7 +24,9 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 @pytest.fixture(scope="module")
 def config_map(pki: Pki) -> Document:
-    return next(iter(published(pki.front_proxy_authority.certificate.read_text())))[1]
+    return next(
+        iter(published(pki.front_proxy_authority.certificate.read_text(), pki.authority.certificate.read_text()))
+    )[1]
 
 
 @pytest.fixture(scope="module")

@@ -168,7 +168,9 @@ async def create_first_objects(client: ApiClient) -> None:
 
 async def _publish_front_proxy(client: ApiClient, pki: Pki) -> None:
     """Say whom those should believe that this server passes requests on to."""
-    for path, document in published(pki.front_proxy_authority.certificate.read_text()):
+    for path, document in published(
+        pki.front_proxy_authority.certificate.read_text(), pki.authority.certificate.read_text()
+    ):
         query = "?fieldManager=hekla&force=true"
         await client.request("PATCH", path + query, document, content_type=PatchType.APPLY)
 

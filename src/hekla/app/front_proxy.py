@@ -36,9 +36,12 @@ class Trust:
     extra_prefixes: tuple[str, ...] = (_EXTRA,)
 
 
-def published(authorities: str) -> Iterator[tuple[str, Document]]:
-    """The paths and objects of an API server that passes requests on as we do: how to believe it, and who may read that."""
+def published(authorities: str, clients: str) -> Iterator[tuple[str, Document]]:
+    """The paths and objects of an API server that passes requests on as we do: how to believe it, who signs certificates of `clients`,
+    and who may read that.
+    """
     data = {
+        "client-ca-file": clients,
         "requestheader-client-ca-file": authorities,
         "requestheader-allowed-names": json.dumps([FRONT_PROXY]),
         "requestheader-username-headers": json.dumps([_USER]),

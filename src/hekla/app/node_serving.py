@@ -45,6 +45,8 @@ class NodeServing:
     """As other machines reach it."""
     clock: Clock
     port: int = 0
+    believed: str = ""
+    """PEM of who signs the certificates of API servers; empty: only bearers of tokens are let in."""
     handler: Callable[[Request], Awaitable[Answer]] | None = None
     """The agent's, as soon as it runs."""
     certificates: Certificates = field(init=False)
@@ -52,8 +54,8 @@ class NodeServing:
 
     def __post_init__(self) -> None:
         self.certificates = self._renewed(None)
-        with _shown(self.certificates) as file:
-            self.context = server_context(file, file, None)
+        with _shown(self.certificates) as file, _authorities(self.believed) as believed:
+            self.context = server_context(file, file, believed)
 
     @property
     def annotations(self) -> dict[str, str]:
@@ -87,9 +89,11 @@ class NodeServing:
 
 
 @asynccontextmanager
-async def node_serving(*, host: str, port: int, address: str, clock: Clock) -> AsyncIterator[NodeServing]:
+async def node_serving(
+    *, host: str, port: int, address: str, clock: Clock, believed: str = ""
+) -> AsyncIterator[NodeServing]:
     """Listen for the length of a block."""
-    serving, server = NodeServing(address, clock), Server()
+    serving, server = NodeServing(address, clock, believed=believed), Server()
     await server.start(serving.answer, host=host, port=port, ssl_context=serving.context)
     serving.port = server.port
     log.info("node endpoint listens", address=f"https://{address}:{server.port}")
@@ -97,6 +101,17 @@ async def node_serving(*, host: str, port: int, address: str, clock: Clock) -> A
         yield serving
     finally:
         await server.stop(STOP_GRACE_S)
+
+
+@contextlib.contextmanager
+def _authorities(pem: str) -> Iterator[Path | None]:
+    if not pem:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="hekla-tls-") as directory:
+        file = Path(directory) / "authorities.pem"
+        file.write_text(pem)
+        yield file
 
 
 @contextlib.contextmanager

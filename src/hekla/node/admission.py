@@ -3,7 +3,7 @@
 Pure. Reasons and sentences are the kubelet's. Devices are handed out here too: which GPUs of its node a pod sees.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hekla.api.containers import Container
@@ -60,6 +60,19 @@ def refusal_of(pod: Pod, node: Node, admitted: Iterable[Mapping[str, int]]) -> R
         if wanted and used.get(name, 0) + wanted > allocatable:
             return _out_of(name, wanted, used.get(name, 0), allocatable)
     return None
+
+
+def uninvited(pod: Pod, taints: Iterable[Mapping[str, str]], runtimes: Collection[str]) -> Refusal | None:
+    """Why a guest in somebody else's cluster must not run the pod, though it was bound here: it tolerates any taint, as the pods of
+    DaemonSets do that are part of a cluster's network, and never asked for a node that runs pods as processes of its machine.
+    """
+    keys = {taint["key"] for taint in taints}
+    if not keys or pod.spec.runtime_class_name in runtimes or any(one.key in keys for one in pod.spec.tolerations):
+        return None
+    message = (
+        f"node runs only pods that tolerate {' or '.join(sorted(keys))} by name, or name a runtime class of Hekla's"
+    )
+    return Refusal("TaintToleration", message)
 
 
 def _out_of(name: str, wanted: int, used: int, allocatable: int) -> Refusal:

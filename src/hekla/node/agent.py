@@ -36,7 +36,7 @@ from hekla.kube.errors import KubeError
 from hekla.kube.events import EventRecorder
 from hekla.kube.informer import Handler, Informer, Informers
 from hekla.node.addresses import LoopbackAddresses
-from hekla.node.admission import refusal_of
+from hekla.node.admission import refusal_of, uninvited
 from hekla.node.images import ImageRegistry
 from hekla.node.late_environment import LateEnvironments
 from hekla.node.objects import Objects, TokenSource
@@ -90,11 +90,13 @@ class NodeAgent:
         sandbox_grace_s: float = GRACE_S,
         is_hurried: Callable[[], bool] = lambda: False,
         engine_python: Path | None = None,
+        is_guest: bool = False,
     ) -> None:
         """`hidden` directories (keys, databases) are covered in containers, as `data_dir` is; a pod chooses among
         `runtimes` by runtimeClassName, by default all there are. For `sandbox_grace_s` sandboxes outlive us if we are killed.
         `is_hurried` says that somebody waits for sessions: what is told of those that run already can wait.
-        `engine_python` is of an environment that has vLLM, where ours has not (`engines.py`).
+        `engine_python` is of an environment that has vLLM, where ours has not (`engines.py`). A guest is in a cluster of somebody
+        else, and sees its own pods alone (`objects.py`).
         """
         self._clock = clock or SystemClock()
         self._nodes = {node.name: node for node in nodes}
@@ -118,7 +120,10 @@ class NodeAgent:
         self._backoff = backoff or Backoff()
         self._client = client
         self._addresses = LoopbackAddresses(offset=_offset(data_dir))
-        self._objects = Objects(informers, client, self._addresses, token_source=token_source, api_address=api_address)
+        self._objects = Objects(
+            informers, client, self._addresses, token_source=token_source, api_address=api_address,
+            guests=tuple(self._nodes) if is_guest else (),
+        )  # fmt: skip
         self._statuses = StatusWriter(client, is_hurried)
         self._events = EventRecorder(
             client, self._clock, component="hekla-node", is_busy=lambda: self._actions.is_starting or is_hurried()
@@ -139,6 +144,9 @@ class NodeAgent:
         self._strays_ending: set[asyncio.Task[None]] = set()
         self._names_dirty = asyncio.Event()
         self._is_closing = False
+        self._is_guest = is_guest
+        self.registrar: Registrar | None = None
+        """Who writes our Node objects, once the runtimes are open."""
         self._unfollow: list[Callable[[], None]] = []
 
     async def start(self) -> None:
@@ -148,10 +156,10 @@ class NodeAgent:
             await runtime.open(self._container_ended)
         await self._objects.synced()
         self._reserve_addresses()
-        registrar = Registrar(
+        registrar = self.registrar = Registrar(
             self._client, self._clock, {name: (n, self._standing(n)) for name, n in self._nodes.items()}
         )
-        await registrar.register()
+        await (registrar.register_patiently() if self._is_guest else registrar.register())
         self._spawn(registrar.run(), "renew node leases")
         self._spawn(self._statuses.run(), "write pod statuses")
         self._spawn(self._events.run(), "write events")
@@ -262,7 +270,8 @@ class NodeAgent:
         now = self._now()
         outlived = self._outlived.get((runtime.name, pod.metadata.uid), {}) if runtime is not None else {}
         was_ours = bool(pod.status.start_time or outlived)
-        record = recover(pod, now, outlived) if was_ours else PodRecord(accepted_at=now)
+        address = self._addresses.of(pod.metadata.uid) if outlived and self._is_guest else ""  # a guest told none
+        record = recover(pod, now, outlived, address=address) if was_ours else PodRecord(accepted_at=now)
         tracked = TrackedPod(
             pod=pod, record=replace(record, host_ip=node.address), node=node,
             runtime=runtime or self.runtimes[node.runtime], directory=self._directory / "pods" / pod.metadata.uid,
@@ -294,6 +303,8 @@ class NodeAgent:
             del here[uid]
         others = [each.requests for each in here.values() if each is not tracked]
         refusal = refusal_of(tracked.pod, self._node_object(tracked.node), others)
+        if refusal is None and self._is_guest and tracked.is_real:
+            refusal = uninvited(tracked.pod, tracked.node.taints, self.runtimes)
         sandboxes = self.sandbox_runtimes.get(tracked.runtime.name)
         if refusal is None and sandboxes is not None:
             refusal = sandbox_refusal_of(tracked.pod, sandboxes.name, sandboxes.isolation, sandboxes.refusal)
@@ -366,7 +377,8 @@ class NodeAgent:
             self._names_changed()
 
     def _tell_status(self, tracked: TrackedPod) -> None:
-        write = partial(status_of, tracked.pod, tracked.record, self._now(), tracked.since)
+        is_shown = not self._is_guest or tracked.record.pod_ip == tracked.node.address
+        write = partial(status_of, tracked.pod, tracked.record, self._now(), tracked.since, is_address_told=is_shown)
         if phase_of(tracked.pod, tracked.record) == PENDING:
             self._statuses.put_pending(tracked.pod, write)
             return
@@ -444,7 +456,7 @@ class NodeAgent:
         """What the egress broker adds for a pod: of its own namespace only, and as it is now."""
         tracked = self._pods.get(pod_uid)
         namespace = tracked.pod.metadata.namespace if tracked is not None else ""
-        secret = self._objects.secrets.cache.get(namespace, header.secret)
+        secret = await self._objects.secret(namespace, header.secret)
         if secret is None or header.key not in secret.data:
             raise LookupError(header.secret)
         return base64.b64decode(secret.data[header.key]).decode()

@@ -3,12 +3,12 @@
     TokenReview           whose token is it, for the audience `hekla-nodes`?
     SubjectAccessReview   may they POST (create), GET or DELETE `nodes/proxy`?
 
-Answers are believed for a minute, refusals for ten seconds; nothing of a token is kept but its digest.
+API servers show a certificate instead, as they do to kubelets: who they are stands in it, and the second question is the same. Answers are believed for a minute, refusals for ten seconds; nothing of a token is kept but its digest.
 """
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from hekla.api.agents.node_contract import NODE_AUDIENCE
@@ -34,11 +34,20 @@ class Callers:
         """Whether the bearer of a token may ask that; KubeError: nobody can be asked now."""
         if not token or len(token) > LONGEST_TOKEN:
             return False
-        key = hashlib.sha256(token.encode()).digest(), VERBS.get(method, "create")
+        return await self._believed(token.encode(), method, lambda verb: self._ask(token, verb))
+
+    async def may_user(self, name: str, groups: Sequence[str], method: str) -> bool:
+        """The same of somebody whose certificate was verified."""
+        who = "\0".join(("certificate", name, *groups)).encode()  # no token has a NUL: it came in a header
+        user: Document = {"username": name, "groups": list(groups)}
+        return bool(name) and await self._believed(who, method, lambda verb: self._is_allowed(user, verb))
+
+    async def _believed(self, who: bytes, method: str, ask: Callable[[str], Awaitable[bool]]) -> bool:
+        key = hashlib.sha256(who).digest(), VERBS.get(method, "create")
         until, is_allowed = self._known.get(key, (0.0, False))
         if until > self._now():
             return is_allowed
-        is_allowed = await self._ask(token, key[1])
+        is_allowed = await ask(key[1])
         self._known[key] = (self._now() + (BELIEVED_S if is_allowed else REFUSED_S), is_allowed)
         while len(self._known) > MOST_KEPT:
             self._known.popitem(last=False)
@@ -50,8 +59,10 @@ class Callers:
         # an API server that knows no audiences answers without any: then the token is for itself, not for us
         if not status.get("authenticated") or NODE_AUDIENCE not in (status.get("audiences") or ()):
             return False
-        user = status.get("user") or {}
-        spec = {
+        return await self._is_allowed(status.get("user") or {}, verb)
+
+    async def _is_allowed(self, user: Document, verb: str) -> bool:
+        spec: Document = {
             "user": user.get("username", ""), "groups": user.get("groups") or [], "uid": user.get("uid", ""),
             "resourceAttributes": {"verb": verb, "resource": "nodes", "subresource": "proxy"},
         }  # fmt: skip

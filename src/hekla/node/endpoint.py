@@ -1,11 +1,12 @@
 """What a node answers about its pods: logs, commands, attached streams, forwarded ports, proxied requests.
 
 `answer` is for the API server of the same process, which has authenticated and authorized the caller. `handle` is the
-same over HTTP with the kubelet's paths, for a bearer of the node's token, or whom `callers.py` finds to be allowed:
+same over HTTP with the kubelet's paths, for a bearer of the node's token, or whom `callers.py` finds to be allowed, by a token or by the
+certificate that API servers show:
 
     /containerLogs/<namespace>/<pod>/<container>
     /exec/<namespace>/<pod>/<container>?command=...      /attach/<namespace>/<pod>/<container>
-    /portForward/<namespace>/<pod>
+    /portForward/<namespace>/<pod>                        /pods   /healthz
     /sandboxes/<namespace>/<pod>/...                      (`sandbox_endpoint.py`)
 """
 
@@ -15,9 +16,11 @@ import json
 from collections.abc import AsyncIterator
 from datetime import datetime
 
+import msgspec
 import structlog
 
 from hekla.api.pods import Pod
+from hekla.apiserver.auth.pki import subject_of
 from hekla.kube.errors import KubeError
 from hekla.node.agent import NodeAgent
 from hekla.node.callers import Callers
@@ -80,7 +83,7 @@ class NodeEndpoint:
         """A wire handler: the kubelet's paths."""
         bearer = request.headers.get(NODE_TOKEN) or request.headers.get("authorization", "").removeprefix("Bearer ")
         try:
-            if not await self._may(bearer, request.method):
+            if not await self._may(bearer, request):
                 return RefusalError(401, "Unauthorized", "Unauthorized").response()
         except KubeError as error:
             log.warning("a caller could not be looked up, and is refused", why=str(error))
@@ -88,6 +91,8 @@ class NodeEndpoint:
             return RefusalError(503, "ServiceUnavailable", said).response()
         if request.path == "/healthz":
             return Response(200, b"ok", "text/plain")
+        if request.path.rstrip("/") in ("/pods", "/runningpods"):
+            return self._pods()
         if request.target.startswith(("/sandboxes/", "/checkpoints/")):
             return await self._sandboxes.handle(request)
         kind, *names = request.path.strip("/").split("/")
@@ -96,37 +101,56 @@ class NodeEndpoint:
         )
         if subresource is None or len(names) < 2:
             return RefusalError(404, "NotFound", f"there is nothing at {request.path}").response()
-        return await self.answer(subresource, names[0], names[1], request, container=names[2] if names[2:] else "")
+        container = names[2] if names[2:] else ""
+        try:
+            return await self._answer(subresource, names[0], names[1], request, container=container)
+        except RefusalError as refusal:
+            # API servers put a kubelet's text into a Status of their own
+            return Response(refusal.code, str(refusal).encode(), "text/plain")
 
-    async def _may(self, bearer: str, method: str) -> bool:
+    async def _may(self, bearer: str, request: Request) -> bool:
         if self._token and hmac.compare_digest(bearer.encode(), self._token.encode()):
             return True
-        return self._callers is not None and await self._callers.may(bearer, method)
+        if self._callers is None:
+            return False
+        if request.peer.certificate is not None:
+            return await self._callers.may_user(*subject_of(request.peer.certificate), request.method)
+        return await self._callers.may(bearer, request.method)
+
+    def _pods(self) -> Response:
+        """Those that are bound here, as a kubelet lists them."""
+        items = [msgspec.to_builtins(each.pod) for each in self._agent.pods]
+        return Response(
+            200, msgspec.json.encode({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
+        )
 
     async def answer(
         self, subresource: str, namespace: str, name: str, request: Request, *, container: str = "", path: str = ""
     ) -> Answer:
         """One of log, exec, attach, portforward and proxy of a pod; `path` is what follows `proxy/`."""
-        query = request.query()
         try:
-            if subresource == "proxy":
-                pod_name, port = _name_and_port(name)
-                tracked = self._find(namespace, pod_name)
-                if tracked.is_sandbox:
-                    wanted = str(port or _first_port(tracked))
-                    return await self._sandboxes.pass_on(namespace, pod_name, wanted, path, request)
-                return await proxy_to(
-                    self._client, self._address_of(tracked), port or _first_port(tracked), path, request
-                )
-            tracked = self._find(namespace, name)
-            if subresource == "portforward":
-                return self._port_forward(tracked, request, query)
-            wanted_container = container or _first(query, "container") or _default_container(tracked.pod)
-            if subresource == "log":
-                return await self._log(tracked, wanted_container, query)
-            return await self._session(subresource, tracked, wanted_container, request, query)
+            return await self._answer(subresource, namespace, name, request, container=container, path=path)
         except RefusalError as refusal:
             return refusal.response()
+
+    async def _answer(
+        self, subresource: str, namespace: str, name: str, request: Request, *, container: str = "", path: str = ""
+    ) -> Answer:
+        query = request.query()
+        if subresource == "proxy":
+            pod_name, port = _name_and_port(name)
+            tracked = self._find(namespace, pod_name)
+            if tracked.is_sandbox:
+                wanted = str(port or _first_port(tracked))
+                return await self._sandboxes.pass_on(namespace, pod_name, wanted, path, request)
+            return await proxy_to(self._client, self._address_of(tracked), port or _first_port(tracked), path, request)
+        tracked = self._find(namespace, name)
+        if subresource == "portforward":
+            return self._port_forward(tracked, request, query)
+        wanted_container = container or _first(query, "container") or _default_container(tracked.pod)
+        if subresource == "log":
+            return await self._log(tracked, wanted_container, query)
+        return await self._session(subresource, tracked, wanted_container, request, query)
 
     async def pass_on(self, host: str, port: int, path: str, request: Request) -> Answer:
         """A request through the API server to a Service's endpoint."""
@@ -167,8 +191,10 @@ class NodeEndpoint:
         argv = query.get("command", [])
         if subresource == "exec" and not argv:
             raise RefusalError(400, "BadRequest", "you must specify at least one command for the container")
+        # clients say stdin, and API servers say input to kubelets
         wanted = Wanted(
-            stdin=_flag(query, "stdin"), stdout=_flag(query, "stdout"), stderr=_flag(query, "stderr"), tty=_flag(query, "tty")
+            stdin=_flag(query, "stdin", "input"), stdout=_flag(query, "stdout", "output"),
+            stderr=_flag(query, "stderr", "error"), tty=_flag(query, "tty"),
         )  # fmt: skip
         if not (wanted.stdin or wanted.stdout or wanted.stderr):
             raise RefusalError(400, "BadRequest", "you must specify at least 1 of stdin, stdout, stderr")
@@ -225,7 +251,10 @@ class NodeEndpoint:
         offered = _words(request, "sec-websocket-protocol")
         if PORT_FORWARD_TUNNEL in offered:
             return AcceptWebSocket(tunnelled, PORT_FORWARD_TUNNEL)
-        ports = [port_number(text) for each in query.get("ports", []) for text in each.split(",")]
+        named = (
+            query.get("ports") or query.get("port") or []
+        )  # as clients say it, and as API servers say it to kubelets
+        ports = [port_number(text) for each in named for text in each.split(",")]
         try:
             channels = PortChannels(ports)
         except ProtocolViolationError as problem:
@@ -316,8 +345,8 @@ def _first(query: Query, name: str) -> str:
     return query.get(name, [""])[0]
 
 
-def _flag(query: Query, name: str) -> bool:
-    return _first(query, name).lower() in ("1", "true", "t")
+def _flag(query: Query, *names: str) -> bool:
+    return any(_first(query, name).lower() in ("1", "true", "t") for name in names)
 
 
 def _words(request: Request, header: str) -> list[str]:

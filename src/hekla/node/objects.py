@@ -2,11 +2,14 @@
 
 A cache may be a moment behind a pod that names an object made just before it; so what is missing there is asked of the
 API server itself before anybody is told that it does not exist.
+
+Guests, nodes in a cluster of somebody else, follow their own pods and Node objects and the Services alone; what pods refer to is asked
+for when it is wanted: nobody there should have every Secret of the cluster in his memory, or the right to.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from hekla.api.core import ConfigMap, Secret, Service
 from hekla.api.discovery import EndpointSlice
@@ -16,7 +19,7 @@ from hekla.api.pods import Pod
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim
 from hekla.kube.client import Client
 from hekla.kube.errors import ApiError, NotFoundError
-from hekla.kube.informer import Informers
+from hekla.kube.informer import Informer, Informers
 from hekla.node.addresses import LoopbackAddresses
 from hekla.node.names import NameTable
 from hekla.node.references import CONFIG_MAP, SECRET, Lookup, references_of
@@ -42,33 +45,33 @@ class Objects:
         *,
         token_source: TokenSource | None,
         api_address: tuple[str, int],
+        guests: Sequence[str] = (),
     ) -> None:
+        """`guests` are the names of our nodes, where we are guests; none: the cluster is ours, and we follow it all."""
         self._client, self._addresses = client, addresses
         self._token_source = token_source or self._request_token
         self._api_address = api_address
-        self.pods = informers.of(Pod)
-        self.services = informers.of(Service)
-        self.slices = informers.of(EndpointSlice)
-        self.config_maps = informers.of(ConfigMap)
-        self.secrets = informers.of(Secret)
-        self.claims = informers.of(PersistentVolumeClaim)
-        self.volumes = informers.of(PersistentVolume)
-        self.nodes = informers.of(Node)
+        self.is_guest = bool(guests)
+        """Whether what pods refer to is asked for, and not followed."""
+        shelves = _OfGuests(informers, guests) if guests else informers
+        self.pods = shelves.of(Pod)
+        self.services = shelves.of(Service)
+        self.slices = shelves.of(EndpointSlice)
+        self.config_maps = shelves.of(ConfigMap)
+        self.secrets = shelves.of(Secret)
+        self.claims = shelves.of(PersistentVolumeClaim)
+        self.volumes = shelves.of(PersistentVolume)
+        self.nodes = shelves.of(Node)
         self._names: NameTable | None = None
         self._tokens: dict[tuple[str, str, str], tuple[float, str]] = {}
 
     async def synced(self) -> None:
         """Wait until every cache has been filled."""
-        for informer in (
-            self.services,
-            self.slices,
-            self.config_maps,
-            self.secrets,
-            self.claims,
-            self.volumes,
-            self.nodes,
-            self.pods,
-        ):
+        own: tuple[Informer[Any], ...] = (self.services, self.nodes, self.pods)
+        referred: tuple[Informer[Any], ...] = (
+            self.slices, self.config_maps, self.secrets, self.claims, self.volumes,
+        )  # fmt: skip
+        for informer in own if self.is_guest else (*referred, *own):
             await informer.synced()
 
     def labels_of_node(self, name: str) -> dict[str, str]:
@@ -110,12 +113,35 @@ class Objects:
                 return
         into[name] = cached
 
-    def volume_of_claim(self, namespace: str, claim: str) -> PersistentVolume | None:
-        """The volume bound to a claim."""
-        found = self.claims.cache.get(namespace, claim)
-        if found is None or found.status.phase != "Bound":
+    async def secret(self, namespace: str, name: str) -> Secret | None:
+        """One Secret as it is now; None if there is none, or we may not see it."""
+        if not self.is_guest:
+            return self.secrets.cache.get(namespace, name)
+        try:
+            return await self._client.get(Secret, name, namespace)
+        except ApiError as refusal:
+            if refusal.code in (403, 404):
+                return None
+            raise
+
+    async def volumes_of_claims(self, pod: Pod) -> Mapping[str, PersistentVolume | None]:
+        """The volume that is bound to each claim of a pod; None: not yet."""
+        return {claim: await self._volume_of_claim(pod.metadata.namespace, claim) for claim in claims_of(pod)}
+
+    async def _volume_of_claim(self, namespace: str, claim: str) -> PersistentVolume | None:
+        if not self.is_guest:
+            known = self.claims.cache.get(namespace, claim)
+            is_bound = known is not None and known.status.phase == "Bound"
+            return self.volumes.cache.get("", known.spec.volume_name) if known is not None and is_bound else None
+        try:
+            found = await self._client.get(PersistentVolumeClaim, claim, namespace)
+            return (
+                await self._client.get(PersistentVolume, found.spec.volume_name)
+                if found.status.phase == "Bound"
+                else None
+            )
+        except NotFoundError:
             return None
-        return self.volumes.cache.get("", found.spec.volume_name)
 
     async def tokens(self, pod: Pod) -> Tokens:
         """The service-account tokens that the pod's projected volumes want."""
@@ -164,3 +190,33 @@ class Objects:
                 return ""
             raise
         return str(answer.get("status", {}).get("token", ""))
+
+
+class _OfGuests:
+    """Informers of what guests follow; of all else caches that stay empty, so that it is asked for."""
+
+    def __init__(self, informers: Informers, names: Sequence[str]) -> None:
+        self._informers = informers
+        alone = names[0] if len(names) == 1 else ""
+        # as a kubelet asks, and as an API server lets a node ask; many share one watch of all that is bound
+        self._selectors: Mapping[type[Resource], str] = {
+            Pod: f"spec.nodeName={alone}" if alone else "spec.nodeName!=",
+            Node: f"metadata.name={alone}" if alone else "",
+            Service: "",
+        }
+
+    def of(self, kind: type[T]) -> Informer[T]:
+        """The informer of a kind."""
+        selector = self._selectors.get(kind)
+        if selector is None:
+            return Informer(self._informers.client, kind)
+        return self._informers.of(kind, field_selector=selector)
+
+
+def claims_of(pod: Pod) -> Iterator[str]:
+    """The claims that the pod's volumes name, or stand for."""
+    for volume in pod.spec.volumes:
+        if volume.ephemeral is not None:
+            yield f"{pod.metadata.name}-{volume.name}"
+        elif volume.persistent_volume_claim is not None:
+            yield volume.persistent_volume_claim.claim_name

@@ -5,11 +5,11 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from hekla.api.containers import Container
 from hekla.api.pods import Pod
-from hekla.api.storage import PersistentVolume
 from hekla.kube.client import Client
 from hekla.kube.clock import Clock
 from hekla.kube.errors import KubeError, NotFoundError
@@ -47,6 +47,7 @@ from hekla.node.pod_record import (
     containers_of,
     probe_of,
 )
+from hekla.node.references import Lookup
 from hekla.node.runtimes import ConfigError, ContainerKey, ExecError, ExecSession, StartError, VolumeError
 from hekla.node.status_writer import StatusWriter
 from hekla.node.tracked import TrackedPod
@@ -153,22 +154,23 @@ class PodActions:
             return
         lookup = await self._objects.lookup(pod)
         tokens = await self._objects.tokens(pod)
-        maker = VolumeMaker(tracked.directory / "volumes", pod, lambda claim: self._claimed(pod, claim))
+        claimed = await self._objects.volumes_of_claims(pod)
+        maker = VolumeMaker(tracked.directory / "volumes", pod, claimed.get)
         for volume in pod.spec.volumes:
             payload = payload_of(volume, tracked.myself(), lookup, tokens)
             tracked.places[volume.name] = await asyncio.to_thread(maker.make, volume, payload)
 
-    def _claimed(self, pod: Pod, claim: str) -> PersistentVolume | None:
-        return self._objects.volume_of_claim(pod.metadata.namespace, claim)
-
     async def _start(self, tracked: TrackedPod, container: Container, attempt: int) -> PodEvent:
         pod, name = tracked.pod, container.name
+        if not tracked.is_real and self._objects.is_guest:
+            # what only pretends to run needs no right to read what its variables would be made of
+            container = msgspec.structs.replace(container, env=[], env_from=[])
         engine = EngineChoice.of(self._engine_python, (one.image for one in pod.spec.containers))
         try:
             spec = build(
                 container,
                 tracked.myself(),
-                await self._objects.lookup(pod),
+                await self._objects.lookup(pod) if tracked.is_real or not self._objects.is_guest else Lookup(),
                 attempt=attempt,
                 # a simulated pod has no files, so nothing is mounted
                 places=tracked.places if tracked.is_real else None,

@@ -319,10 +319,11 @@ class Outlived:
     exit: Exit | None
 
 
-def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None) -> PodRecord:
+def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None, *, address: str = "") -> PodRecord:
     """The record of a pod that an earlier life of this node ran: what its status says, and of all that ran only what is found to
-    have `outlived` that life still does.
+    have `outlived` that life still does. `address` is the pod's where no status tells it.
     """
+    address = pod.status.pod_ip or address
     status, found = pod.status, outlived or {}
     statuses = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
     containers = {name: _recovered(each, now, found.get(name)) for name, each in statuses.items()}
@@ -335,8 +336,8 @@ def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None
         is_over=status.phase in ("Succeeded", "Failed"),
         refusal=refusal,
         # what runs has its place; it is only made again for those that start later
-        place=Place.READY if runs_on and status.pod_ip else Place.ABSENT,
-        pod_ip=status.pod_ip if runs_on else "",
+        place=Place.READY if runs_on and address else Place.ABSENT,
+        pod_ip=address if runs_on else "",
     )
 
 

@@ -22,8 +22,12 @@ def since_of(pod: Pod) -> Since:
     return {each.type: (each.status, each.last_transition_time or "") for each in pod.status.conditions}
 
 
-def status_of(pod: Pod, record: PodRecord, now: float, since: Since | None = None) -> Document:
-    """The status document, whole except for what others write into it (conditions of other owners stay)."""
+def status_of(
+    pod: Pod, record: PodRecord, now: float, since: Since | None = None, *, is_address_told: bool = True
+) -> Document:
+    """The status document, whole except for what others write into it (conditions of other owners stay). An address that nobody
+    beyond this machine reaches is not told in a cluster of many: its Services would lead there, and API servers refuse those slices.
+    """
     phase = phase_of(pod, record)
     status: Document = {
         "phase": phase,
@@ -37,7 +41,7 @@ def status_of(pod: Pod, record: PodRecord, now: float, since: Since | None = Non
     }
     if record.refusal:
         status["reason"], status["message"] = record.refusal
-    if record.pod_ip:
+    if record.pod_ip and is_address_told:
         status |= {"podIP": record.pod_ip, "podIPs": [{"ip": record.pod_ip}]}
     if not _was_never_admitted(record):
         if pod.spec.init_containers:

@@ -6,6 +6,7 @@ changes and every five minutes, as the kubelet does.
 """
 
 import asyncio
+import contextlib
 import os
 import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_S = 40
 RENEW_EVERY_S = 10.0
 STATUS_EVERY_S = 300.0
+REGISTER_AGAIN_S = 2.0
 AT_ONCE = 32
 """Requests in flight while many nodes register or renew."""
 
@@ -97,7 +99,8 @@ def status_document(node: VirtualNode, standing: Standing, now: datetime, since:
         "allocatable": capacity,
         "addresses": [
             {"type": "InternalIP", "address": node.address},
-            {"type": "Hostname", "address": node.name},
+            # API servers ask the endpoint under the first of these that they prefer, which is a Hostname: the node has an address alone
+            *([] if node.endpoint_port else [{"type": "Hostname", "address": node.name}]),
         ],
         "nodeInfo": node_info(node.runtime),
         "conditions": list(_conditions(standing, now, since)),
@@ -195,6 +198,13 @@ def _os_name() -> str:
     return f"Linux {os.uname().release}"
 
 
+def first_of(failures: BaseException) -> BaseException:
+    """What went wrong first in a group of failures."""
+    while isinstance(failures, BaseExceptionGroup):
+        failures = failures.exceptions[0]
+    return failures
+
+
 Write = Callable[[str], Awaitable[None]]
 
 
@@ -206,13 +216,28 @@ class Registrar:
         self._nodes = dict(nodes)
         self._since = clock.now()
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._leased: set[str] = set()
+        self.trouble = ""
+        """Why the API server does not let us register; empty if nothing is wrong."""
 
     async def register(self) -> None:
         """Make or update every Node and its lease; raises KubeError if the API server refuses."""
         async with asyncio.TaskGroup() as group:
             for name in self._nodes:
                 group.create_task(self._register(name))
+
+    async def register_patiently(self) -> None:
+        """The same, until the API server lets us; meanwhile `trouble` says why it does not."""
+        while True:
+            try:
+                await self.register()
+                self.trouble = ""
+                return
+            except* KubeError as refusals:
+                why = str(first_of(refusals))
+                if why != self.trouble:
+                    log.warning("node not registered yet", why=why)
+                self.trouble = why
+            await asyncio.sleep(REGISTER_AGAIN_S)
 
     async def run(self) -> None:
         """Renew leases and heartbeats until cancelled."""
@@ -223,6 +248,31 @@ class Registrar:
             if asyncio.get_running_loop().time() >= next_status:
                 next_status += STATUS_EVERY_S
                 await self._all(names, self._write_status)
+
+    async def say_goodbye(self, why: str) -> None:
+        """Have every Node say that it is not ready: nobody is to be placed here, and what is here is to be made elsewhere in time."""
+
+        async def write(name: str) -> None:
+            now = rfc3339(self._clock.now())
+            told = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": why}
+            conditions = [told | {"lastHeartbeatTime": now, "lastTransitionTime": now}]
+            await self._client.patch(
+                Node, name, {"status": {"conditions": conditions}}, patch_type=PatchType.STRATEGIC, subresource="status",
+                field_manager="hekla-node",
+            )  # fmt: skip
+
+        await self._all(list(self._nodes), write)
+
+    async def remove(self, client: Client) -> None:
+        """Delete every Node and its lease, by the word of somebody who may."""
+
+        async def write(name: str) -> None:
+            with contextlib.suppress(NotFoundError):
+                await client.delete(Node, name)
+            with contextlib.suppress(NotFoundError):
+                await client.delete(Lease, name, LEASE_NAMESPACE)
+
+        await self._all(list(self._nodes), write)
 
     async def _spread(self, names: Sequence[str], period_s: float) -> None:
         """Renew everyone's lease once within a period, in up to ten slices."""

@@ -169,6 +169,9 @@ class StatusWriter:
         changes: Document = {key: value for key, value in status.items() if before.get(key) != now[key]}
         if not changes:
             return
+        if "hostIPs" in changes and pod.status.host_ip not in ("", status.get("hostIP")):
+            # the node has moved: lists of addresses are merged by address, and API servers take no two of one family
+            changes["hostIPs"] = [*changes["hostIPs"], {"$patch": "replace"}]
         patch = {"metadata": {"uid": uid}, "status": changes}
         try:
             await self._client.patch(

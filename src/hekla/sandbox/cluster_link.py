@@ -163,7 +163,7 @@ class ClusterLink:
         if address is None:
             raise LinkError(
                 f'node "{node.metadata.name}" names no endpoint for gateways (annotation {NODE_AUTHORITY}); '
-                "run its agent with `hekla up --without agents`, or move the sandbox"
+                "sandboxes run on nodes of `hekla run node` and `hekla up --without agents`"
             )
         return address
 

@@ -112,7 +112,8 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The peer stopped sending: taken as having left, so that nobody computes an answer for nobody."""
         if self._tunnel is not None:
-            return self._tunnel.feed_eof()
+            # TLS closes both ways at once, and its transports complain of who asks for less
+            return self._tunnel.feed_eof() and self._transport.get_extra_info("sslcontext") is None
         return False
 
     def connection_lost(self, error: Exception | None) -> None:

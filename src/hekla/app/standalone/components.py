@@ -11,6 +11,7 @@ from hekla.app.standalone.settings import (
     AGENTS,
     CONTROLLERS,
     CONTROLLERS_LEASE,
+    NODE,
     SCHEDULER,
     SERVING,
     SERVING_LEASE,
@@ -169,11 +170,19 @@ async def run_agents(office: Office) -> None:
     await agents.run_agents(office)
 
 
+async def run_node(office: Office) -> None:
+    """The agent of virtual nodes."""
+    from hekla.app.standalone import node
+
+    await node.run_node(office)
+
+
 RUNNING: Mapping[str, Callable[[Office], Awaitable[None]]] = {
     CONTROLLERS: run_controllers,
     SCHEDULER: run_scheduler,
     WEBHOOKS: run_webhooks,
     SERVING: run_serving,
     AGENTS: run_agents,
+    NODE: run_node,
 }
 """What each component's name stands for."""

@@ -4,7 +4,7 @@ The rights are derived (`rights.py`), the webhooks' rules are those of the embed
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import yaml
 
@@ -12,10 +12,11 @@ from hekla import __version__
 from hekla.api.crd import CUSTOM_KINDS, crd_document
 from hekla.api.meta import KINDS, Document
 from hekla.apiserver.webhook_rule import WebhookRule
-from hekla.app.standalone import agents_manifests
+from hekla.app.standalone import agents_manifests, node_manifests
 from hekla.app.standalone.answering import PORT_NAME as ANSWERS_PORT_NAME
 from hekla.app.standalone.answering_manifests import answers
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, SECRET, SERVICE
+from hekla.app.standalone.node_manifests import SIMULATED_NODES
 from hekla.app.standalone.reviews import path_of, rules_by_path
 from hekla.app.standalone.rights import rights_of
 from hekla.app.standalone.settings import (
@@ -23,6 +24,7 @@ from hekla.app.standalone.settings import (
     COMPONENTS,
     CONTROLLERS,
     DEFAULT_NAMESPACE,
+    NODE,
     ROUTER,
     SCHEDULER,
     SERVING,
@@ -43,6 +45,9 @@ LEFT_OUT_BY_DEFAULT = frozenset({"/pods/mutate", "/pods/validate", "/podgroups/m
 
 PARTS = (*COMPONENTS, ROUTER, AGENTS, "crds")
 """What `--without` can leave out."""
+
+ALSO_PARTS = (NODE, SIMULATED_NODES)
+"""What `--with` can add."""
 
 FAILURE_POLICIES = ("Fail", "Ignore")
 
@@ -67,6 +72,9 @@ class Installation:
     without: frozenset[str] = frozenset()
     """What to leave out: controllers, scheduler, webhooks, serving, router, agents, crds; repeatable."""
 
+    also: frozenset[str] = frozenset()
+    """What to add: node (agents of virtual nodes that run sandboxes, on machines labelled hekla.dev/host=true), simulated-nodes; repeatable."""
+
     failure_policy: str = "Fail"
     """What an API server does when no webhook answers: Fail or Ignore."""
 
@@ -77,6 +85,8 @@ class Installation:
         """Refuse what cannot be."""
         if unknown := sorted(self.without - set(PARTS)):
             raise InstallError(f'--without names "{unknown[0]}"; choose from {", ".join(PARTS)}')
+        if unknown := sorted(self.also - set(ALSO_PARTS)):
+            raise InstallError(f'--with names "{unknown[0]}"; choose from {", ".join(ALSO_PARTS)}')
         if self.failure_policy not in FAILURE_POLICIES:
             raise InstallError(f'--failure-policy is "{self.failure_policy}"; use Fail or Ignore')
         if unknown := sorted(self.also_ask - LEFT_OUT_BY_DEFAULT):
@@ -87,7 +97,8 @@ class Installation:
     @property
     def components(self) -> tuple[str, ...]:
         """The components that are not left out."""
-        return tuple(name for name in (*COMPONENTS, ROUTER, AGENTS) if name not in self.without)
+        asked = tuple(name for name in ALSO_PARTS if name in self.also)
+        return (*(name for name in (*COMPONENTS, ROUTER, AGENTS) if name not in self.without), *asked)
 
 
 def rendered(installation: Installation) -> str:
@@ -146,6 +157,9 @@ def namespace(installation: Installation) -> Document:
 
 
 def _component(installation: Installation, name: str) -> Iterator[Document]:
+    if name == NODE:
+        yield from _node(installation)
+        return
     yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(installation, name)}
     yield from _roles(installation, name)
     if name == SCHEDULER:
@@ -162,6 +176,13 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
     if name == AGENTS:
         yield agents_manifests.claim(_metadata(installation, name))
         yield agents_manifests.idle_class(_labels(name))
+    if name == SIMULATED_NODES:
+        account = f"hekla-{name}"
+        yield node_manifests.may_ask_whom_to_believe(account, installation.namespace, _labels(name))
+        yield from node_manifests.lease_roles(account, installation.namespace, _labels(name))
+        yield from node_manifests.runtime_classes(_labels(name), simulated=True)
+        yield _deployment(installation, name)
+        return
     yield _service(installation, name)
     if name == SCHEDULER:
         yield from answers(installation.namespace, _labels(SCHEDULER), ANSWERS_PORT)
@@ -170,6 +191,17 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
         yield _budget(installation, name)
     if name == WEBHOOKS:
         yield from _registrations(installation)
+
+
+def _node(installation: Installation) -> Iterator[Document]:
+    home = replace(installation, namespace=node_manifests.home_of(installation.namespace))
+    metadata = _metadata(home, NODE)
+    yield node_manifests.place(installation.namespace, _labels(NODE))
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+    yield from _roles(home, NODE)
+    yield node_manifests.may_ask_whom_to_believe(metadata["name"], home.namespace, _labels(NODE))
+    yield from node_manifests.runtime_classes(_labels(NODE))
+    yield node_manifests.daemon_set(metadata, _selector(NODE), installation.image)
 
 
 def _roles(installation: Installation, name: str) -> Iterator[Document]:
@@ -216,7 +248,7 @@ def _deployment(installation: Installation, name: str) -> Document:
         # the new replica waits for the lease beside the old one: nobody is without a scheduler meanwhile
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "template": template,
-        **(agents_manifests.rollout() if name == AGENTS else {}),
+        **(agents_manifests.rollout() if name in (AGENTS, SIMULATED_NODES) else {}),
     }
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": _metadata(installation, name), "spec": spec}
 
@@ -265,6 +297,11 @@ def _container(installation: Installation, name: str) -> Document:
         arguments += agents_manifests.arguments()
         ports.append({"name": "gateway", "containerPort": agents_manifests.PORT})
         mounts += agents_manifests.mounts()
+    if name == SIMULATED_NODES:
+        arguments = [
+            "run", NODE, "--runtime=simulated", "--nodes=100", "--node-name=simulated", "--node-address=$(POD_IP)",
+            "--node-directory=/tmp/node", f"--metrics-address=0.0.0.0:{METRICS_PORT}",
+        ]  # fmt: skip
     if name == SCHEDULER:
         arguments.append(f"--answers-address=0.0.0.0:{ANSWERS_PORT}")
         ports.append({"name": ANSWERS_PORT_NAME, "containerPort": ANSWERS_PORT})
@@ -284,7 +321,7 @@ def _container(installation: Installation, name: str) -> Document:
             *([{"name": "POD_NAMESPACE", "value": installation.namespace}] if name == ROUTER else []),
             *(
                 [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
-                if name == SCHEDULER
+                if name in (SCHEDULER, SIMULATED_NODES)
                 else []
             ),
         ],
@@ -315,6 +352,7 @@ def _resources(name: str) -> Document:
         SERVING: ("100m", "192Mi", "2Gi"),
         ROUTER: ("1", "256Mi", "2Gi"),
         AGENTS: ("500m", "256Mi", "2Gi"),
+        SIMULATED_NODES: ("500m", "256Mi", "2Gi"),
     }
     cpu, memory, most = asked[name]
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": most}}

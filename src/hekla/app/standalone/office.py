@@ -20,6 +20,7 @@ from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.meta import Resource
 from hekla.app.standalone.agents_settings import AgentsSettings
 from hekla.app.standalone.health import Health
+from hekla.app.standalone.node_settings import NodeSettings
 from hekla.app.standalone.settings import StandaloneSettings
 from hekla.kube.api_client import USER_AGENT, ApiClient
 from hekla.kube.client import Transport
@@ -68,6 +69,8 @@ class Office:
     health: Health
     agents: AgentsSettings | None = None
     """Of a gateway of sandboxes, where this process is one."""
+    node: NodeSettings | None = None
+    """Of virtual nodes, where this process is their agent."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Clock = field(default_factory=SystemClock)
     identity: str = field(default_factory=lambda: f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}")

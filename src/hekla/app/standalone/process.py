@@ -16,6 +16,7 @@ from hekla.app.logging import configure_logging
 from hekla.app.standalone.agents_settings import AgentsSettings
 from hekla.app.standalone.components import RUNNING
 from hekla.app.standalone.health import Health
+from hekla.app.standalone.node_settings import NodeSettings
 from hekla.app.standalone.office import Office
 from hekla.app.standalone.settings import StandaloneSettings, host_and_port
 from hekla.kube.kubeconfig import Connection, in_cluster_connection, load_kubeconfig
@@ -31,12 +32,17 @@ class StandaloneError(Exception):
 
 
 def run_standalone(
-    settings: StandaloneSettings, ready: Callable[[str], None], *, agents: AgentsSettings | None = None
+    settings: StandaloneSettings,
+    ready: Callable[[str], None],
+    *,
+    agents: AgentsSettings | None = None,
+    node: NodeSettings | None = None,
 ) -> None:
     """Run until SIGINT or SIGTERM; `ready` is told where health is answered."""
     configure_logging(settings.log_level)
     connection = connection_of(settings.kubeconfig)
-    uvloop.run(_serve(settings, connection, ready, agents))
+    office = Office(settings, connection, Health(), agents, node)
+    uvloop.run(_serve(office, ready))
 
 
 def connection_of(kubeconfig: str) -> Connection:
@@ -48,11 +54,8 @@ def connection_of(kubeconfig: str) -> Connection:
     return load_kubeconfig().connection()
 
 
-async def _serve(
-    settings: StandaloneSettings, connection: Connection, ready: Callable[[str], None], agents: AgentsSettings | None
-) -> None:
-    health, server = Health(), Server()
-    office = Office(settings, connection, health, agents)
+async def _serve(office: Office, ready: Callable[[str], None]) -> None:
+    settings, health, server = office.settings, office.health, Server()
     _listen_for_signals(office.stopping)
     host, port = host_and_port("--metrics-address", settings.metrics_address)
     try:
@@ -61,7 +64,9 @@ async def _serve(
         why = error.strerror or str(error)
         raise StandaloneError(f"--metrics-address {settings.metrics_address} cannot be listened on: {why}") from None
     try:
-        log.info("runs", components=",".join(settings.components), server=connection.server, identity=office.identity)
+        log.info(
+            "runs", components=",".join(settings.components), server=office.connection.server, identity=office.identity
+        )
         ready(f"http://{host}:{server.port}")
         await _run_components(office)
         log.info("ended", components=",".join(settings.components))

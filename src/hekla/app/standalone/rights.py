@@ -23,11 +23,13 @@ from hekla.app.scheduler_elsewhere import API_SERVICE
 from hekla.app.standalone.answering import SERVICE as ANSWERS
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, CONFIGURATIONS, SECRET
 from hekla.app.standalone.components import scheduler_kinds
+from hekla.app.standalone.node_manifests import SIMULATED_NODES
 from hekla.app.standalone.settings import (
     AGENTS,
     AGENTS_LEASE,
     CONTROLLERS,
     CONTROLLERS_LEASE,
+    NODE,
     ROUTER,
     SCHEDULER,
     SERVING,
@@ -98,6 +100,21 @@ AGENTS_ALSO = {
     "nodes": FOLLOW,  # where node agents listen, and whom to believe there
     "nodes/proxy": ("create", "delete", "get"),  # claims, freezes and reaches the sandboxes of a node
 }
+NODE_ALSO = {
+    # to be signed for as a node; what it may do then, API servers say by themselves (the Node authorizer), of its own pods alone
+    "certificatesigningrequests.certificates.k8s.io": ("create", "get"),
+    "certificatesigningrequests/nodeclient.certificates.k8s.io": ("create",),
+}
+SIMULATED_NODES_ALSO = {
+    # one account for all of them; nothing runs, so no Secret, ConfigMap or token is ever asked for
+    "nodes": (*FOLLOW, "create", "delete", "patch"),
+    "nodes/status": ("patch",),
+    "pods": (*FOLLOW, "delete"),
+    "pods/status": ("patch",),
+    "services": FOLLOW,
+    "tokenreviews.authentication.k8s.io": ("create",),  # who asks for logs?
+    "subjectaccessreviews.authorization.k8s.io": ("create",),
+}
 EVENTS = {"events": ("create", "get", "patch")}
 
 
@@ -140,7 +157,7 @@ def rights_of(component: str) -> Rights:
     """The rights of a component."""
     return {
         CONTROLLERS: controllers_rights, SCHEDULER: scheduler_rights, WEBHOOKS: webhooks_rights, SERVING: serving_rights,
-        ROUTER: router_rights, AGENTS: agents_rights,
+        ROUTER: router_rights, AGENTS: agents_rights, NODE: node_rights, SIMULATED_NODES: simulated_nodes_rights,
     }[component]()  # fmt: skip
 
 
@@ -173,6 +190,21 @@ def agents_rights() -> Rights:
     verbs = _declared(SANDBOX_RECONCILERS)
     verbs.allow_named(AGENTS_ALSO)
     return Rights(everywhere=verbs.rules(), at_home=[*lease_rules(AGENTS_LEASE)])
+
+
+def node_rights() -> Rights:
+    """To become a node."""
+    verbs = _Verbs()
+    verbs.allow_named(NODE_ALSO)
+    return Rights(everywhere=verbs.rules(), at_home=[])
+
+
+def simulated_nodes_rights() -> Rights:
+    """To be many nodes at once."""
+    verbs = _Verbs()
+    verbs.allow_named(SIMULATED_NODES_ALSO)
+    verbs.allow_named(EVENTS)
+    return Rights(everywhere=verbs.rules(), at_home=[])
 
 
 def _declared(reconcilers: Iterable[Reconciler]) -> _Verbs:

@@ -19,6 +19,9 @@ AGENTS = "agents"
 """Runs by itself, too (`agents_settings.py`): reconcilers behind a lease, and a gateway in every replica."""
 AGENTS_LEASE = "agent-sandbox-controller"
 
+NODE = "node"
+"""Runs by itself, too (`node_settings.py`); no lease: every process has nodes of its own."""
+
 ROUTER = "router"
 """Runs by itself, too, with settings of its own (`serving/router/settings.py`); no lease: every replica routes."""
 SERVING_LEASE = "kthena.controller-manager"

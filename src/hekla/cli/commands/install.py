@@ -7,6 +7,8 @@ Examples:
   hekla install --render --namespace batch --image registry.example/hekla:0.1.0 --replicas 3
 
   hekla install --render --without webhooks --without crds
+
+  hekla install --render --with node
 """
 
 from typing import Annotated
@@ -25,6 +27,7 @@ def run(
     image: Annotated[str, typer.Option("--image", help=HELP["image"])] = Installation.image,
     replicas: Annotated[int, typer.Option("--replicas", help=HELP["replicas"])] = Installation.replicas,
     without: Annotated[list[str], typer.Option("--without", help=HELP["without"])] = [],  # noqa: B006 - typer copies it
+    also: Annotated[list[str], typer.Option("--with", help=HELP["also"])] = [],  # noqa: B006 - typer copies it
     failure_policy: Annotated[str, typer.Option("--failure-policy", help=HELP["failure_policy"])] = "Fail",
     also_ask: Annotated[list[str], typer.Option("--also-ask", help=HELP["also_ask"])] = [],  # noqa: B006 - typer copies it
 ) -> None:
@@ -41,6 +44,7 @@ def run(
             image=image,
             replicas=replicas,
             without=frozenset(part for one in without for part in one.split(",") if part),
+            also=frozenset(part for one in also for part in one.split(",") if part),
             failure_policy=failure_policy,
             also_ask=frozenset(also_ask),
         )

@@ -1,5 +1,6 @@
 """Run Hekla's features as a process of their own against any Kubernetes: controllers, scheduler, webhooks, serving, all of
-these, a router, or agents (the reconcilers of sandboxes and their gateway).
+these, a router, agents (the reconcilers of sandboxes and their gateway), or a node (the agent of a virtual node, which runs
+its pods as processes and sandboxes of this machine, or only pretends to).
 
 In a pod the service account's credentials are used, elsewhere a kubeconfig. Replicas wait for a Lease and take over
 when the one that leads is gone. A kind that is not installed, a right that is missing or an API server that is away is
@@ -18,9 +19,14 @@ Examples:
 
   hekla run agents --agents-address 0.0.0.0:8090 --agents-keys keys.txt --node-token /run/hekla/token
 
+  hekla run node --node-name sandboxes-1 --node-directory /var/lib/hekla
+
+  hekla run node --runtime simulated --nodes 1000 --gpus-per-node 8
+
   hekla run controllers --namespace hekla-system --metrics-address 0.0.0.0:8080
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,15 +34,17 @@ import typer
 
 from hekla.app.settings import docstrings_of
 from hekla.app.standalone.agents_settings import AgentsSettings
-from hekla.app.standalone.settings import AGENTS, COMPONENTS, StandaloneSettings, StandaloneSettingsError
+from hekla.app.standalone.node_settings import NodeSettings
+from hekla.app.standalone.settings import AGENTS, COMPONENTS, NODE, StandaloneSettings, StandaloneSettingsError
 from hekla.serving.router.settings import RouterSettings
 
 HELP = docstrings_of(StandaloneSettings)
 OF_ROUTERS = docstrings_of(RouterSettings)
 OF_AGENTS = docstrings_of(AgentsSettings)
+OF_NODES = docstrings_of(NodeSettings)
 ROUTER = "router"
-WORDS = (*COMPONENTS, "all", ROUTER, AGENTS)
-PANEL, AGENTS_PANEL = "Options of a router", "Options of agents"
+WORDS = (*COMPONENTS, "all", ROUTER, AGENTS, NODE)
+PANEL, AGENTS_PANEL, NODE_PANEL = "Options of a router", "Options of agents", "Options of a node"
 
 
 def _of_router(flag: str, field: str) -> Any:
@@ -45,6 +53,30 @@ def _of_router(flag: str, field: str) -> Any:
 
 def _of_agents(flag: str, field: str) -> Any:
     return typer.Option(flag, help=OF_AGENTS[field], rich_help_panel=AGENTS_PANEL, show_default=False)
+
+
+def _of_nodes(flag: str, field: str) -> Any:
+    return typer.Option(flag, help=OF_NODES[field], rich_help_panel=NODE_PANEL, show_default=False)
+
+
+AGENTS_FLAGS = {
+    "address": "agents_address", "domain": "agents_domain", "directory": "agents_directory", "keys": "agents_keys",
+    "node_token": "node_token", "tls_cert": "tls_cert", "tls_key": "tls_key", "jwt_issuer_url": "jwt_issuer_url",
+    "jwt_keys_url": "jwt_keys_url", "jwt_audience": "jwt_audience", "jwt_role_claim": "jwt_role_claim",
+    "jwt_required_role": "jwt_required_role",
+}  # fmt: skip
+NODE_FLAGS = {
+    "name": "node_name", "count": "nodes", "runtime": "runtime", "cpu": "cpu_per_node", "memory": "memory_per_node",
+    "gpus": "gpus_per_node", "pods": "pods_per_node", "labels": "node_label", "taints": "node_taint",
+    "directory": "node_directory", "address": "node_address", "listen": "node_listen", "identity": "node_identity",
+    "sandbox_grace_s": "sandbox_grace_s", "deletes_itself": "delete_node",
+}  # fmt: skip
+
+
+def _given(flags: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Settings by field: what was said on the command line, lists as tuples."""
+    given = {field: flags[name] for field, name in names.items() if flags[name] is not None}
+    return {field: tuple(value) if isinstance(value, list) else value for field, value in given.items()}
 
 
 def run(
@@ -110,32 +142,42 @@ def run(
     jwt_audience: Annotated[str | None, _of_agents("--jwt-audience", "jwt_audience")] = None,
     jwt_role_claim: Annotated[str | None, _of_agents("--jwt-role-claim", "jwt_role_claim")] = None,
     jwt_required_role: Annotated[str | None, _of_agents("--jwt-required-role", "jwt_required_role")] = None,
+    node_name: Annotated[str | None, _of_nodes("--node-name", "name")] = None,
+    nodes: Annotated[int | None, _of_nodes("--nodes", "count")] = None,
+    runtime: Annotated[str | None, _of_nodes("--runtime", "runtime")] = None,
+    cpu_per_node: Annotated[str | None, _of_nodes("--cpu-per-node", "cpu")] = None,
+    memory_per_node: Annotated[str | None, _of_nodes("--memory-per-node", "memory")] = None,
+    gpus_per_node: Annotated[int | None, _of_nodes("--gpus-per-node", "gpus")] = None,
+    pods_per_node: Annotated[int | None, _of_nodes("--pods-per-node", "pods")] = None,
+    node_label: Annotated[list[str] | None, _of_nodes("--node-label", "labels")] = None,
+    node_taint: Annotated[list[str] | None, _of_nodes("--node-taint", "taints")] = None,
+    node_directory: Annotated[Path | None, _of_nodes("--node-directory", "directory")] = None,
+    node_address: Annotated[str | None, _of_nodes("--node-address", "address")] = None,
+    node_listen: Annotated[str | None, _of_nodes("--node-listen", "listen")] = None,
+    node_identity: Annotated[str | None, _of_nodes("--node-identity", "identity")] = None,
+    sandbox_grace_s: Annotated[float | None, _of_nodes("--sandbox-grace-s", "sandbox_grace_s")] = None,
+    delete_node: Annotated[bool | None, _of_nodes("--delete-node/--keep-node", "deletes_itself")] = None,
 ) -> None:
     """Run components."""
     from hekla.cli.commands.up import checked_configuration
     from hekla.cli.main import EXIT_USAGE, CommandError
 
+    flags = locals()
     if what not in WORDS:
         raise CommandError(f'"{what}" cannot be run; choose from {", ".join(WORDS)}', EXIT_USAGE)
     if what == ROUTER:
-        flags = {
+        of_router = {
             "port": port, "tls_cert": tls_cert, "tls_key": tls_key, "metrics_port": metrics_port,
             "expose_metrics_on_router_port": metrics_on_port, "debug_port": debug_port, "with_gateways": gateways,
             "configuration_file": configuration, "api_keys_file": api_keys, "engine_ca_file": engine_ca, "tokenizer": tokenizer,
             "shares_port": share_port, "replicas_directory": replicas, "processes": processes,
             "compiled_choosing": compiled_choosing, "fast_lane": fast_lane,
         }  # fmt: skip
-        route({name: value for name, value in flags.items() if value is not None}, kubeconfig, log_level)
+        route({name: value for name, value in of_router.items() if value is not None}, kubeconfig, log_level)
         return
     try:
-        agents_flags = {
-            "address": agents_address, "domain": agents_domain, "directory": agents_directory, "keys": agents_keys,
-            "node_token": node_token, "tls_cert": tls_cert, "tls_key": tls_key, "jwt_issuer_url": jwt_issuer_url,
-            "jwt_keys_url": jwt_keys_url, "jwt_audience": jwt_audience, "jwt_role_claim": jwt_role_claim,
-            "jwt_required_role": jwt_required_role,
-        }  # fmt: skip
-        told: dict[str, Any] = {name: value for name, value in agents_flags.items() if value is not None}
-        agents = AgentsSettings(**told) if what == AGENTS else None
+        agents = AgentsSettings(**_given(flags, AGENTS_FLAGS)) if what == AGENTS else None
+        node = NodeSettings(**_given(flags, NODE_FLAGS)) if what == NODE else None
         settings = StandaloneSettings(
             components=COMPONENTS if what == "all" else (what,),
             kubeconfig=kubeconfig,
@@ -154,7 +196,7 @@ def run(
         )
     except StandaloneSettingsError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
-    serve(settings, agents)
+    serve(settings, agents, node)
 
 
 def route(flags: dict[str, Any], kubeconfig: str, log_level: str) -> None:
@@ -183,7 +225,7 @@ def _listens(url: str) -> None:
     typer.echo(f"hekla router: listens at {url}")
 
 
-def serve(settings: StandaloneSettings, agents: AgentsSettings | None = None) -> None:
+def serve(settings: StandaloneSettings, agents: AgentsSettings | None = None, node: NodeSettings | None = None) -> None:
     """Run until a signal comes; the first one ends in good order, a second at once."""
     from hekla.app.standalone.process import StandaloneError, run_standalone
     from hekla.cli.main import EXIT_USAGE, CommandError
@@ -193,7 +235,7 @@ def serve(settings: StandaloneSettings, agents: AgentsSettings | None = None) ->
         typer.echo(f"hekla {', '.join(settings.components)}: health and metrics at {address}")
 
     try:
-        run_standalone(settings, ready, agents=agents)
+        run_standalone(settings, ready, agents=agents, node=node)
     except KubeconfigError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     except StandaloneError as error:

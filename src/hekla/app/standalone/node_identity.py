@@ -1,0 +1,184 @@
+"""The identity of a node in a cluster that is not ours: a client certificate as `system:node:<name>`, asked for as kubelets ask.
+
+    CertificateSigningRequest   kubernetes.io/kube-apiserver-client-kubelet, in the name of the process's own account
+    approved                    by the cluster, if that account may create certificatesigningrequests/nodeclient; else by a person
+    kept                        in the node's directory, and renewed when a third of its life is left
+
+API servers confine who has it (the Node authorizer, NodeRestriction): it reads the Secrets of its own pods alone, makes tokens for them
+alone, and writes its own Node, its Lease and the statuses of its pods. No role could say that.
+"""
+
+import asyncio
+import base64
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from hekla.kube.client import Client
+from hekla.kube.clock import Clock
+from hekla.kube.credentials import ClientCertificate
+from hekla.kube.errors import KubeError
+from hekla.kube.kubeconfig import Connection
+
+log = structlog.get_logger(__name__)
+
+SIGNER: Final = "kubernetes.io/kube-apiserver-client-kubelet"
+REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+USER, GROUP = "system:node:", "system:nodes"
+FILE: Final = "identity.pem"
+LOOK_S: Final = 1.0
+"""How often it is looked whether a request was answered."""
+PATIENCE_S: Final = 3600.0
+"""Then another request is made: cluster controllers delete unanswered ones after a day, and answered ones after an hour."""
+AGAIN_S: Final = 5.0
+"""After a refusal, or while the API server is away."""
+RENEW_LOOK_S: Final = 600.0
+LEFT: Final = 1 / 3
+LEAST_LEFT: Final = timedelta(minutes=5)
+
+
+class IdentityRefusedError(Exception):
+    """A request was denied or failed; the sentence is the cluster's."""
+
+
+@dataclass
+class NodeCredentials:
+    """What the API server is shown as this node: the certificate of the moment."""
+
+    shown: ClientCertificate
+
+    async def headers(self) -> Sequence[tuple[str, str]]:
+        """No token."""
+        return ()
+
+    async def certificate(self) -> ClientCertificate | None:
+        """The newest."""
+        return self.shown
+
+    def rejected(self) -> bool:
+        """A certificate does not get better by trying."""
+        return False
+
+
+class NodeIdentity:
+    """One node's identity."""
+
+    def __init__(self, client: Client, name: str, directory: Path, clock: Clock) -> None:
+        """`client` is the account's that asks."""
+        self._client, self._name, self._file, self._clock = client, name, directory / FILE, clock
+        self._credentials: NodeCredentials | None = None
+        self.trouble = ""
+        """Why there is none yet; empty if there is."""
+
+    async def connection(self, account: Connection) -> Connection:
+        """The account's connection as this node, as soon as the cluster has signed for it."""
+        if await is_node(self._client, self._name):
+            return account
+        kept = self._read()
+        self._credentials = NodeCredentials(kept or await self._signed())
+        return replace(account, credentials=self._credentials)
+
+    async def keep_fresh(self) -> None:
+        """Ask for the next certificate in time, until cancelled."""
+        while True:
+            await asyncio.sleep(RENEW_LOOK_S)
+            if self._credentials is not None and not self._is_good(self._credentials.shown):
+                self._credentials.shown = await self._signed()
+
+    def _read(self) -> ClientCertificate | None:
+        """The one of an earlier life, if it is this node's and good for a while."""
+        try:
+            text = self._file.read_bytes()
+            head, mark, key = text.partition(b"-----BEGIN PRIVATE KEY-----")
+            found = ClientCertificate(head, mark + key)
+            return found if self._is_good(found) else None
+        except (OSError, ValueError):
+            return None
+
+    def _is_good(self, one: ClientCertificate) -> bool:
+        """ValueError: it is no certificate."""
+        shown, now = x509.load_pem_x509_certificate(one.certificate), self._clock.now()
+        names = [str(each.value) for each in shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        life = shown.not_valid_after_utc - shown.not_valid_before_utc
+        return names == [USER + self._name] and shown.not_valid_after_utc - now > max(life * LEFT, LEAST_LEFT)
+
+    async def _signed(self) -> ClientCertificate:
+        while True:
+            try:
+                made = await self._ask()
+                self._tell("")
+                return made
+            except (KubeError, IdentityRefusedError, TimeoutError) as error:
+                self._tell(str(error) or "nobody has approved the certificate")
+            await asyncio.sleep(AGAIN_S)
+
+    async def _ask(self) -> ClientCertificate:
+        key = ec.generate_private_key(ec.SECP256R1())
+        spec = {
+            "request": base64.b64encode(signing_request(self._name, key)).decode(), "signerName": SIGNER,
+            "usages": ["digital signature", "client auth"],
+        }  # fmt: skip
+        document = {
+            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+            "metadata": {"generateName": "hekla-node-"}, "spec": spec,
+        }  # fmt: skip
+        name = str((await self._client.request("POST", REQUESTS, document))["metadata"]["name"])
+        self._tell(f"the request {name} waits; `kubectl certificate approve {name}`, if the cluster does not")
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                status = (await self._client.request("GET", f"{REQUESTS}/{name}")).get("status") or {}
+                for condition in status.get("conditions") or ():
+                    if condition.get("type") in ("Denied", "Failed"):
+                        raise IdentityRefusedError(f"the request {name} was refused: {condition.get('message')}")
+                if status.get("certificate"):
+                    return self._kept(ClientCertificate(base64.b64decode(status["certificate"]), key_pem(key)))
+                await asyncio.sleep(LOOK_S)
+
+    def _kept(self, one: ClientCertificate) -> ClientCertificate:
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self._file.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(one.certificate.rstrip() + b"\n" + one.key)
+        fresh.replace(self._file)
+        return one
+
+    def _tell(self, why: str) -> None:
+        if why and why != self.trouble:
+            log.info("the node has no identity yet", node=self._name, why=why)
+        self.trouble = why
+
+
+async def is_node(client: Client, name: str) -> bool:
+    """Whether the account is this node already: a kubeconfig of somebody who has a certificate for it."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        found = await client.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    except KubeError:
+        return False
+    return bool(((found.get("status") or {}).get("userInfo") or {}).get("username") == USER + name)
+
+
+def signing_request(name: str, key: ec.EllipticCurvePrivateKey) -> bytes:
+    """PEM of what a node asks to be signed."""
+    subject = [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, GROUP),
+        x509.NameAttribute(NameOID.COMMON_NAME, USER + name),
+    ]
+    made = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject)).sign(key, hashes.SHA256())
+    return made.public_bytes(serialization.Encoding.PEM)
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A key as it is kept."""
+    kind, nothing = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, kind, nothing)

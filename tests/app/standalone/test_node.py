@@ -1,0 +1,188 @@
+"""What `hekla run node` can be told, who it becomes, and what `hekla install --with node` grants and leads there."""
+
+import base64
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from hekla.api.agents.node_contract import NODE_RUNTIME_LABEL
+from hekla.app.standalone.certificates import renewed
+from hekla.app.standalone.manifests import Installation, InstallError, files, rendered
+from hekla.app.standalone.node import address_towards, declared
+from hekla.app.standalone.node_identity import REQUESTS, SIGNER, NodeIdentity
+from hekla.app.standalone.node_settings import NodeSettings
+from hekla.app.standalone.rights import rights_of
+from hekla.app.standalone.settings import StandaloneSettingsError
+from hekla.kube.clock import SystemClock
+from hekla.kube.credentials import FixedCredentials
+from hekla.kube.kubeconfig import Connection
+from hekla.testing import virtual_time
+
+ACCOUNT = Connection(server="https://127.0.0.1:6443", credentials=FixedCredentials("token"))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"runtime": "docker"}, '--runtime is "docker"; use process or simulated'),
+        ({"count": 3}, "--nodes is 3, and there is one machine to run processes on"),
+        ({"count": 0}, "--nodes is 0; it must lie between 1 and 10000"),
+        ({"name": "Big_One"}, '--node-name is "Big_One"'),
+        ({"address": "here"}, '--node-address is "here"; write an IP address'),
+        ({"cpu": "many"}, '--cpu-per-node is "many"; write a quantity such as 8 or 64Gi'),
+        ({"taints": ("a=b",)}, '--node-taint is "a=b"; write KEY[=VALUE]:EFFECT'),
+        ({"taints": ("a:Never",)}, "effect NoSchedule or PreferNoSchedule or NoExecute"),
+        ({"labels": ("a",)}, '--node-label is "a"; write KEY=VALUE'),
+        ({"identity": "root"}, '--node-identity is "root"; use node or account'),
+        ({"identity": "node", "runtime": "simulated", "count": 2}, "--node-identity node is of one node"),
+        ({"listen": "10260"}, '--node-listen is "10260"; write HOST:PORT'),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(options, sentence):
+    with pytest.raises(StandaloneSettingsError) as refused:
+        NodeSettings(**options)
+    assert sentence in str(refused.value)
+
+
+def test_nodes_keep_foreign_pods_off_unless_told_otherwise(tmp_path):
+    [node] = declared(NodeSettings(name="n", directory=tmp_path), "10.0.0.7")
+    assert (node.name, node.address, node.runtime) == ("n", "10.0.0.7", "process")
+    assert list(node.taints) == [{"key": "hekla.dev/node", "effect": "NoSchedule"}]
+    assert node.labels["type"] == "virtual-kubelet"
+    [open_to_all] = declared(NodeSettings(name="n", directory=tmp_path, taints=("none",)), "10.0.0.7")
+    assert not open_to_all.taints
+
+
+def test_simulated_nodes_are_many_and_as_large_as_they_are_said_to_be():
+    nodes = declared(NodeSettings(name="sim", count=1000, runtime="simulated", gpus=8, cpu="128"), "10.0.0.7")
+    assert (len(nodes), nodes[7].name, nodes[7].capacity["cpu"]) == (1000, "sim-00007", "128")
+    assert nodes[7].capacity["nvidia.com/gpu"] == "8"
+
+
+def test_the_address_of_a_node_is_the_one_that_faces_the_api_server():
+    assert address_towards("https://127.0.0.1:6443") == "127.0.0.1"
+
+
+class Signing:
+    """An API server whose controllers sign for nodes, after a while."""
+
+    def __init__(self, user="system:serviceaccount:x:y", waits=2, refusal=""):
+        self.user, self.waits, self.refusal, self.asked = user, waits, refusal, []
+        self.key = ec.generate_private_key(ec.SECP256R1())
+
+    async def request(self, method, path, document=None):
+        if path.endswith("selfsubjectreviews"):
+            return {"status": {"userInfo": {"username": self.user}}}
+        if method == "POST":
+            assert path == REQUESTS
+            self.asked.append(document["spec"])
+            return {"metadata": {"name": f"r{len(self.asked)}"}}
+        self.waits -= 1
+        if self.waits >= 0:
+            return {"status": {}}
+        if self.refusal and len(self.asked) == 1:
+            return {"status": {"conditions": [{"type": "Denied", "message": self.refusal}]}}
+        request = x509.load_pem_x509_csr(base64.b64decode(self.asked[-1]["request"]))
+        now = SystemClock().now()
+        authority = x509.load_pem_x509_certificate(renewed(None, [], now).authorities)
+        made = (
+            x509.CertificateBuilder().subject_name(request.subject).issuer_name(authority.subject)
+            .public_key(request.public_key()).serial_number(1).not_valid_before(now)
+            .not_valid_after(authority.not_valid_after_utc).sign(self.key, hashes.SHA256())
+        )  # fmt: skip
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        return {"status": {"certificate": base64.b64encode(made.public_bytes(Encoding.PEM)).decode()}}
+
+
+def test_a_node_asks_to_be_signed_for_as_kubelets_do_and_keeps_what_it_got(tmp_path):
+    server = Signing()
+
+    async def story():
+        identity = NodeIdentity(server, "n1", tmp_path, SystemClock())
+        connection = await identity.connection(ACCOUNT)
+        shown = await connection.credentials.certificate()
+        # the next life has it from the directory, readable by its owner alone
+        again = await (
+            await NodeIdentity(server, "n1", tmp_path, SystemClock()).connection(ACCOUNT)
+        ).credentials.certificate()
+        assert again.certificate.strip() == shown.certificate.strip()
+        assert again.key == shown.key
+        # another node's is not taken for its own
+        await NodeIdentity(server, "n2", tmp_path, SystemClock()).connection(ACCOUNT)
+
+    virtual_time.run(story())
+    [first, second] = server.asked
+    subject = x509.load_pem_x509_csr(base64.b64decode(first["request"])).subject.rfc4514_string()
+    assert subject == "CN=system:node:n1,O=system:nodes"
+    assert (first["signerName"], first["usages"]) == (SIGNER, ["digital signature", "client auth"])
+    assert "n2" in x509.load_pem_x509_csr(base64.b64decode(second["request"])).subject.rfc4514_string()
+    assert (tmp_path / "identity.pem").stat().st_mode & 0o077 == 0
+
+
+def test_a_node_that_is_refused_says_so_and_asks_again(tmp_path):
+    server = Signing(waits=0, refusal="not this one")
+    seen = []
+
+    async def story():
+        identity = NodeIdentity(server, "n1", tmp_path, SystemClock())
+        tell = identity._tell
+        identity._tell = lambda why: (seen.append(why), tell(why))
+        await identity.connection(ACCOUNT)
+        assert identity.trouble == ""
+
+    virtual_time.run(story())
+    assert "the request r1 was refused: not this one" in seen
+    assert len(server.asked) == 2
+
+
+def test_who_is_the_node_already_asks_for_nothing(tmp_path):
+    server = Signing(user="system:node:n1")
+    connection = virtual_time.run(NodeIdentity(server, "n1", tmp_path, SystemClock()).connection(ACCOUNT))
+    assert connection is ACCOUNT
+    assert server.asked == []
+
+
+def test_nodes_are_installed_only_when_asked_for():
+    assert not {"node.yaml", "simulated-nodes.yaml"} & set(files(Installation()))
+    assert "DaemonSet" not in rendered(Installation(without=frozenset({"crds"})))
+    with pytest.raises(InstallError, match='--with names "nodes"; choose from node, simulated-nodes'):
+        Installation(also=frozenset({"nodes"}))
+
+
+def test_the_agent_of_a_node_may_become_one_and_nothing_else():
+    """Secrets and tokens are of its own pods by the Node authorizer; a role would give it everybody's."""
+    rules = rights_of("node").everywhere
+    assert {resource for rule in rules for resource in rule["resources"]} == {
+        "certificatesigningrequests", "certificatesigningrequests/nodeclient",
+    }  # fmt: skip
+    simulated = {resource for rule in rights_of("simulated-nodes").everywhere for resource in rule["resources"]}
+    assert not simulated & {"secrets", "configmaps", "serviceaccounts/token"}
+
+
+def test_the_daemon_set_is_privileged_in_a_namespace_of_its_own_and_runtime_classes_lead_past_the_taint():
+    found = list(yaml.safe_load_all(rendered(Installation(without=frozenset({"crds"}), also=frozenset({"node"})))))
+    [daemons] = [one for one in found if one["kind"] == "DaemonSet"]
+    assert daemons["metadata"]["namespace"] == "hekla-system-nodes"
+    levels = {
+        one["metadata"]["name"]: one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for one in found
+        if one["kind"] == "Namespace"
+    }
+    assert levels == {"hekla-system": "restricted", "hekla-system-nodes": "privileged"}
+    spec = daemons["spec"]["template"]["spec"]
+    assert "hostPID" not in spec
+    assert spec["nodeSelector"] == {"hekla.dev/host": "true"}
+    # what it offers is what the machine's own kubelet counts as taken
+    [container] = spec["containers"]
+    assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert {"--cpu-per-node=$(CPU)", "--memory-per-node=$(MEMORY)"} <= set(container["args"])
+    classes = {one["metadata"]["name"]: one["scheduling"] for one in found if one["kind"] == "RuntimeClass"}
+    assert classes["sandbox"] == {
+        "nodeSelector": {f"{NODE_RUNTIME_LABEL}sandbox": "true"},
+        "tolerations": [{"key": "hekla.dev/node", "operator": "Exists"}],
+    }
+    assert "gvisor" not in classes

@@ -1,0 +1,164 @@
+"""A node in a cluster of somebody else: what it follows, whom it takes, what it tells, how API servers and their clients reach it."""
+
+import asyncio
+import ssl
+
+import msgspec
+import pytest
+
+from hekla.api.core import ConfigMap, PersistentVolumeClaim, Secret
+from hekla.api.nodes import Node
+from hekla.api.pods import Pod
+from hekla.apiserver.auth import pki
+from hekla.app.node_serving import node_serving
+from hekla.kube.client import PatchType
+from hekla.kube.clock import SystemClock
+from hekla.node.admission import uninvited
+from hekla.node.callers import Callers
+from hekla.node.endpoint import NodeEndpoint
+from hekla.node.registration import Standing, VirtualNode, status_document
+from hekla.wire.client import HttpClient
+from hekla.wire.messages import Request, Response
+
+TAINTS = [{"key": "hekla.dev/node", "effect": "NoSchedule"}]
+
+
+def pod(**spec):
+    return msgspec.convert({"spec": {"containers": [{"name": "c"}], **spec}}, Pod)
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_taken"),
+    [
+        ({}, False),
+        ({"tolerations": [{"operator": "Exists"}]}, False),  # a DaemonSet that is part of every machine
+        ({"tolerations": [{"key": "hekla.dev/node", "operator": "Exists"}]}, True),
+        ({"runtimeClassName": "sandbox"}, True),
+        ({"runtimeClassName": "kata"}, False),
+    ],
+)
+def test_a_guest_takes_only_pods_that_asked_for_it(spec, is_taken):
+    refusal = uninvited(pod(**spec), TAINTS, {"process", "sandbox"})
+    assert (refusal is None) == is_taken
+    assert uninvited(pod(**spec), (), {"process"}) is None  # without a taint everybody may come
+
+
+def test_a_guest_follows_its_own_pods_alone_and_asks_for_what_they_name(live):
+    async def story(cluster):
+        await cluster.config_map("conf", colour="blue")
+        await cluster.client.create(Secret, {"metadata": {"name": "sec"}, "stringData": {"pw": "hidden"}}, "default")
+        key = {"valueFrom": {"configMapKeyRef": {"name": "conf", "key": "colour"}}}
+        main = {
+            "name": "main", "image": "busybox", "command": ["sh", "-c", "echo $COLOUR $(cat /sec/pw)"],
+            "env": [{"name": "COLOUR", **key}], "volumeMounts": [{"name": "sec", "mountPath": "/sec"}],
+        }  # fmt: skip
+        volumes = [{"name": "sec", "secret": {"secretName": "sec"}}]
+        ended, log = await cluster.run("reads", {"containers": [main], "volumes": volumes})
+        assert (ended.status.phase, log) == ("Succeeded", "blue hidden\n")
+        assert not cluster.agent._objects.secrets.is_synced  # nobody's Secrets are followed
+        followed = {kind for kind, *_ in cluster.informers._informers}
+        assert not followed & {Secret, ConfigMap, PersistentVolumeClaim}
+        # what only pretends to run needs none of it
+        await cluster.apply("pretends", {"containers": [{**main, "volumeMounts": []}]}, node="s0")
+        await cluster.client.delete(ConfigMap, "conf", "default")
+        assert (await cluster.running("pretends")).status.phase == "Running"
+
+    live(story, is_guest=True)
+
+
+def test_a_guest_tells_no_address_that_only_its_machine_reaches(live):
+    """API servers refuse the whole slice of a Service in which one stands."""
+
+    async def story(cluster):
+        await cluster.apply("p", "exec sleep 1000")
+        running = await cluster.running("p")
+        assert (running.status.pod_ip, running.status.pod_ips) == ("", [])
+        assert cluster.agent.find("default", "p").record.pod_ip.startswith("127.")
+
+    live(story, is_guest=True)
+
+
+def test_a_node_that_has_moved_tells_its_new_address_alone(live):
+    async def story(cluster):
+        await cluster.apply("p", "exec sleep 1000", node="elsewhere")
+        told = {"status": {"hostIP": "10.9.9.9", "hostIPs": [{"ip": "10.9.9.9"}]}}
+        await cluster.client.patch(Pod, "p", told, "default", patch_type=PatchType.STRATEGIC, subresource="status")
+        bound = await cluster.client.get(Pod, "p", "default")
+        ours = msgspec.structs.replace(bound.spec, node_name="n0")
+        cluster.agent._take_up(msgspec.structs.replace(bound, spec=ours))
+        moved = await cluster.until("p", lambda one: one.status.host_ip == "127.0.0.1")
+        assert [one.ip for one in moved.status.host_ips] == ["127.0.0.1"]
+
+    live(story)
+
+
+def test_a_node_with_an_endpoint_is_known_by_its_address_and_not_by_a_name_that_nobody_resolves():
+    standing, now = Standing(rung="r", isolation="", limits=""), SystemClock().now()
+    node = VirtualNode(name="n", capacity={}, address="10.0.0.7", endpoint_port=10260)
+    told = status_document(node, standing, now, now)
+    assert told["addresses"] == [{"type": "InternalIP", "address": "10.0.0.7"}]
+
+
+def test_at_the_end_a_node_says_that_it_is_not_ready_or_goes_by_the_word_of_who_may(live):
+    async def story(cluster):
+        await cluster.agent.registrar.say_goodbye("the node agent has ended")
+        node = await cluster.client.get(Node, "n0")
+        ready = {one.type: (one.status, one.reason) for one in node.status.conditions}["Ready"]
+        assert ready == ("False", "KubeletNotReady")
+        await cluster.agent.registrar.remove(cluster.client)
+        assert (await cluster.client.list(Node)).items == []
+
+    live(story, is_guest=True)
+
+
+class Reviewer:
+    """Lets in whom it is told to."""
+
+    def __init__(self, name):
+        self.name, self.asked = name, []
+
+    async def request(self, method, path, document):
+        self.asked.append((document["kind"], document["spec"].get("user")))
+        return {"status": {"allowed": document["spec"].get("user") == self.name, "authenticated": False}}
+
+
+def test_api_servers_are_let_in_by_their_certificate_and_speak_as_to_a_kubelet(live, tmp_path):
+    """Whoever shows none is nobody; who shows one that is not allowed is refused; parameters are a kubelet's: `output`, not `stdout`."""
+    keys = pki.ensure_pki(tmp_path / "pki", pki.utc_now(), ("127.0.0.1",))
+    believed, shown = keys.authority.certificate.read_text(), keys.admin
+
+    async def story(cluster):
+        await cluster.apply("p", "echo said; exec sleep 1000")
+        await cluster.running("p")
+        reviewer = Reviewer("kubernetes-admin")
+        endpoint = NodeEndpoint(cluster.agent, callers=Callers(reviewer, asyncio.get_running_loop().time))
+        door = node_serving(host="127.0.0.1", port=0, address="127.0.0.1", clock=SystemClock(), believed=believed)
+        async with door as serving:
+            serving.handler = endpoint.handle
+
+            async def ask(path, *, is_shown=True):
+                context = ssl.create_default_context(cadata=serving.certificates.authorities.decode())
+                if is_shown:
+                    context.load_cert_chain(shown.certificate, shown.key)
+                web = HttpClient(ssl_context=context)
+                try:
+                    answer = await web.request("GET", f"https://127.0.0.1:{serving.port}{path}", (), b"", 30)
+                    return answer.status, answer.body
+                finally:
+                    await web.close()
+
+            assert await ask("/containerLogs/default/p/main") == (200, b"said\n")
+            status, body = await ask("/pods")
+            assert [one["metadata"]["name"] for one in msgspec.json.decode(body)["items"]] == ["p"]
+            # the API server puts the text into a Status of its own
+            status, body = await ask("/containerLogs/default/p/other")
+            assert (status, body) == (400, b"container other is not valid for pod p")
+            assert (await ask("/pods", is_shown=False))[0] == 401
+            reviewer.name = "somebody else"
+            endpoint._callers = Callers(reviewer, asyncio.get_running_loop().time)
+            assert (await ask("/pods"))[0] == 401
+        asked = Request("POST", "/exec/default/p/main?command=true&output=1", {"upgrade": "SPDY/3.1"})
+        assert not isinstance(await endpoint._answer("exec", "default", "p", asked), Response)
+        await endpoint.close()
+
+    live(story)

@@ -1,0 +1,110 @@
+"""`hekla run node` beside the kubelets of a real cluster, with exactly the rights of `hekla install --with node`."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from hekla.app.standalone.manifests import Installation, rendered
+from hekla.testing.components import Cluster, Component
+from hekla.testing.kubectl import Kubectl
+from hekla.testing.kubernetes import ControlPlane, host_address, missing
+
+NAME = "guest"
+ASKS = {
+    "nodeSelector": {"kubernetes.io/hostname": NAME},
+    "tolerations": [{"key": "hekla.dev/node", "operator": "Exists"}],
+}
+
+
+def pod(name: str, script: str, **spec: object) -> str:
+    main = {"name": "main", "image": "any", "command": ["sh", "-c", script]}
+    whole = {"containers": [main], "terminationGracePeriodSeconds": 1, **ASKS, **spec}
+    metadata = {"name": name, "labels": {"app": name}}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": whole})
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A cluster of its own: its API server asks nodes without an authority for their certificates, as kubeadm sets it up."""
+    if why := missing() or missing("kube-scheduler"):
+        pytest.skip(why)
+    flags = ("--kubelet-certificate-authority=",)
+    with ControlPlane(tmp_path_factory.mktemp("plane"), apiserver_args=flags) as plane:
+        plane.start_scheduler()
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def guests(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    found = Cluster(plane.kubeconfig, tmp_path_factory.mktemp("guests"), host_address())
+    found.ours = found.kubectl.within("hekla-system-nodes")
+    documents = yaml.safe_load_all(rendered(Installation(without=frozenset({"crds"}), also=frozenset({"node"}))))
+    mine = [one for one in documents if one["metadata"]["labels"].get("app.kubernetes.io/component") == "node"]
+    found.kubectl.within("")(
+        "apply", "-f", "-", stdin=yaml.safe_dump_all([one for one in mine if one["kind"] != "DaemonSet"])
+    )
+    return found
+
+
+@pytest.fixture
+def node(guests: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Component]:
+    flags = (
+        f"--node-name={NAME}", f"--node-directory={guests.home / 'node'}", f"--node-address={host_address()}",
+        "--node-listen=0.0.0.0:0",
+    )  # fmt: skip
+    with guests.running("node", *flags) as component:
+        component.wait_for('event="node is ready"', timeout_s=90)
+        yield component
+
+
+def test_a_node_becomes_one_by_a_certificate_and_its_pods_live_as_on_a_kubelet(guests: Cluster, node: Component):
+    kubectl: Kubectl = guests.kubectl
+    guests.wait(f"node/{NAME}", "condition=Ready")
+    kubectl("create", "configmap", "conf", "--from-literal=colour=blue")
+    kubectl("create", "secret", "generic", "sec", "--from-literal=pw=hidden")
+    script = "echo $(cat /conf/colour /sec/pw); test -s /var/run/secrets/kubernetes.io/serviceaccount/token; echo $?; exec sleep 1000"
+    document = json.loads(pod("one", script))
+    [main] = document["spec"]["containers"]
+    main["volumeMounts"] = [{"name": name, "mountPath": f"/{name}"} for name in ("conf", "sec")]
+    volumes = [{"name": "conf", "configMap": {"name": "conf"}}, {"name": "sec", "secret": {"secretName": "sec"}}]
+    document["spec"]["volumes"] = volumes
+    kubectl("apply", "-f", "-", stdin=json.dumps(document))
+    kubectl("expose", "pod", "one", "--port=80")
+    guests.wait("pod/one", "condition=Ready")
+    assert kubectl("logs", "one").out == "bluehidden\n0\n"
+    for by_websocket in ("false", "true"):
+        env = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": by_websocket}
+        assert (
+            kubectl("exec", "-i", "one", "--", "sh", "-c", "cat; exit 3", stdin="in\n", code=3, env=env).out == "in\n"
+        )
+    (guests.home / "f").write_text("copied")
+    kubectl("cp", str(guests.home / "f"), "one:/tmp/f")
+    assert kubectl("exec", "one", "--", "cat", "/tmp/f").out == "copied"
+    listed = kubectl("get", "--raw", f"/api/v1/nodes/{NAME}/proxy/pods").json
+    assert "one" in [each["metadata"]["name"] for each in listed["items"]]
+    # no address of this machine alone gets into a slice, which the API server would refuse whole
+    assert "FailedToUpdateEndpointSlices" not in kubectl("get", "events").out
+    kubectl("delete", "pod", "one", "--wait")
+    assert node.refusals == []
+
+
+def test_a_pod_that_never_asked_is_refused_and_one_that_went_meanwhile_ends(guests: Cluster, node: Component):
+    kubectl = guests.kubectl
+    foreign = {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"kubernetes.io/hostname": NAME}}
+    kubectl("apply", "-f", "-", stdin=pod("foreign", "sleep 1000", **foreign))
+    guests.wait("pod/foreign", "jsonpath={.status.phase}=Failed")
+    assert kubectl("get", "pod", "foreign", "-o", "jsonpath={.status.reason}").out == "TaintToleration"
+    kubectl("apply", "-f", "-", stdin=pod("leaves", "exec sleep 1000"))
+    guests.wait("pod/leaves", "condition=Ready")
+    assert node.stop() == 0
+    guests.wait(f"node/{NAME}", "condition=Ready=false")
+    kubectl("delete", "pod", "leaves", "foreign", "--wait=false")
+    with guests.running(
+        "node", f"--node-name={NAME}", f"--node-directory={guests.home / 'node'}", "--node-listen=0.0.0.0:0",
+        f"--node-address={host_address()}",
+    ) as again:  # fmt: skip
+        again.wait_for('event="node is ready"', timeout_s=90)
+        kubectl("wait", "pod/leaves", "--for=delete", "--timeout=60s")
+        assert "no identity yet" not in again.printed  # it has it from its directory
