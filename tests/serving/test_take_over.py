@@ -61,6 +61,18 @@ def test_no_pod_is_rolled_whatever_is_missing(without: str, by_role: bool) -> No
     assert taken.condition() == "Available"
 
 
+def test_a_revision_kept_before_ports_had_a_default_is_still_the_specs() -> None:
+    """Found on a real server, which writes `protocol: TCP` into every port of a spec as it is stored: all groups were rolled."""
+    taken = world()
+    document = KTHENA.revision()
+    for role in document["data"]["data"]:
+        for template in (role["entryTemplate"], role.get("workerTemplate", {"spec": {"containers": []}})):
+            for container in template["spec"]["containers"]:
+                container["ports"] = [{"containerPort": 8000}]
+    taken.world.put(document)
+    assert not [one for one in taken.step() if isinstance(one, Create | Delete)]
+
+
 def test_what_is_made_later_carries_the_names_that_are_there() -> None:
     taken = world().settle()
     spec = KTHENA.spec()

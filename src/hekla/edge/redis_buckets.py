@@ -10,13 +10,15 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
-from hekla.edge.shared_buckets import BucketsGoneError, Lack, Share
+from hekla.edge.shared_buckets import Answer, BucketsGoneError, Foreign, Lack, Share
 
 SHORTEST_LIFE_S: Final = 600
 LONGEST_LIFE_S: Final = 90 * 86_400
 MOST_IN_A_PIPELINE: Final = 256
+WRONG_TYPE: Final = "WRONGTYPE"
+"""Redis' word for a key that holds something of another type: that bucket's trouble, and of no other."""
 SHOWN: Final = 80
 """Letters of an answer that nobody understands."""
 
@@ -62,9 +64,9 @@ class RedisBuckets:
         self._client = client
         self._script = client.register_script(_SCRIPT)
 
-    async def take(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None]:
+    async def take(self, asked: Sequence[Sequence[Share]]) -> list[Answer]:
         """As `SharedBuckets`."""
-        answers: list[Lack | None] = []
+        answers: list[Answer] = []
         for start in range(0, len(asked), MOST_IN_A_PIPELINE):
             batch = asked[start : start + MOST_IN_A_PIPELINE]
             try:
@@ -72,11 +74,11 @@ class RedisBuckets:
                 async with self._client.pipeline(transaction=False) as pipeline:
                     for shares in batch:
                         await self._script(keys=[one.key for one in shares], args=_arguments(shares), client=pipeline)
-                    found = await pipeline.execute()
+                    found = await pipeline.execute(raise_on_error=False)
             except (RedisError, OSError) as error:
                 raise BucketsGoneError(str(error) or type(error).__name__) from error
             try:
-                answers += [_answer(shares, *one) for shares, one in zip(batch, found, strict=True)]
+                answers += [_answer(shares, one) for shares, one in zip(batch, found, strict=True)]
             except (TypeError, ValueError, IndexError) as error:
                 raise BucketsGoneError(f"it answers what no Redis answers: {str(found)[:SHOWN]}") from error
         return answers
@@ -101,7 +103,12 @@ def _arguments(shares: Sequence[Share]) -> list[Any]:
     return [*terms, life_s]
 
 
-def _answer(shares: Sequence[Share], number: int, wait: bytes | str) -> Lack | None:
+def _answer(shares: Sequence[Share], found: Any) -> Answer:
+    if isinstance(found, ResponseError) and WRONG_TYPE in str(found):
+        return Foreign(f"one of {', '.join(one.key for one in shares)} holds what is no bucket")
+    if isinstance(found, Exception):
+        raise BucketsGoneError(str(found) or type(found).__name__) from found
+    number, wait = found
     if not number:
         return None
     lacking = shares[number - 1]

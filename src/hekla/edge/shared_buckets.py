@@ -36,10 +36,21 @@ class Lack:
     wait_s: float
 
 
+@dataclass(frozen=True)
+class Foreign:
+    """What is kept under a bucket's key is no bucket: somebody else wrote it, and it stays as it is."""
+
+    why: str
+
+
+Answer = Lack | Foreign | None
+"""None: all shares were taken."""
+
+
 class SharedBuckets(Protocol):
     """Keeps buckets by key."""
 
-    async def take(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None]:
+    async def take(self, asked: Sequence[Sequence[Share]]) -> list[Answer]:
         """For each request, in order, take all its shares, or none and say which is lacking; raises BucketsGoneError."""
 
     async def close(self) -> None:
@@ -63,7 +74,7 @@ class AbsentBuckets:
     def __init__(self, why: str) -> None:
         self._why = why
 
-    async def take(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None]:
+    async def take(self, asked: Sequence[Sequence[Share]]) -> list[Answer]:
         """As `SharedBuckets`."""
         raise BucketsGoneError(self._why)
 
@@ -78,7 +89,7 @@ class MemoryBuckets:
         self._now = now
         self._buckets: dict[str, Bucket] = {}
 
-    async def take(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None]:
+    async def take(self, asked: Sequence[Sequence[Share]]) -> list[Answer]:
         """As `SharedBuckets`."""
         return [self._take(shares, self._now()) for shares in asked]
 

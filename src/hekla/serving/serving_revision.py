@@ -234,6 +234,10 @@ def _is_absent(name: str, value: Any) -> bool:
         return name in _FALSE_IS_ABSENT
     if value == 0 and isinstance(value, int):
         return name in _ZERO_IS_ABSENT
+    if name == "protocol" and value == "TCP":
+        return (
+            True  # a port's default, which a server writes into specs, and a revision that was kept before it did lacks
+        )
     return value is None or value in ("", {}, [])
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from hekla.api.foreign import InferencePool
 from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
 from hekla.kube.errors import NotFoundError
 from hekla.serving.router import holding as holding_module
@@ -125,6 +126,55 @@ def test_whose_model_is_deleted_meanwhile_waits_no_longer(gone):
     assert door.told == [None]
     answer = door.ask()
     assert isinstance(answer if isinstance(answer, Refusal) else answer.next(door.now), Refusal)
+
+
+def test_whose_route_is_deleted_meanwhile_is_told_so_and_the_others_wait_on_no_longer_than_before():
+    """A route alone that was deleted kept its requests for five minutes."""
+    door = Door()
+    world = door.desk.world
+    door.holding = Holding(
+        lambda: door.servings, lambda: [policy()], lambda: door.now, version=lambda: door.desk.world.version
+    )
+    world.on_empty = door.holding.hold
+    answers = []
+
+    def ask():
+        found = door.desk.plan(question("m"), door.now)
+        found.when_ready(lambda refusal: answers.append(refusal) if refusal else ask()) if isinstance(
+            found, Waiting
+        ) else answers.append(found)
+
+    ask()
+    door.now = HOLD_S - 1
+    world.note(None, route("beside", to("llama"), model="other"))
+    door.holding.tick()
+    assert answers == []
+    assert door.holding.held() == {"ml/llama": 1}
+    door.now = HOLD_S
+    door.holding.tick()
+    assert [one.status for one in answers] == [504]
+    ask()
+    world.note(route("r", to("llama"), model="m"), None)
+    door.now += LOOK_S
+    door.holding.tick()
+    assert [one.status for one in answers] == [504, 404]
+    door.now += LOOK_S
+    door.holding.tick()
+    assert door.holding.is_empty
+
+
+def test_a_server_and_a_pool_of_one_name_are_two():
+    """They had one place in the router's books: an engine of the pool let go who waited for the server."""
+    door = Door()
+    door.ask()
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "targetPorts": [{"number": 8000}]}
+    beside = msgspec.convert({"metadata": {"name": "llama", "namespace": "ml"}, "spec": spec}, InferencePool)
+    door.desk.world.note(None, beside)
+    of_pool = door.desk.world.inference_pools["ml/llama"]
+    assert len({one.name for one in door.desk.world.pools()}) == len(list(door.desk.world.pools()))
+    door.holding.joined(of_pool)
+    assert door.told == []
+    assert door.holding.held() == {"ml/llama": 1}
 
 
 def test_whose_policy_is_given_a_higher_minimum_meanwhile_stays_held():

@@ -22,10 +22,14 @@ from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
 from hekla.serving.router import running
 from hekla.serving.router.authentication import ApiKeyError
+from hekla.serving.router.beginning import HOLD_S, Beginning
 from hekla.serving.router.kernel.functions import Kernel
+from hekla.serving.router.plan import Refusal, Waiting
 from hekla.serving.router.plugin_times import name_of
+from hekla.serving.router.question import Question
 from hekla.serving.router.running import Router, password_for
 from hekla.serving.router.settings import RouterSettings
+from hekla.testing.flaky import FlakyTransport
 from hekla.testing.server import api_server
 from hekla.wire.client import HttpClient
 from serving.router import intolane
@@ -186,6 +190,45 @@ def test_a_router_is_ready_without_the_kinds_of_the_gateway_api_and_takes_them_u
             await eventually(lambda: "default/default" in it.router.world.gateways)
 
     kit.run(story())
+
+
+def test_who_asks_a_router_that_has_just_begun_is_answered_once_it_knows_the_routes(tmp_path: Path) -> None:
+    """Of a crew on a real cluster one process was killed: its successor told clients that their model did not exist."""
+
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole()) as it:
+            flaky = FlakyTransport(it.client._transport)
+            flaky.is_away = True
+            async with Informers(ApiClient(flaky)) as informers:
+                second = Router(it.router.settings, informers)
+                await second.listen()
+                running = asyncio.create_task(second.run())
+                client = kit.Client(*await asyncio.open_connection("127.0.0.1", second.port))
+                asking = asyncio.create_task(client.ask(kit.chat()))
+                await eventually(lambda: bool(second.beginning._held))
+                flaky.is_away = False
+                assert (await asking).status == 200
+                client.leave()
+                second.stop()
+                await running
+
+    kit.run(story())
+
+
+def test_a_router_that_learns_nothing_says_so_and_begins_with_what_it_knows() -> None:
+    now, unknown, is_blind = 0.0, "not known yet: pods", True
+    beginning = Beginning(lambda: unknown, lambda: is_blind, lambda: now)
+    question = Question("m", "/v1/chat/completions", b"", 0)
+    told: list[Any] = []
+    held = beginning.admit(question, now)
+    assert isinstance(held, Waiting)
+    held.when_ready(told.append)
+    now = HOLD_S
+    assert not beginning.look()
+    assert [(one.status, "not known yet: pods" in one.message) for one in told] == [(503, True)]
+    assert isinstance(beginning.admit(question, now), Refusal)
+    is_blind = False
+    assert beginning.admit(question, now) is None
 
 
 def test_a_router_says_what_it_waits_for(tmp_path: Path) -> None:

@@ -101,6 +101,33 @@ def test_routers_share_one_budget_in_a_real_server(redis):
     tell(story)
 
 
+@pytest.mark.usefixtures("patient")
+def test_a_key_that_holds_no_bucket_is_one_limits_trouble_and_not_the_servers(redis):
+    """It counted as a server that is gone, for every limit that was kept there."""
+
+    async def story():
+        client = Redis.from_url(redis.url)
+        await client.flushall()
+        await client.set("kthena:ratelimit:llama:input", "somebody else's")
+        router = Router(RedisBuckets(client), server="redis")
+        other = Limit(input_tokens=100, output_tokens=None, period_s=86_400.0, key="other", redis="redis:6379")
+        router.guard.set_routes({"llama": LIMIT, "other": other})
+        with structlog.testing.capture_logs() as told:
+            both = await asyncio.gather(router.send(ask(60)), router.send(ask(60, "other")))
+            assert both == [None, None]
+            assert (await router.send(ask(60, "other"))).status == 429
+            assert (await router.send(ask(60))).status == 429  # by itself
+        assert not router.guard.is_gone
+        assert [one["event"] for one in told] == ["shared limit unusable, each router keeps it alone"]
+        assert "kthena:ratelimit:llama:input" in told[0]["why"]
+        assert await client.get("kthena:ratelimit:llama:input") == b"somebody else's"
+        assert float(await client.hget("kthena:ratelimit:other:input", "tokens")) == pytest.approx(40, abs=1)
+        await router.close()
+        await client.aclose()
+
+    tell(story)
+
+
 class Slow(MemoryBuckets):
     """A server whose answers come when it is let go."""
 

@@ -24,7 +24,7 @@ def engine(name: str) -> Document:
     return {
         "name": name,
         "image": "vllm/vllm-openai:v0.11.0",
-        "ports": [{"containerPort": 8000}],
+        "ports": [{"containerPort": 8000, "protocol": "TCP"}],
         "resources": {"limits": {"cpu": "0.5", "nvidia.com/gpu": 1}, "requests": {"cpu": "0.5", "nvidia.com/gpu": 1}},
         "stdin": False,
     }

@@ -71,6 +71,11 @@ class Traits:
     sticky: SessionSticky | None = None
     connections: ConnectionPool | None = None
 
+    @property
+    def books(self) -> str:
+        """What it is called where ModelServers and InferencePools are kept together: one of each may have a name."""
+        return self.key if self.backend_type == "model_server" else f"{self.key}/inference-pool"
+
 
 @dataclass(slots=True, eq=False)
 class Backend:

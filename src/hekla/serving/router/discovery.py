@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import structlog
 
-from hekla.api.core import Secret
+from hekla.api.core import Pod, Secret
 from hekla.api.foreign import Gateway, HttpRoute, InferencePool, ReferenceGrant
-from hekla.api.kthena import ExternalModelProvider
+from hekla.api.kthena import ExternalModelProvider, ModelRoute, ModelServer
 from hekla.api.meta import Resource
 from hekla.kube.informer import Informer, Informers
 from hekla.serving.router.certificate_pairs import TLS_SECRET
@@ -54,6 +54,12 @@ class Discovery:
         """Kinds that are not known yet, as `kubectl` calls them, and why."""
         missing = [one for one, _ in self._followed if not _is_enough(one)]
         return [f"{one.kind.kind_info.resource} ({one.trouble or 'being read'})" for one in missing]
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether what no request can be answered without is not known: routes, servers or pods."""
+        kinds = {ModelRoute, ModelServer, Pod}
+        return not all(one.is_known for one, _ in self._followed if one.kind in kinds)
 
     def known(self, kind: type[Resource]) -> list[Resource]:
         """The objects of a kind; none of a kind that is not followed."""

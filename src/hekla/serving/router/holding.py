@@ -7,7 +7,7 @@ engines restart       Its pods are there, and none is ready or none takes connec
                       after the first request that met nobody. Then requests are refused at once, until an engine is back.
 anything else         Nobody would come: the client is told at once.
 
-Who waited in vain is told what for: engines that did not start, or room that was not found for them. Whose model, or whose policy,
+Who waited in vain is told what for: engines that did not start, or room that was not found for them. Whose model, policy or route
 is deleted meanwhile asks the desk again, which says so.
 """
 
@@ -75,9 +75,13 @@ class Holding:
         policies: Callable[[], Iterable[AutoscalingPolicy]],
         now: Callable[[], float],
         is_there: Callable[[Backend], bool] = lambda backend: True,
+        version: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`is_there` says whether a backend is not deleted."""
+        """`is_there` says whether a backend is not deleted; `version` counts changes of routes and what they lead to."""
         self._is_there = is_there
+        self._version, self._version_seen = version, version()
+        self._asking: _Held | None = None
+        """Who asks the desk anew at this moment: what is held again for it is held no longer than it was."""
         self._looked_at = float("-inf")
         self._servings = servings
         self._policies = policies
@@ -87,9 +91,14 @@ class Holding:
         self._out_since: dict[str, float] = {}
         """When a request first met nobody, by backend, until an engine answers."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is remembered."""
+        return not (self._held or self._backends or self._out_since)
+
     def hold(self, backend: Backend) -> Refusal | Waiting | None:
         """Hold a request for a backend whose engines are not there, or take no connections; None: nobody would come."""
-        key, now = backend.traits.key, self._now()
+        key, now = backend.traits.books, self._now()
         if backend.is_empty and self.sleepers(backend):
             until, late = now + HOLD_S, TOO_LATE
         elif backend.is_empty and (waking := self._waking_until(key)) > now and self._scaled(backend):
@@ -99,6 +108,8 @@ class Holding:
         else:
             return None
         self._backends[key] = backend
+        if self._asking is not None:
+            until = min(until, self._asking.until)
         if until <= now:
             return None
         held = self._held[key] = [one for one in self._held[key] if not one.is_abandoned]
@@ -109,13 +120,16 @@ class Holding:
 
     def _waking_until(self, key: str) -> float:
         """Until when somebody waits for a model that slept; its minimum may have been raised since, which brings an engine too."""
-        held = self._held.get(key, ())
-        return max((one.until for one in held if one.late is TOO_LATE and not one.is_abandoned), default=0.0)
+        held = [*self._held.get(key, ()), *([self._asking] if self._asking is not None else [])]
+        return max(
+            (one.until for one in held if one.late is TOO_LATE and (one is self._asking or not one.is_abandoned)),
+            default=0.0,
+        )
 
     def joined(self, backend: Backend) -> None:
         """An engine is ready: whoever waits for its model asks the desk again."""
-        self._out_since.pop(backend.traits.key, None)
-        self._resume(backend.traits.key)
+        self._out_since.pop(backend.traits.books, None)
+        self._resume(backend.traits.books)
 
     def tick(self) -> None:
         """Tell who waited too long, and have engines that took no connection tried again when they have sat out."""
@@ -126,6 +140,10 @@ class Holding:
                 del self._out_since[key]  # it answered, or is no more
         looks = now - self._looked_at >= LOOK_S
         self._looked_at = now if looks else self._looked_at
+        if looks and self._version_seen != (version := self._version()):
+            self._version_seen = version
+            for key in [*self._held]:
+                self._ask_anew(key)
         for key, held in list(self._held.items()):
             for one in held:
                 if one.until <= now:
@@ -136,6 +154,8 @@ class Holding:
                 self._held[key] = left
             else:
                 del self._held[key]
+        for key in [key for key in self._backends if key not in self._held and key not in self._out_since]:
+            del self._backends[key]
 
     def _is_vain(self, backend: Backend) -> bool:
         """Whether nobody would come any more, as for `hold`; a minimum that was raised meanwhile brings an engine all the same."""
@@ -145,6 +165,15 @@ class Holding:
     def _resume(self, key: str) -> None:
         for one in self._held.pop(key, ()):
             one.go(None)
+
+    def _ask_anew(self, key: str) -> None:
+        """A route may be gone, or lead elsewhere: whoever's does says so; the others wait on, no longer than they would have."""
+        for one in self._held.pop(key, ()):
+            self._asking = one
+            try:
+                one.go(None)
+            finally:
+                self._asking = None
 
     def wanted(self) -> list[ModelServing]:
         """The ModelServings that may have no replicas, and that somebody waits for: asleep, or on their way."""

@@ -28,6 +28,8 @@ from hekla.kube.informer import Informers
 from hekla.serving.router.access_log import AccessLog
 from hekla.serving.router.authentication import ApiKeyError, read_api_keys
 from hekla.serving.router.backends import ENGINE_TOKENIZES, Backend, bounded_by
+from hekla.serving.router.beginning import LOOK_S as BEGINNING_LOOK_S
+from hekla.serving.router.beginning import Beginning
 from hekla.serving.router.cache_events import CacheEvents
 from hekla.serving.router.certificates import Certificates
 from hekla.serving.router.configuration import ConfigurationError, Configured
@@ -120,7 +122,9 @@ class Router:
         )
         self.replication.share(self.world, self.doors.limits, self.doors.lines)
         self.pools = Pools(settings.bounds, settings.engine_ca_file)
-        self.house = House(self.director, self.pools, settings.bounds, guards=self.doors.guards, clock=self._now)
+        self.beginning = Beginning(lambda: self._unknown, lambda: self.discovery.is_blind, self._now)
+        self._guards = (self.beginning, *self.doors.guards)
+        self.house = House(self.director, self.pools, settings.bounds, guards=self._guards, clock=self._now)
         self.house.doorkeeper = self.doors.authentication
         if settings.traces_endpoint:
             self.house.tracing = Tracing(
@@ -179,6 +183,7 @@ class Router:
         self.holding = Holding(
             lambda: servings.cache, lambda: policies.cache, self._now,
             is_there=lambda backend: any(one is backend for one in self.world.backends()),
+            version=lambda: self.world.version,
         )  # fmt: skip
         self.world.on_empty = self.holding.hold
         self.world.on_join = self._joined
@@ -201,6 +206,10 @@ class Router:
             return "not listening yet"
         if self.listener.is_draining:
             return "draining"
+        return self._unknown
+
+    @property
+    def _unknown(self) -> str:
         missing = self.discovery.missing
         return f"not known yet: {', '.join(missing)}" if missing else ""
 
@@ -239,7 +248,7 @@ class Router:
 
     def _listener_of(self, desk: Desk, certificates: Certificates | None) -> Listener:
         """A listener whose requests another desk decides on; they are kept in the same books."""
-        house = House(desk, self.pools, self.settings.bounds, guards=self.doors.guards, clock=self._now)
+        house = House(desk, self.pools, self.settings.bounds, guards=self._guards, clock=self._now)
         house.ledger, house.under_way = self.house.ledger, self.house.under_way
         house.doorkeeper, house.takes_any_path = self.house.doorkeeper, True
         return self._listener(house, certificates)
@@ -266,6 +275,7 @@ class Router:
         """Serve until `stop` and what is under way has ended, or until cancelled."""
         self.discovery.begin()
         beside = [asyncio.create_task(lasting(work, name), name=f"router {name}") for name, work in self._works()]
+        beside.append(asyncio.create_task(self._begin(), name="router beginning"))
         try:
             await self._stopping.wait()
             timeout_s = self.settings.drain_timeout_s
@@ -282,6 +292,10 @@ class Router:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
             await self._end()
+
+    async def _begin(self) -> None:
+        while not self.beginning.look():
+            await asyncio.sleep(BEGINNING_LOOK_S)
 
     async def _end(self) -> None:
         self.keep_books()

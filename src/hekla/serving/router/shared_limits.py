@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from hekla.edge.shared_buckets import BucketsGoneError, Lack, Share, SharedBuckets
+from hekla.edge.shared_buckets import Answer, BucketsGoneError, Foreign, Lack, Share, SharedBuckets
 from hekla.serving.router.limits import TOO_MUCH_INPUT, TOO_MUCH_OUTPUT, Budget, Limit, refusal_of
 from hekla.serving.router.plan import NOT_ASKED, Refusal, Usage, Waiting
 from hekla.serving.router.question import Question
@@ -45,12 +45,15 @@ class SharedLimits:
         self._pending: list[_Asked] = []
         self._asking: list[_Asked] = []
         """The batch that the server is asked for now."""
+        self._told: set[str] = set()
+        """Keys that hold what is no bucket, once told of."""
         self._wanted = asyncio.Event()
         self._alone_until = -math.inf
 
     def set_routes(self, limits: Mapping[str, Limit]) -> None:
         """Take the limits whose budgets are in this server, by the name that is asked for."""
         self._limits = dict(limits)
+        self._told.clear()
         self._own = {limit: budget for limit, budget in self._own.items() if limit in set(limits.values())}
 
     @property
@@ -116,11 +119,20 @@ class SharedLimits:
             if answers is None:
                 self._go_alone(batch)
             else:
-                for one, lack in zip(batch, answers, strict=True):
-                    one.go(_refusal(one, lack))
-                    if one.is_abandoned and lack is None:  # its client left while the server took for it
-                        self._settle(one.limit, one.question, NOT_ASKED)
+                for one, answer in zip(batch, answers, strict=True):
+                    self._take_answer(one, answer)
             self._asking = []
+
+    def _take_answer(self, one: "_Asked", answer: Answer) -> None:
+        if isinstance(answer, Foreign):
+            if answer.why not in self._told:
+                self._told.add(answer.why)
+                log.warning("shared limit unusable, each router keeps it alone", server=self._server, why=answer.why)
+            self._go_alone([one])
+            return
+        one.go(_refusal(one, answer))
+        if one.is_abandoned and answer is None:  # its client left while the server took for it
+            self._settle(one.limit, one.question, NOT_ASKED)
 
     async def close(self) -> None:
         """No route names the server any more: whoever still waits goes on alone, and the connections end."""
@@ -141,7 +153,7 @@ class SharedLimits:
         self._pending.append(asked)
         self._wanted.set()
 
-    async def _ask(self, asked: Sequence[Sequence[Share]]) -> list[Lack | None] | None:
+    async def _ask(self, asked: Sequence[Sequence[Share]]) -> list[Answer] | None:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 answers = await self._buckets.take(asked)

@@ -151,7 +151,7 @@ class World:
         if known is not None and known.traits == traits:
             return
         if known is None:
-            known = table[key] = Backend(traits, self._make_pool(key), self._make_pool(f"{key}/prefill"))
+            known = table[key] = Backend(traits, self._make_pool(traits.books), self._make_pool(f"{key}/prefill"))
         else:
             self._unlist(known)
             known.traits = traits
