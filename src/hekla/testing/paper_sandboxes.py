@@ -146,6 +146,13 @@ class PaperSandboxes:
         """What a test put there."""
         return self.written.get(held.pod, "")
 
+    def next_up(self, each: int) -> list[Held]:
+        """None waits: each is made when it is asked for."""
+        return []
+
+    def tell_waiting(self, listener: Callable[[], None]) -> None:
+        """There is nothing to tell."""
+
     def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
         """Told by `start_anew`."""
         self._on_restart = listener

@@ -1,18 +1,24 @@
-"""A sandbox that waited has run a program before its owner's first; nothing of that is to be seen."""
+"""A sandbox that waited has run a program before its owner's first, and been claimed if it is next; nothing of that is to be seen."""
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from hekla.api.agents.node_contract import Claim
 from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
+from hekla.sandbox.daemon.rehearsal import WANTED_AT
+from hekla.sandbox.gateway.minting import Mint, new_private_key
+from hekla.sandbox.sessions.records import Session
 from hekla.testing.conformance.runtimes import PATIENCE_S
 from hekla.testing.conformance.sandboxes import Sandboxes
 
 FEW_PAGES = 100
 """A first program copies 300 of its daemon's, a second 10."""
+FEWER_PAGES = 60
+"""A claim and a first program with its token copy 20 where both were rehearsed, and 130 where only the program was."""
 TRUE = {"command": ["/bin/true"]}
 
 
@@ -75,6 +81,53 @@ def test_nobody_sees_that_a_program_ran(tmp_path):
         assert seen[0] == seen[1]
 
     live(tmp_path, story)
+
+
+def test_of_one_that_is_next_neither_the_claim_nor_the_first_token_copies_many_pages(tmp_path):
+    async def story(runtime, made):
+        key, daemon = await rested(runtime, made)
+        mint, secret = Mint(new_private_key()), "5" * 64
+        row = Session(id="s", kind="", namespace="", name="", owner="o", door="", sandbox_uid="u", token_key=secret)
+        connection = await asyncio.open_connection(sock=await runtime.dial(key, 0))
+        assert (await asked(connection, WANTED_AT))[0] == 204
+        before = copied(daemon)
+        told = {"session": "s", "public_key": mint.public_pem, "audience": "u", "token_key": secret}
+        await made.runtime.claim(key, Claim(**told))
+        token = mint.line(row, time.time())
+        status, answer = await asked(connection, "/api/execute", TRUE, token)
+        assert (status, answer["exit_code"]) == (200, 0)
+        assert copied(daemon) - before < FEWER_PAGES
+        for wrong in (b"", token.replace(b".", b".e30", 1)):
+            connection = await asyncio.open_connection(sock=await runtime.dial(key, 0))
+            assert (await asked(connection, "/api/execute", TRUE, wrong))[0] == 401
+
+    live(tmp_path, story)
+
+
+def test_only_whoever_is_nobodys_rehearses_and_nothing_else_is_let_in_for_it(tmp_path):
+    async def story(runtime, made):
+        key = await made.start("s")
+        for path, status in ((WANTED_AT, 204), (WANTED_AT, 204), ("/api/execute", 503), ("/api/rehearsal", 503)):
+            assert (await made.ask(key, path, TRUE))[0] == status
+        await made.runtime.claim(key, Claim(session="s"))
+        assert (await made.ask(key, WANTED_AT, {}))[0] == 404
+        assert [each["message"] for each in await journal_of(made, key)] == []
+
+    live(tmp_path, story)
+
+
+async def asked(connection, path, body=None, token=b""):
+    """One of several requests on a connection: status and document."""
+    reader, writer = connection
+    data = json.dumps(body or {}).encode()
+    writer.write(
+        b"POST %b HTTP/1.1\r\nhost: x\r\n%bcontent-length: %d\r\n\r\n%b" % (path.encode(), token, len(data), data)
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length: ")[2].partition(b"\r")[0]
+        answer = await reader.readexactly(int(length or b"0"))
+    return int(head.split()[1]), json.loads(answer or b"{}")
 
 
 async def journal_of(made, key):

@@ -26,7 +26,7 @@ from hekla.sandbox.daemon.beginning import begin
 from hekla.sandbox.daemon.http import HttpError, HttpServer
 from hekla.sandbox.daemon.nursery import Nursery
 from hekla.sandbox.daemon.processes import Identity
-from hekla.sandbox.daemon.rehearsal import rehearse
+from hekla.sandbox.daemon.rehearsal import WANTED_AT, rehearse, rehearse_claim
 from hekla.sandbox.daemon.server import Daemon, Options
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Parked:
     ) -> None:
         self._control, self._options, self._nursery = control, options, nursery
         self._daemon = Daemon(options, nursery)
-        self._is_claimed = False
+        self._is_claimed = self._is_at_head = False
         self._expected: dict[str, Any] | None = None
         """The claim of a copy whose pod is still to come."""
         self._taken_ns = 0
@@ -144,9 +144,19 @@ class Parked:
             loop.add_reader(orders, self._hear)
 
     async def _handle(self, request: Request, answer: Answer) -> None:
-        if not self._is_claimed and request.path != "/health":  # a probe asks before anybody claims
+        if self._is_claimed or request.path == "/health":  # a probe asks before anybody claims
+            await self._daemon.handle(request, answer)
+        elif request.path == WANTED_AT:
+            await self._come_to_head()
+            await answer.whole(204)
+        else:
             raise HttpError(503, "nobody has claimed this sandbox yet")
-        await self._daemon.handle(request, answer)
+
+    async def _come_to_head(self) -> None:
+        """It is among those that are claimed next; several gateways may say so."""
+        if not self._is_at_head:
+            self._is_at_head = True
+            await rehearse_claim(self._options, self._nursery)
 
     def _hear(self) -> None:
         try:

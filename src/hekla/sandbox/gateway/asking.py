@@ -42,8 +42,8 @@ async def ask_daemon(
     )  # fmt: skip
     house.desk.enter(session)
     try:
-        connection = await _connected(pool)
-        answer = _Answer(most)
+        connection = await connected(pool)
+        answer = Gathered(most)
         connection.start(answer, along(pool.way.prefix, pool.way.lines, head))
         connection.write(body)
         try:
@@ -61,7 +61,8 @@ def _credentials(house: House, session: Session, target: str) -> bytes:
     return b"x-access-token: %b\r\n" % session.access_token.encode()
 
 
-async def _connected(pool: InsidePool) -> Inside:
+async def connected(pool: InsidePool) -> Inside:
+    """A new connection of a pool; RefusedError."""
     made: asyncio.Future[Inside] = asyncio.get_running_loop().create_future()
 
     def done(connection: Inside | None, status: int, why: str) -> None:
@@ -81,8 +82,8 @@ async def _connected(pool: InsidePool) -> Inside:
         raise
 
 
-class _Answer:
-    """Gathers one answer."""
+class Gathered:
+    """One answer, as it comes."""
 
     is_head = False
     is_sent = True

@@ -245,6 +245,8 @@ class InsidePool:
         self.heads = pools.heads
         self.used_s = pools.now
         """When a request was last begun or ended, coarsely."""
+        self.is_at_head = False
+        """Whether its sandbox is among those that are claimed next: what is idle stays."""
 
     def remember(self, head: AnswerHead, data: bytes) -> None:
         """Keep a head for the next answer that begins so: reading one takes 5 us."""
@@ -270,6 +272,13 @@ class InsidePool:
             self.idle.append(connection)
         else:
             connection.abort()
+
+    def cool(self) -> None:
+        """It is claimed, or another is before it: what is idle stays as long as any that was just used."""
+        self.is_at_head = False
+        self.used_s = self._pools.now
+        for connection in self.idle:
+            connection.idle_since = self._pools.now
 
     def lost(self, connection: Inside) -> None:
         """A connection is gone."""
@@ -354,6 +363,9 @@ class InsidePools:
         """Close what was kept unused for too long."""
         self.now = now
         for key, pool in tuple(self._pools.items()):
+            if pool.is_at_head:
+                pool.used_s = now
+                continue
             for connection in [one for one in pool.idle if now - one.idle_since > self.bounds.inside_idle_s]:
                 pool.idle.remove(connection)
                 connection.abort()

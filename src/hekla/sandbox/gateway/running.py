@@ -15,6 +15,7 @@ from hekla.sandbox.gateway.doors.mcp import McpDoor
 from hekla.sandbox.gateway.doors.own import OwnDoor
 from hekla.sandbox.gateway.front import Door, GatewayFront, House
 from hekla.sandbox.gateway.guard import Guard
+from hekla.sandbox.gateway.heads import Heads
 from hekla.sandbox.gateway.inside import InsidePools
 from hekla.sandbox.gateway.listener import Listener
 from hekla.sandbox.gateway.metrics import GatewayMetrics
@@ -66,6 +67,7 @@ class Gateway:
             desk=self.desk, guard=guard, mint=mint, link=link, bounds=settings.bounds, pools=pools, metrics=GatewayMetrics(),
             domain=settings.domain, wall=time.time,
         )  # fmt: skip
+        self._heads = Heads(stock, pools, lambda: self.desk.is_making)
         own = OwnDoor(store)
         doors: list[Door] = [
             InsideDoor(settings.domain),
@@ -90,8 +92,10 @@ class Gateway:
         await self._listener.start(
             settings.host, settings.port, or_any_port=settings.or_any_port, ssl_context=ssl_context
         )
+        self._heads.start()
 
     async def stop(self) -> None:
         """Finish what is under way; sessions live on."""
+        await self._heads.stop()
         await self._listener.stop(self._settings.drain_s)
         await self.desk.close()

@@ -5,6 +5,7 @@ an order that picked from it met what others had adopted again and again, and as
 """
 
 import heapq
+from collections.abc import Callable
 from typing import TypeVar
 
 from hekla.api.agents import Sandbox, names
@@ -41,6 +42,8 @@ class Candidates:
         self._of_sessions: dict[str, _Shelf] = {}
         self._given: dict[str, Sandbox | None] = {}
         """Those that an order has, by uid, with what the informer told of each meanwhile."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Told that others are taken next from now on, or may be."""
 
     def changed(self, old: Sandbox | None, new: Sandbox | None) -> None:
         """What an informer tells."""
@@ -71,10 +74,15 @@ class Candidates:
             if oldest is not None:
                 _drop(self._free, key, oldest)
                 self._given[oldest.metadata.uid] = None
+                self.on_change()
                 return oldest
         assert not shelf, "whoever is on a shelf is in its heap"
         self._by_age.pop(key, None)
         return None
+
+    def next_up(self, each: int) -> list[Sandbox]:
+        """Who is taken next: so many of each template."""
+        return [one for shelf in self._free.values() for one in heapq.nsmallest(each, shelf.values(), key=_age)]
 
     def let_go(self, sandbox: Sandbox, *, is_as_it_was: bool = False) -> None:
         """It was not adopted. What the informer told meanwhile holds; if nothing, it waits again where it is as it was."""
@@ -88,9 +96,15 @@ class Candidates:
         key, meta = _template_of(one), one.metadata
         shelf, by_age = self._free.setdefault(key, {}), self._by_age.setdefault(key, [])
         shelf[meta.uid] = one
-        heapq.heappush(by_age, (meta.creation_timestamp or "", meta.name, meta.uid))
+        heapq.heappush(by_age, _age(one))
+        self.on_change()
         if len(by_age) > 2 * len(shelf) + SPARE_ENTRIES:  # they are told of again and again, and nobody takes any
             by_age[:] = sorted({entry for entry in by_age if entry[2] in shelf})
+
+
+def _age(sandbox: Sandbox) -> tuple[str, str, str]:
+    meta = sandbox.metadata
+    return meta.creation_timestamp or "", meta.name, meta.uid
 
 
 def _drop(shelves: dict[Key, _Shelf], key: Key, one: Sandbox) -> None:

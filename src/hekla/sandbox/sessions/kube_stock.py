@@ -74,6 +74,14 @@ class KubeStock:
         self._pods.add_handler(self._pod_changed)
         self._sandboxes.add_handler(self._candidates.changed)
 
+    def next_up(self, each: int) -> list[Held]:
+        """By their age."""
+        return [_held(one) for one in self._candidates.next_up(each)]
+
+    def tell_waiting(self, listener: Callable[[], None]) -> None:
+        """By what the informer tells of Sandboxes, and by what is taken."""
+        self._candidates.on_change = listener
+
     def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
         """By what nodes say of their containers."""
         self._on_restart = listener

@@ -101,5 +101,11 @@ class Stock(Protocol):
     async def logs(self, held: Held, most: int) -> str:
         """The last lines that its container wrote, each behind its time; empty: none, or there is no container."""
 
+    def next_up(self, each: int) -> list[Held]:
+        """Who waits and is taken next: so many of each template."""
+
+    def tell_waiting(self, listener: Callable[[], None]) -> None:
+        """Who is told that `next_up` may be others now: often, so it had better note it only."""
+
     def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
         """Who is told the session and the new container when the container of somebody's sandbox was started anew."""
