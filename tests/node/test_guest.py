@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from ipaddress import ip_address
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from hekla.apiserver.auth import pki
 from hekla.app.node_serving import node_serving
 from hekla.kube.client import PatchType
 from hekla.kube.clock import SystemClock
+from hekla.node.addresses import NOWHERE, nowhere
 from hekla.node.admission import uninvited
 from hekla.node.callers import Callers
 from hekla.node.endpoint import NodeEndpoint
@@ -67,13 +69,18 @@ def test_a_guest_follows_its_own_pods_alone_and_asks_for_what_they_name(live):
 
 
 def test_a_guest_tells_no_address_that_only_its_machine_reaches(live):
-    """API servers refuse the whole slice of a Service in which one stands."""
+    """API servers refuse the whole slice of a Service in which one stands; and a Sandbox whose pod has none is never ready."""
 
     async def story(cluster):
         await cluster.apply("p", "exec sleep 1000")
         running = await cluster.running("p")
-        assert (running.status.pod_ip, running.status.pod_ips) == ("", [])
+        assert ip_address(running.status.pod_ip) in NOWHERE
+        assert [one.ip for one in running.status.pod_ips] == [running.status.pod_ip] == [nowhere(running.metadata.uid)]
         assert cluster.agent.find("default", "p").record.pod_ip.startswith("127.")
+        await cluster.apply(
+            "host", {"containers": [{"name": "c", "image": "b", "command": ["sleep", "9"]}], "hostNetwork": True}
+        )
+        assert (await cluster.running("host")).status.pod_ip == "127.0.0.1"  # the node's own is everybody's to reach
 
     live(story, is_guest=True)
 

@@ -4,14 +4,27 @@ All of 127.0.0.0/8 reaches this machine and nothing beyond it. Which addresses a
 (status.podIP): the API server is the only memory, and `reserve` recalls it after a restart.
 """
 
+import hashlib
 from collections.abc import Mapping
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
 POD_NETWORK = IPv4Network("127.64.0.0/11")
 """Where pods' addresses come from: 127.64.0.1 to 127.95.255.254."""
 
 SERVICE_NETWORK = IPv4Network("127.96.0.0/16")
 """Where the API server should take cluster addresses of Services from, for pods of the embedded mode to reach them."""
+
+
+NOWHERE = IPv6Network("100::/64")
+"""Addresses that lead nowhere (RFC 6666): what is told of a pod whose own address only its machine reaches. A Service of IPv4 leaves such
+a pod out, where the endpoint controllers fail whole over a loopback address; and whoever counts pods without an address as not ready is served.
+"""
+
+
+def nowhere(pod_uid: str) -> str:
+    """The address that is told of a pod in a cluster of many machines; always the same one."""
+    digest = hashlib.sha256(pod_uid.encode()).digest()
+    return str(NOWHERE[int.from_bytes(digest[:8], "big")])
 
 
 class AddressesExhaustedError(Exception):

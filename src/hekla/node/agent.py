@@ -35,7 +35,7 @@ from hekla.kube.commands import Event, target_of
 from hekla.kube.errors import KubeError
 from hekla.kube.events import EventRecorder
 from hekla.kube.informer import Handler, Informer, Informers
-from hekla.node.addresses import LoopbackAddresses
+from hekla.node.addresses import LoopbackAddresses, nowhere
 from hekla.node.admission import refusal_of, uninvited
 from hekla.node.images import ImageRegistry
 from hekla.node.late_environment import LateEnvironments
@@ -270,7 +270,7 @@ class NodeAgent:
         now = self._now()
         outlived = self._outlived.get((runtime.name, pod.metadata.uid), {}) if runtime is not None else {}
         was_ours = bool(pod.status.start_time or outlived)
-        address = self._addresses.of(pod.metadata.uid) if outlived and self._is_guest else ""  # a guest told none
+        address = self._addresses.of(pod.metadata.uid) if outlived and self._is_guest else ""  # a guest told another
         record = recover(pod, now, outlived, address=address) if was_ours else PodRecord(accepted_at=now)
         tracked = TrackedPod(
             pod=pod, record=replace(record, host_ip=node.address), node=node,
@@ -377,8 +377,9 @@ class NodeAgent:
             self._names_changed()
 
     def _tell_status(self, tracked: TrackedPod) -> None:
-        is_shown = not self._is_guest or tracked.record.pod_ip == tracked.node.address
-        write = partial(status_of, tracked.pod, tracked.record, self._now(), tracked.since, is_address_told=is_shown)
+        is_own = not self._is_guest or tracked.record.pod_ip == tracked.node.address
+        told_ip = "" if is_own else nowhere(tracked.uid)
+        write = partial(status_of, tracked.pod, tracked.record, self._now(), tracked.since, told_ip=told_ip)
         if phase_of(tracked.pod, tracked.record) == PENDING:
             self._statuses.put_pending(tracked.pod, write)
             return

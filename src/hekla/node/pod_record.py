@@ -321,9 +321,9 @@ class Outlived:
 
 def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None, *, address: str = "") -> PodRecord:
     """The record of a pod that an earlier life of this node ran: what its status says, and of all that ran only what is found to
-    have `outlived` that life still does. `address` is the pod's where no status tells it.
+    have `outlived` that life still does. `address` is the pod's where its status tells another.
     """
-    address = pod.status.pod_ip or address
+    address = address or pod.status.pod_ip
     status, found = pod.status, outlived or {}
     statuses = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
     containers = {name: _recovered(each, now, found.get(name)) for name, each in statuses.items()}

@@ -22,11 +22,9 @@ def since_of(pod: Pod) -> Since:
     return {each.type: (each.status, each.last_transition_time or "") for each in pod.status.conditions}
 
 
-def status_of(
-    pod: Pod, record: PodRecord, now: float, since: Since | None = None, *, is_address_told: bool = True
-) -> Document:
-    """The status document, whole except for what others write into it (conditions of other owners stay). An address that nobody
-    beyond this machine reaches is not told in a cluster of many: its Services would lead there, and API servers refuse those slices.
+def status_of(pod: Pod, record: PodRecord, now: float, since: Since | None = None, *, told_ip: str = "") -> Document:
+    """The status document, whole except for what others write into it (conditions of other owners stay). `told_ip` is told of a
+    pod that has an address, instead of it.
     """
     phase = phase_of(pod, record)
     status: Document = {
@@ -41,8 +39,9 @@ def status_of(
     }
     if record.refusal:
         status["reason"], status["message"] = record.refusal
-    if record.pod_ip and is_address_told:
-        status |= {"podIP": record.pod_ip, "podIPs": [{"ip": record.pod_ip}]}
+    if record.pod_ip:
+        ip = told_ip or record.pod_ip
+        status |= {"podIP": ip, "podIPs": [{"ip": ip}]}
     if not _was_never_admitted(record):
         if pod.spec.init_containers:
             status["initContainerStatuses"] = [
