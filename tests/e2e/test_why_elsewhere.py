@@ -2,6 +2,7 @@
 RBAC on: the API server passes questions on, and everybody hears what they may.
 """
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from hekla.api.explanation import EXPLANATION, SNAPSHOT
+from hekla.app.scheduler_elsewhere import API_SERVICE
 from hekla.cli.main import main
 from hekla.scheduler.snapshot import unpacked
 from hekla.testing.components import Cluster, gang
@@ -88,7 +90,7 @@ def test_the_scheduler_elsewhere_answers_everybody_what_they_may_hear(
 
         assert not scheduler.refusals
         assert scheduler.stop() == 0
-    assert "cannot be asked" in kubectl("get", "--raw", SNAPSHOT.path(name="volcano"), code=1).err
+    assert "no scheduler runs here" in kubectl("get", "--raw", SNAPSHOT.path(name="volcano"), code=1).err
 
 
 def test_nobody_but_an_api_server_is_answered(cluster: Cluster):
@@ -112,3 +114,20 @@ def test_nobody_but_an_api_server_is_answered(cluster: Cluster):
                 context.load_cert_chain(pki / f"{pair}.crt", pki / f"{pair}.key")
             with pytest.raises(OSError, match=r"alert|EOF|reset|closed|CERTIFICATE"):
                 urllib.request.urlopen(request, context=context, timeout=30).read()
+
+
+def test_a_scheduler_that_ends_takes_its_registration_back(cluster: Cluster):
+    """On a real cluster no namespace can be deleted while a group is registered that nobody answers for."""
+    kubectl = cluster.kubectl
+    with cluster.running("scheduler") as first:
+        first.wait_for("event=answers", timeout_s=60)
+        kubectl("wait", f"apiservice/{API_SERVICE}", "--for=jsonpath={.spec.service.name}", "--timeout=30s")
+        assert not first.refusals
+        assert first.stop() == 0
+    assert "NotFound" in kubectl("get", "apiservice", API_SERVICE, code=1).err
+    with cluster.running("scheduler") as second:
+        kubectl("wait", f"apiservice/{API_SERVICE}", "--for=create", "--timeout=30s")
+        theirs = [{"op": "replace", "path": "/spec/caBundle", "value": "YW5vdGhlcg=="}]
+        kubectl("patch", "apiservice", API_SERVICE, "--type=json", "-p", json.dumps(theirs))
+        assert second.stop() == 0
+    assert kubectl("get", "apiservice", API_SERVICE, "-o", "name").out, "another's registration was taken away"

@@ -2,6 +2,7 @@
 
 import yaml
 
+from hekla.app.scheduler_elsewhere import API_SERVICE
 from hekla.testing.components import ROOT, Cluster
 
 CRDS = sorted((ROOT / "deploy" / "crds").glob("*.yaml"))
@@ -17,3 +18,16 @@ def test_every_kind_is_established_with_a_structural_schema(cluster: Cluster):
     assert all(said.get("Established") == "True" for said in conditions.values()), conditions
     assert all(said.get("NamesAccepted") == "True" for said in conditions.values()), conditions
     assert not {name for name, said in conditions.items() if "NonStructuralSchema" in said}
+
+
+def test_a_scheduler_that_is_away_holds_up_no_namespace(cluster: Cluster):
+    """Nothing but what is installed, and then a scheduler that has come, answered and gone: namespaces are deleted as ever."""
+    kubectl = cluster.kubectl
+    kubectl("create", "namespace", "before")
+    kubectl("delete", "namespace", "before", "--timeout=60s")
+    with cluster.running("scheduler", "--no-leader-elect") as scheduler:
+        kubectl("wait", f"apiservice/{API_SERVICE}", "--for=condition=Available", "--timeout=60s")
+        scheduler.wait_for("event=answers", timeout_s=60)
+        assert scheduler.stop() == 0
+    kubectl("create", "namespace", "after")
+    kubectl("delete", "namespace", "after", "--timeout=100s")

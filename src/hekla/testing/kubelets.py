@@ -119,6 +119,7 @@ class Kubelets:
         await asyncio.gather(*tasks, return_exceptions=True)
         for played in self._pods.values():
             _kill(played)
+            await asyncio.gather(*(process.wait() for process in played.processes))
         await self._client.close()
 
     async def _add(self, name: str, labels: dict[str, str], taints: list[Document], capacity: dict[str, str]) -> None:

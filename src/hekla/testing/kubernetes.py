@@ -134,7 +134,7 @@ class ControlPlane:
             f"--client-ca-file={keys.authority.certificate}",
             f"--service-account-key-file={self._token_checker}", f"--service-account-signing-key-file={keys.token_key}",
             "--service-account-issuer=https://kubernetes.default.svc",
-            "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+            "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
             "--service-cluster-ip-range=10.0.0.0/16", "--allow-privileged=true", "--enable-aggregator-routing=true",
             f"--requestheader-client-ca-file={keys.front_proxy_authority.certificate}",
             f"--requestheader-allowed-names={pki.FRONT_PROXY}", "--requestheader-extra-headers-prefix=X-Remote-Extra-",

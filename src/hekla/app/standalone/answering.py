@@ -2,9 +2,10 @@
 
     ConfigMap kube-system/extension-apiserver-authentication   read: whom to believe
     EndpointSlice hekla-scheduler-answers                      written: where this replica, which leads, listens
-    APIService v1.scheduling.hekla.dev                         its caBundle is written: who signs our certificate
+    APIService v1.scheduling.hekla.dev                         written: by which service, and who signs our certificate
 
-The authority is made anew for every term and lives in memory alone: there is nothing to steal from a Secret, and whoever
+The registration lasts no longer than the term: of a group that nobody answers for, API servers cannot say what it holds, and then
+no namespace of the cluster can be deleted. It goes whole; one whose service is only taken out of it is asked for as before. The authority is made anew for every term and lives in memory alone: there is nothing to steal from a Secret, and whoever
 takes over says so in the same breath. What cannot be had (no APIService, no right) is told in the log once and tried again;
 scheduling goes on meanwhile.
 """
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from hekla.api.discovery import EndpointSlice
+from hekla.api.explanation import EXPLANATION
 from hekla.api.foreign import ApiService
 from hekla.api.meta import Document
 from hekla.app.front_proxy import CONFIG_MAP, NAMESPACE, Trust, trust_of
@@ -59,6 +61,8 @@ class Answering:
     _certificates: Certificates | None = None
     _server: Server | None = None
     _told: str = field(default="")
+    _bundle: str = ""
+    """The authorities of our registration, by which we know it; empty before there is one."""
 
     async def run(self) -> None:
         """Answer until cancelled; what stands in the way never ends it."""
@@ -71,6 +75,7 @@ class Answering:
                     self._tell(str(error))
                 await asyncio.sleep(RETRY_S if self._told else PERIOD_S)
         finally:
+            await self._withdraw()
             await self._stop()
 
     async def _look(self) -> None:
@@ -97,15 +102,30 @@ class Answering:
         for path, document in endpoint_slice(self.office.settings.namespace, self._address(), port):
             query = "?fieldManager=hekla-scheduler&force=true"
             await self.client.request("PATCH", path + query, document, content_type=PatchType.APPLY)
-        bundle = base64.b64encode(authorities).decode()
+        self._bundle = base64.b64encode(authorities).decode()
+        namespace, path = self.office.settings.namespace, ApiService.kind_info.path(name=API_SERVICE)
+        try:
+            spec = (await self.client.request("GET", path)).get("spec") or {}
+        except NotFoundError:
+            spec = {}
+        wanted = registration(namespace, self._bundle)
+        if any(spec.get(field) != value for field, value in wanted["spec"].items()):
+            query = "?fieldManager=hekla-scheduler&force=true"
+            await self.client.request("PATCH", path + query, wanted, content_type=PatchType.APPLY)
+
+    async def _withdraw(self) -> None:
+        """Take the registration back, unless it is another's by now. Who has lost the way to the server cannot."""
+        if not self._bundle:
+            return
         path = ApiService.kind_info.path(name=API_SERVICE)
         try:
-            registered = await self.client.request("GET", path)
-        except NotFoundError:
-            raise KubeError(f"nobody has registered us: there is no APIService {API_SERVICE}") from None
-        if (registered.get("spec") or {}).get("caBundle") != bundle:
-            patch = {"spec": {"caBundle": bundle}}
-            await self.client.request("PATCH", path, patch, content_type=PatchType.MERGE)
+            async with asyncio.timeout(STOP_GRACE_S):
+                found = await self.client.request("GET", path)
+                if (found.get("spec") or {}).get("caBundle") == self._bundle:
+                    unchanged = {"resourceVersion": found["metadata"]["resourceVersion"]}
+                    await self.client.request("DELETE", path, {"preconditions": unchanged})
+        except (KubeError, TimeoutError) as error:
+            log.debug("registration not taken back", why=str(error))
 
     def _address(self) -> str:
         """Where API servers reach this process."""
@@ -121,6 +141,24 @@ class Answering:
         if why and why != self._told:
             log.warning("questions are not answered", why=why, so="hekla why finds no scheduler; scheduling goes on")
         self._told = why
+
+
+def registration(namespace: str, ca_bundle: str = "") -> Document:
+    """The APIService: with the authorities of who answers, or for the API server's own group, of which it knows nothing, if nobody does."""
+    info = ApiService.kind_info
+    service = {"service": {"namespace": namespace, "name": SERVICE, "port": 443}, "caBundle": ca_bundle}
+    spec = {
+        "group": EXPLANATION.group,
+        "version": EXPLANATION.version,
+        "groupPriorityMinimum": 1000,
+        "versionPriority": 10,
+    }
+    return {
+        "apiVersion": info.api_version,
+        "kind": info.kind,
+        "metadata": {"name": API_SERVICE},
+        "spec": {**spec, **(service if ca_bundle else {})},
+    }
 
 
 def endpoint_slice(namespace: str, address: str, port: int) -> Iterator[tuple[str, Document]]:

@@ -3,27 +3,26 @@
 from collections.abc import Iterator, Mapping
 
 from hekla.api.explanation import EXPLANATION
-from hekla.api.foreign import ApiService
 from hekla.api.meta import Document
 from hekla.app.front_proxy import CONFIG_MAP, NAMESPACE, READER
-from hekla.app.scheduler_elsewhere import API_SERVICE
-from hekla.app.standalone.answering import PORT_NAME, SERVICE
+from hekla.app.standalone.answering import PORT_NAME, SERVICE, registration
 from hekla.app.standalone.settings import SCHEDULER
 
 
 def answers(namespace: str, labels: Mapping[str, str], port: int) -> Iterator[Document]:
     """The Service selects nothing: the replica that leads says where it leads."""
-    info = ApiService.kind_info
     ports = [{"name": PORT_NAME, "port": 443, "targetPort": port}]
     home = {"name": SERVICE, "namespace": namespace, "labels": dict(labels)}
     yield {"apiVersion": "v1", "kind": "Service", "metadata": home, "spec": {"ports": ports}}
-    spec = {
-        "group": EXPLANATION.group, "version": EXPLANATION.version, "groupPriorityMinimum": 1000, "versionPriority": 10,
-        "service": {"namespace": namespace, "name": SERVICE, "port": 443},
-    }  # fmt: skip
-    metadata = {"name": API_SERVICE, "labels": dict(labels)}
-    yield {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata, "spec": spec}
     yield from _roles(namespace, labels)
+
+
+def unanswered(namespace: str, labels: Mapping[str, str]) -> Document:
+    """The registration without a service: it disturbs nobody, and is deleted with the rest. It comes after the Deployment, whose
+    scheduler would register itself again.
+    """
+    document = registration(namespace)
+    return {**document, "metadata": {**document["metadata"], "labels": dict(labels)}}
 
 
 def _roles(namespace: str, labels: Mapping[str, str]) -> Iterator[Document]:

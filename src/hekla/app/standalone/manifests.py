@@ -14,7 +14,7 @@ from hekla.api.meta import KINDS, Document
 from hekla.apiserver.webhook_rule import WebhookRule
 from hekla.app.standalone import agents_manifests, node_manifests
 from hekla.app.standalone.answering import PORT_NAME as ANSWERS_PORT_NAME
-from hekla.app.standalone.answering_manifests import answers
+from hekla.app.standalone.answering_manifests import answers, unanswered
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, SECRET, SERVICE
 from hekla.app.standalone.node_manifests import SIMULATED_NODES
 from hekla.app.standalone.reviews import path_of, rules_by_path
@@ -187,6 +187,8 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
     if name == SCHEDULER:
         yield from answers(installation.namespace, _labels(SCHEDULER), ANSWERS_PORT)
     yield _deployment(installation, name)
+    if name == SCHEDULER:
+        yield unanswered(installation.namespace, _labels(SCHEDULER))
     if name != AGENTS:  # alone with its file of sessions, it would keep its node from ever being drained
         yield _budget(installation, name)
     if name == WEBHOOKS:

@@ -238,7 +238,7 @@ def scheduler_rights() -> Rights:
         _named(ConfigMap.kind_info.group, ConfigMap.kind_info.plural, MEMORY, "get", "patch"),
     ]
     at_home = [*lease_rules(DEFAULT_SCHEDULER), configuration, *memory, *_answers_at_home()]
-    return Rights(everywhere=[*verbs.rules(), _registration()], at_home=at_home)
+    return Rights(everywhere=[*verbs.rules(), *_registration()], at_home=at_home)
 
 
 def _answers_at_home() -> Iterator[Document]:
@@ -248,9 +248,11 @@ def _answers_at_home() -> Iterator[Document]:
     yield _named(info.group, info.plural, ANSWERS, "get", "patch")
 
 
-def _registration() -> Document:
+def _registration() -> Iterator[Document]:
+    """To register for a term, and to take it back. To create is to name nobody yet."""
     info = ApiService.kind_info
-    return _named(info.group, info.plural, API_SERVICE, "get", "patch")
+    yield {"apiGroups": [info.group], "resources": [info.plural], "verbs": ["create"]}
+    yield _named(info.group, info.plural, API_SERVICE, "delete", "get", "patch")
 
 
 def webhooks_rights() -> Rights:
