@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -39,6 +40,21 @@ asyncio.run(main())
 """
 
 
+UNDER_ONE_WHO_REAPS_NOBODY = """
+import os, sys
+from hekla.node.shim import linux
+linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+if os.fork() == 0:
+    os.execv(sys.executable, [sys.executable, "-c", *sys.argv[1:]])
+os.close(1)
+sys.stdin.read()
+"""
+
+WITH_A_COMMAND = NODE.replace(
+    "    print(", '    await runtime.exec(ContainerKey("u1", "a", 0), ["sleep", sys.argv[3]])\n    print('
+)
+
+
 class Life:
     """A node process of its own that runs two containers of two sleeping processes each."""
 
@@ -74,6 +90,26 @@ def test_a_killed_node_leaves_no_orphan(tmp_path, rung):
         asyncio.run(eventually(lambda: start_time(life.spawner) == 0))
     finally:
         life.end()
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_a_spawner_under_one_who_reaps_nobody_ends_with_its_node(tmp_path, rung):
+    """The init of a container waited for a command in it, whose parent had been killed and which nobody reaped."""
+    argv = [UNDER_ONE_WHO_REAPS_NOBODY, WITH_A_COMMAND, str(tmp_path / "state"), rung.name, "54321.4"]
+    above = subprocess.Popen([sys.executable, "-c", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with above:
+        spawner = int(above.stdout.readline() or 0)
+        try:
+            asyncio.run(eventually(lambda: len(processes_with("sleep\x0054321.4")) == 5))
+            [node] = children_of(above.pid)
+            os.kill(node, signal.SIGKILL)
+            asyncio.run(eventually(lambda: start_time(spawner) == 0))
+            assert processes_with("sleep\x0054321.4") == []
+        finally:
+            for pid in [*processes_with("sleep\x0054321.4"), *children_of(above.pid), spawner]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            above.kill()
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
