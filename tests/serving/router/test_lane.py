@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hekla.api.kthena import ModelRoute
@@ -455,13 +456,11 @@ def test_a_client_who_closes_his_half_has_left(tmp_path: Path, kernel: Kernel) -
     both(tmp_path, kernel, story, waits)
 
 
-def test_an_answer_that_takes_long_is_waited_for_by_python(
-    tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ways, "PATIENCE_S", 0.01)
-
+def test_an_answer_that_takes_long_is_waited_for_by_python(tmp_path: Path, kernel: Kernel) -> None:
     async def story(it: Routed, client: kit.Client) -> Any:
         go = asyncio.Event()
+        if (lane := it.router.lane) is not None:  # only now: what opened it may have taken long, too
+            lane.slabs.ways.view(np.float64)[:, layout.Way.PATIENCE] = 0.0
 
         async def slow(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
             await go.wait()
@@ -648,6 +647,41 @@ def test_many_clients_at_once_are_answered_each_his_own(tmp_path: Path, kernel: 
         await asyncio.gather(*(one(it, number) for number in range(40)))
 
     both(tmp_path, kernel, story, echo, echo, echo)
+
+
+def test_a_new_connection_begins_in_the_lane_where_those_before_it_were_plain(tmp_path: Path, kernel: Kernel) -> None:
+    """The first requests of 32 clients who came at once took ten times what the others took."""
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        other = await it.connect()
+        return [shown(await other.ask(kit.chat(text=f"to a friend, {number}"))) for number in range(3)]
+
+    both(tmp_path, kernel, story, FOUR, taken=ENTERING + 3)
+
+
+def test_a_head_that_another_client_has_sent_before_is_known(tmp_path: Path, kernel: Kernel) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        second, known = await it.connect(), kit.chat(headers="x-team: red\r\n")
+        await lanekit.entered(it, second, known)
+        third = await it.connect()
+        asked = (known, kit.chat(), known, kit.chat(text="plain again"))
+        return [shown(await third.ask(one)) for one in asked]
+
+    both(tmp_path, kernel, story, FOUR, taken=2 * ENTERING + 4)
+
+
+def test_new_connections_that_are_not_plain_are_let_in_unheard_no_more(tmp_path: Path, kernel: Kernel) -> None:
+    async def story(it: Routed, client: kit.Client) -> Any:
+        statuses = []
+        for _ in range(4):
+            probe = await it.connect()
+            statuses.append((await probe.ask(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")).status)
+        if (lane := it.router.lane) is not None:
+            assert lane._trust == 0
+            assert not lane._unheard
+        return statuses
+
+    both(tmp_path, kernel, story, FOUR, taken=ENTERING)
 
 
 def test_an_operator_does_without_the_lane(tmp_path: Path, kernel: Kernel) -> None:

@@ -38,9 +38,11 @@ from hekla.serving.router.lane.compiled_rows import (
     endpoint_at,
     engine_at,
     free_client,
+    leave_template,
     may_take,
     take_engine,
     template_at,
+    use_template,
     wait_for,
     way_at,
     widened,
@@ -115,7 +117,7 @@ def close_client(state, number):
 def _is_head(state, template, begin, length):
     """Whether a request begins with a known head: the digits of its length alone may be others."""
     before, after = word(template, Template.BEFORE_LENGTH), word(template, Template.AFTER_LENGTH)
-    if not is_same(begin, word(template, Template.BEFORE), min(length, before)):
+    if before == 0 or not is_same(begin, word(template, Template.BEFORE), min(length, before)):
         return _OTHER
     if length <= before:
         return _MORE
@@ -132,6 +134,18 @@ def _is_head(state, template, begin, length):
     set_word(state, State.HEAD_END, at + after)
     set_word(state, State.BODY_LENGTH, found)
     return _WHOLE
+
+
+@njit(**OPTIONS)
+def _other_head(state, client, begin, length):
+    """Whether a request begins with another known head than those before it, which is then its connection's."""
+    for number in range(word(state, State.TEMPLATE_HIGH)):
+        what = _is_head(state, template_at(state, number), begin, length)
+        if what != _OTHER:
+            leave_template(state, client)
+            use_template(state, client, number)
+            return what
+    return _OTHER
 
 
 @njit(**OPTIONS)
@@ -346,6 +360,8 @@ def _take_request(state, number, begin, length, now):
     """What came of a request so far: ask, wait for more, or hand it over."""
     client = client_at(state, number)
     what = _is_head(state, template_at(state, word(client, Client.TEMPLATE)), begin, length)
+    if what == _OTHER:
+        what = _other_head(state, client, begin, length)
     needed = word(state, State.HEAD_END) + word(state, State.BODY_LENGTH) if what == _WHOLE else length + 1
     if what == _OTHER or needed > HUGE_BYTES or length > needed:
         return _unread(state, number, begin, length, Reason.UNUSUAL)

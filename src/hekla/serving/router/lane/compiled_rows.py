@@ -187,6 +187,21 @@ def drop_request(state, client):
 
 
 @njit(**OPTIONS)
+def use_template(state, client, number):
+    """From now on this head is the connection's."""
+    template = template_at(state, number)
+    set_word(template, Template.USERS, word(template, Template.USERS) + 1)
+    set_word(client, Client.TEMPLATE, number)
+
+
+@njit(**OPTIONS)
+def leave_template(state, client):
+    """Its head is its no more."""
+    template = template_at(state, word(client, Client.TEMPLATE))
+    set_word(template, Template.USERS, word(template, Template.USERS) - 1)
+
+
+@njit(**OPTIONS)
 def new_client(state, fd, template, now):
     """A row for a connection; -1: there is none, or it cannot be watched."""
     number = word(state, State.CLIENT_FREE)
@@ -202,7 +217,7 @@ def new_client(state, fd, template, now):
     set_word(client, Client.GENERATION, generation)
     set_word(client, Client.FD, fd)
     set_word(client, Client.PHASE, Phase.IDLE)
-    set_word(client, Client.TEMPLATE, template)
+    use_template(state, client, template)
     set_word(client, Client.BUFFER, -1)
     set_word(client, Client.LENGTH, 0)
     set_word(client, Client.OFFSET, 0)
@@ -223,6 +238,7 @@ def free_client(state, number):
     """The row is free; its descriptor is somebody else's, or closed."""
     client = client_at(state, number)
     drop_request(state, client)
+    leave_template(state, client)
     set_word(client, Client.PHASE, Phase.FREE)
     set_word(client, Client.FD, -1)
     set_word(client, Client.NEXT, word(state, State.CLIENT_FREE))

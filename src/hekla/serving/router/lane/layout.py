@@ -38,6 +38,8 @@ class State(_Words):
     ENGINE_HIGH = auto()
     ENDPOINTS = auto()
     TEMPLATES = auto()
+    TEMPLATE_HIGH = auto()
+    """Rows from here on were never used."""
     WAYS = auto()
 
     SMALL = auto()
@@ -225,6 +227,7 @@ class Template(_Words):
 
     BEFORE = auto()
     BEFORE_LENGTH = auto()
+    """0: nobody has the row."""
     AFTER = auto()
     AFTER_LENGTH = auto()
     ONWARD = auto()
@@ -234,6 +237,8 @@ class Template(_Words):
     """The first of its ways; -1: none is known."""
     TELLS_USAGE = auto()
     """Whether its path is one whose streams tell their usage if they are asked to."""
+    USERS = auto()
+    """Connections whose head it is; the code counts."""
 
 
 class Way(_Words):

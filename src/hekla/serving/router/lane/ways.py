@@ -18,7 +18,7 @@ from hekla.serving.router.director import Director
 from hekla.serving.router.doors import Doors
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.house import House
-from hekla.serving.router.lane.layout import ENDPOINTS, TEMPLATES, WAYS
+from hekla.serving.router.lane.layout import ENDPOINTS, TEMPLATES, WAYS, State
 from hekla.serving.router.lane.layout import Endpoint as Place
 from hekla.serving.router.lane.layout import Template as Head
 from hekla.serving.router.lane.layout import Way as Row
@@ -63,8 +63,6 @@ class Template:
     headers: Mapping[str, str]
     kept: tuple[bytes, bytes, bytes]
     """The bytes that the code compares with and sends."""
-    users: int = 0
-    """Connections in the lane."""
     ways: dict[str, "Way"] = field(default_factory=dict)
 
 
@@ -138,6 +136,8 @@ class Ways:
         self._templates: dict[tuple[bytes, bytes], Template] = {}
         self._numbers = list(range(TEMPLATES - 1, -1, -1))
         """Of templates, those that are free."""
+        self.heads: dict[int, Template] = {}
+        """Templates by their numbers."""
         self.by_number: list[Way] = []
         self._free: list[int] = []
         self._seen = -1
@@ -167,7 +167,8 @@ class Ways:
 
     def _new_number(self) -> int | None:
         if not self._numbers:
-            unused = next((key for key, one in self._templates.items() if not one.users), None)
+            users = self._slabs.templates[:, Head.USERS].tolist()
+            unused = next((key for key, one in self._templates.items() if not users[one.number]), None)
             if unused is None:
                 return None
             self._forget(self._templates.pop(unused))
@@ -179,6 +180,8 @@ class Ways:
             self._free.append(way.number)
             if way.facts is not None and (plain := self._plain.get(way.facts.pool)) is not None:
                 plain.discard(way.number)
+        self._slabs.templates[template.number, Head.BEFORE_LENGTH] = 0  # before its bytes are gone
+        del self.heads[template.number]
         self._numbers.append(template.number)
 
     def _path(self, head: RequestHead) -> str:
@@ -200,7 +203,10 @@ class Ways:
             row[word], row[word + 1] = _address(text), len(text)
         row[Head.WAY] = -1
         row[Head.TELLS_USAGE] = tells_usage(path)
-        return Template(number, head, path, RequestHeaders(head.lines), kept)
+        words = self._slabs.words
+        words[State.TEMPLATE_HIGH] = max(int(words[State.TEMPLATE_HIGH]), number + 1)
+        made = self.heads[number] = Template(number, head, path, RequestHeaders(head.lines), kept)
+        return made
 
     # ---- models
 

@@ -6,6 +6,7 @@ in the buffer until the answer under way has ended.
 
 import asyncio
 import re
+import socket
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol, cast
@@ -58,6 +59,9 @@ class FastLane(Protocol):
 
     def consider(self, client: "ClientConnection") -> None:
         """A connection has nothing under way, and asked with the same head twice: take it, if its requests are plain."""
+
+    def welcome(self, client: "ClientConnection", one: socket.socket) -> bool:
+        """A connection on which nothing was said yet: take it, if those before it were plain; whether it was taken."""
 
     def sweep(self, now: float) -> None:
         """End what takes too long."""

@@ -1,6 +1,7 @@
 """Listens for clients, keeps the time of everything that may take too long, and stops in good order."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import structlog
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.clients import ClientConnection, Doorway, Front, Phase
 from hekla.serving.router.proxy.engines import Pools
+from hekla.wire.accepting import Port
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +29,7 @@ class Listener:
         self._clock = clock
         self._doorway = Doorway(front, bounds)
         self._pools = pools
-        self._servers: dict[str, asyncio.Server] = {}
+        self._ports: dict[str, Port] = {}
         self._ticker: asyncio.TimerHandle | None = None
 
     @property
@@ -47,27 +49,26 @@ class Listener:
 
     async def listen(self, name: str, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
         """Listen on one more address; returns the port."""
-        loop = asyncio.get_running_loop()
         self._doorway.now = self._pools.now = self._clock()
-        server = await loop.create_server(
-            lambda: ClientConnection(self._doorway),
-            host,
-            port,
-            backlog=_BACKLOG,
-            ssl=tls,
-            reuse_port=self._shares_ports or None,
-        )
-        self._servers[name] = server
+        opened = Port(lambda: ClientConnection(self._doorway), tls=tls, welcome=self._welcome)
+        number = await opened.open(host, port, backlog=_BACKLOG, shares_port=self._shares_ports)
+        self._ports[name] = opened
         if self._ticker is None:
             self.tick()
-        address: tuple[str, int] = server.sockets[0].getsockname()[:2]
-        return address[1]
+        return number
+
+    def _welcome(self, one: socket.socket) -> bool:
+        """Whether the fast lane takes a connection on which nothing was said yet."""
+        doorway = self._doorway
+        if doorway.lane is None or len(doorway.connections) >= doorway.bounds.connections:
+            return False
+        return doorway.lane.welcome(ClientConnection(doorway), one)
 
     def close(self, name: str) -> None:
         """Listen on an address no more; its connections go on."""
-        server = self._servers.pop(name, None)
-        if server is not None:
-            server.close()
+        port = self._ports.pop(name, None)
+        if port is not None:
+            port.close()
 
     def tick(self) -> None:
         """Look at everything that waits, and again in a moment."""
@@ -88,7 +89,7 @@ class Listener:
         """Take no more connections, finish what is under way, close what is idle; whether all of it ended in time."""
         doorway = self._doorway
         doorway.is_draining = True
-        for name in tuple(self._servers):
+        for name in tuple(self._ports):
             self.close(name)
         deadline = asyncio.get_running_loop().time() + timeout_s
         while doorway.connections and asyncio.get_running_loop().time() < deadline:
@@ -102,7 +103,7 @@ class Listener:
 
     def stop(self) -> None:
         """Drop everything."""
-        for name in tuple(self._servers):
+        for name in tuple(self._ports):
             self.close(name)
         if self._ticker is not None:
             self._ticker.cancel()
