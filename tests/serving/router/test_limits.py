@@ -160,6 +160,30 @@ def test_a_tenant_whom_the_fast_lane_alone_serves_is_not_idle(monkeypatch):
     assert limits.admit(ask(user="slow"), 8.0) is None
 
 
+def test_a_tenant_who_is_in_the_fast_lane_is_kept_so_that_it_need_not_look_its_ways_up_anew(monkeypatch):
+    """With more than ten thousand tenants each new one did that."""
+    monkeypatch.setattr("hekla.serving.router.limits.MOST_TENANTS", 3)
+    limits = Limits()
+    limits.set_tenants({"*": Limit(requests=1, period_s=86_400.0)})
+    _, budget = limits.budgets_of("m", "fast", 0.0)
+    budget.lent, before = 1, limits.changes
+    for number in range(9):
+        assert limits.admit(ask(user=f"new-{number}"), 1.0 + number) is None
+    assert limits.changes == before
+    assert limits.budgets_of("m", "fast", 20.0) == (None, budget)
+
+
+def test_where_all_tenants_are_in_the_fast_lane_it_is_told_that_one_is_forgotten(monkeypatch):
+    monkeypatch.setattr("hekla.serving.router.limits.MOST_TENANTS", 2)
+    limits = Limits()
+    limits.set_tenants({"*": Limit(requests=1, period_s=86_400.0)})
+    for user in ("a", "b"):
+        limits.budgets_of("m", user, 0.0)[1].lent = 1
+    before = limits.changes
+    assert limits.admit(ask(user="new"), 1.0) is None
+    assert limits.changes > before
+
+
 @pytest.mark.parametrize(
     ("entry", "sentence"),
     [

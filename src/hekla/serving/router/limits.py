@@ -123,7 +123,7 @@ class Budget:
     """The buckets of one limit, and what was taken from them here since the other processes of this router were told."""
 
     __slots__ = (
-        "input", "key", "limit", "output", "placed_at", "requests", "untold_input", "untold_output", "untold_requests",
+        "input", "key", "lent", "limit", "output", "placed_at", "requests", "untold_input", "untold_output", "untold_requests",
     )  # fmt: skip
 
     def __init__(self, limit: Limit, now: float, key: str = "") -> None:
@@ -132,6 +132,8 @@ class Budget:
         self.key = key
         self.placed_at = now
         """The use by which it has its place among those that may be forgotten."""
+        self.lent = 0
+        """To how many of the fast lane's ways: they have its address, so it is not forgotten while others can be."""
         self.input = _bucket(limit.input_tokens, limit, now)
         self.output = _bucket(limit.output_tokens, limit, now)
         self.requests = _bucket(limit.requests, limit, now)
@@ -309,12 +311,15 @@ class Limits:
         return budget
 
     def _forget_one(self) -> None:
-        """The one that was idle longest. Who has used his budget since he got his place goes to the end first, once for each use."""
+        """The one that was idle longest. Who has used his budget since he got his place goes to the end first, once for each use, and
+        so does who is in the fast lane, which would look all of its ways up anew; a thousand are at most (`ways.py`).
+        """
         for _ in range(MOST_TENANTS):
             user, oldest = next(iter(self._tenants.items()))
-            if oldest.used_at <= oldest.placed_at:
+            if oldest.used_at <= oldest.placed_at and not oldest.lent:
                 break
             oldest.placed_at = oldest.used_at
             self._tenants.move_to_end(user)
-        self._tenants.popitem(last=False)
-        self.changes += 1
+        _, forgotten = self._tenants.popitem(last=False)
+        if forgotten.lent:
+            self.changes += 1

@@ -178,8 +178,10 @@ class Ways:
         for way in template.ways.values():
             self._slabs.ways[way.number, Row.IS_PLAIN] = 0
             self._free.append(way.number)
-            if way.facts is not None and (plain := self._plain.get(way.facts.pool)) is not None:
-                plain.discard(way.number)
+            if way.facts is not None:
+                _lend(way.facts, -1)
+                if (plain := self._plain.get(way.facts.pool)) is not None:
+                    plain.discard(way.number)
         self._slabs.templates[template.number, Head.BEFORE_LENGTH] = 0  # before its bytes are gone
         del self.heads[template.number]
         self._numbers.append(template.number)
@@ -300,6 +302,9 @@ class Ways:
         if facts is None or facts.is_as(way.facts):  # of what is as it was all else stands there
             return
         self._note(facts)
+        if way.facts is not None:
+            _lend(way.facts, -1)
+        _lend(facts, 1)
         way.facts, pool = facts, facts.pool
         row[Row.FACTS] = facts.number
         pool.reckon = self.reckon
@@ -382,6 +387,13 @@ class Ways:
                 del self.engines[serial], self.addresses[serial], self._open[serial]
                 if is_latest:
                     del self._serials[one]
+
+
+def _lend(facts: Facts, ways: int) -> None:
+    """Count the ways that have the addresses of its budgets."""
+    for budget in facts.budgets:
+        if budget is not None:
+            budget.lent += ways
 
 
 def _address(text: bytes) -> int:
