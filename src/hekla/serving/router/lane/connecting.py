@@ -1,6 +1,8 @@
 """Opens connections to engines for the fast lane: counted before they are begun, within the time that a connection may take."""
 
 import asyncio
+import errno
+import os
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -37,8 +39,40 @@ async def _opened(target: Target, timeout_s: float) -> socket.socket:
     try:
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         async with asyncio.timeout(timeout_s):
-            await asyncio.get_running_loop().sock_connect(one, (target.host, target.port))
+            await _connect(one, target.host, target.port)
     except BaseException:
         one.close()
         raise
     return one
+
+
+async def _connect(one: socket.socket, host: str, port: int) -> None:
+    """As `loop.sock_connect`, which in uvloop has a thread look the address up, though an engine's is a number already."""
+    loop = asyncio.get_running_loop()
+    if not _is_number(one.family, host):
+        await loop.sock_connect(one, (host, port))
+        return
+    failed = one.connect_ex((host, port))
+    if failed == errno.EINPROGRESS:
+        is_over = loop.create_future()
+        loop.add_writer(one.fileno(), _tell, is_over)
+        try:
+            await is_over
+        finally:
+            loop.remove_writer(one.fileno())
+        failed = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if failed:
+        raise OSError(failed, os.strerror(failed))
+
+
+def _tell(is_over: asyncio.Future[None]) -> None:
+    if not is_over.done():
+        is_over.set_result(None)
+
+
+def _is_number(family: int, host: str) -> bool:
+    try:
+        socket.inet_pton(family, host)
+    except OSError:
+        return False
+    return True
