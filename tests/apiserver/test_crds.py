@@ -189,9 +189,10 @@ def test_a_change_from_1_to_true_is_a_change_and_the_same_in_another_order_is_no
             await api.post(CRDS, made)
             await established(api)
             _, first = await api.post(WIDGETS, widget(on=1, more={"a": 1, "b": 2}))
-            _, same = await api.put(f"{WIDGETS}/w", {**widget(more={"b": 2, "a": 1}, on=1)})
+            read = {"name": "w", "resourceVersion": first["metadata"]["resourceVersion"]}
+            _, same = await api.put(f"{WIDGETS}/w", {**widget(more={"b": 2, "a": 1}, on=1), "metadata": read})
             assert same["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
-            _, changed = await api.put(f"{WIDGETS}/w", widget(on=True, more={"a": 1, "b": 2}))
+            _, changed = await api.put(f"{WIDGETS}/w", {**widget(on=True, more={"a": 1, "b": 2}), "metadata": read})
             assert changed["spec"]["on"] is True
             assert changed["metadata"]["generation"] == 2
             _, found = await api.get(f"{WIDGETS}/w")

@@ -40,7 +40,9 @@ def test_each_operation_of_a_json_patch_does_its_work(
     "operation",
     [
         {"op": "remove", "path": "/absent"},
-        {"op": "replace", "path": "/absent", "value": 1},
+        {"op": "replace", "path": "/absent/below", "value": 1},
+        {"op": "replace", "path": "/list/7", "value": 1},
+        {"op": "sort", "path": "/list"},
         {"op": "add", "path": "/list/7", "value": 1},
         {"op": "add", "path": "/list/01", "value": 1},
         {"op": "test", "path": "/list", "value": [2]},

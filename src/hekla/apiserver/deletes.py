@@ -13,13 +13,16 @@ from hekla.apiserver.backend import Backend, rfc3339
 from hekla.apiserver.bodies import render_of, tail_of, unstored_body
 from hekla.apiserver.calls import Call
 from hekla.apiserver.documents import list_in, loose_document, part_of, text_in
+from hekla.apiserver.fielderrors import invalid, not_supported
+from hekla.apiserver.options import dry_run_errors, invalid_options
 from hekla.apiserver.registry import Served
-from hekla.apiserver.status import StatusError, bad_request, conflict, details_of, not_found
+from hekla.apiserver.status import bad_request, conflict, details_of, not_found
 from hekla.apiserver.store import Key, RevisionMismatchError, Stored
 from hekla.apiserver.writes import ATTEMPTS, MODIFIED, Outcome, admission_request, as_served
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-POLICIES = frozenset({"Orphan", "Foreground", "Background"})
+POLICIES = ("Foreground", "Background", "Orphan", "nil")
+"""What the sentence of a refusal lists; `nil` is none of them in a request, as in Kubernetes."""
 ORPHANED_BY_DEFAULT = frozenset({"jobs.batch", "replicationcontrollers"})
 """Kinds whose oldest API leaves dependants alone unless told otherwise."""
 
@@ -47,11 +50,16 @@ def delete_options(call: Call) -> DeleteOptions:
         grace = call.number("gracePeriodSeconds")
     policy = text_in(said, "propagationPolicy") or call.option("propagationPolicy")
     orphan = said.get("orphanDependents", call.flag("orphanDependents") if call.option("orphanDependents") else None)
-    if not policy and orphan is not None:
+    errors = dry_run_errors([one for one in (*list_in(said, "dryRun"), *call.query.get("dryRun", ())) if one])
+    if policy and orphan is not None:
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        errors.append(invalid("propagationPolicy", policy, why))
+    elif policy and policy not in POLICIES[:-1]:
+        errors.append(not_supported("propagationPolicy", policy, POLICIES))
+    if errors:
+        raise invalid_options("DeleteOptions", errors)
+    if orphan is not None:
         policy = "Orphan" if orphan else "Background"
-    if policy and policy not in POLICIES:
-        why = f'propagationPolicy: Unsupported value: "{policy}": supported values: "Background", "Foreground", "Orphan", "nil"'
-        raise StatusError(422, "Invalid", f'DeleteOptions.meta.k8s.io "" is invalid: {why}', details=_OPTIONS)
     return DeleteOptions(
         grace_s=grace,
         uid=text_in(preconditions, "uid"),
@@ -69,16 +77,15 @@ def grace_in(options: Document) -> int | None:
     return grace
 
 
-_OPTIONS: Document = {"group": "meta.k8s.io", "kind": "DeleteOptions"}
-
-
 def _options_body(call: Call) -> Document:
     if not call.request.body:
         return {}
     said = loose_document(call.request.body, call.content_type)
     kind = said.get("kind", "DeleteOptions")
     if kind != "DeleteOptions":
-        raise bad_request(f"the body of a delete must be DeleteOptions, not {kind}")
+        scheme = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
+        version = said.get("apiVersion", "")
+        raise bad_request(f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme}"')
     return said
 
 

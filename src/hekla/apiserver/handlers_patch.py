@@ -5,19 +5,21 @@ from typing import Any
 
 from hekla.api.meta import Document
 from hekla.apiserver import apply as server_side
-from hekla.apiserver import managed_fields
+from hekla.apiserver import decoding, gotypes, managed_fields
 from hekla.apiserver.backend import Backend
 from hekla.apiserver.bodies import decode_document, encode
 from hekla.apiserver.calls import Call
 from hekla.apiserver.documents import loose_value, yaml_value
-from hekla.apiserver.fielderrors import required
+from hekla.apiserver.fielderrors import invalid, required
 from hekla.apiserver.handlers_write import check_unknown, outcome_answer
 from hekla.apiserver.managed_fields import APPLY, Entry, made_explicit, read, written
-from hekla.apiserver.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, patch_type
+from hekla.apiserver.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, patch_type
+from hekla.apiserver.options import check_write_options
 from hekla.apiserver.patch import json_patch, merge_patch
-from hekla.apiserver.status import StatusError, bad_request, not_found
+from hekla.apiserver.status import StatusError, bad_request, conflict, not_found
 from hekla.apiserver.store import Key
 from hekla.apiserver.strategic import strategic_patch
+from hekla.apiserver.typed import check_typed
 from hekla.apiserver.writes import Edit, create, update
 from hekla.wire.messages import Response
 
@@ -27,10 +29,12 @@ Change = Callable[[Document], Document]
 async def patch_object(backend: Backend, call: Call) -> Response:
     """PATCH of an object or of one of its parts."""
     kind = patch_type(call.content_type, has_strategic=not call.served.is_custom)
+    check_write_options(call, is_apply=kind == APPLY_PATCH)
     if kind == APPLY_PATCH:
         return await _apply(backend, call)
     warnings: list[str] = []
     change = change_of(call, kind)
+    doubled = _doubled_keys(call, kind)
     is_about_owners = b"managedFields" in call.request.body
 
     def revise(old: Document) -> Document:
@@ -39,7 +43,14 @@ async def patch_object(backend: Backend, call: Call) -> Response:
         new = change(old)
         told: list[str] = []
         untouched = _untouched(call, new, old)
-        check_unknown(call, _checked(call, new), told)
+        shown = _shown_patch(call, kind, new)
+        try:
+            unknown = _checked(call, new)
+        except StatusError as error:
+            raise unpatchable(shown(), error.message) from None
+        if (unknown or doubled) and call.field_validation == "Strict":
+            raise unpatchable(shown(), f"strict decoding error: {', '.join([*doubled, *unknown])}")
+        check_unknown(call, [*doubled, *unknown], told)
         new.update(untouched)
         warnings[:] = told
         return new
@@ -51,13 +62,60 @@ async def patch_object(backend: Backend, call: Call) -> Response:
     return outcome_answer(call, await update(backend, call, edit), warnings)
 
 
+def _shown_patch(call: Call, kind: str, new: Document) -> Callable[[], str]:
+    """How a refusal shows what could not be: the whole outcome, or of a strategic patch the patch as Go prints it."""
+    if kind == STRATEGIC_PATCH:
+        return lambda: as_go_prints(loose_value(call.request.body))
+    before = dict(new)  # the check may fill it in before it gives up
+    return lambda: encode(before).decode()
+
+
+def _doubled_keys(call: Call, kind: str) -> list[str]:
+    """Keys that a patch says twice; a JSON patch is a list of operations and is not asked."""
+    body = call.request.body
+    if (
+        kind == JSON_PATCH
+        or call.field_validation == "Ignore"
+        or decoding.key_count(body) == _keys_in(loose_value(body))
+    ):
+        return []
+    return decoding.duplicates(body)
+
+
+def _keys_in(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(map(_keys_in, value.values()))
+    return sum(map(_keys_in, value)) if isinstance(value, list) else 0
+
+
+def unpatchable(shown: str, why: str) -> StatusError:
+    """422 for a patch whose outcome is no object of the kind; Kubernetes names no object here."""
+    error = invalid("patch", shown, why.partition(" cannot be handled as a ")[2].partition(": ")[2] or why)
+    causes = [{"reason": str(error.cause), "message": error.message, "field": error.field}]
+    return StatusError(422, "Invalid", f' "" is invalid: patch: {error.message}', details={"causes": causes})
+
+
+def as_go_prints(value: Any) -> str:
+    """A JSON value as Go's `%v` shows it: `map[spec:map[replicas:2]]`."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{as_go_prints(item)}' for key, item in sorted(value.items()))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(as_go_prints, value))}]"
+    if value is None:
+        return "<nil>"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def change_of(call: Call, kind: str) -> Change:
     """What a patch does to a document; the patch is read once."""
     patch: Any = loose_value(call.request.body)
     if kind == JSON_PATCH:
         return lambda old: json_patch(old, patch)
     if not isinstance(patch, dict):
-        raise bad_request("a merge patch of an object must be an object")
+        if patch is None:
+            raise bad_request("Invalid JSON Patch")
+        word = gotypes.GoTypeError(patch, "map[string]interface {}").sentence()
+        raise bad_request(f"error decoding patch: {word}" if kind == MERGE_PATCH else word)
     if kind == MERGE_PATCH:
         return lambda old: _merged(old, patch)
     schema = call.served.strategy.schema
@@ -144,8 +202,12 @@ def _known_entries(fields: bytes, old: Document, call: Call, me: Entry) -> list[
 
 
 async def _create_applied(backend: Backend, call: Call, config: Document, me: Entry, warnings: list[str]) -> Response:
-    if call.target.subresource or (config.get("metadata") or {}).get("uid"):
-        raise not_found(call.target.resource, call.target.group, call.target.name)
+    target, uid = call.target, (config.get("metadata") or {}).get("uid")
+    if target.subresource:
+        raise not_found(target.resource, target.group, target.name)
+    if uid:
+        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise conflict(target.resource, target.group, target.name, why)
     entries = server_side.applied_at_creation(config, call.served.strategy.schema, me)
     config["metadata"].setdefault("name", call.target.name)
     call.served.strategy.check_types(config)  # what is owned is as it was said, what is stored as a POST would have it
@@ -160,8 +222,11 @@ def _config(call: Call) -> tuple[Document, list[str]]:
     config: Document = yaml_value(call.request.body)
     kind, warnings = call.served.kind, list[str]()
     if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
-        raise bad_request("invalid object type: apiVersion and kind must be set in what is applied")
-    if config["kind"] != kind.kind or config["apiVersion"] != kind.api_version:
+        said = config if isinstance(config, dict) else {}
+        raise bad_request(f"invalid object type: {_gvk(said)}")
+    if config["kind"] != kind.kind:
+        raise bad_request(f"invalid object type: {_gvk(config)}")
+    if config["apiVersion"] != kind.api_version:
         raise bad_request(
             f"Incorrect version specified in apply patch. Specified patch version: {config['apiVersion']}, expected: {kind.api_version}"
         )
@@ -171,6 +236,7 @@ def _config(call: Call) -> tuple[Document, list[str]]:
     if metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     _check_place(call, metadata)
+    check_typed(config, call.served.strategy.schema)
     # checked on a copy: what is checked is filled in too, and nobody owns what they have not said
     check_unknown(call, call.served.strategy.check_types(decode_document(encode(config))), warnings)
     if call.target.subresource == "status":
@@ -179,6 +245,11 @@ def _config(call: Call) -> tuple[Document, list[str]]:
     elif "status" in call.served.subresources:
         config.pop("status", None)
     return config, warnings
+
+
+def _gvk(config: Document) -> str:
+    group, _, version = str(config.get("apiVersion") or "").rpartition("/")
+    return f"{group}/{version}, Kind={config.get('kind') or ''}"
 
 
 def _check_place(call: Call, metadata: Document) -> None:

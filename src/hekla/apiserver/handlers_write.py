@@ -1,7 +1,6 @@
 """POST, PUT and DELETE of objects and collections; PATCH lives in `handlers_patch.py`."""
 
 import asyncio
-from dataclasses import replace
 
 from hekla.api.meta import Document
 from hekla.apiserver import managed_fields
@@ -9,27 +8,50 @@ from hekla.apiserver.backend import Backend
 from hekla.apiserver.bodies import metadata_only, with_managed_fields
 from hekla.apiserver.calls import Call
 from hekla.apiserver.deletes import DeleteOptions, delete, delete_options, deletion_details
+from hekla.apiserver.fielderrors import invalid
 from hekla.apiserver.handlers_read import list_bytes
 from hekla.apiserver.listing import page_of
 from hekla.apiserver.negotiation import document_type
+from hekla.apiserver.options import check_write_options
 from hekla.apiserver.pod_templates import PodTemplate, Sent, taken_apart
 from hekla.apiserver.presentation import PARTIAL_HEAD, answer, document_answer
-from hekla.apiserver.status import StatusError, bad_request, success
+from hekla.apiserver.status import (
+    StatusError,
+    bad_request,
+    details_of,
+    method_not_allowed,
+    not_found,
+    qualified,
+    success,
+)
 from hekla.apiserver.store import Key
 from hekla.apiserver.writes import Edit, Outcome, create, create_alike, update
 from hekla.wire.messages import Response
 
 CREATES_ON_UPDATE = frozenset(
     {
-        "endpoints", "events", "limitranges", "services", "roles.rbac.authorization.k8s.io",
+        "endpoints", "events", "limitranges", "services", "leases.coordination.k8s.io",
+        "runtimeclasses.node.k8s.io", "roles.rbac.authorization.k8s.io",
         "rolebindings.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io",
         "clusterrolebindings.rbac.authorization.k8s.io",
     }
 )  # fmt: skip
 
 
+ONLY_KNOWN_REVISIONS = frozenset(
+    {
+        "leases.coordination.k8s.io", "poddisruptionbudgets.policy", "runtimeclasses.node.k8s.io",
+        "csidrivers.storage.k8s.io", "csinodes.storage.k8s.io", "csistoragecapacities.storage.k8s.io",
+        "volumeattachments.storage.k8s.io", "validatingwebhookconfigurations.admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    }
+)  # fmt: skip
+"""Kinds that, like all custom ones, are replaced only by somebody who says which revision they have read."""
+
+
 async def create_object(backend: Backend, call: Call) -> Response:
     """POST to a collection."""
+    check_write_options(call)
     warnings: list[str] = []
     track = managed_fields.tracker(backend, call)
     lesson = None
@@ -52,6 +74,7 @@ def _pod_sent(call: Call) -> Sent | None:
 
 async def replace_object(backend: Backend, call: Call) -> Response:
     """PUT of an object or of one of its parts (status)."""
+    check_write_options(call)
     warnings: list[str] = []
     document = decoded(call, warnings)
     _check_namespace(call, document)
@@ -60,6 +83,8 @@ async def replace_object(backend: Backend, call: Call) -> Response:
     if backend.store.get(key) is None and _may_create(call, document):
         outcome = await create(backend, call, document, managed_fields.tracker(backend, call), warnings)
         return outcome_answer(call, outcome, warnings)
+    if not _may_be_blind(call) and document["metadata"].get("resourceVersion", "") in ("", "0"):
+        raise _blind(backend, call, key)
     edit = Edit(
         key,
         revise=lambda _old: _fresh(document),
@@ -68,6 +93,22 @@ async def replace_object(backend: Backend, call: Call) -> Response:
         warnings=warnings,
     )
     return outcome_answer(call, await update(backend, call, edit), warnings)
+
+
+def _may_be_blind(call: Call) -> bool:
+    """Whether an object of the kind may be replaced by somebody who does not say which revision they have read."""
+    return not (call.served.is_custom or call.served.resource in ONLY_KNOWN_REVISIONS)
+
+
+def _blind(backend: Backend, call: Call, key: Key) -> StatusError:
+    target = call.target
+    if backend.store.get(key) is None:
+        return not_found(target.resource, target.group, target.name)
+    error = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+    causes = [{"reason": str(error.cause), "message": error.message, "field": error.field}]
+    details = {**details_of(target.resource, target.group, target.name), "causes": causes}
+    named = f'{qualified(target.resource, target.group)} "{target.name}"'
+    return StatusError(422, "Invalid", f"{named} is invalid: {error.field}: {error.message}", details=details)
 
 
 def _fresh(document: Document) -> Document:
@@ -108,9 +149,7 @@ def _check_namespace(call: Call, document: Document) -> None:
     metadata = document.get("metadata") or {}
     if call.served.kind.is_namespaced:
         if not call.target.namespace:
-            raise StatusError(
-                405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
-            )
+            raise method_not_allowed()
         if metadata.get("namespace", "") not in {"", call.target.namespace}:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     elif metadata.get("namespace"):
@@ -119,9 +158,11 @@ def _check_namespace(call: Call, document: Document) -> None:
 
 def _check_name(call: Call, document: Document) -> None:
     name = (document.get("metadata") or {}).get("name", "")
-    if name and name != call.target.name:
+    if not name:
+        said = f"the name of the object ({call.target.name} based on URL) was undeterminable: name must be provided"
+        raise bad_request(said)
+    if name != call.target.name:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.target.name})")
-    document.setdefault("metadata", {})["name"] = call.target.name
 
 
 def outcome_answer(call: Call, outcome: Outcome, warnings: list[str], *, status: int = 0) -> Response:
@@ -152,7 +193,9 @@ def _orphan_warning(call: Call, policy: str) -> list[str]:
 
 
 async def delete_collection(backend: Backend, call: Call) -> Response:
-    """DELETE of all objects that a list would show."""
+    """DELETE of all objects that a list would show: of one namespace, where they live in some."""
+    if call.served.kind.is_namespaced and not call.target.namespace:
+        raise method_not_allowed()
     options = delete_options(call)
     page = page_of(backend, call)
     for at in range(0, len(page.items), DELETED_TOGETHER):
@@ -166,10 +209,8 @@ DELETED_TOGETHER = 256
 
 
 async def _delete_if_there(backend: Backend, call: Call, key: Key, options: DeleteOptions) -> None:
-    # a list over all namespaces deletes in each of them
-    there = replace(call, target=call.target._replace(namespace=key.namespace))
     try:
-        await delete(backend, there, key.name, options)
+        await delete(backend, call, key.name, options)
     except StatusError as error:
         if error.code != 404:
             raise

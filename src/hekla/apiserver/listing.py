@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from hekla.apiserver.backend import Backend
 from hekla.apiserver.calls import Call
+from hekla.apiserver.fielderrors import Cause, FieldError
+from hekla.apiserver.options import invalid_options
 from hekla.apiserver.selectable import field_of, known_fields, refusal
 from hekla.apiserver.selectors import FieldSelector, LabelSelector, field_selector, label_selector
 from hekla.apiserver.status import StatusError, bad_request, expired
@@ -58,6 +60,9 @@ def page_of(backend: Backend, call: Call) -> Page:
     """The objects that a list request shows."""
     selection = selection_of(call)
     limit, token = max(0, call.number("limit")), call.option("continue")
+    call.number("timeoutSeconds")  # which a list has no use for, but it has to be a number
+    if call.option("sendInitialEvents"):
+        raise _invalid_options("sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list")
     if token:
         return _next_page(backend, call, selection, limit, token)
     if call.target.name:
@@ -87,7 +92,7 @@ def _asked_revision(backend: Backend, call: Call, limit: int) -> int | None:
         )
     if match not in {"", "Exact", "NotOlderThan"}:
         raise _invalid_options(
-            f'resourceVersionMatch: Unsupported value: "{match[:60]}": supported values: "", "Exact", "NotOlderThan"'
+            f'resourceVersionMatch: Unsupported value: "{match[:60]}": supported values: "Exact", "NotOlderThan", ""'
         )
     revision = parsed_revision(asked)
     if match == "Exact" and not revision:
@@ -104,7 +109,9 @@ def parsed_revision(text: str) -> int:
     if not text:
         return 0
     if not text.isdigit() or len(text) > 18:
-        raise bad_request(f'Invalid value: "{text[:60]}": strconv.ParseUint: parsing "{text[:60]}": invalid syntax')
+        raise bad_request(
+            f'resourceVersion: Invalid value: "{text[:60]}": strconv.ParseUint: parsing "{text[:60]}": invalid syntax'
+        )
     return int(text)
 
 
@@ -196,5 +203,6 @@ def _bad_token(why: str) -> StatusError:
 
 
 def _invalid_options(why: str) -> StatusError:
-    details = {"group": "meta.k8s.io", "kind": "ListOptions"}
-    return StatusError(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {why}', details=details)
+    field, _, message = why.partition(": ")
+    cause = Cause.NOT_SUPPORTED if message.startswith("Unsupported") else Cause.FORBIDDEN
+    return invalid_options("ListOptions", [FieldError(cause, field, message)])

@@ -37,14 +37,15 @@ SHAPES = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList
 
 def wanted(accept: str) -> Wanted:
     """The first thing on the Accept list that can be made; raises 406 if there is none."""
-    found = _agreed(accept)
+    found = agreed(accept)
     if found is None:
         raise not_acceptable(OFFERED)
     return found
 
 
 @lru_cache(maxsize=256)
-def _agreed(accept: str) -> Wanted | None:
+def agreed(accept: str) -> Wanted | None:
+    """The same; None where there is nothing that can be made."""
     if not accept:
         return PLAIN
     for clause in accept.split(","):

@@ -56,8 +56,7 @@ def _apply(root: dict[str, Any], operation: Document, budget: list[int]) -> None
         case "remove":
             _remove(root, path)
         case "replace":
-            _find(root, path)
-            _set(root, path, _value(operation))
+            _replace(root, path, _value(operation))
         case "test":
             _test(root, path, operation.get("value"))
         case "move":
@@ -67,8 +66,8 @@ def _apply(root: dict[str, Any], operation: Document, budget: list[int]) -> None
             _add(root, path, value)
         case "copy":
             _add(root, path, _copied(_find(root, _pointer(operation, "from")), budget))
-        case other:
-            raise bad_request(f"a JSON patch has no operation {other!r}")
+        case _:
+            raise rejected()
 
 
 def _copied(value: Any, budget: list[int]) -> Any:
@@ -119,12 +118,14 @@ def _add(root: Any, path: list[str], value: Any) -> None:
         raise rejected()
 
 
-def _set(root: Any, path: list[str], value: Any) -> None:
+def _replace(root: Any, path: list[str], value: Any) -> None:
     parent, last = _find(root, path[:-1]), path[-1]
     if isinstance(parent, list):
         parent[_index(last, len(parent) - 1)] = value
-    else:
+    elif isinstance(parent, dict):  # a key that is not there is made, as by the library that Kubernetes uses
         parent[last] = value
+    else:
+        raise rejected()
 
 
 def _remove(root: Any, path: list[str]) -> None:

@@ -148,7 +148,14 @@ def _pattern(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> N
         errors.append(invalid(path, value, f"{path} in body should match '{raw['pattern']}'"))
 
 
+_BITS = {"int32": 31, "int64": 63}
+
+
 def _format(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> None:
+    bits = _BITS.get(raw["format"])
+    if bits and isinstance(value, int) and not isinstance(value, bool) and not -(1 << bits) <= value < 1 << bits:
+        said = f"Checked value must be of type integer with format {raw['format']} in {path}"
+        errors.append(invalid("<nil>", "", said))
     check = _FORMATS.get(raw["format"])
     if isinstance(value, str) and check is not None and not check(value):
         errors.append(

@@ -33,7 +33,7 @@ from hekla.apiserver.handlers_watch import Watches
 from hekla.apiserver.handlers_write import create_object, delete_collection, delete_object, replace_object
 from hekla.apiserver.health import Health
 from hekla.apiserver.managed_fields import ManagedFieldsView
-from hekla.apiserver.negotiation import PLAIN, wanted
+from hekla.apiserver.negotiation import PLAIN, agreed, wanted
 from hekla.apiserver.openapi import OpenApi
 from hekla.apiserver.presentation import error_answer
 from hekla.apiserver.protobuf import as_json, is_protobuf
@@ -162,7 +162,7 @@ class ApiServer:
 
     def _refusal(self, request: Request, error: StatusError) -> Answer:
         self._health.count(request.method, "", error.code)
-        return error_answer(error)
+        return error_answer(error, agreed(request.headers.get("accept", "")))
 
     def _handle_as(self, request: Request, user: User | None) -> Answer | Awaitable[Answer]:
         if user is None:
@@ -186,6 +186,8 @@ class ApiServer:
         for part in (self._discovery, self._openapi, self._health):
             answer = part.answer(request, path)
             if answer is not None:
+                if request.method not in {"GET", "HEAD"}:
+                    raise method_not_allowed()
                 return answer
         return Response(404, b"404 page not found\n", "text/plain; charset=utf-8")
 

@@ -26,7 +26,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 NAMES_TRIED = 8
 """How many names are made up for a generateName before one that is taken is told, as in Kubernetes."""
 
-SERVER_MADE = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+SERVER_MADE = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 class Outcome(NamedTuple):
@@ -275,11 +275,14 @@ def is_finished(served: Served, old: Document, new: Document) -> bool:
 def _check_preconditions(call: Call, edit: Edit, stored: Stored, old: Document, new: Document) -> None:
     target, name = call.target, edit.key.name
     metadata = new.setdefault("metadata", {})
-    uid = edit.uid or metadata.get("uid")
+    # what a patch makes of the uid is a change that is not allowed, what a PUT says of it a condition
+    uid = edit.uid or ("" if call.request.method == "PATCH" else metadata.get("uid"))
     if uid and uid != old["metadata"]["uid"]:
         raise conflict(target.resource, target.group, name, _uid_mismatch(edit.key, uid, old["metadata"]["uid"]))
     asked = metadata.get("resourceVersion")
-    if (asked and asked != str(stored.revision)) or (edit.expected is not None and edit.expected != stored.revision):
+    if (asked and asked not in ("0", str(stored.revision))) or (
+        edit.expected is not None and edit.expected != stored.revision
+    ):
         raise conflict(target.resource, target.group, name, MODIFIED)
     if metadata.get("namespace", edit.key.namespace) != edit.key.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
@@ -299,11 +302,17 @@ def _uid_mismatch(key: Key, asked: str, found: str) -> str:
 def _keep_identity(new: Document, old: Document) -> None:
     metadata, before = new["metadata"], old["metadata"]
     metadata.pop("selfLink", None)
-    for name in (*SERVER_MADE, "name", "namespace", "resourceVersion"):
+    for name in ("generation", "name", "namespace", "resourceVersion"):
         if name in before:
             metadata[name] = before[name]
         else:
             metadata.pop(name, None)
+    for name in SERVER_MADE:  # another value than the old one stays and is refused as a change of what is immutable
+        if metadata.get(name) is None:
+            if name in before:
+                metadata[name] = before[name]
+            else:
+                metadata.pop(name, None)
 
 
 Refused = StatusError

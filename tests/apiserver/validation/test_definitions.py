@@ -7,7 +7,7 @@ from hekla.api.meta import Document
 from hekla.apiserver.strategies import builtin_strategies
 
 DEFINITIONS = builtin_strategies()["customresourcedefinitions.apiextensions.k8s.io/v1"]
-SCHEMA = "spec.versions[0].schema.openAPIV3Schema"
+SCHEMA = "spec.validation.openAPIV3Schema"
 
 
 def definition(schema: Document | None = None, **spec: Any) -> Document:

@@ -60,16 +60,20 @@ def _check_versions(versions: list[Document]) -> list[FieldError]:
                 invalid("spec.versions", [one.get("name", "") for one in versions], "must contain unique version names")
             )
         seen.add(name)
-        errors += _check_version(version, where)
+        # Kubernetes moves what all versions have in common up, and speaks of the place it then has
+        schema_path = "spec.validation.openAPIV3Schema" if len(versions) == 1 else f"{where}.schema.openAPIV3Schema"
+        errors += _check_version(version, where, schema_path)
     if sum(bool(version.get("storage")) for version in versions) != 1:
         errors.append(invalid("spec.versions", [one.get("name", "") for one in versions], _ONE_STORAGE))
     return errors
 
 
-def _check_version(version: Document, path: str) -> list[FieldError]:
+def _check_version(version: Document, path: str, schema_path: str) -> list[FieldError]:
     schema = version.get("schema", {}).get("openAPIV3Schema")
-    where = f"{path}.schema.openAPIV3Schema"
-    errors = [required(where, "schemas are required")] if schema is None else check_schema(schema, where)
+    if schema is None:
+        errors = [required(f"{path}.schema.openAPIV3Schema", "schemas are required")]
+    else:
+        errors = check_schema(schema, schema_path)
     scale = version.get("subresources", {}).get("scale")
     if scale is not None:
         errors += _check_scale(scale, f"{path}.subresources.scale")

@@ -1,5 +1,6 @@
 """What is wrong with the schema of a custom resource: is it structural, do its defaults, patterns and rules hold."""
 
+from dataclasses import replace
 from typing import Any
 
 from hekla.api.meta import Document
@@ -266,6 +267,8 @@ def _check_default(value: Any, schema: Document, path: str) -> list[FieldError]:
     if unknown:
         errors.append(invalid(path, value, "must not have unknown fields"))
     schema_validation.check_values(value, node, path, errors)
+    # the sentence speaks of the value as of a body of its own, whose path is empty
+    errors = [replace(error, message=error.message.replace(f"{path} in body", " in body")) for error in errors]
     schema_validation.check_keys(value, node, path, errors)
     if not errors:
         schema_validation.check_rules(value, None, False, node, path, errors)

@@ -1,0 +1,91 @@
+"""What a real kube-apiserver 1.36.2 was seen to do with options, patches and applies that are wrong."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from hekla.testing.api_server import APPLY, JSON_PATCH, MERGE, STRATEGIC, ApiCaller
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+
+def asked(
+    method: str, path: str, body: Any = None, content_type: str = "application/json"
+) -> tuple[int, dict[str, Any]]:
+    """The answer to one request, where a config map `m`, a lease `l` and a deployment `d` are there."""
+
+    async def play() -> tuple[int, dict[str, Any]]:
+        async with ApiCaller() as api:
+            await api.post(MAPS, {"metadata": {"name": "m"}, "data": {"a": "b"}})
+            await api.post(LEASES, {"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": 5}})
+            await api.post(DEPLOYMENTS, deployment())
+            text = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+            answer = await api.response(method, path, text, content_type=content_type)
+            return answer.status, json.loads(answer.body)
+
+    return asyncio.run(play())
+
+
+def deployment(*containers: dict[str, Any]) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers or [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "kind", "status", "sentence"),
+    [
+        ("DELETE", "/api/v1/configmaps", None, "", 405, "does not allow this method"),
+        ("DELETE", f"{MAPS}/m", {"propagationPolicy": "Orphan", "orphanDependents": True}, "", 422,
+         "orphanDependents and deletionPropagation cannot be both set"),
+        ("DELETE", f"{MAPS}/m?dryRun=x", None, "", 422, 'dryRun: Unsupported value: ["x"]: supported values: "All"'),
+        ("PUT", f"{MAPS}/m?dryRun=x", {"metadata": {"name": "m"}}, "", 422, 'UpdateOptions.meta.k8s.io "" is invalid: dryRun'),
+        ("PUT", f"{MAPS}/m", {"metadata": {}}, "", 400, "the name of the object (m based on URL) was undeterminable"),
+        ("PUT", f"{MAPS}/m", {"metadata": {"name": "m", "resourceVersion": "0"}}, "", 200, ""),
+        ("PUT", f"{LEASES}/new", {"metadata": {"name": "new"}, "spec": {"leaseDurationSeconds": 5}}, "", 201, ""),
+        ("PUT", f"{LEASES}/l", {"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": 5}}, "", 422,
+         'leases.coordination.k8s.io "l" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update'),
+        ("POST", f"{MAPS}?fieldManager={'x' * 129}", {"metadata": {"name": "n"}}, "", 422, "may not be more than 128 bytes"),
+        ("POST", f"{MAPS}?fieldValidation=X", {"metadata": {"name": "n"}}, "", 422, 'supported values: "", "Ignore", "Strict", "Warn"'),
+        ("POST", "/version", None, "", 405, "does not allow this method"),
+        ("GET", f"{MAPS}?sendInitialEvents=true", None, "", 422, "sendInitialEvents is forbidden for list"),
+        ("PATCH", f"{MAPS}/m?force=true", {}, MERGE, 422, "force: Forbidden: may not be specified for non-apply patch"),
+        ("PATCH", f"{MAPS}/m", {"metadata": {"uid": "x"}}, MERGE, 422, "metadata.uid: Invalid value"),
+        ("PATCH", f"{MAPS}/m", {"metadata": {"deletionTimestamp": "2020-01-01T00:00:00Z"}}, MERGE, 422,
+         "metadata.deletionTimestamp: Invalid value"),
+        ("PATCH", f"{MAPS}/m", {"data": 5}, MERGE, 422,
+         "json: cannot unmarshal number into Go struct field ConfigMap.data of type map[string]string"),
+        ("PATCH", f"{MAPS}/m?fieldValidation=Strict", {"foo": 5}, STRATEGIC, 422,
+         'patch: Invalid value: "map[foo:5]": strict decoding error: unknown field "foo"'),
+        ("PATCH", f"{MAPS}/m?fieldValidation=Strict", b'{"data":{"a":"1","a":"2"}}', STRATEGIC, 422, 'duplicate field "data.a"'),
+        ("PATCH", f"{MAPS}/m", [], MERGE, 400, "error decoding patch: json: cannot unmarshal array into Go value"),
+        ("PATCH", f"{MAPS}/m", [{"op": "replace", "path": "/data/new", "value": "x"}], JSON_PATCH, 200, ""),
+        ("PATCH", f"{MAPS}/m?fieldManager=x", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "foo": 1},
+         APPLY, 500, "failed to create typed patch object (/m; /v1, Kind=ConfigMap): .foo: field not declared in schema"),
+        ("PATCH", f"{DEPLOYMENTS}/d?fieldManager=x", deployment({"name": "c"}, {"name": "c"}), APPLY, 500,
+         '.spec.template.spec.containers: duplicate entries for key [name="c"]'),
+        ("PATCH", f"{DEPLOYMENTS}/d?fieldManager=x", deployment({"image": "i"}), APPLY, 500,
+         '.spec.template.spec.containers: element 0: associative list with keys has an element that omits all key fields ["name"]'),
+    ],
+)  # fmt: skip
+def test_a_wrong_request_gets_the_answer_of_kubernetes(
+    method: str, path: str, body: Any, kind: str, status: int, sentence: str
+) -> None:
+    code, document = asked(method, path, body, kind or "application/json")
+    assert code == status, document
+    assert sentence in document.get("message", "")
+
+
+def test_a_delete_that_is_refused_deletes_nothing() -> None:
+    async def play() -> None:
+        async with ApiCaller() as api:
+            await api.post(MAPS, {"metadata": {"name": "m"}})
+            await api.response("DELETE", "/api/v1/configmaps")
+            await api.response("DELETE", f"{MAPS}/m?dryRun=x")
+            assert (await api.get(f"{MAPS}/m"))[0] == 200
+
+    asyncio.run(play())
