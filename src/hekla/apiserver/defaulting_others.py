@@ -45,6 +45,7 @@ def set_cluster_ip(service: Document, address: str) -> None:
 
 def keep_allocated(new: Document, old: Document) -> None:
     """A change that does not mention what was allocated keeps it."""
+    drop_what_the_type_had(new, old)
     wanted, before = new["spec"], old.get("spec", {})
     if "ExternalName" not in (wanted.get("type"), before.get("type")):
         for key in ("clusterIP", "clusterIPs", "healthCheckNodePort"):
@@ -56,6 +57,26 @@ def keep_allocated(new: Document, old: Document) -> None:
             kept = ports.get((port.get("protocol"), port.get("port")))
             if not port.get("nodePort") and kept:
                 port["nodePort"] = kept
+
+
+def drop_what_the_type_had(new: Document, old: Document) -> None:
+    """A change of a service's type takes along what only the old type has, unless the change says it anew."""
+    wanted, before = new["spec"], old.get("spec", {})
+    kind, earlier = wanted.get("type"), before.get("type")
+    if kind == earlier:
+        return
+    outside, balanced = ("NodePort", "LoadBalancer"), ("allocateLoadBalancerNodePorts", "loadBalancerClass")
+    if earlier in outside and kind not in outside:
+        if wanted.get("externalTrafficPolicy") == before.get("externalTrafficPolicy") and not wanted.get("externalIPs"):
+            wanted.pop("externalTrafficPolicy", None)
+        taken = {port.get("nodePort") for port in before.get("ports", ())}
+        for port in wanted.get("ports", ()):
+            if port.get("nodePort") in taken:
+                port.pop("nodePort", None)
+    if earlier == "LoadBalancer":
+        for key in (*balanced, "healthCheckNodePort", "loadBalancerSourceRanges"):
+            if wanted.get(key) == before.get(key):
+                wanted.pop(key, None)
 
 
 def default_secret(secret: Document) -> None:

@@ -102,6 +102,8 @@ def start_job(job: Document) -> None:
     """Select the job's own pods by its uid; the server has set the uid by now."""
     spec, metadata = job["spec"], job["metadata"]
     job["status"] = {}
+    if metadata.get("labels") == spec["template"]["metadata"].get("labels"):
+        metadata.pop("labels", None)  # they were the template's, and will be with what is added to those
     if metadata.get("uid") and metadata.get("name") and not spec.get("manualSelector"):
         _select_by_uid(spec, metadata["name"], metadata["uid"])
     _label_like_template(job)

@@ -4,7 +4,7 @@ from hekla.apiserver import defaulting_others as others
 from hekla.apiserver import defaulting_pods as pods
 from hekla.apiserver import defaulting_workloads as workloads
 from hekla.apiserver.rules import Generation, Rules, empty_status
-from hekla.apiserver.validation import definitions, jobs, names, services, storage
+from hekla.apiserver.validation import definitions, jobs, names, quotas, services, storage
 from hekla.apiserver.validation import others as other_checks
 from hekla.apiserver.validation import workloads as workload_checks
 from hekla.apiserver.validation.pod_updates import check_pod_update
@@ -46,14 +46,14 @@ KIND_RULES: dict[str, Rules] = {
         default=others.default_service,
         create=empty_status,
         update=others.keep_allocated,
-        name=names.dns_label_1035,
+        name=names.dns_label,
     ),
     "endpoints": Rules(default=others.default_endpoints),
     "secrets": Rules(
         check=other_checks.check_secret, check_update=other_checks.check_immutable, default=others.default_secret
     ),
-    "limitranges": Rules(check=other_checks.check_limit_range, default=others.default_limit_range),
-    "resourcequotas": Rules(check=other_checks.check_quota, create=empty_status),
+    "limitranges": Rules(check=quotas.check_limit_range, default=others.default_limit_range),
+    "resourcequotas": Rules(check=quotas.check_quota, create=empty_status),
     "persistentvolumeclaims": Rules(
         check=storage.check_claim,
         check_update=storage.check_claim_update,

@@ -1,7 +1,11 @@
 """What is wrong with Job and CronJob and with changes of them."""
 
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
 from hekla.api.meta import Document
-from hekla.apiserver.fielderrors import FieldError, invalid, not_supported, required
+from hekla.apiserver.fielderrors import FieldError, invalid, not_supported, required, too_long
+from hekla.apiserver.validation import names
+from hekla.apiserver.validation.job_policies import check_failure_policy, check_success_policy
 from hekla.apiserver.validation.pods import check_pod_template
 from hekla.apiserver.validation.selectors import check_label_selector, matches_labels
 from hekla.apiserver.validation.workloads import IMMUTABLE, check_counts
@@ -9,6 +13,7 @@ from hekla.apiserver.validation.workloads import IMMUTABLE, check_counts
 _KEPT = ("completions", "completionMode", "backoffLimitPerIndex", "podFailurePolicy", "successPolicy", "managedBy")
 _MUTABLE_WHILE_SUSPENDED = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 _MOST_INDEXED = 100_000
+_LONGEST_MANAGER = 63
 _MANUAL = "`selector` not auto-generated"
 _MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 
@@ -44,7 +49,12 @@ def _check_generated(labels: dict[str, str], selector: Document, metadata: Docum
             errors.append(required(f"spec.template.metadata.labels[{key}]", f"must be '{wanted}'"))
         elif labels[key] != wanted:
             errors.append(invalid("spec.template.metadata.labels", labels, f"must be '{wanted}'"))
-    if selector.get("matchLabels", {}).get("batch.kubernetes.io/controller-uid") != uid:
+    expected = {
+        f"{head}{key}": value
+        for head in ("", "batch.kubernetes.io/")
+        for key, value in (("controller-uid", uid), ("job-name", metadata.get("name", "")))
+    }
+    if not matches_labels(selector, expected):
         errors.append(invalid("spec.selector", selector, _MANUAL))
     return errors
 
@@ -55,7 +65,8 @@ def check_job_spec(spec: Document, path: str) -> list[FieldError]:
         spec, path, "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
         "backoffLimitPerIndex", "maxFailedIndexes",
     )  # fmt: skip
-    errors += _check_mode(spec, path) + _check_failure_policy(spec, path)
+    errors += _check_mode(spec, path) + check_failure_policy(spec, path) + check_success_policy(spec, path)
+    errors += _check_manager(spec, path)
     errors += check_pod_template(spec.get("template", {}), f"{path}.template")
     policy = spec.get("template", {}).get("spec", {}).get("restartPolicy", "")
     where = f"{path}.template.spec.restartPolicy"
@@ -87,38 +98,43 @@ def _check_mode(spec: Document, path: str) -> list[FieldError]:
         errors.append(
             invalid(f"{path}.backoffLimitPerIndex", spec["backoffLimitPerIndex"], "requires indexed completion mode")
         )
-    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
-        errors.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
-    if "podReplacementPolicy" in spec and spec["podReplacementPolicy"] not in ("Failed", "TerminatingOrFailed"):
-        errors.append(
-            not_supported(
-                f"{path}.podReplacementPolicy", spec["podReplacementPolicy"], ("Failed", "TerminatingOrFailed")
-            )
-        )
-    return errors
+    return errors + _check_failed_indexes(spec, path) + _check_replacement(spec, path)
 
 
-def _check_failure_policy(spec: Document, path: str) -> list[FieldError]:
+def _check_failed_indexes(spec: Document, path: str) -> list[FieldError]:
+    most, where = spec.get("maxFailedIndexes"), f"{path}.maxFailedIndexes"
+    if most is None:
+        return []
     errors = []
-    for index, rule in enumerate(spec.get("podFailurePolicy", {}).get("rules") or ()):
-        where, action = f"{path}.podFailurePolicy.rules[{index}]", rule.get("action", "")
-        allowed = ("Count", "FailIndex", "FailJob", "Ignore")
-        if not action:
-            errors.append(required(f"{where}.action", "valid values: " + ", ".join(f'"{one}"' for one in allowed)))
-        elif action not in allowed:
-            errors.append(not_supported(f"{where}.action", action, allowed))
-        codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions")
-        if codes is None and not conditions:
-            errors.append(invalid(where, rule, "specifying one of OnExitCodes and OnPodConditions is required"))
-        elif codes is not None and conditions:
-            errors.append(invalid(where, rule, "specifying both OnExitCodes and OnPodConditions is not supported"))
-        if codes is not None and codes.get("operator") not in ("In", "NotIn"):
-            errors.append(not_supported(f"{where}.onExitCodes.operator", codes.get("operator", ""), ("In", "NotIn")))
-        if codes is not None and not codes.get("values"):
-            errors.append(
-                invalid(f"{where}.onExitCodes.values", codes.get("values") or [], "at least one value is required")
-            )
+    if "backoffLimitPerIndex" not in spec:
+        errors.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    if spec.get("completionMode") != "Indexed":
+        errors.append(invalid(where, most, "requires indexed completion mode"))
+    elif spec.get("completions") is not None and most > spec["completions"]:
+        errors.append(invalid(where, most, "must be less than or equal to completions"))
     return errors
+
+
+def _check_replacement(spec: Document, path: str) -> list[FieldError]:
+    policy = spec.get("podReplacementPolicy")
+    # a failed pod is counted before another takes its place where failures are looked at one by one
+    allowed = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
+    return (
+        [] if policy is None or policy in allowed else [not_supported(f"{path}.podReplacementPolicy", policy, allowed)]
+    )
+
+
+def _check_manager(spec: Document, path: str) -> list[FieldError]:
+    name, where = spec.get("managedBy"), f"{path}.managedBy"
+    if name is None:
+        return []
+    errors = list[FieldError]()
+    domain, slash, rest = name.partition("/")
+    if not slash or not rest:
+        errors.append(invalid(where, name, 'must be a domain-prefixed path (such as "acme.io/foo")'))
+    else:
+        errors += [invalid(where, domain, said) for said in names.dns_subdomain(domain)]
+    return [*errors, too_long(where, _LONGEST_MANAGER)] if len(name) > _LONGEST_MANAGER else errors
 
 
 def check_job_update(new: Document, old: Document) -> list[FieldError]:
@@ -166,9 +182,28 @@ def check_cron_job(cron_job: Document) -> list[FieldError]:
     errors += check_job_spec(job, "spec.jobTemplate.spec")
     if job.get("manualSelector"):
         errors.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
+    if "selector" in job:
+        errors.append(invalid("spec.jobTemplate.spec.selector", job["selector"], "`selector` will be auto-generated"))
+    errors += _check_time_zone(spec.get("timeZone"))
     name = cron_job.get("metadata", {}).get("name", "")
     if len(name) > 52:  # the time is appended to name the job
         errors.append(invalid("metadata.name", name, "must be no more than 52 characters"))
+    return errors
+
+
+def _check_time_zone(name: str | None) -> list[FieldError]:
+    if name is None:
+        return []
+    if not name:
+        return [invalid("spec.timeZone", name, "timeZone must be nil or non-empty string")]
+    errors = []
+    if name.lower() == "local":
+        said = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        errors.append(invalid("spec.timeZone", name, said))
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        errors.append(invalid("spec.timeZone", name, f"unknown time zone {name}"))
     return errors
 
 

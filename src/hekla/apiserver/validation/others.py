@@ -1,5 +1,8 @@
 """What is wrong with configuration, nodes, budgets, quotas, leases, rights, webhooks and other small kinds."""
 
+import base64
+import json
+
 from hekla.api.meta import Document
 from hekla.apiserver.fielderrors import Cause, FieldError, forbidden_field, invalid, not_supported, required
 from hekla.apiserver.validation import names
@@ -7,7 +10,6 @@ from hekla.apiserver.validation.placement import check_taints
 from hekla.apiserver.validation.quantities import check_amounts
 from hekla.apiserver.validation.selectors import check_label_selector
 from hekla.apiserver.validation.workloads import IMMUTABLE, check_count_or_percent
-from hekla.lib import quantity
 
 _MOST_BYTES = 1024 * 1024
 _RBAC = "rbac.authorization.k8s.io"
@@ -42,6 +44,10 @@ def check_secret(secret: Document) -> list[FieldError]:
     errors += _check_size(sum(len(value) * 3 // 4 for value in data.values()), "data")
     kind = secret.get("type", "")
     errors += [required(f"data[{key}]") for key in _SECRET_KEYS.get(kind, ()) if key not in data]
+    if kind.startswith("kubernetes.io/dockercfg") or kind == "kubernetes.io/dockerconfigjson":
+        errors += [
+            error for key in _SECRET_KEYS[kind] if key in data for error in _check_json(data[key], f"data[{key}]")
+        ]
     if kind == "kubernetes.io/service-account-token" and not secret["metadata"].get("annotations", {}).get(
         "kubernetes.io/service-account.name"
     ):
@@ -49,6 +55,14 @@ def check_secret(secret: Document) -> list[FieldError]:
     if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
         errors += [required("data[username]"), required("data[password]")]
     return errors
+
+
+def _check_json(value: str, path: str) -> list[FieldError]:
+    try:
+        document = json.loads(base64.b64decode(value))
+    except ValueError as error:
+        return [invalid(path, "<secret contents redacted>", str(error))]
+    return [] if isinstance(document, dict) else [invalid(path, "<secret contents redacted>", "must be an object")]
 
 
 def _check_size(size: int, path: str) -> list[FieldError]:
@@ -104,50 +118,12 @@ def check_budget(budget: Document) -> list[FieldError]:
     for key in ("minAvailable", "maxUnavailable"):
         if key in spec:
             errors += check_count_or_percent(spec[key], f"spec.{key}")
+            if isinstance(spec[key], str) and spec[key][:-1].isdecimal() and int(spec[key][:-1]) > 100:
+                errors.append(invalid(f"spec.{key}", spec[key], "must not be greater than 100%"))
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
         errors.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget")))
     return errors + check_label_selector(spec.get("selector"), "spec.selector")
-
-
-def check_quota(quota: Document) -> list[FieldError]:
-    """A resource quota."""
-    errors = []
-    for name, amount in sorted(quota.get("spec", {}).get("hard", {}).items()):
-        where = f"spec.hard[{name}]"
-        errors += [invalid(where, name, said) for said in names.qualified_name(name)]
-        if amount.startswith("-"):
-            errors.append(invalid(where, amount, "must be greater than or equal to 0"))
-    return errors
-
-
-def check_limit_range(limit_range: Document) -> list[FieldError]:
-    """Least, default and most in their order."""
-    errors, seen = list[FieldError](), set[str]()
-    for index, item in enumerate(limit_range.get("spec", {}).get("limits") or ()):
-        where, kind = f"spec.limits[{index}]", item.get("type", "")
-        errors += [invalid(f"{where}.type", kind, said) for said in names.qualified_name(kind)]
-        if kind in seen:
-            errors.append(FieldError(Cause.DUPLICATE, f"{where}.type", f'Duplicate value: "{kind}"'))
-        seen.add(kind)
-        errors += _check_bounds(item, where)
-    return errors
-
-
-def _check_bounds(item: Document, path: str) -> list[FieldError]:
-    errors = []
-    order = ("min", "defaultRequest", "default", "max")
-    said = {"min": "min", "defaultRequest": "default request", "default": "default", "max": "max"}
-    for at, low in enumerate(order):
-        for high in order[at + 1 :]:
-            for name, amount in sorted(item.get(low, {}).items()):
-                bound = item.get(high, {}).get(name)
-                if bound is not None and quantity.parse(amount).value > quantity.parse(bound).value:
-                    where = f"{path}.{low}[{name}]"
-                    errors.append(
-                        invalid(where, amount, f"{said[low]} value {amount} is greater than {said[high]} value {bound}")
-                    )
-    return errors
 
 
 def check_lease(lease: Document) -> list[FieldError]:
@@ -194,13 +170,16 @@ def check_runtime_class_update(new: Document, old: Document) -> list[FieldError]
 
 
 def check_role(role: Document) -> list[FieldError]:
-    """Rules with verbs on something."""
-    errors = []
+    """Rules with verbs on something, or selectors of the roles that they are taken from."""
+    errors = _check_aggregation(role["aggregationRule"]) if "aggregationRule" in role else []
     for index, rule in enumerate(role.get("rules") or ()):
         where = f"rules[{index}]"
         if not rule.get("verbs"):
             errors.append(required(f"{where}.verbs", "verbs must contain at least one value"))
         if rule.get("nonResourceURLs"):
+            if role["metadata"].get("namespace"):
+                said = "namespaced rules cannot apply to non-resource URLs"
+                errors.append(invalid(f"{where}.nonResourceURLs", rule["nonResourceURLs"], said))
             if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
                 errors.append(
                     invalid(
@@ -215,6 +194,13 @@ def check_role(role: Document) -> list[FieldError]:
         if not rule.get("resources"):
             errors.append(required(f"{where}.resources", "resource rules must supply at least one resource"))
     return errors
+
+
+def _check_aggregation(rule: Document) -> list[FieldError]:
+    path, selectors = "aggregationRule.clusterRoleSelectors", rule.get("clusterRoleSelectors") or ()
+    if not selectors:
+        return [required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")]
+    return [error for index, one in enumerate(selectors) for error in check_label_selector(one, f"{path}[{index}]")]
 
 
 def check_binding(binding: Document) -> list[FieldError]:
@@ -237,10 +223,17 @@ def _check_subject(subject: Document, path: str, *, is_cluster: bool) -> list[Fi
     if not subject.get("name"):
         errors.append(required(f"{path}.name"))
     if kind == "ServiceAccount":
+        name = subject.get("name", "")
+        if name:
+            errors += [invalid(f"{path}.name", name, said) for said in names.dns_subdomain(name)]
+        if subject.get("apiGroup"):
+            errors.append(not_supported(f"{path}.apiGroup", subject["apiGroup"], ("",)))
         if is_cluster and not subject.get("namespace"):
             errors.append(required(f"{path}.namespace"))
     elif kind not in ("User", "Group"):
         errors.append(not_supported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group")))
+    elif subject.get("apiGroup", _RBAC) != _RBAC:
+        errors.append(not_supported(f"{path}.apiGroup", subject["apiGroup"], (_RBAC,)))
     return errors
 
 

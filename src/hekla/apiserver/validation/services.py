@@ -7,6 +7,7 @@ from hekla.apiserver.validation.metadata import check_labels
 from hekla.apiserver.validation.pod_network import is_ip
 from hekla.apiserver.validation.probes import check_port
 from hekla.apiserver.validation.selectors import check_label_selector
+from hekla.apiserver.validation.service_exposure import check_exposure
 from hekla.apiserver.validation.workloads import IMMUTABLE
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
@@ -27,7 +28,7 @@ def check_service(service: Document) -> list[FieldError]:
     if kind == "ExternalName":
         errors += _check_external_name(spec)
     errors += _check_ports(spec.get("ports", []), has_names=len(spec.get("ports", ())) > 1)
-    errors += check_labels(spec.get("selector", {}), "spec.selector")
+    errors += check_labels(spec.get("selector", {}), "spec.selector") + check_exposure(spec)
     if spec.get("sessionAffinity") not in ("ClientIP", "None"):
         errors.append(not_supported("spec.sessionAffinity", spec.get("sessionAffinity", ""), ("ClientIP", "None")))
     for index, one in enumerate(spec.get("clusterIPs", ())):

@@ -4,6 +4,7 @@ from typing import Any
 
 from hekla.api.meta import Document
 from hekla.apiserver.fielderrors import FieldError, forbidden_field, invalid, not_supported, required
+from hekla.apiserver.validation import names
 from hekla.apiserver.validation.pods import check_pod_template
 from hekla.apiserver.validation.selectors import check_label_selector, matches_labels
 from hekla.apiserver.validation.storage import check_claim_spec
@@ -60,6 +61,10 @@ def check_daemon_set(daemon_set: Document) -> list[FieldError]:
     spec = daemon_set.get("spec", {})
     errors = check_selector(spec, "spec") + _check_template(spec, "Always")
     errors += check_counts(spec, "spec", "minReadySeconds", "revisionHistoryLimit")
+    rolling = spec.get("updateStrategy", {}).get("rollingUpdate", {})
+    if not _is_zero(rolling.get("maxUnavailable", 0)) and not _is_zero(rolling.get("maxSurge", 0)):
+        where = "spec.updateStrategy.rollingUpdate.maxSurge"
+        errors.append(invalid(where, rolling["maxSurge"], "may not be set when maxUnavailable is non-zero"))
     return errors + _check_strategy(
         spec.get("updateStrategy", {}), "spec.updateStrategy", ("RollingUpdate", "OnDelete")
     )
@@ -79,8 +84,21 @@ def check_stateful_set(stateful_set: Document) -> list[FieldError]:
         )
     rolling = spec.get("updateStrategy", {}).get("rollingUpdate", {})
     errors += check_counts(rolling, "spec.updateStrategy.rollingUpdate", "partition")
-    errors += check_counts(spec, "spec", "replicas", "minReadySeconds", "revisionHistoryLimit")
+    if kind == "OnDelete" and "rollingUpdate" in spec.get("updateStrategy", {}):
+        shown = {"Partition": rolling.get("partition"), "MaxUnavailable": rolling.get("maxUnavailable")}
+        said = "only allowed for updateStrategy 'RollingUpdate'"
+        errors.append(invalid("spec.updateStrategy.rollingUpdate", shown, said))
+    errors += check_counts(spec, "spec", "replicas", "minReadySeconds")
     errors += check_counts(spec.get("ordinals", {}), "spec.ordinals", "start")
+    service = spec.get("serviceName")
+    if service:
+        errors += [invalid("spec.serviceName", service, said) for said in names.dns_label(service)]
+    retention = spec.get("persistentVolumeClaimRetentionPolicy", {})
+    errors += [
+        not_supported(f"spec.persistentVolumeClaimRetentionPolicy.{key}", retention[key], ("Retain", "Delete"))
+        for key in ("whenDeleted", "whenScaled")
+        if retention.get(key) is not None and retention[key] not in ("Retain", "Delete")
+    ]
     errors += check_selector(spec, "spec") + _check_template(_with_claimed_volumes(spec), "Always")
     for index, claim in enumerate(spec.get("volumeClaimTemplates", ())):
         errors += check_claim_spec(claim.get("spec", {}), f"spec.volumeClaimTemplates[{index}].spec")
@@ -91,9 +109,11 @@ def _with_claimed_volumes(spec: Document) -> Document:
     """The set with the volumes that its pods will have of its claims: containers may mount them."""
     template = spec.get("template", {})
     pod = template.get("spec", {})
-    names = [claim.get("metadata", {}).get("name", "") for claim in spec.get("volumeClaimTemplates", ())]
-    claimed = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names if name]
-    own = [volume for volume in pod.get("volumes", ()) if volume.get("name") not in names]  # a claim hides its namesake
+    claims = [claim.get("metadata", {}).get("name", "") for claim in spec.get("volumeClaimTemplates", ())]
+    claimed = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims if name]
+    own = [
+        volume for volume in pod.get("volumes", ()) if volume.get("name") not in claims
+    ]  # a claim hides its namesake
     return {**spec, "template": {**template, "spec": {**pod, "volumes": own + claimed}}}
 
 
