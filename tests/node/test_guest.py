@@ -1,6 +1,7 @@
 """A node in a cluster of somebody else: what it follows, whom it takes, what it tells, how API servers and their clients reach it."""
 
 import asyncio
+import contextlib
 import ssl
 from ipaddress import ip_address
 
@@ -14,6 +15,7 @@ from hekla.apiserver.auth import pki
 from hekla.app.node_serving import node_serving
 from hekla.kube.client import PatchType
 from hekla.kube.clock import SystemClock
+from hekla.kube.errors import NotFoundError
 from hekla.node.addresses import NOWHERE, nowhere
 from hekla.node.admission import uninvited
 from hekla.node.callers import Callers
@@ -108,12 +110,41 @@ def test_a_node_with_an_endpoint_is_known_by_its_address_and_not_by_a_name_that_
 
 def test_at_the_end_a_node_says_that_it_is_not_ready_or_goes_by_the_word_of_who_may(live):
     async def story(cluster):
-        await cluster.agent.registrar.say_goodbye("the node agent has ended")
+        await cluster.agent.say_goodbye("the node agent has ended")
         node = await cluster.client.get(Node, "n0")
         ready = {one.type: (one.status, one.reason) for one in node.status.conditions}["Ready"]
         assert ready == ("False", "KubeletNotReady")
-        await cluster.agent.registrar.remove(cluster.client)
+        await cluster.agent.say_goodbye("the node agent has ended", cluster.client)
         assert (await cluster.client.list(Node)).items == []
+
+    live(story, is_guest=True)
+
+
+def test_a_node_that_is_said_not_to_be_ready_or_deleted_says_that_it_lives(live):
+    """Controllers say so when leases ran out while the API server was away; a kubelet corrects them within seconds."""
+
+    async def story(cluster):
+        async def ready(wanted):
+            async with asyncio.timeout(30):
+                while True:
+                    with contextlib.suppress(NotFoundError):
+                        node = await cluster.client.get(Node, "n0")
+                        if any((one.type, one.status) == ("Ready", wanted) for one in node.status.conditions):
+                            return
+                    await asyncio.sleep(0.01)
+
+        lost = {
+            "type": "Ready",
+            "status": "Unknown",
+            "reason": "NodeStatusUnknown",
+            "message": "",
+            "lastTransitionTime": None,
+        }
+        told = {"status": {"conditions": [lost]}}
+        await cluster.client.patch(Node, "n0", told, patch_type=PatchType.STRATEGIC, subresource="status")
+        await ready("True")
+        await cluster.client.delete(Node, "n0")
+        await ready("True")
 
     live(story, is_guest=True)
 

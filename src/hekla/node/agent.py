@@ -30,6 +30,7 @@ from hekla.api.meta import Resource
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.kube.api_client import ApiClient
+from hekla.kube.client import Client
 from hekla.kube.clock import Clock, SystemClock
 from hekla.kube.commands import Event, target_of
 from hekla.kube.errors import KubeError
@@ -143,7 +144,7 @@ class NodeAgent:
         self._tasks: list[asyncio.Task[None]] = []
         self._strays_ending: set[asyncio.Task[None]] = set()
         self._names_dirty = asyncio.Event()
-        self._is_closing = False
+        self._is_closing = self._is_leaving = False
         self._is_guest = is_guest
         self.registrar: Registrar | None = None
         """Who writes our Node objects, once the runtimes are open."""
@@ -159,8 +160,8 @@ class NodeAgent:
         registrar = self.registrar = Registrar(
             self._client, self._clock, {name: (n, self._standing(n)) for name, n in self._nodes.items()}
         )
-        await (registrar.register_patiently() if self._is_guest else registrar.register())
         self._spawn(registrar.run(), "renew node leases")
+        await (registrar.register_patiently() if self._is_guest else registrar.register())
         self._spawn(self._statuses.run(), "write pod statuses")
         self._spawn(self._events.run(), "write events")
         self._spawn(self._keep_names(), "keep pods' names")
@@ -182,6 +183,14 @@ class NodeAgent:
             await self._cancel(tracked.tasks)
         for runtime in self.runtimes.values():
             await runtime.close()
+
+    async def say_goodbye(self, why: str, remover: Client | None = None) -> None:
+        """Tell the API server that the nodes are ready no more; a `remover`, who may, deletes them."""
+        self._is_leaving = True
+        if self.registrar is not None:
+            await self.registrar.say_goodbye(why)
+            if remover is not None:
+                await self.registrar.remove(remover)
 
     async def ended(self) -> None:
         """Raise when one of the tasks that keep the node true has died; none does while all is well."""
@@ -230,6 +239,8 @@ class NodeAgent:
     def _listen(self) -> None:
         objects = self._objects
         self._follow(objects.pods, self._pod_changed)
+        if self._is_guest:
+            self._follow(objects.nodes, self._node_changed)
         self._follow(objects.services, lambda old, new: self._names_changed())
         self._follow(objects.slices, lambda old, new: self._names_changed())
         self._follow(objects.config_maps, lambda old, new: self._referent_changed(CONFIG_MAP, old, new))
@@ -262,6 +273,16 @@ class NodeAgent:
                 self._decide(tracked)
         elif new.spec.node_name in self._nodes:
             self._take_up(new)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        node = new or old
+        if (
+            node is not None
+            and node.metadata.name in self._nodes
+            and self.registrar is not None
+            and not self._is_leaving
+        ):
+            self._spawn_apart(self.registrar.correct(node.metadata.name, new))
 
     def _take_up(self, pod: Pod) -> None:
         """A pod bound to one of our nodes, seen for the first time in this life."""

@@ -216,6 +216,7 @@ class Registrar:
         self._nodes = dict(nodes)
         self._since = clock.now()
         self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._registered: set[str] = set()
         self.trouble = ""
         """Why the API server does not let us register; empty if nothing is wrong."""
 
@@ -239,15 +240,25 @@ class Registrar:
                 self.trouble = why
             await asyncio.sleep(REGISTER_AGAIN_S)
 
+    async def correct(self, name: str, node: Node | None) -> None:
+        """Somebody says of a node of ours that it is not ready, as controllers do whose leases ran out while the API server was away,
+        or has deleted it: say that it lives, and not in five minutes.
+        """
+        if name not in self._registered:
+            return
+        if node is None:
+            await self._register_again(name)
+        elif not any(one.type == "Ready" and one.status == "True" for one in node.status.conditions):
+            await self._logged(name, self._write_status)
+
     async def run(self) -> None:
         """Renew leases and heartbeats until cancelled."""
-        names = list(self._nodes)
         next_status = asyncio.get_running_loop().time() + STATUS_EVERY_S
         while True:
-            await self._spread(names, RENEW_EVERY_S)
+            await self._spread(RENEW_EVERY_S)
             if asyncio.get_running_loop().time() >= next_status:
                 next_status += STATUS_EVERY_S
-                await self._all(names, self._write_status)
+                await self._all(list(self._nodes), self._write_status)
 
     async def say_goodbye(self, why: str) -> None:
         """Have every Node say that it is not ready: nobody is to be placed here, and what is here is to be made elsewhere in time."""
@@ -274,8 +285,9 @@ class Registrar:
 
         await self._all(list(self._nodes), write)
 
-    async def _spread(self, names: Sequence[str], period_s: float) -> None:
-        """Renew everyone's lease once within a period, in up to ten slices."""
+    async def _spread(self, period_s: float) -> None:
+        """Renew everyone's lease once within a period, in up to ten slices; of many the first may run out before the last is made."""
+        names = [name for name in self._nodes if name in self._registered]
         slices = max(1, min(10, len(names)))
         for index in range(slices):
             await asyncio.sleep(period_s / slices)
@@ -310,6 +322,7 @@ class Registrar:
                 await self._client.patch(Node, name, {"metadata": document["metadata"]})
             await self._write_status(name)
             await self._create_lease(name)
+        self._registered.add(name)
 
     async def _write_status(self, name: str) -> None:
         node, standing = self._nodes[name]

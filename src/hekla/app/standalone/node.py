@@ -118,13 +118,11 @@ class _Being:
             await endpoint.close()
 
     async def _say_goodbye(self, agent: NodeAgent) -> None:
-        if agent.registrar is None:
-            return
+        # no node may delete itself: its account does, if it has the right
+        remover = self.account if self.told.deletes_itself else None
         with contextlib.suppress(TimeoutError, KubeError):
             async with asyncio.timeout(GOODBYE_S):
-                await agent.registrar.say_goodbye("the node agent has ended")
-                if self.told.deletes_itself:  # no node may delete itself: its account does, if it has the right
-                    await agent.registrar.remove(self.account)
+                await agent.say_goodbye("the node agent has ended", remover)
 
     async def _client_authorities(self) -> str:
         """PEM of who signs the certificates that API servers show, as every API server says it; empty: it says nothing of it."""
