@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from hekla.api.agents.node_contract import NODE_AUDIENCE
 from hekla.app.standalone.manifests import Installation, rendered
 from hekla.testing.components import Cluster, Component
 from hekla.testing.kubectl import Kubectl
@@ -25,6 +28,28 @@ def pod(name: str, script: str, **spec: object) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": whole})
 
 
+INTERPRETER = """
+apiVersion: runtime.agentcube.volcano.sh/v1alpha1
+kind: CodeInterpreter
+metadata: {name: base}
+spec: {template: {}, warmPoolSize: 1}
+"""
+SANDBOX = """
+apiVersion: agents.x-k8s.io/v1beta1
+kind: Sandbox
+metadata: {name: own}
+spec: {podTemplate: {spec: {containers: [{name: main, image: any}]}}}
+"""
+
+
+def is_of_sandboxes(document: dict[str, Any]) -> bool:
+    """Namespaces, the kinds of sandboxes, and the parts `node` and `agents`."""
+    meta = document["metadata"]
+    part = meta.get("labels", {}).get("app.kubernetes.io/component", "")
+    is_kind = "agents.x-k8s.io" in meta["name"] or "agentcube" in meta["name"]
+    return document["kind"] == "Namespace" or part in ("node", "agents") or is_kind
+
+
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A cluster of its own: its API server asks nodes without an authority for their certificates, as kubeadm sets it up."""
@@ -40,11 +65,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 def guests(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     found = Cluster(plane.kubeconfig, tmp_path_factory.mktemp("guests"), host_address())
     found.ours = found.kubectl.within("hekla-system-nodes")
-    documents = yaml.safe_load_all(rendered(Installation(without=frozenset({"crds"}), also=frozenset({"node"}))))
-    mine = [one for one in documents if one["metadata"]["labels"].get("app.kubernetes.io/component") == "node"]
-    found.kubectl.within("")(
-        "apply", "-f", "-", stdin=yaml.safe_dump_all([one for one in mine if one["kind"] != "DaemonSet"])
-    )
+    documents = list(yaml.safe_load_all(rendered(Installation(also=frozenset({"node"})))))
+    mine = [one for one in documents if one["kind"] not in ("DaemonSet", "Deployment") and is_of_sandboxes(one)]
+    found.kubectl.within("")("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(mine))
     return found
 
 
@@ -108,3 +131,37 @@ def test_a_pod_that_never_asked_is_refused_and_one_that_went_meanwhile_ends(gues
         again.wait_for('event="node is ready"', timeout_s=90)
         kubectl("wait", "pod/leaves", "--for=delete", "--timeout=60s")
         assert "no identity yet" not in again.printed  # it has it from its directory
+
+
+def test_sandboxes_live_on_it_by_kubectl_and_by_the_package_e2b(guests: Cluster, node: Component, tmp_path: Path):
+    """Runtime classes lead them there past the taint; with exactly the rights of the roles, on both sides."""
+    e2b = pytest.importorskip("e2b")
+    kubectl = guests.kubectl
+    label = "hekla.dev/runtime.sandbox=true"
+    if not kubectl("get", "nodes", "-l", label, "-o", "name").out:
+        pytest.skip("this host lets nobody set a sandbox apart")
+    agents = Cluster(guests.kubeconfig, guests.home, host_address())
+    token = tmp_path / "token"
+    token.write_text(agents.ours("create", "token", "hekla-agents", f"--audience={NODE_AUDIENCE}").out)
+    kubectl("apply", "-f", "-", stdin=f"{INTERPRETER}---{SANDBOX}")
+    flags = ("--agents-address=127.0.0.1:0", f"--agents-directory={tmp_path / 'agents'}", f"--node-token={token}")
+    with agents.running("agents", *flags) as gateway:
+        url = gateway.wait_for(r'event="gateway of sandboxes is ready" url=(\S+)', timeout_s=60)
+        guests.wait("sandbox/own", "condition=Ready")
+        assert kubectl("exec", "own", "--", "hostname").out == "own\n"
+        kubectl("patch", "sandbox", "own", "--type=merge", "-p", '{"spec": {"operatingMode": "Suspended"}}')
+        kubectl("wait", "pod/own", "--for=delete", "--timeout=60s")
+        kubectl("patch", "sandbox", "own", "--type=merge", "-p", '{"spec": {"operatingMode": "Running"}}')
+        guests.wait("sandbox/own", "condition=Ready")
+
+        guests.wait("codeinterpreter/base", "jsonpath={.status.ready}=true")
+        key = (tmp_path / "agents" / "agents.key").read_text().partition(":")[2].strip()
+        sandbox = e2b.Sandbox.create("base", timeout=120, api_key=key, api_url=url, sandbox_url=url)
+        assert sandbox.commands.run("id -un").stdout == "user\n"
+        sandbox.files.write("/tmp/a", "x" * 100_000)
+        sandbox.pause()
+        again = e2b.Sandbox.connect(sandbox.sandbox_id, api_key=key, api_url=url, sandbox_url=url)
+        assert again.files.read("/tmp/a") == "x" * 100_000
+        again.kill()
+        assert gateway.refusals == node.refusals == []
+    kubectl("delete", "codeinterpreter,sandbox", "--all", "--wait=false")

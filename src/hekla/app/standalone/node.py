@@ -39,6 +39,7 @@ log = structlog.get_logger(__name__)
 SIMULATED_CPU, SIMULATED_MEMORY, SIMULATED_DISK = "64", "512Gi", "1Ti"
 ASK_AGAIN_S: Final = 2.0
 GOODBYE_S: Final = 5.0
+GOODBYE_EACH_S: Final = 0.1
 """What is said to an API server at the end: it may be away, and nobody waits for it for long."""
 
 
@@ -121,7 +122,7 @@ class _Being:
         # no node may delete itself: its account does, if it has the right
         remover = self.account if self.told.deletes_itself else None
         with contextlib.suppress(TimeoutError, KubeError):
-            async with asyncio.timeout(GOODBYE_S):
+            async with asyncio.timeout(GOODBYE_S + GOODBYE_EACH_S * self.told.count):
                 await agent.say_goodbye("the node agent has ended", remover)
 
     async def _client_authorities(self) -> str:
