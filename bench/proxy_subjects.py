@@ -123,7 +123,8 @@ def router(port: int, engine_port: int) -> None:
             await client.create(Pod, {"metadata": metadata, "spec": {"containers": [{"name": "engine", "image": "x"}]}})
             status = {"phase": "Running", "podIP": f"127.0.0.{number + 1}", "conditions": [{"type": "Ready", "status": "True"}]}  # fmt: skip
             await client.request("PATCH", f"/api/v1/namespaces/ml/pods/p{number}/status", {"status": status}, content_type="application/merge-patch+json")  # fmt: skip
-        limit = {"inputTokensPerUnit": 10**15, "outputTokensPerUnit": 10**15, "unit": "second"}
+        most = 2**31 - 1  # of an int32, as the API has it
+        limit = {"inputTokensPerUnit": most, "outputTokensPerUnit": most, "unit": "second"}
         rules = [{"name": "all", "targetModels": [{"modelServerName": "s"}]}]
         route = {"modelName": "m", "rateLimit": limit, "rules": rules}
         await client.create(ModelRoute, {"metadata": {"name": "m", "namespace": "ml"}, "spec": route})
