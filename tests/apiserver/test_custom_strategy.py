@@ -114,6 +114,18 @@ def test_a_null_is_taken_as_nothing_unless_it_is_allowed():
     assert said(strategy, {"a": None, "b": None}) == []
 
 
+def test_a_null_among_the_values_of_a_map_is_taken_as_nothing():
+    amounts = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
+    strategy = strategy_of(obj(capability=amounts))
+    made = strategy.prepare_create(thing({"capability": {"cpu": None, "memory": "1Gi"}}))
+    assert made["spec"] == {"capability": {"memory": "1Gi"}}
+
+
+def test_metadata_that_is_a_list_cannot_be_handled():
+    with pytest.raises(StatusError, match="cannot unmarshal array into Go value of type v1"):
+        strategy_of(obj()).decode(b'{"apiVersion":"example.com/v1","kind":"Thing","metadata":[]}', "application/json")
+
+
 def rule(text: str, **more: Any) -> Document:
     return {"x-kubernetes-validations": [{"rule": text, **more}]}
 

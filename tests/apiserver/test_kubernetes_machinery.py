@@ -68,8 +68,8 @@ def deployment(*containers: dict[str, Any]) -> dict[str, Any]:
          APPLY, 500, "failed to create typed patch object (/m; /v1, Kind=ConfigMap): .foo: field not declared in schema"),
         ("PATCH", f"{DEPLOYMENTS}/d?fieldManager=x", deployment({"name": "c"}, {"name": "c"}), APPLY, 500,
          '.spec.template.spec.containers: duplicate entries for key [name="c"]'),
-        ("PATCH", f"{DEPLOYMENTS}/d?fieldManager=x", deployment({"image": "i"}), APPLY, 500,
-         '.spec.template.spec.containers: element 0: associative list with keys has an element that omits all key fields ["name"]'),
+        ("PATCH", f"{DEPLOYMENTS}/d?fieldManager=x", deployment({"image": "i"}), APPLY, 422,
+         "spec.template.spec.containers[1].name: Required value"),
     ],
 )  # fmt: skip
 def test_a_wrong_request_gets_the_answer_of_kubernetes(

@@ -1,6 +1,7 @@
 """The smallest cases of what random requests once made the server fail at."""
 
 import asyncio
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,41 @@ def test_a_token_request_of_odd_shape_is_refused(tmp_path: Path, spec: Any, sent
 
     status, said = asyncio.run(play())
     assert (status, said["message"]) == (400, sentence)
+
+
+def test_a_review_tells_for_which_of_the_audiences_a_token_is_meant(tmp_path: Path):
+    signer = TokenSigner(ensure_pki(tmp_path, datetime(2026, 1, 1, tzinfo=UTC)).token_key.read_bytes())
+
+    async def play() -> list[Any]:
+        authenticator = Authenticator(signer=signer, reader=None, clock=lambda: 5_000.0)
+        desk = TokenDesk(signer, authenticator, lambda: server.backend, random_uid)
+        server = api_server(reviews=Reviews(review_token=desk.review, issue_token=desk.issue))
+        async with ApiCaller(server) as api:
+            accounts, reviews = (
+                "/api/v1/namespaces/default/serviceaccounts",
+                "/apis/authentication.k8s.io/v1/tokenreviews",
+            )
+            await api.post(accounts, {"metadata": {"name": "a"}})
+            _, made = await api.post(f"{accounts}/a/token", {"spec": {"audiences": ["vault"]}})
+            token = made["status"]["token"]
+            asked = [["vault", "other"], ["other"], []]
+            return [
+                (await api.post(reviews, {"spec": {"token": token, "audiences": one}}))[1]["status"] for one in asked
+            ]
+
+    both, other, ours = asyncio.run(play())
+    assert both["audiences"] == ["vault"]
+    assert not other.get("authenticated")
+    assert not ours.get("authenticated")
+
+
+def test_who_is_impersonated_has_the_uid_and_the_extra_of_the_headers():
+    async def play() -> Any:
+        async with ApiCaller() as api:
+            headers = {"impersonate_user": "ann", "impersonate_uid": "u1", "impersonate_extra_team": "a"}
+            path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+            answer = await api.response("POST", path, b"{}", content_type="application/json", **headers)
+            return json.loads(answer.body)["status"]["userInfo"]
+
+    info = asyncio.run(play())
+    assert (info["username"], info["uid"], info["extra"]) == ("ann", "u1", {"team": ["a"]})

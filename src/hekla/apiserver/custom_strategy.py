@@ -98,11 +98,11 @@ class CustomStrategy:
 
     def _coerce_metadata(self, document: Document, unknown: list[str]) -> None:
         schema, walk = for_object_meta(), gotypes.Walk()
-        metadata = document.get("metadata") or {}
+        metadata = document.get("metadata")
+        metadata = {} if metadata is None else metadata
         try:
             document["metadata"] = gotypes.coercion(schema.ref)(metadata, walk)
         except gotypes.GoTypeError as error:
-            error.path.insert(0, "metadata")
             raise cannot_be_handled(self.kind.kind, self.kind.version, self.kind, error.sentence()) from None
         except gotypes.GoValueError as error:
             raise cannot_be_handled(self.kind.kind, self.kind.version, self.kind, str(error)) from None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hekla.api.meta import Document
 from hekla.apiserver.admission import User
 from hekla.apiserver.auth.attributes import Attributes
+from hekla.apiserver.auth.tokens import DEFAULT_AUDIENCE
 from hekla.apiserver.backend import Backend
 from hekla.apiserver.binding import BOUND, bind
 from hekla.apiserver.calls import Call
@@ -62,13 +63,24 @@ class Reviews:
     def _token_status(self, spec: Document) -> Document:
         if self.review_token is None:
             return {"user": {}, "error": "this server knows no tokens"}
-        audiences = texts_in(spec, "audiences")
+        token, asked = str(spec.get("token", "")), texts_in(spec, "audiences")
+        if not token:
+            raise bad_request("token is required for TokenReview in authentication")
         try:
-            user = self.review_token(str(spec.get("token", "")), audiences)
+            user = self.review_token(token, asked)
         except StatusError:
             return {"user": {}, "error": "invalid bearer token"}
-        status: Document = {"authenticated": True, "user": user_info(user)}
-        return status | ({"audiences": audiences} if audiences else {})
+        # who asked for several has to be told which of them the token is meant for
+        meant_for = [one for one in asked if self._is_meant_for(token, one)] or [DEFAULT_AUDIENCE]
+        return {"authenticated": True, "user": user_info(user), "audiences": meant_for}
+
+    def _is_meant_for(self, token: str, audience: str) -> bool:
+        assert self.review_token is not None
+        try:
+            self.review_token(token, [audience])
+        except StatusError:
+            return False
+        return True
 
     async def token_request(self, backend: Backend, call: Call) -> Response:
         """POST serviceaccounts/x/token."""
@@ -144,5 +156,7 @@ def _decision(backend: Backend, user: User, spec: Document) -> Document:
 
 
 def _rules(backend: Backend, user: User, spec: Document) -> Document:
+    if not spec.get("namespace"):
+        raise bad_request("no namespace on request")
     resources, others = backend.authorizer.rules_for(user, str(spec.get("namespace", "")))
     return {"resourceRules": resources, "nonResourceRules": others, "incomplete": False}

@@ -186,7 +186,7 @@ def drop_nulls(value: Any, node: Node, but: Collection[str] = ()) -> None:
 
 
 def _drops_null(node: Node, key: str) -> bool:
-    child = node.properties.get(key)
+    child = node.properties.get(key) or node.values
     if child is None:
         return False
     return not child.is_nullable and (bool(child.type) or child.schema.int_or_string)

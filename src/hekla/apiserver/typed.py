@@ -100,7 +100,9 @@ def _of_list(value: Any, schema: Schema, path: str) -> Iterator[str]:
 
 def _key_of(item: Document, schema: Schema) -> str:
     """How an item is named in a sentence: `[name="c"]`; empty where it says none of its keys."""
-    if not any(item.get(key) is not None for key in schema.list_map_keys):
+    # the keys of Kubernetes' own types have an empty text as their default
+    has_defaults = schema.items is not None and bool(schema.items.ref)
+    if not has_defaults and not any(item.get(key) is not None for key in schema.list_map_keys):
         return ""
     properties = schema.items.properties if schema.items else {}
     named = []
@@ -109,6 +111,8 @@ def _key_of(item: Document, schema: Schema) -> str:
         value = item.get(key, child.default if child is not None and child.has_default else None)
         if key == "protocol" and value is None:
             value = "TCP"
+        if value is None and has_defaults:
+            value = ""
         if value is not None:
             named.append(f"{key}={_quoted(value)}")
     return f"[{','.join(named)}]"

@@ -155,3 +155,21 @@ def test_what_lies_outside_the_limits_is_refused(limit, sentence):
     with pytest.raises(StatusError) as refused:
         limited(pod(container(requests={"cpu": "500m"}, limits={"cpu": "2"})), {"type": "Container", **limit})
     assert refused.value.message == f'pods "big" is forbidden: {sentence}'
+
+
+def test_what_a_limit_range_gives_is_told_and_counts_for_the_class_of_the_pod():
+    limits = {
+        "type": "Container",
+        "default": {"cpu": "1", "memory": "1Gi"},
+        "defaultRequest": {"cpu": "1", "memory": "1Gi"},
+    }
+    document = pod({"name": "a"}, container("b", limits={"cpu": "1"}, requests={"cpu": "1"}))
+    document["status"]["qosClass"] = "BestEffort"
+    LimitRanger().mutate(
+        creating(document), Objects(limitranges=[{"metadata": {"name": "l"}, "spec": {"limits": [limits]}}])
+    )
+    assert document["metadata"]["annotations"] == {
+        "kubernetes.io/limit-ranger": "LimitRanger plugin set: cpu, memory request for container a; "
+        "cpu, memory limit for container a; memory request for container b; memory limit for container b"
+    }
+    assert document["status"]["qosClass"] == "Guaranteed"

@@ -6,9 +6,13 @@ from typing import ClassVar
 
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
+from hekla.apiserver.defaulting_pods import qos_class
 from hekla.apiserver.quota_usage import pod_amounts
 from hekla.apiserver.status import forbidden
 from hekla.lib.quantity import Quantity, parse
+
+ANNOTATION = "kubernetes.io/limit-ranger"
+_LISTS = (("containers", "container"), ("initContainers", "init container"))
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,20 @@ class LimitRanger:
         assert request.object is not None
         if request.kind.resource != "pods":
             return
-        spec = request.object["spec"]
-        for limit in _limits(reader, request.namespace, "Container"):
-            for container in [*spec.get("initContainers", ()), *spec.get("containers", ())]:
-                _set_defaults(container, limit)
+        pod = request.object
+        defaults = list(_limits(reader, request.namespace, "Container"))
+        said = [
+            one
+            for key, word in _LISTS
+            for container in pod["spec"].get(key, ())
+            for one in _given(container, word, defaults)
+        ]
+        if said:
+            metadata = pod["metadata"]
+            told = f"LimitRanger plugin set: {'; '.join(said)}"
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION: told}
+            # who goes first when a node runs out of memory is a matter of what the pod asks for now
+            pod.setdefault("status", {})["qosClass"] = qos_class(pod["spec"])
 
     def validate(self, request: AdmissionRequest, reader: Reader) -> None:
         """Refuse what is too small, too large, or whose limit is too many times its request."""
@@ -65,6 +79,18 @@ def _limits(reader: Reader, namespace: str, kind: str) -> Iterator[Document]:
         for limit in limit_range["spec"].get("limits", ()):
             if limit["type"] == kind:
                 yield limit
+
+
+def _given(container: Document, word: str, defaults: list[Document]) -> Iterator[str]:
+    """Fill a container in; tells what it was given, as Kubernetes writes it into an annotation."""
+    before = container.get("resources", {})
+    known = {key: set(before.get(key, ())) for key in ("requests", "limits")}
+    for limit in defaults:
+        _set_defaults(container, limit)
+    for key in ("requests", "limits"):
+        given = sorted(set(container.get("resources", {}).get(key, ())) - known[key])
+        if given:
+            yield f"{', '.join(given)} {key[:-1]} for {word} {container.get('name', '')}"
 
 
 def _set_defaults(container: Document, limit: Document) -> None:

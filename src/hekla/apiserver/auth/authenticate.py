@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
+from urllib.parse import unquote
 
 from hekla.apiserver.admission import Reader, User
 from hekla.apiserver.auth.attributes import ANONYMOUS, Attributes, Authorizer, refusal
@@ -137,17 +138,39 @@ def impersonated(request: Request, user: User, authorizer: Authorizer) -> User:
         if groups:
             raise StatusError(400, "BadRequest", "requested groups to impersonate without impersonating a user")
         return user
+    uid, extra = request.headers.get("impersonate-uid", ""), _wanted_extra(request)
     wanted = [_subject(name), *(("groups", "", group) for group in groups)]
     for resource, namespace, subject in wanted:
         asked = Attributes(user=user, verb="impersonate", resource=resource, namespace=namespace, name=subject)
         if not authorizer.decide(asked).is_allowed:
             raise forbidden(resource, "", subject, refusal(asked))
+    facts = [("uids", "", uid)] if uid else []
+    facts += [("userextras", key, value) for key, values in extra.items() for value in values]
+    for resource, key, value in facts:
+        asked = Attributes(
+            user=user, verb="impersonate", group=_GROUP, version="v1", resource=resource, subresource=key, name=value
+        )
+        if not authorizer.decide(asked).is_allowed:
+            raise forbidden(resource, _GROUP, value, refusal(asked))
     if resource_is_account(name):
         namespace = name.split(":")[2]
         groups = groups or ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
     if name != ANONYMOUS.name and "system:authenticated" not in groups:
         groups = [*groups, "system:authenticated"]
-    return User(name, tuple(groups))
+    return User(name, tuple(groups), uid, extra)
+
+
+def _wanted_extra(request: Request) -> dict[str, tuple[str, ...]]:
+    """What `Impersonate-Extra-<key>` headers say of the user, by key."""
+    return {
+        unquote(header.removeprefix(_EXTRA)): (value,)
+        for header, value in request.headers.items()
+        if header.startswith(_EXTRA)
+    }
+
+
+_EXTRA = "impersonate-extra-"
+_GROUP = "authentication.k8s.io"
 
 
 def resource_is_account(name: str) -> bool:
