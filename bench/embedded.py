@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import uvloop
@@ -43,8 +43,9 @@ PodOf = Callable[[int], dict[str, Any]]
 """From a number to a pod's document."""
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, rename="camel"):
     name: str = ""
+    resource_version: str = ""
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -73,13 +74,23 @@ class _Event(msgspec.Struct):
 _event = msgspec.json.Decoder(_Event).decode
 
 
+class Costs(Protocol):
+    """A process whose costs are read."""
+
+    @property
+    def cpu_s(self) -> float: ...
+
+    @property
+    def resident_bytes(self) -> int: ...
+
+
 @dataclass
 class Door:
-    """The running platform as the administrator reaches it."""
+    """The running platform as the administrator reaches it, and the process whose costs are told."""
 
     url: str
     tls: ssl.SSLContext
-    process: PlatformProcess
+    process: Costs
 
     @asynccontextmanager
     async def client(self, connections: int = CONNECTIONS) -> AsyncIterator[HttpClient]:
@@ -186,7 +197,12 @@ async def watching(
         ready = asyncio.Event()
 
         async def follow() -> None:
-            query = f"?watch=true&resourceVersion={revision}"
+            at = revision
+            while True:  # a kube-apiserver ends the watch of who reads too slowly for it
+                at = await follow_from(at)
+
+        async def follow_from(at: str) -> str:
+            query = f"?watch=true&resourceVersion={at}"
             async with client.stream("GET", door.url + target + query) as streamed:
                 ready.set()
                 rest = b""
@@ -195,12 +211,14 @@ async def watching(
                     *lines, rest = (rest + piece).split(b"\n")
                     for line in lines:
                         changed = _event(line).object
+                        at = changed.metadata.resource_version or at
                         if told is not None:
                             told.setdefault(changed.metadata.name, now)
                         if changed.metadata.name in wanted and _is_there(changed, phase):
                             seen.at.setdefault(changed.metadata.name, now)
                     if len(seen.at) >= len(wanted):
                         seen.whole.set()
+            return at
 
         task = asyncio.create_task(follow())
         await ready.wait()

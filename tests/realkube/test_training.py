@@ -1,6 +1,7 @@
 """Training on a real Kubernetes: controllers, scheduler and webhooks as processes with the rights of their roles."""
 
 from hekla.testing.components import DEVICES, ROOT, Cluster, Component, gang
+from hekla.testing.kubernetes import ControlPlane
 
 COMPLETED = "jsonpath={.status.state.phase}=Completed"
 
@@ -31,3 +32,74 @@ def test_what_is_installed_already_is_applied_without_a_change(cluster: Cluster)
     # kubectl replaces the selector of a budget whole, and the suite has scaled the deployments
     own = [line for line in said if "poddisruptionbudget" not in line and "deployment.apps" not in line]
     assert [line for line in own if not line.endswith("unchanged (server dry run)")] == []
+
+
+VOLUME = """
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: local}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: on-n2}
+spec:
+  capacity: {storage: 5Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: local
+  local: {path: /mnt}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n2]}]}]}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], storageClassName: local, resources: {requests: {storage: 2Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: reads}
+spec:
+  schedulerName: volcano
+  containers: [{name: c, image: i, command: [sleep, "1000"], volumeMounts: [{name: data, mountPath: /data}]}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+"""
+
+
+def test_a_volume_that_waits_for_its_consumer_takes_the_pod_to_its_node(
+    cluster: Cluster, training: dict[str, Component], namespace: str
+):
+    cluster.kubectl.within(namespace)("apply", "-f", "-", stdin=VOLUME)
+    cluster.wait(f"pvc/data -n {namespace}", "jsonpath={.status.phase}=Bound")
+    cluster.wait(f"pod/reads -n {namespace}", "jsonpath={.spec.nodeName}=n2")
+    cluster.kubectl("delete", "pv", "on-n2", "--wait=false")
+    assert not training["scheduler"].refusals
+
+
+def test_a_full_quota_and_a_strict_namespace_are_told_on_the_job(
+    cluster: Cluster, training: dict[str, Component], namespace: str
+):
+    kubectl = cluster.kubectl.within(namespace)
+    kubectl("create", "quota", "few", "--hard=pods=1")
+    kubectl("apply", "-f", "-", stdin=gang("bounded", seconds=1000))
+    kubectl("wait", "event", "--for=create", "--field-selector=reason=FailedCreate", "--timeout=60s", code=None)
+    kubectl("delete", "quota", "few")
+    cluster.wait(f"vcjob/bounded -n {namespace}", "jsonpath={.status.running}=2")
+    kubectl("delete", "vcjob", "bounded", "--cascade=foreground", "--timeout=60s")
+    assert kubectl("get", "pods", "-o", "name").out == ""
+
+
+def test_an_api_server_that_is_killed_is_followed_again(
+    kubernetes: ControlPlane, cluster: Cluster, training: dict[str, Component], namespace: str
+):
+    """Killed and started at once, its store's history forgotten meanwhile: whoever watched begins anew."""
+    kubernetes.stop("kube-apiserver", is_killed=True)
+    kubernetes.compact()
+    kubernetes.start_apiserver()
+    kubectl = cluster.kubectl.within(namespace)
+    cluster.kubectl("wait", "queue/default", "--for=jsonpath={.status.state}=Open", "--timeout=60s")
+    for _ in range(20):  # the webhooks are asked by a server that has just come
+        if kubectl("apply", "-f", "-", stdin=gang("again", seconds=1), code=None).code == 0:
+            break
+    cluster.wait(f"vcjob/again -n {namespace}", COMPLETED)
+    assert all(one.process.poll() is None for one in training.values())
