@@ -108,13 +108,20 @@ def test_a_node_with_an_endpoint_is_known_by_its_address_and_not_by_a_name_that_
     assert told["addresses"] == [{"type": "InternalIP", "address": "10.0.0.7"}]
 
 
-def test_at_the_end_a_node_says_that_it_is_not_ready_or_goes_by_the_word_of_who_may(live):
+def test_at_the_end_a_node_says_that_it_is_not_ready(live):
     async def story(cluster):
         await cluster.agent.say_goodbye("the node agent has ended")
         node = await cluster.client.get(Node, "n0")
         ready = {one.type: (one.status, one.reason) for one in node.status.conditions}["Ready"]
         assert ready == ("False", "KubeletNotReady")
+
+    live(story, is_guest=True)
+
+
+def test_or_it_goes_by_the_word_of_who_may_and_does_not_come_back(live):
+    async def story(cluster):
         await cluster.agent.say_goodbye("the node agent has ended", cluster.client)
+        await cluster.agent.registrar._all(["n0", "s0"], cluster.agent.registrar._renew)  # was on its way
         assert (await cluster.client.list(Node)).items == []
 
     live(story, is_guest=True)

@@ -144,7 +144,7 @@ class NodeAgent:
         self._tasks: list[asyncio.Task[None]] = []
         self._strays_ending: set[asyncio.Task[None]] = set()
         self._names_dirty = asyncio.Event()
-        self._is_closing = self._is_leaving = False
+        self._is_closing = False
         self._is_guest = is_guest
         self.registrar: Registrar | None = None
         """Who writes our Node objects, once the runtimes are open."""
@@ -186,11 +186,8 @@ class NodeAgent:
 
     async def say_goodbye(self, why: str, remover: Client | None = None) -> None:
         """Tell the API server that the nodes are ready no more; a `remover`, who may, deletes them."""
-        self._is_leaving = True
         if self.registrar is not None:
-            await self.registrar.say_goodbye(why)
-            if remover is not None:
-                await self.registrar.remove(remover)
+            await self.registrar.say_goodbye(why, remover)
 
     async def ended(self) -> None:
         """Raise when one of the tasks that keep the node true has died; none does while all is well."""
@@ -276,12 +273,7 @@ class NodeAgent:
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
-        if (
-            node is not None
-            and node.metadata.name in self._nodes
-            and self.registrar is not None
-            and not self._is_leaving
-        ):
+        if node is not None and node.metadata.name in self._nodes and self.registrar is not None:
             self._spawn_apart(self.registrar.correct(node.metadata.name, new))
 
     def _take_up(self, pod: Pod) -> None:

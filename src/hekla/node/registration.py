@@ -258,12 +258,14 @@ class Registrar:
             await self._spread(RENEW_EVERY_S)
             if asyncio.get_running_loop().time() >= next_status:
                 next_status += STATUS_EVERY_S
-                await self._all(list(self._nodes), self._write_status)
+                await self._all(sorted(self._registered), self._write_status)
 
-    async def say_goodbye(self, why: str) -> None:
-        """Have every Node say that it is not ready: nobody is to be placed here, and what is here is to be made elsewhere in time."""
+    async def say_goodbye(self, why: str, remover: Client | None = None) -> None:
+        """Have every Node say that it is not ready: nobody is to be placed here, and what is here is to be made elsewhere in time.
+        A `remover`, who may, deletes them and their leases instead; where it may not, they say so.
+        """
 
-        async def write(name: str) -> None:
+        async def say(name: str) -> None:
             now = rfc3339(self._clock.now())
             told = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": why}
             conditions = [told | {"lastHeartbeatTime": now, "lastTransitionTime": now}]
@@ -272,18 +274,23 @@ class Registrar:
                 field_manager="hekla-node",
             )  # fmt: skip
 
-        await self._all(list(self._nodes), write)
+        async def leave(name: str) -> None:
+            if remover is None or not await self._is_removed(name, remover):
+                await say(name)
 
-    async def remove(self, client: Client) -> None:
-        """Delete every Node and its lease, by the word of somebody who may."""
+        names, self._registered = sorted(self._registered), set()
+        await self._all(names, leave)
 
-        async def write(name: str) -> None:
+    async def _is_removed(self, name: str, remover: Client) -> bool:
+        try:
             with contextlib.suppress(NotFoundError):
-                await client.delete(Node, name)
+                await remover.delete(Node, name)
             with contextlib.suppress(NotFoundError):
-                await client.delete(Lease, name, LEASE_NAMESPACE)
-
-        await self._all(list(self._nodes), write)
+                await remover.delete(Lease, name, LEASE_NAMESPACE)
+        except KubeError as refusal:
+            log.warning("node not deleted", node=name, why=str(refusal))
+            return False
+        return True
 
     async def _spread(self, period_s: float) -> None:
         """Renew everyone's lease once within a period, in up to ten slices; of many the first may run out before the last is made."""
@@ -301,7 +308,8 @@ class Registrar:
             async with self._at_once:
                 await write(name)
         except NotFoundError:
-            await self._register_again(name)
+            if name in self._registered:  # else it has just said goodbye
+                await self._register_again(name)
         except KubeError as problem:
             log.info("node heartbeat failed", node=name, error=str(problem))
 
