@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import ssl
 from ipaddress import ip_address
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from hekla.api.agents.node_contract import NODE_AUTHORITY
 from hekla.api.core import ConfigMap, PersistentVolumeClaim, Secret
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
@@ -16,11 +18,13 @@ from hekla.app.node_serving import node_serving
 from hekla.kube.client import PatchType
 from hekla.kube.clock import SystemClock
 from hekla.kube.errors import NotFoundError
+from hekla.kube.informer import Informer
 from hekla.node.addresses import NOWHERE, nowhere
 from hekla.node.admission import uninvited
 from hekla.node.callers import Callers
 from hekla.node.endpoint import NodeEndpoint
 from hekla.node.registration import Standing, VirtualNode, status_document
+from hekla.sandbox.cluster_link import ClusterLink, NodeAddress
 from hekla.wire.client import HttpClient
 from hekla.wire.messages import Request, Response
 
@@ -165,6 +169,26 @@ class Reviewer:
     async def request(self, method, path, document):
         self.asked.append((document["kind"], document["spec"].get("user")))
         return {"status": {"allowed": document["spec"].get("user") == self.name, "authenticated": False}}
+
+
+def test_a_certificate_that_somebody_keeps_is_shown_and_gateways_believe_it_without_its_authority(tmp_path):
+    keys = pki.ensure_pki(tmp_path / "pki", pki.utc_now(), ("127.0.0.1",))
+    given = (keys.server.certificate, keys.server.key)
+
+    async def story():
+        door = node_serving(host="127.0.0.1", port=0, address="127.0.0.1", clock=SystemClock(), given=given)
+        async with door as serving:
+            nobody = SimpleNamespace(prefers_watch_list=False)
+            link = ClusterLink(SimpleNamespace(of=lambda kind: Informer(nobody, kind)), lambda: "token")
+            address = NodeAddress("n", "127.0.0.1", serving.port, serving.annotations[NODE_AUTHORITY])
+            assert (await link._ask(address, "GET", "/healthz", b""))[0] == 503  # no agent stands behind it
+            by_authority = ssl.create_default_context(cadata=keys.authority.certificate.read_text())
+            web = HttpClient(ssl_context=by_authority)
+            assert (await web.request("GET", f"https://127.0.0.1:{serving.port}/healthz", (), b"", 30)).status == 503
+            await web.close()
+            await link.close()
+
+    asyncio.run(story())
 
 
 def test_api_servers_are_let_in_by_their_certificate_and_speak_as_to_a_kubelet(live, tmp_path):

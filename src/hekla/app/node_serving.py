@@ -47,6 +47,8 @@ class NodeServing:
     port: int = 0
     believed: str = ""
     """PEM of who signs the certificates of API servers; empty: only bearers of tokens are let in."""
+    given: tuple[Path, Path] | None = None
+    """Certificate chain and key that somebody else keeps, for API servers that ask for an authority of theirs; None: our own."""
     handler: Callable[[Request], Awaitable[Answer]] | None = None
     """The agent's, as soon as it runs."""
     certificates: Certificates = field(init=False)
@@ -55,11 +57,14 @@ class NodeServing:
     def __post_init__(self) -> None:
         self.certificates = self._renewed(None)
         with _shown(self.certificates) as file, _authorities(self.believed) as believed:
-            self.context = server_context(file, file, believed)
+            certificate, key = self.given or (file, file)
+            self.context = server_context(certificate, key, believed)
 
     @property
     def annotations(self) -> dict[str, str]:
         """What the Node object says of it."""
+        if self.given is not None:  # whoever believes this certificate need not know who signed it
+            return {NODE_AUTHORITY: self.given[0].read_text()}
         return {NODE_AUTHORITY: self.certificates.authorities.decode()}
 
     async def answer(self, request: Request) -> Answer:
@@ -73,15 +78,15 @@ class NodeServing:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             fresh = self._renewed(self.certificates)
-            if fresh == self.certificates:
+            if fresh == self.certificates and self.given is None:
                 continue
             self.certificates = fresh
             patch: Document = {"metadata": {"annotations": self.annotations}}
             with contextlib.suppress(KubeError):  # gateways that believe the old authority still do so for a while
                 for name in nodes:
                     await client.patch(Node, name, patch, patch_type=PatchType.MERGE)
-            with _shown(fresh) as file:
-                self.context.load_cert_chain(file, file)
+            with _shown(fresh) as file, contextlib.suppress(OSError):  # given files may be written just now
+                self.context.load_cert_chain(*(self.given or (file, file)))
 
     def _renewed(self, known: Certificates | None) -> Certificates:
         names: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address(self.address))]
@@ -90,10 +95,10 @@ class NodeServing:
 
 @asynccontextmanager
 async def node_serving(
-    *, host: str, port: int, address: str, clock: Clock, believed: str = ""
+    *, host: str, port: int, address: str, clock: Clock, believed: str = "", given: tuple[Path, Path] | None = None
 ) -> AsyncIterator[NodeServing]:
     """Listen for the length of a block."""
-    serving, server = NodeServing(address, clock, believed=believed), Server()
+    serving, server = NodeServing(address, clock, believed=believed, given=given), Server()
     await server.start(serving.answer, host=host, port=port, ssl_context=serving.context)
     serving.port = server.port
     log.info("node endpoint listens", address=f"https://{address}:{server.port}")

@@ -38,6 +38,7 @@ ACCOUNT = Connection(server="https://127.0.0.1:6443", credentials=FixedCredentia
         ({"labels": ("a",)}, '--node-label is "a"; write KEY=VALUE'),
         ({"identity": "root"}, '--node-identity is "root"; use node or account'),
         ({"identity": "node", "runtime": "simulated", "count": 2}, "--node-identity node is of one node"),
+        ({"tls_cert": "a.pem"}, "--tls-cert and --tls-key go together"),
         ({"listen": "10260"}, '--node-listen is "10260"; write HOST:PORT'),
     ],
 )

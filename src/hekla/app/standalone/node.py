@@ -13,6 +13,7 @@ import os
 import socket
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -76,7 +77,14 @@ class _Being:
             stack.push_async_callback(client.close)
             informers = await stack.enter_async_context(Informers(client))
             serving = await stack.enter_async_context(
-                node_serving(host=host, port=port, address=address, clock=office.clock, believed=believed)
+                node_serving(
+                    host=host,
+                    port=port,
+                    address=address,
+                    clock=office.clock,
+                    believed=believed,
+                    given=(Path(told.tls_cert), Path(told.tls_key)) if told.tls_cert else None,
+                )
             )
             nodes = [
                 replace(one, endpoint_port=serving.port, annotations=serving.annotations)

@@ -63,6 +63,12 @@ class NodeSettings:
     listen: str = "0.0.0.0:10260"
     """Where the node answers API servers and gateways, over TLS; port 0 picks one."""
 
+    tls_cert: str = ""
+    """File with the certificate chain of the endpoint, for API servers with --kubelet-certificate-authority; its own by default."""
+
+    tls_key: str = ""
+    """File with the certificate's key."""
+
     identity: str = ""
     """As whom the node speaks: node (a certificate as system:node:<name>, which the account asks for, as kubelets do), or account.
     By default node, and account for simulated nodes, whose one process is many."""
@@ -78,6 +84,8 @@ class NodeSettings:
         host_and_port("--node-listen", self.listen)
         if self.runtime not in (PROCESS, SIMULATED):
             raise StandaloneSettingsError(f'--runtime is "{self.runtime}"; use process or simulated')
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise StandaloneSettingsError("--tls-cert and --tls-key go together; give both or neither")
         if self.identity not in ("", AS_NODE, AS_ACCOUNT):
             raise StandaloneSettingsError(f'--node-identity is "{self.identity}"; use node or account')
         if self.identity == AS_NODE and self.count > 1:

@@ -68,7 +68,7 @@ AGENTS_FLAGS = {
 NODE_FLAGS = {
     "name": "node_name", "count": "nodes", "runtime": "runtime", "cpu": "cpu_per_node", "memory": "memory_per_node",
     "gpus": "gpus_per_node", "pods": "pods_per_node", "labels": "node_label", "taints": "node_taint",
-    "directory": "node_directory", "address": "node_address", "listen": "node_listen", "identity": "node_identity",
+    "directory": "node_directory", "address": "node_address", "listen": "node_listen", "identity": "node_identity", "tls_cert": "tls_cert", "tls_key": "tls_key",
     "sandbox_grace_s": "sandbox_grace_s", "deletes_itself": "delete_node",
 }  # fmt: skip
 
