@@ -4,11 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from hekla.api.kthena import AutoscalingPolicy
 from hekla.apiserver.jsonpath import find
 from hekla.apiserver.negotiation import wanted
 from hekla.apiserver.printers_workloads import pod_status
 from hekla.apiserver.status import StatusError
-from hekla.apiserver.tables import duration, since
+from hekla.apiserver.tables import declared_cell, duration, since
 from hekla.testing.api_server import ApiCaller
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -37,6 +38,10 @@ def test_a_time_that_is_none_is_unknown() -> None:
         ('.list[?(@.type=="y")].n', [2]),
         (".map['x.y']", ["z"]),
         (r".map.x\.y", ["z"]),
+        ("..n", [1, 2]),
+        (".list..n", [1, 2]),
+        ("..list[1].n", [2]),
+        (".a..n", []),
         (".absent.b", []),
         (".list[9]", []),
     ],
@@ -44,6 +49,13 @@ def test_a_time_that_is_none_is_unknown() -> None:
 def test_a_column_reads_its_path(path: str, found: list[object]) -> None:
     document = {"a": {"b": 1}, "list": [{"type": "x", "n": 1}, {"type": "y", "n": 2}], "map": {"x.y": "z"}}
     assert find(document, path) == found
+
+
+def test_of_several_values_a_declared_column_shows_the_first_as_a_real_server_does() -> None:
+    targets = [{"target": {"targetRef": {"name": name}}, "cost": 1} for name in ("small", "large")]
+    [target] = [one for one in AutoscalingPolicy.kind_info.columns if one.name == "Target"]
+    document = {"metadata": {"name": "mixed"}, "spec": {"heterogeneousTarget": {"params": targets}}}
+    assert declared_cell(document, target, datetime(2026, 1, 1, tzinfo=UTC)) == "small"
 
 
 @pytest.mark.parametrize(

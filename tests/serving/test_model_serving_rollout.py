@@ -173,6 +173,19 @@ def test_a_surge_whose_new_group_is_not_ready_counts_it_among_all_there_are() ->
     assert (available["status"], available["message"]) == ("False", "3 of 4 serving groups are ready")
 
 
+def test_a_group_that_leaves_is_not_counted_among_those_that_should_be_ready() -> None:
+    """Of three groups that became two it was said that 2 of 3 are ready, as if one more should be."""
+    world = world_of(replicas=3).settle()
+    world.run_all().settle()
+    world.fail(min(world.pods))
+    world.change(replicas=2).step()
+    [available] = [one for one in world.status["conditions"] if one["type"] == "Available"]
+    assert (available["status"], available["message"]) == (
+        "False",
+        "2 of 2 serving groups are ready; 1 more still to leave",
+    )
+
+
 def test_a_surge_ends_with_the_ordinals_of_the_beginning_where_engines_take_their_time_to_start() -> None:
     world = world_of(replicas=3, rolloutStrategy=rolling(maxSurge=1, maxUnavailable=0))
     assert min(rolled_slowly(world.change_roles(NEW))) == 3

@@ -1,14 +1,16 @@
-"""The JSONPath that printer columns are written in: fields, indices, `[*]`, and filters on equality."""
+"""The JSONPath that printer columns are written in: fields, `..field` at any depth, indices, `[*]`, and filters on equality."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 _STEP = re.compile(
     r"""\.?\[\?\(\s*@\.(?P<filter>[^=!<>\s]+)\s*(?P<compare>==|!=)\s*(?P<value>"[^"]*"|'[^']*'|[^)\s]+)\s*\)\]
       | \.?\[(?P<quoted>'[^']*'|"[^"]*")\]
       | \.?\[(?P<index>-?\d+|\*|\d*:\d*)\]
+      | \.\.(?P<deep>(?:\\.|[^.\[\\])+)
       | \.(?P<field>(?:\\.|[^.\[\\])+)
     """,
     re.VERBOSE,
@@ -34,6 +36,8 @@ def _steps(path: str) -> tuple[tuple[str, Any], ...]:
     for found in _STEP.finditer(text):
         if found["field"] is not None:
             steps.append(("field", re.sub(r"\\(.)", r"\1", found["field"])))
+        elif found["deep"] is not None:
+            steps.append(("deep", re.sub(r"\\(.)", r"\1", found["deep"])))
         elif found["quoted"] is not None:
             steps.append(("field", found["quoted"][1:-1].replace("\\.", ".")))
         elif found["index"] is not None:
@@ -44,11 +48,21 @@ def _steps(path: str) -> tuple[tuple[str, Any], ...]:
     return tuple(steps)
 
 
+def _below(value: Any, name: str) -> Iterator[Any]:
+    """The fields of a name in a value, and in everything below it."""
+    if isinstance(value, dict) and name in value:
+        yield value[name]
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _below(inner, name)
+
+
 def _taken(value: Any, kind: str, argument: Any) -> Iterable[Any]:
     if kind == "field":
         if argument == "*" and isinstance(value, dict | list):
             return list(value.values()) if isinstance(value, dict) else value
         return [value[argument]] if isinstance(value, dict) and argument in value else []
+    if kind == "deep":
+        return islice(_below(value, argument), MAX_FOUND)
     if kind == "filter":
         path, wants_equal, wanted = argument
         items = value if isinstance(value, list) else []

@@ -123,12 +123,13 @@ def _declared(served: Served) -> Printer:
         cells.append(Cell(column.name, column.type, column.priority, AGE.description if is_age else told))
 
     def row(document: Document, now: datetime) -> list[Any]:
-        return [document["metadata"]["name"], *(_declared_cell(document, column, now) for column in columns)]
+        return [document["metadata"]["name"], *(declared_cell(document, column, now) for column in columns)]
 
     return Printer(tuple(cells), row)
 
 
-def _declared_cell(document: Document, column: Column, now: datetime) -> Any:
+def declared_cell(document: Document, column: Column, now: datetime) -> Any:
+    """What a column that was declared with its kind shows of an object."""
     values = find(document, column.json_path)
     if not values:
         return None
@@ -142,7 +143,7 @@ def _declared_cell(document: Document, column: Column, now: datetime) -> Any:
             return value if isinstance(value, bool) else None
         case "date":
             return since(value, now) if isinstance(value, str) else "<unknown>"
-    return ",".join(shown(one) for one in values) if len(values) > 1 else shown(value)
+    return shown(value)  # the first of several, as Kubernetes shows it
 
 
 def shown(value: Any) -> str:

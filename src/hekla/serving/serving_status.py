@@ -58,7 +58,7 @@ def status_of(view: ServingView, plans: Sequence[GroupPlan]) -> ModelServingStat
         update_revision=view.revisions.update,
         current_revision=_current_revision(view, found, old, is_settled=_is_settled(view, found)),
         label_selector=label_selector(view),
-        conditions=_conditions(view, [at for at in range(len(found)) if at not in ready], updated, old),
+        conditions=_conditions(view, [at for at in range(len(found)) if at not in ready], updated, old, len(staying)),
     )
     is_over = status.updated_replicas == status.available_replicas == status.replicas == view.replicas
     if is_over and _partition(view) == 0:
@@ -144,7 +144,7 @@ class _Held:
 
 
 def _conditions(
-    view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int]
+    view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int], staying: int
 ) -> list[StrictCondition]:
     """The condition that holds, and those that held before as false, in the order in which they first held."""
     held = _what_holds(view, progressing, updated, old)
@@ -152,8 +152,12 @@ def _conditions(
     known = before.get(held.type)
     if known is not None and (known.status, known.reason, known.message) == ("True", held.reason, held.message):
         return view.serving.status.conditions  # nothing is new; of what Kthena wrote beside it, not a word is changed
-    ready = len(view.groups) - len(progressing)
-    return [_told(view, before.get(kind), kind, held, ready) for kind in dict.fromkeys([*before, held.type])]
+    # an update may have a group more than there are replicas; one that leaves is none of them
+    ready, wanted = len(view.groups) - len(progressing), max(view.replicas, staying)
+    counted = f"{ready} of {wanted} serving groups are ready"
+    if ready >= wanted:
+        counted += f"; {len(view.groups) - staying} more still to leave"
+    return [_told(view, before.get(kind), kind, held, counted) for kind in dict.fromkeys([*before, held.type])]
 
 
 def _what_holds(view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int]) -> _Held:
@@ -190,18 +194,17 @@ def _go_list(numbers: Sequence[int]) -> str:
     return f"[{' '.join(map(str, numbers))}]"
 
 
-def _told(view: ServingView, before: StrictCondition | None, kind: str, held: _Held, ready: int) -> StrictCondition:
-    reason, message = (held.reason, held.message) if kind == held.type else _instead(view, kind, held, ready)
+def _told(view: ServingView, before: StrictCondition | None, kind: str, held: _Held, counted: str) -> StrictCondition:
+    reason, message = (held.reason, held.message) if kind == held.type else _instead(kind, held, counted)
     status = "True" if kind == held.type else "False"
     since = before.last_transition_time if before is not None and before.status == status else rfc3339(view.now)
     return StrictCondition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
 
 
-def _instead(view: ServingView, kind: str, held: _Held, ready: int) -> tuple[str, str]:
+def _instead(kind: str, held: _Held, counted: str) -> tuple[str, str]:
     """Why a condition does not hold (any more)."""
     if kind == AVAILABLE:
-        # an update may have a group more than there are replicas
-        return "GroupsNotReady", f"{ready} of {max(view.replicas, len(view.groups))} serving groups are ready"
+        return "GroupsNotReady", counted
     if held.type == AVAILABLE:
         return held.reason, held.message
     if kind == PROGRESSING:

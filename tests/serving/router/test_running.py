@@ -368,7 +368,7 @@ def test_a_configuration_that_cannot_be_read_changes_nothing_and_is_told_once(tm
         file = tmp_path / "routerConfiguration.yaml"
         file.write_text("scheduler: {policy: round-robin}\n")
         async with routed(tmp_path, kit.whole()) as it:
-            for wrong in (b"\xff", b"a: !!bool x\n", None):
+            for wrong in (b"\xff", b"\xfe", b"a: !!bool x\n", None):
                 file.unlink()
                 file.write_bytes(wrong) if wrong is not None else file.mkdir()
                 with capture_logs() as logged:

@@ -371,8 +371,8 @@ class AutoscalingPolicyStatus(Struct, kw_only=True, frozen=True, rename="camel")
     columns=(
         Column(
             name="Target",
-            json_path=".spec.homogeneousTarget.target.targetRef.name",
-            description="The ModelServing whose groups are scaled",
+            json_path=".spec..targetRef.name",
+            description="The ModelServing that is scaled; of several, the first",
         ),
         Column(name="Min", json_path=".spec.homogeneousTarget.minReplicas", type="integer", description="At least"),
         Column(name="Max", json_path=".spec.homogeneousTarget.maxReplicas", type="integer", description="At most"),

@@ -116,6 +116,7 @@ class Router:
             informers, self.world, namespace=settings.namespace, with_gateways=settings.with_gateways
         )
         self._keys_said = _bytes_of(settings.api_keys_file)
+        self._configuration_said = _bytes_of(settings.configuration_file)
         self._is_password_told = False
         self.doors = Doors(
             self._door_settings(), self.world, now=self._now, wall=time.time, connect=self._connect_buckets
@@ -381,7 +382,8 @@ class Router:
 
     def look_at_configuration(self) -> None:
         """Take the configuration file if it changed; one that cannot be used changes nothing."""
-        refusal = self.configured.refusal
+        refusal, said = self.configured.refusal, _bytes_of(self.settings.configuration_file)
+        is_another, self._configuration_said = said != self._configuration_said, said
         if self._is_newly_configured():
             for pool in self.world.pools():
                 self.configured.current.recipe.apply(pool)
@@ -389,7 +391,7 @@ class Router:
             self.doors.limits.set_tenants(self.configured.current.tenants)
             self._look_up_caches()
             log.info("configuration taken", policy=self.configured.current.recipe.name)
-        elif self.configured.refusal and self.configured.refusal != refusal:
+        elif self.configured.refusal and (is_another or self.configured.refusal != refusal):
             log.warning("configuration refused", why=self.configured.refusal)
 
     def _is_newly_configured(self) -> bool:
