@@ -320,6 +320,23 @@ def test_what_is_for_the_host_alone_is_not_there_for_clients():
     run(scenario)
 
 
+def test_a_request_that_begins_at_once_lets_in_nobody_who_would_not_get_in_later():
+    async def scenario(client):
+        session = await client.session()
+        path = f"/hekla/v1/sessions/{session}/daemon/health"
+        for headers, status in (
+            ({"authorization": f"Bearer {KEY}"}, 204), ({"authorization": f"bearer  {KEY}"}, 204), ({"x_api_key": KEY}, 204),
+            ({"authorization": f"Basic {KEY}"}, 401), ({"authorization": KEY}, 401), ({"authorization": "Bearer "}, 401), ({}, 401),
+            ({"authorization": f"Bearer {OTHER_KEY}"}, 404), ({"x_api_key": OTHER_KEY}, 404), ({"x_api_key": KEY + "0"}, 401),
+            ({"x_api_key": OTHER_KEY, "authorization": f"Bearer {KEY}"}, 404),
+        ):  # fmt: skip
+            assert (await client.ask("GET", path, key="", **headers))[0] == status, headers
+        await client.ask("DELETE", f"/hekla/v1/sessions/{session}")
+        assert (await client.ask("GET", path))[0] == 404
+
+    run(scenario)
+
+
 def test_the_daemon_is_reached_only_with_its_token_and_a_large_file_passes_both_ways():
     async def scenario(client):
         session = await client.session()

@@ -218,6 +218,12 @@ class House:
             raise self._nothing_there(arrival, refusal, is_stranger=is_stranger)
         return passage
 
+    def passage_now(self, arrival: Arrival, door: Door, errand: Errand) -> Passage:
+        """The same for whom the door has let in: a task for it would have the client's body wait for its turn, and be read no further meanwhile."""
+        passage = Passage(self, arrival.visitor, arrival.head, door.worded)
+        passage.begin(errand)
+        return passage
+
     def passage_later(self, arrival: Arrival, door: Door, finding: Coroutine[None, None, Errand]) -> Passage:
         """The same, once it is known where it goes; the client's body waits meanwhile."""
         passage = Passage(self, arrival.visitor, arrival.head, door.worded)

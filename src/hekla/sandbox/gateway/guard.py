@@ -124,6 +124,12 @@ class Guard:
         """Whose key this is; looked up by digest, so comparing tells nothing of it."""
         return self._keys.get(digest_of(secret))
 
+    def known(self, headers: Mapping[str, str]) -> Principal | None:
+        """Who shows a key; None: `by_headers` finds out who it is, or says why nobody."""
+        given = headers.get("x-api-key", "")
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        return self.by_key(given or (token.strip() if scheme.lower() == "bearer" else ""))
+
     async def by_headers(self, headers: Mapping[str, str]) -> Principal:
         """Who asks, by X-API-Key or Authorization; RefusedError."""
         given = headers.get("x-api-key", "")

@@ -94,9 +94,7 @@ class Heads:
                 except BaseException:
                     connection.abort()
                     raise
-        except (
-            RefusedError,
-            TimeoutError,
-        ) as refusal:  # whoever has it next connects by himself; it is not tried again
+        except (RefusedError, TimeoutError) as refusal:
+            # whoever has it next connects by himself; it is not tried again
             log.debug("sandbox not heated", namespace=key[0], pod=key[1], error=str(refusal) or "it did not answer")
         pool.is_at_head = bool(pool.idle)

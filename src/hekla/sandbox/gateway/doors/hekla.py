@@ -83,28 +83,19 @@ class HeklaDoor:
         """What is inside, or about sessions."""
         match = _INSIDE.fullmatch(arrival.path)
         if match is not None:
-            return house.passage_later(arrival, self, self._inside(house, arrival, match[1], match[2], match[3] or "/"))
+            row, rest = _known(house, arrival, match[1]), match[3] or "/"
+            if row is not None:
+                return house.passage_now(arrival, self, _errand(house, arrival, row, match[2], rest))
+            return house.passage_later(arrival, self, self._found_errand(house, arrival, match[1], match[2], rest))
         return house.document(arrival, self, lambda asked: self._answer(house, asked))
 
     def worded(self, status: int, reason: str, sentence: str) -> tuple[int, bytes]:
         """A refusal."""
         return status, document({"reason": reason, "message": sentence})
 
-    async def _inside(self, house: House, arrival: Arrival, session: str, port: str | None, rest: str) -> Errand:
+    async def _found_errand(self, house: House, arrival: Arrival, session: str, port: str | None, rest: str) -> Errand:
         who = await house.guard.by_headers(arrival.headers)
-        row = await house.desk.find(session, who.sees)
-        query = arrival.head.target.partition(b"?")[2]
-        target = rest.encode("latin-1") + (b"?" + query if query else b"")
-        if port is not None:
-            head = to_server(arrival, row, int(port), target=target, keeps_authorization=False)
-            return Errand(row, int(port), head, keeps_connection=False, upgrade=arrival.upgrade)
-        # the owner's key was checked; what the daemon asks for is ours to say
-        if rest.startswith("/api/"):
-            return Errand(
-                row, DAEMON, to_daemon(arrival, target=target, authorization=house.mint.line(row, house.wall()))
-            )
-        token = b"x-access-token: %b\r\n" % row.access_token.encode()
-        return Errand(row, DAEMON, to_daemon(arrival, target=target, authorization=token))
+        return _errand(house, arrival, await house.desk.find(session, who.sees), port, rest)
 
     async def _answer(self, house: House, asked: Asked) -> Reply:
         who = await house.guard.by_headers(asked.headers)
@@ -245,6 +236,25 @@ class HeklaDoor:
     async def _templates(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
         found = [one for one in house.desk.stock.blueprints() if who.may_use(one.namespace)]
         return Reply(200, {"templates": [_told_blueprint(one) for one in found]})
+
+
+def _known(house: House, arrival: Arrival, session: str) -> Session | None:
+    """A session of whoever asks, where neither an issuer nor the store has to be asked; None: that may be so, or it is not there."""
+    who, row = house.guard.known(arrival.headers), house.desk.known(session)
+    return row if who is not None and row is not None and who.sees in (None, row.owner) else None
+
+
+def _errand(house: House, arrival: Arrival, row: Session, port: str | None, rest: str) -> Errand:
+    query = arrival.head.target.partition(b"?")[2]
+    target = rest.encode("latin-1") + (b"?" + query if query else b"")
+    if port is not None:
+        head = to_server(arrival, row, int(port), target=target, keeps_authorization=False)
+        return Errand(row, int(port), head, keeps_connection=False, upgrade=arrival.upgrade)
+    # the owner's key was checked; what the daemon asks for is ours to say
+    if rest.startswith("/api/"):
+        return Errand(row, DAEMON, to_daemon(arrival, target=target, authorization=house.mint.line(row, house.wall())))
+    token = b"x-access-token: %b\r\n" % row.access_token.encode()
+    return Errand(row, DAEMON, to_daemon(arrival, target=target, authorization=token))
 
 
 def _template(house: House, who: Principal, new: NewSession) -> tuple[str, str, str]:
