@@ -142,3 +142,13 @@ def test_settings_that_cannot_be_are_refused(wrong, sentence):
 
 def test_every_setting_has_its_help():
     assert set(Settings.field_help()) == set(Settings.__dataclass_fields__)
+
+
+def test_who_waits_for_the_gateways_address_finds_it_whole(tmp_path):
+    """Its file came into being empty, and was written a moment later."""
+    directory = DataDirectory(tmp_path)
+    directory.agents_url.write_text("http://127.0.0.1:1\n")
+    with directory.agents_url.open() as old:
+        directory.publish_agents("http://127.0.0.1:2")
+        assert old.read() == "http://127.0.0.1:1\n"  # another file took its place: this one was never cut short
+    assert directory.agents_url.read_text() == "http://127.0.0.1:2\n"

@@ -46,7 +46,7 @@ async def run_embedded_gateway(features: Features, informers: Informers) -> None
     features.is_making_sessions = lambda: gateway.desk.is_making
     try:
         await gateway.start()
-        directory.agents_url.write_text(f"http://{HOST}:{gateway.port}\n")
+        directory.publish_agents(f"http://{HOST}:{gateway.port}")
         log.info("gateway of sandboxes is ready", url=f"http://{HOST}:{gateway.port}")
         await asyncio.Event().wait()
     finally:

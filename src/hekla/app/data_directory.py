@@ -162,9 +162,11 @@ class DataDirectory:
         """Write down that this process serves from here, and is to have so many nodes."""
         pid = os.getpid()
         record = Running(pid=pid, start_ticks=start_ticks_of(pid) or 0, url=url, version=version, nodes=nodes)
-        scratch = self.record.with_suffix(".new")
-        scratch.write_text(json.dumps(asdict(record)))
-        scratch.replace(self.record)
+        _write_whole(self.record, json.dumps(asdict(record)))
+
+    def publish_agents(self, url: str) -> None:
+        """Write down where the gateway of sandboxes listens."""
+        _write_whole(self.agents_url, f"{url}\n")
 
     def _prepare(self) -> None:
         try:
@@ -247,3 +249,10 @@ def owner_of(path: Path) -> str:
         return path.owner()
     except (KeyError, OSError):
         return "somebody else"
+
+
+def _write_whole(file: Path, text: str) -> None:
+    """Who waits for a file is to find all of it."""
+    scratch = file.with_name(f"{file.name}.new")
+    scratch.write_text(text)
+    scratch.replace(file)

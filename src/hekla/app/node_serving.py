@@ -18,6 +18,7 @@ from typing import Final
 
 import structlog
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from hekla.api.agents.node_contract import NODE_AUTHORITY
 from hekla.api.meta import Document
@@ -34,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 LOOK_EVERY_S: Final = 3600.0
 """How often the certificate's age is looked at."""
+LOOK_AGAIN_S: Final = 60.0
+"""The same after it could not be read, written or told."""
 STOP_GRACE_S: Final = 2.0
 
 
@@ -53,18 +56,21 @@ class NodeServing:
     """The agent's, as soon as it runs."""
     certificates: Certificates = field(init=False)
     context: SSLContext = field(init=False)
+    annotations: dict[str, str] = field(init=False)
+    """What the Node object says of it."""
 
     def __post_init__(self) -> None:
+        """Raises OSError and ValueError for files that were given and hold no certificate and key."""
         self.certificates = self._renewed(None)
+        self.annotations = self._annotations()
         with _shown(self.certificates) as file, _authorities(self.believed) as believed:
             certificate, key = self.given or (file, file)
             self.context = server_context(certificate, key, believed)
 
-    @property
-    def annotations(self) -> dict[str, str]:
-        """What the Node object says of it."""
+    def _annotations(self) -> dict[str, str]:
+        """Raises OSError and ValueError."""
         if self.given is not None:  # whoever believes this certificate need not know who signed it
-            return {NODE_AUTHORITY: self.given[0].read_text()}
+            return {NODE_AUTHORITY: _certificates_of(self.given[0])}
         return {NODE_AUTHORITY: self.certificates.authorities.decode()}
 
     async def answer(self, request: Request) -> Answer:
@@ -74,19 +80,35 @@ class NodeServing:
         return await self.handler(request)
 
     async def keep_fresh(self, client: Client, nodes: list[str]) -> None:
-        """Renew the certificate when a third of its life is left; connections that stand are not touched."""
+        """Renew the certificate when a third of its life is left; connections that stand are not touched. What is in the way is
+        told, and no reason to end.
+        """
+        wait_s = LOOK_EVERY_S
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            fresh = self._renewed(self.certificates)
-            if fresh == self.certificates and self.given is None:
-                continue
-            self.certificates = fresh
-            patch: Document = {"metadata": {"annotations": self.annotations}}
-            with contextlib.suppress(KubeError):  # gateways that believe the old authority still do so for a while
-                for name in nodes:
-                    await client.patch(Node, name, patch, patch_type=PatchType.MERGE)
-            with _shown(fresh) as file, contextlib.suppress(OSError):  # given files may be written just now
-                self.context.load_cert_chain(*(self.given or (file, file)))
+            await asyncio.sleep(wait_s)
+            wait_s = LOOK_AGAIN_S
+            try:
+                self.certificates = self._renewed(self.certificates)
+                # gateways are to believe the new one before they see it; if they cannot be told, they believe the old one for a while
+                await self._tell(client, nodes)
+                with _shown(self.certificates) as file:
+                    self.context.load_cert_chain(*(self.given or (file, file)))
+                if self.annotations == self._annotations():
+                    wait_s = LOOK_EVERY_S
+            except (OSError, ValueError) as trouble:  # given files may be written just now, or the disk is full
+                log.warning("certificate of the node's endpoint not renewed", why=str(trouble))
+
+    async def _tell(self, client: Client, nodes: list[str]) -> None:
+        annotations = self._annotations()
+        if annotations == self.annotations:
+            return
+        patch: Document = {"metadata": {"annotations": annotations}}
+        try:
+            for name in nodes:
+                await client.patch(Node, name, patch, patch_type=PatchType.MERGE)
+            self.annotations = annotations
+        except KubeError as trouble:
+            log.warning("certificate of the node's endpoint not told", why=str(trouble))
 
     def _renewed(self, known: Certificates | None) -> Certificates:
         names: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address(self.address))]
@@ -106,6 +128,12 @@ async def node_serving(
         yield serving
     finally:
         await server.stop(STOP_GRACE_S)
+
+
+def _certificates_of(file: Path) -> str:
+    """PEM of a file's certificates alone, for many keep the key beside them. ValueError: there are none."""
+    found = x509.load_pem_x509_certificates(file.read_bytes())
+    return "".join(one.public_bytes(Encoding.PEM).decode() for one in found)
 
 
 @contextlib.contextmanager
