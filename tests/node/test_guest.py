@@ -74,6 +74,30 @@ def test_a_guest_follows_its_own_pods_alone_and_asks_for_what_they_name(live):
     live(story, is_guest=True)
 
 
+def test_a_pod_reads_no_credential_of_its_node_by_no_way(live, tmp_path):
+    """Whoever has the account's token may ask to be any node, and read what every pod of the cluster mounts."""
+    kept = tmp_path / "etc"
+    (kept / "serviceaccount").mkdir(parents=True)
+    for name in ("node.kubeconfig", "serviceaccount/token", "plain"):
+        (kept / name).write_text(f"said-{name}\n")
+
+    async def story(cluster):
+        script = f"cat {kept}/node.kubeconfig {kept}/serviceaccount/token /v/node.kubeconfig /v/serviceaccount/token; cat /v/plain"
+        main = {
+            "name": "main", "image": "b", "command": ["sh", "-c", script], "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+            "securityContext": {"readOnlyRootFilesystem": True},
+        }  # fmt: skip
+        volumes = [{"name": "v", "hostPath": {"path": str(kept)}}]
+        _, log = await cluster.run("reads", {"containers": [main], "volumes": volumes})
+        if cluster.agent.runtimes["process"].isolation.rung.has_mounts:
+            assert [line for line in log.splitlines() if line.startswith("said")] == ["said-plain"]
+        volumes = [{"name": "v", "hostPath": {"path": str(kept / "serviceaccount")}}]
+        await cluster.apply("asks", {"containers": [main], "volumes": volumes})
+        assert "is the node agent's own; no pod may mount it" in await cluster.event("FailedMount")
+
+    live(story, is_guest=True, hidden=(kept / "node.kubeconfig", kept / "serviceaccount"))
+
+
 def test_a_guest_tells_no_address_that_only_its_machine_reaches(live):
     """API servers refuse the whole slice of a Service in which one stands; and a Sandbox whose pod has none is never ready."""
 

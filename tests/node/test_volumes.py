@@ -61,3 +61,14 @@ def test_a_claim_that_is_not_bound_is_waited_for(tmp_path):
     volume = Volume(name="v", persistent_volume_claim=PersistentVolumeClaimVolumeSource(claim_name="data"))
     with pytest.raises(VolumeError, match='persistentvolumeclaim "data" is not bound yet'):
         VolumeMaker(tmp_path, None, lambda claim: None).make(volume, None)
+
+
+@pytest.mark.parametrize("path", ["secret", "secret/below", "link", "plain/../secret"])
+def test_a_host_path_into_what_is_the_nodes_own_is_refused(tmp_path, path):
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    volume = Volume(name="v", host_path=HostPathVolumeSource(path=str(tmp_path / path)))
+    maker = VolumeMaker(tmp_path, None, lambda claim: None, hidden=(tmp_path / "secret",))
+    with pytest.raises(VolumeError, match="is the node agent's own; no pod may mount it"):
+        maker.make(volume, None)
+    assert not (tmp_path / "secret").exists()

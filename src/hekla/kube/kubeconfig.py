@@ -179,6 +179,16 @@ def load_kubeconfig(*files: str | Path) -> Kubeconfig:
     return config
 
 
+def credential_files(*files: str | Path) -> tuple[Path, ...]:
+    """The files themselves, as `load_kubeconfig` finds them, and those of tokens and keys that they name."""
+    try:
+        config = load_kubeconfig(*files)
+    except KubeconfigError:
+        return ()
+    named = [user.path(key) for user in config.users.values() for key in ("tokenFile", "client-key")]
+    return (*config.files, *(each for each in named if each is not None))
+
+
 def client_from_kubeconfig(
     *files: str | Path, context: str = "", rate_limit: TokenBucket | None = None, user_agent: str = ""
 ) -> ApiClient:

@@ -93,7 +93,7 @@ class NodeAgent:
         engine_python: Path | None = None,
         is_guest: bool = False,
     ) -> None:
-        """`hidden` directories (keys, databases) are covered in containers, as `data_dir` is; a pod chooses among
+        """`hidden` directories and files (keys, databases) are covered in containers, as `data_dir` is; a pod chooses among
         `runtimes` by runtimeClassName, by default all there are. For `sandbox_grace_s` sandboxes outlive us if we are killed.
         `is_hurried` says that somebody waits for sessions: what is told of those that run already can wait.
         `engine_python` is of an environment that has vLLM, where ours has not (`engines.py`). A guest is in a cluster of somebody
@@ -101,10 +101,11 @@ class NodeAgent:
         """
         self._clock = clock or SystemClock()
         self._nodes = {node.name: node for node in nodes}
-        self._directory = data_dir
+        self._directory = data_dir = data_dir.absolute()  # what is hidden is so by its place, seen from the root
+        hidden = (data_dir, *(each.absolute() for each in hidden))
         checkpoints = CheckpointStore(data_dir / "checkpoints")
         own = runtimes or (
-            ProcessRuntime(data_dir / "runtime", hidden=(data_dir, *hidden)), SimulatedRuntime(self._clock),
+            ProcessRuntime(data_dir / "runtime", hidden=hidden), SimulatedRuntime(self._clock),
             ZygoteSandboxes(data_dir / "sandboxes", checkpoints=checkpoints, grace_s=sandbox_grace_s),
             OciSandboxes(data_dir / "oci", checkpoints=checkpoints),
             OciSandboxes(data_dir / "gvisor", checkpoints=checkpoints, name="gvisor", engines=(RUNSC,)),
@@ -132,7 +133,7 @@ class NodeAgent:
         images = images or ImageRegistry.of_directory(data_dir / "images")
         self._actions = PodActions(
             client=client, clock=self._clock, objects=self._objects, addresses=self._addresses, images=images,
-            statuses=self._statuses, tell=self._tell, engine_python=engine_python,
+            statuses=self._statuses, tell=self._tell, engine_python=engine_python, hidden=hidden,
         )  # fmt: skip
         self._late_environments = LateEnvironments(client, self.sandboxes, images, self._now)
         self._pods: dict[str, TrackedPod] = {}

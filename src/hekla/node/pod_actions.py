@@ -76,10 +76,12 @@ class PodActions:
         statuses: StatusWriter,
         tell: Tell,
         engine_python: Path | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
+        """No hostPath of a pod leads into what is `hidden`."""
         self._client, self._clock, self._objects = client, clock, objects
         self._addresses, self._images, self._statuses, self._tell = addresses, images, statuses, tell
-        self._engine_python = engine_python
+        self._engine_python, self._hidden = engine_python, hidden
         self._devices: dict[str, DeviceLedger] = {}
         self._starting = asyncio.Semaphore(MAX_STARTING)
         self._starts = 0
@@ -155,7 +157,7 @@ class PodActions:
         lookup = await self._objects.lookup(pod)
         tokens = await self._objects.tokens(pod)
         claimed = await self._objects.volumes_of_claims(pod)
-        maker = VolumeMaker(tracked.directory / "volumes", pod, claimed.get)
+        maker = VolumeMaker(tracked.directory / "volumes", pod, claimed.get, self._hidden)
         for volume in pod.spec.volumes:
             payload = payload_of(volume, tracked.myself(), lookup, tokens)
             tracked.places[volume.name] = await asyncio.to_thread(maker.make, volume, payload)

@@ -111,9 +111,15 @@ def _inside(path: str) -> str:
 class VolumeMaker:
     """The volumes of one pod, below one directory."""
 
-    def __init__(self, directory: Path, pod: Pod, claimed: Callable[[str], PersistentVolume | None]) -> None:
-        """`claimed` finds the volume bound to a claim of the pod's namespace."""
-        self._directory, self._pod, self._claimed = directory, pod, claimed
+    def __init__(
+        self,
+        directory: Path,
+        pod: Pod,
+        claimed: Callable[[str], PersistentVolume | None],
+        hidden: Sequence[Path] = (),
+    ) -> None:
+        """`claimed` finds the volume bound to a claim of the pod's namespace; no hostPath leads into what is `hidden`."""
+        self._directory, self._pod, self._claimed, self._hidden = directory, pod, claimed, hidden
 
     def make(self, volume: Volume, payload: Payload | None) -> Path:
         """The directory (or file) that is the volume; its content is brought up to date."""
@@ -128,6 +134,7 @@ class VolumeMaker:
             write_atomically(own, payload)
             return own
         if volume.host_path is not None:
+            self._check_host_path(volume.name, Path(volume.host_path.path))
             return _host_path(volume.name, volume.host_path)
         claim = volume.persistent_volume_claim.claim_name if volume.persistent_volume_claim else ""
         if volume.ephemeral is not None:
@@ -141,6 +148,10 @@ class VolumeMaker:
         own.mkdir(parents=True, exist_ok=True)
         own.chmod(0o777)
         return own
+
+    def _check_host_path(self, name: str, path: Path) -> None:
+        if any(path.resolve().is_relative_to(each.resolve()) for each in self._hidden):
+            raise VolumeError(f'volume "{name}": {path} is the node agent\'s own; no pod may mount it')
 
     def _persistent(self, claim: str) -> Path:
         found = self._claimed(claim)

@@ -1,6 +1,7 @@
 """What `hekla run node` can be told, who it becomes, and what `hekla install --with node` grants and leads there."""
 
 import base64
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hekla.api.agents.node_contract import NODE_RUNTIME_LABEL
 from hekla.app.standalone.certificates import renewed
 from hekla.app.standalone.manifests import Installation, InstallError, files, rendered
-from hekla.app.standalone.node import address_towards, declared
+from hekla.app.standalone.node import address_towards, declared, secret_places
 from hekla.app.standalone.node_identity import REQUESTS, SIGNER, NodeIdentity
 from hekla.app.standalone.node_settings import NodeSettings
 from hekla.app.standalone.rights import rights_of
@@ -55,6 +56,19 @@ def test_nodes_keep_foreign_pods_off_unless_told_otherwise(tmp_path):
     assert node.labels["type"] == "virtual-kubelet"
     [open_to_all] = declared(NodeSettings(name="n", directory=tmp_path, taints=("none",)), "10.0.0.7")
     assert not open_to_all.taints
+
+
+def test_what_the_account_is_known_by_is_no_pods_to_see(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tokens").mkdir()
+    Path("node.kubeconfig").write_text(
+        yaml.safe_dump({"users": [{"name": "n", "user": {"tokenFile": "tokens/t", "client-key": "/etc/k/n.key"}}]})
+    )
+    told = NodeSettings(name="n", directory=tmp_path / "node", tls_cert="both.pem", tls_key="both.key")
+    hidden = set(map(str, secret_places("node.kubeconfig", told)))
+    assert hidden == {
+        "/var/run/secrets", "node.kubeconfig", "tokens/t", "/etc/k/n.key", "both.pem", "both.key",
+    }  # fmt: skip
 
 
 def test_simulated_nodes_are_many_and_as_large_as_they_are_said_to_be():

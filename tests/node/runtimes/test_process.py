@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits, LogOptions
+from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits, LogOptions, Mount, StartError
 from hekla.node.runtimes.cgroups import NoCgroups
 from hekla.node.runtimes.isolation import LADDER, PROCESS_GROUP, Rung
 from hekla.node.runtimes.process import ProcessRuntime
@@ -164,9 +165,9 @@ def test_a_process_with_a_reused_id_is_left_alone(tmp_path):
         stranger.wait()
 
 
-def live(tmp_path, story, rung=None):
+def live(tmp_path, story, rung=None, hidden=()):
     async def told() -> None:
-        runtime = ProcessRuntime(tmp_path / "state", rung=rung)
+        runtime = ProcessRuntime(tmp_path / "state", rung=rung, hidden=hidden)
         bench = Bench(runtime, tmp_path)
         await runtime.open(bench.on_exit)
         try:
@@ -226,6 +227,39 @@ def test_the_nodes_own_directory_cannot_be_seen(tmp_path):
         end, log = await bench.run(bench.spec("main", f"cat {tmp_path}/state/secret"))
         assert end.code != 0
         assert "key" not in log
+
+    live(tmp_path, story)
+
+
+def test_credentials_of_the_node_are_seen_neither_in_place_nor_through_a_volume(tmp_path):
+    """A file is covered as a directory is; a hostPath of what lies above shows neither, and a link to them leads nowhere."""
+
+    async def story(runtime, bench):
+        if not runtime.isolation.rung.has_mounts:
+            pytest.skip(runtime.isolation.sentence)
+        script = f"cat {tmp_path}/kept/a.key {tmp_path}/kept/token/t; cat /v/a.key /v/token/t; cat /v/plain"
+        above = Mount(source=tmp_path / "kept", target="/v")
+        _, log = await bench.run(replace(bench.spec("main", script), mounts=(above,)))
+        assert ("key" in log.split(), "plain" in log.split()) == (False, True)
+        (tmp_path / "link").symlink_to(tmp_path / "kept/token")
+        led = replace(bench.spec("led", "cat /v/t"), mounts=(Mount(source=tmp_path / "link", target="/v"),))
+        with pytest.raises(StartError, match="leads to what containers must not see"):
+            await runtime.start(led)
+
+    (tmp_path / "kept/token").mkdir(parents=True)
+    for name, text in (("a.key", "key"), ("token/t", "key"), ("plain", "plain")):
+        (tmp_path / "kept" / name).write_text(text + "\n")
+    live(tmp_path, story, hidden=(tmp_path / "kept/a.key", tmp_path / "kept/token"))
+
+
+def test_a_root_that_is_read_only_shows_nothing_of_the_hosts_private_places(tmp_path):
+    async def story(runtime, bench):
+        if not runtime.isolation.rung.has_mounts:
+            pytest.skip(runtime.isolation.sentence)
+        spec = replace(bench.spec("main", "ls -A /run; echo x > /run/x; echo x > /tmp/x"), is_root_read_only=True)
+        end, log = await bench.run(spec)
+        assert end.code != 0
+        assert {line.rpartition(": ")[2] for line in log.splitlines()} == {"Read-only file system"}
 
     live(tmp_path, story)
 

@@ -28,6 +28,7 @@ from hekla.app.standalone.settings import NODE, StandaloneSettingsError, host_an
 from hekla.kube.api_client import ApiClient
 from hekla.kube.errors import KubeError, NotFoundError
 from hekla.kube.informer import Informers
+from hekla.kube.kubeconfig import SERVICE_ACCOUNT, credential_files
 from hekla.lib.quantity import from_bytes
 from hekla.node.agent import NodeAgent
 from hekla.node.callers import Callers
@@ -106,6 +107,7 @@ class _Being:
         agent = NodeAgent(
             informers.client, informers, nodes, data_dir=told.directory, clock=office.clock, is_guest=True,
             api_address=_host_and_port(office.connection.server), sandbox_grace_s=told.sandbox_grace_s,
+            hidden=secret_places(office.settings.kubeconfig, told),
             runtimes=() if told.runtime == PROCESS else (SimulatedRuntime(office.clock),),
         )  # fmt: skip
         callers = Callers(informers.client, asyncio.get_running_loop().time)
@@ -158,6 +160,12 @@ class _Being:
             own = "the node starts" if agent.registrar is None else agent.registrar.trouble
             self.complaint = "; ".join([*([own] if own else []), *missing])
             await asyncio.sleep(ASK_AGAIN_S)
+
+
+def secret_places(kubeconfig: str, told: NodeSettings) -> tuple[Path, ...]:
+    """What pods of the machine must not see beside the node's directory: as whom the account speaks, and the endpoint's key."""
+    keys = [Path(each) for each in (told.tls_cert, told.tls_key) if each]
+    return (SERVICE_ACCOUNT.parent.parent, *credential_files(*([kubeconfig] if kubeconfig else [])), *keys)
 
 
 def declared(told: NodeSettings, address: str) -> list[VirtualNode]:

@@ -58,8 +58,7 @@ class Confiner:
     ) -> dict[str, Any]:
         """What the init of this container is told; makes the directories it needs."""
         scratch = _make_places(directory, logs)
-        if container.is_root_read_only and self.isolation.rung.has_mounts:
-            scratch = {}
+        is_read_only = container.is_root_read_only and self.isolation.rung.has_mounts
         message_file = directory / "termination-message"
         fifo = directory / "stdin"
         if container.has_stdin and not fifo.exists():
@@ -69,7 +68,7 @@ class Confiner:
             "namespaces": self._namespaces(container),
             "argv": list(container.argv),
             "env": self._environment(container),
-            "cwd": container.working_dir or ("/tmp" if scratch else "/"),
+            "cwd": container.working_dir or ("/" if is_read_only else "/tmp"),
             "hostname": container.hostname,
             "root": str(self.root),
             "rootfs": str(container.rootfs or ""),
@@ -90,7 +89,7 @@ class Confiner:
         }
         if order["message_file"]:
             message_file.touch(0o666)
-        mounts = self._mounts(container, directory, scratch, message_file)
+        mounts = self._mounts(container, directory, scratch, message_file, is_read_only=is_read_only)
         if has_mounts:
             order["mounts"] = [[str(each.source), each.target, each.is_read_only] for each in mounts]
             return order
@@ -139,11 +138,19 @@ class Confiner:
         return {**env, "PYTHONPATH": path, "HEKLA_HOSTS": str(container.hosts_file)}
 
     def _mounts(
-        self, container: ContainerSpec, directory: Path, scratch: dict[str, Path], message_file: Path
+        self,
+        container: ContainerSpec,
+        directory: Path,
+        scratch: dict[str, Path],
+        message_file: Path,
+        *,
+        is_read_only: bool,
     ) -> list[Mount]:
-        """Private places first, then what of the host must be seen through them, then volumes, outer ones first."""
+        """Private places first (empty ones, where nothing is to be written), then what of the host must be seen through them, then
+        volumes, outer ones first.
+        """
         has_mounts = self.isolation.rung.has_mounts
-        mounts = [Mount(source=source, target=target) for target, source in scratch.items()]
+        mounts = [Mount(source=source, target=target, is_read_only=is_read_only) for target, source in scratch.items()]
         taken = {each.target for each in mounts} | {each.target for each in container.mounts}
         if has_mounts and container.rootfs is None:
             mounts += [

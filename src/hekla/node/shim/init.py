@@ -21,7 +21,7 @@ from typing import Any
 
 from hekla.node.shim import confinement, linux, own_address
 from hekla.node.shim.logfile import LogFile
-from hekla.node.shim.mounts import Root
+from hekla.node.shim.mounts import Root, below
 
 Spec = dict[str, Any]
 
@@ -65,8 +65,11 @@ def _run(spec: Spec, control: socket.socket) -> int:
 
 
 def build_root(spec: Spec) -> None:
-    """Lay out the file system and enter it. Sources are opened first: what is laid over may hide them."""
-    sources = [(os.open(source, os.O_PATH | os.O_CLOEXEC), target, is_ro) for source, target, is_ro in spec["mounts"]]
+    """Lay out the file system and enter it. Sources are opened first: what is laid over may hide them. What is hidden is so below them too."""
+    sources = [
+        (os.open(source, os.O_PATH | os.O_CLOEXEC), source, target, is_ro) for source, target, is_ro in spec["mounts"]
+    ]
+    hidden = [(each, os.path.realpath(each)) for each in spec["hidden"]]
     root = Root(spec["root"], spec["rootfs"])
     for target in spec["hidden"]:
         root.hide(target)
@@ -74,8 +77,12 @@ def build_root(spec: Spec) -> None:
         for place in ("/dev", "/sys"):
             root.bind(os.open(place, os.O_PATH | os.O_CLOEXEC), place, is_read_only=True)
     root.scratch("/dev/shm", "mode=1777")
-    for source, target, is_read_only in sources:
+    for source, told, target, is_read_only in sources:
+        shown = os.readlink(f"/proc/self/fd/{source}")
+        covered = below(shown, told, hidden)
         root.bind(source, target, is_read_only=is_read_only)
+        for each in covered:
+            root.hide(f"{target}/{each}")
         os.close(source)
     if spec["namespaces"] & linux.CLONE_NEWPID:
         root.proc()

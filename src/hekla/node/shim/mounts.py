@@ -28,6 +28,7 @@ class Root:
 
     def __init__(self, path: str, rootfs: str) -> None:
         self.path = path
+        self._nothing = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)
         linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
         linux.mount(rootfs or "/", path, flags=linux.MS_BIND | linux.MS_REC)
         linux.set_read_only(path, is_read_only=True, is_recursive=True)
@@ -46,12 +47,14 @@ class Root:
         linux.mount("tmpfs", where, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, data)
 
     def hide(self, target: str) -> None:
-        """Put nothing over `target`, if it exists."""
+        """Put nothing over `target`, a directory or a file, if it exists."""
         where = self.path + resolve(self.path, target)
         if os.path.isdir(where):
             linux.mount(
                 "tmpfs", where, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_RDONLY, "size=4k,mode=0755"
             )
+        elif os.path.exists(where):
+            self.bind(self._nothing, target, is_read_only=True)
 
     def proc(self) -> None:
         """A /proc that shows this pid namespace, and of the machine only what may be read."""
@@ -119,6 +122,21 @@ def _mirror(source: str, target: str) -> None:
         return
     _create(target, is_directory=stat.S_ISDIR(mode))
     linux.mount(source, target, flags=linux.MS_BIND | linux.MS_REC)
+
+
+def below(shown: str, told: str, hidden: list[tuple[str, str]]) -> list[str]:
+    """What is hidden below a source of a mount, relative to it. `shown` is where the source is, `told` how it was named; of what is hidden
+    both too. OSError: it leads to something hidden by a link; what is named as lying in there is the node's own.
+    """
+    for name, real in hidden:
+        if is_within(shown, real) and not (is_within(told, name) or is_within(told, real)):
+            raise OSError(errno.EACCES, "leads to what containers must not see", told)
+    return [os.path.relpath(real, shown) for _, real in hidden if real != shown and is_within(real, shown)]
+
+
+def is_within(path: str, directory: str) -> bool:
+    """Whether a path is a place or lies below it, by their words."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def resolve(root: str, path: str, start: str = "/") -> str:
