@@ -269,3 +269,15 @@ def test_parts_that_an_owner_may_call_as_he_likes_are_not_remembered_by_name():
         new["metadata"] = {**new["metadata"], "labels": {"whose": "mine"}}
         assert strategy.validate_update(new, old) == []
     assert strategy._left_alone == {}  # type: ignore[attr-defined]
+
+
+def test_a_finalizer_of_a_custom_object_needs_no_group():
+    strategy = strategy_of(obj())
+
+    def told(finalizer: str) -> list[str]:
+        document = thing({})
+        document["metadata"]["finalizers"] = [finalizer]
+        return [str(error.field) for error in strategy.validate_create(strategy.prepare_create(document))]
+
+    assert told("foo") == []
+    assert told("a b") == ["metadata.finalizers"]

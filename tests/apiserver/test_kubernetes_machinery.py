@@ -10,6 +10,7 @@ from hekla.testing.api_server import APPLY, JSON_PATCH, MERGE, STRATEGIC, ApiCal
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+LONG_AGO = "2020-01-01T00:00:00Z"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
@@ -57,6 +58,10 @@ def deployment(*containers: dict[str, Any]) -> dict[str, Any]:
         ("PATCH", f"{MAPS}/m", {"metadata": {"uid": "x"}}, MERGE, 422, "metadata.uid: Invalid value"),
         ("PATCH", f"{MAPS}/m", {"metadata": {"deletionTimestamp": "2020-01-01T00:00:00Z"}}, MERGE, 422,
          "metadata.deletionTimestamp: Invalid value"),
+        ("PUT", f"{MAPS}/m", {"metadata": {"name": "m", "creationTimestamp": LONG_AGO}}, "", 200, ""),
+        ("PATCH", f"{MAPS}/m", {"metadata": {"creationTimestamp": LONG_AGO}}, MERGE, 200, ""),
+        ("PATCH", f"{MAPS}/m?fieldManager=x", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "creationTimestamp": LONG_AGO}},
+         APPLY, 200, ""),
         ("PATCH", f"{MAPS}/m", {"data": 5}, MERGE, 422,
          "json: cannot unmarshal number into Go struct field ConfigMap.data of type map[string]string"),
         ("PATCH", f"{MAPS}/m?fieldValidation=Strict", {"foo": 5}, STRATEGIC, 422,
@@ -87,5 +92,20 @@ def test_a_delete_that_is_refused_deletes_nothing() -> None:
             await api.response("DELETE", "/api/v1/configmaps")
             await api.response("DELETE", f"{MAPS}/m?dryRun=x")
             assert (await api.get(f"{MAPS}/m"))[0] == 200
+
+    asyncio.run(play())
+
+
+def test_when_an_object_was_made_and_is_to_go_stays_whatever_a_manifest_says() -> None:
+    async def play() -> None:
+        async with ApiCaller() as api:
+            _, made = await api.post(MAPS, {"metadata": {"name": "m", "finalizers": ["a/b"]}})
+            await api.delete(f"{MAPS}/m")
+            _, marked = await api.get(f"{MAPS}/m")
+            said = {"name": "m", "finalizers": ["a/b"], "creationTimestamp": LONG_AGO, "deletionTimestamp": LONG_AGO}
+            status, kept = await api.put(f"{MAPS}/m", {"metadata": said, "data": {"a": "b"}})
+            assert (status, kept["data"]) == (200, {"a": "b"})
+            assert kept["metadata"]["creationTimestamp"] == made["metadata"]["creationTimestamp"]
+            assert kept["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
 
     asyncio.run(play())

@@ -14,7 +14,8 @@ from hekla.apiserver.strategy import Decoded
 from hekla.apiserver.validation.kind_warnings import KIND_WARNINGS
 from hekla.apiserver.validation.metadata import check_metadata, check_metadata_update
 
-_KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName")
+_KEPT_METADATA = ("uid", "deletionGracePeriodSeconds", "generateName")
+_FIXED_METADATA = ("creationTimestamp", "deletionTimestamp")
 _COUNTED_SUBRESOURCES = ("", "scale", "resize", "ephemeralcontainers")
 """Changes through other subresources (binding, status) do not count as a new generation."""
 
@@ -227,10 +228,17 @@ def set_generation(metadata: Document, generation: int) -> None:
 
 
 def keep_metadata(new: Document, old: Document) -> None:
-    """A writer that leaves out what the server set does not mean to take it away."""
+    """A writer that leaves out what the server set does not mean to take it away.
+
+    Nor does one whose manifest was exported from another object mean to change when this one was made: Kubernetes passes
+    over times that differ, once there are some.
+    """
     metadata, before = new.setdefault("metadata", {}), old["metadata"]
     for key in _KEPT_METADATA:
         if key in before and not metadata.get(key):
+            metadata[key] = before[key]
+    for key in _FIXED_METADATA:
+        if key in before:
             metadata[key] = before[key]
 
 

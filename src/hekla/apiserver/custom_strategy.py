@@ -171,7 +171,10 @@ class CustomStrategy:
         if document.get("kind") != self.kind.kind:
             return [invalid("kind", document.get("kind", ""), f"must be {self.kind.kind}")]
         errors = check_metadata(
-            document["metadata"], is_namespaced=self.kind.is_namespaced, name_check=names.dns_subdomain
+            document["metadata"],
+            is_namespaced=self.kind.is_namespaced,
+            name_check=names.dns_subdomain,
+            is_custom=True,
         )
         body = {key: value for key, value in document.items() if key not in HEAD}
         settled = self._settled(body, old) if old is not None else self._known_right(body)

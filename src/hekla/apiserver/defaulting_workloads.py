@@ -4,6 +4,7 @@ from hekla.api.meta import Document
 from hekla.apiserver.defaulting_pods import default_pod_template
 
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+_LONGEST_COUNT = 18  # digits: what a user writes there is any text
 _LARGEST_INT32 = 2**31 - 1
 
 
@@ -76,7 +77,8 @@ def advance_daemon_set(new: Document, old: Document) -> None:
     """Count a template that changed."""
     count = old["metadata"].get("annotations", {}).get(_TEMPLATE_GENERATION, "0")
     changed = new["spec"].get("template") != old["spec"].get("template")
-    counted = int(count) + 1 if changed and count.isdigit() else count
+    is_number = count.isascii() and count.isdigit() and len(count) <= _LONGEST_COUNT
+    counted = int(count) + 1 if changed and is_number else count
     new["metadata"].setdefault("annotations", {})[_TEMPLATE_GENERATION] = str(counted)
 
 

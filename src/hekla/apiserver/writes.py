@@ -307,7 +307,8 @@ def _keep_identity(new: Document, old: Document) -> None:
             metadata[name] = before[name]
         else:
             metadata.pop(name, None)
-    for name in SERVER_MADE:  # another value than the old one stays and is refused as a change of what is immutable
+    # another value than the old one stays: the strategy keeps what it was, or it is refused as a change of what is immutable
+    for name in SERVER_MADE:
         if metadata.get(name) is None:
             if name in before:
                 metadata[name] = before[name]

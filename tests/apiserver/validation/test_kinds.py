@@ -1,5 +1,6 @@
 """One or two sentences of every kind that is not a pod or a definition."""
 
+import base64
 import copy
 from typing import Any
 
@@ -32,6 +33,7 @@ def job(**spec: Any) -> Document:
     return {"spec": {"template": ENDING, **spec}}
 
 
+DEEP = base64.b64encode(b"[" * 100_000).decode()
 CASES: list[tuple[str, Document, str]] = [
     ("deployments.apps/v1", workload(replicas=-1), "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
     ("deployments.apps/v1", workload(selector=None), "spec.selector: Required value"),
@@ -50,6 +52,8 @@ CASES: list[tuple[str, Document, str]] = [
     ("services/v1", {"spec": {"type": "Magic", "ports": [{"port": 1}]}}, 'spec.type: Unsupported value: "Magic": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort"'),
     ("configmaps/v1", {"data": {"a b": "x"}}, "data[a b]: Invalid value: \"a b\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"),
     ("secrets/v1", {"type": "kubernetes.io/tls", "data": {}}, "data[tls.crt]: Required value"),
+    ("secrets/v1", {"type": "kubernetes.io/dockercfg", "data": {".dockercfg": DEEP}}, "data[.dockercfg]: Invalid value: \"<secret contents redacted>\": exceeded max depth"),
+    ("poddisruptionbudgets.policy/v1", {"spec": {"minAvailable": "101%"}}, 'spec.minAvailable: Invalid value: "101%": must not be greater than 100%'),
     ("persistentvolumeclaims/v1", {"spec": {}}, "spec.accessModes: Required value: at least 1 access mode is required"),
     ("storageclasses.storage.k8s.io/v1", {}, "provisioner: Required value"),
     ("poddisruptionbudgets.policy/v1", {"spec": {"minAvailable": 1, "maxUnavailable": 1}}, "spec: Invalid value: {\"minAvailable\":1,\"maxUnavailable\":1}: minAvailable and maxUnavailable cannot be both set"),
@@ -85,6 +89,7 @@ VALID: list[tuple[str, Document]] = [
     ("endpointslices.discovery.k8s.io/v1", {"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 80}]}),
     ("networkpolicies.networking.k8s.io/v1", {"spec": {"podSelector": {}}}),
     ("runtimeclasses.node.k8s.io/v1", {"handler": "process"}),
+    ("secrets/v1", {"type": "kubernetes.io/dockercfg-old", "data": {"a": "eA=="}}),
 ]  # fmt: skip
 
 
@@ -129,3 +134,24 @@ def test_a_stateful_set_may_mount_what_its_claims_bring():
     assert said("statefulsets.apps/v1", workload(template=template, volumeClaimTemplates=[claim])) == []
     [refusal] = said("statefulsets.apps/v1", workload(template=template))
     assert refusal == 'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "data"'
+
+
+def test_numbers_that_are_too_long_to_read_are_refused():
+    digits = "9" * 5000
+    (refusal,) = said("poddisruptionbudgets.policy/v1", {"spec": {"minAvailable": f"{digits}%"}})
+    assert refusal.startswith("spec.minAvailable: Invalid value")
+    assert "a valid percent string must be" in refusal
+    cost = "controller.kubernetes.io/pod-deletion-cost"
+    metadata = {"name": "x", "namespace": "n", "annotations": {cost: digits}}
+    (refusal,) = said("pods/v1", {"metadata": metadata, "spec": ENDING["spec"]})
+    assert refusal.endswith("must be a 32bit integer")
+
+
+def test_a_daemon_set_whose_counter_is_no_number_is_changed_all_the_same():
+    strategy = BUILTIN["daemonsets.apps/v1"]
+    old = strategy.prepare_create({"metadata": {"name": "x", "namespace": "n"}, **copy.deepcopy(workload())})
+    old["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "9" * 5000}
+    new = copy.deepcopy(old)
+    new["spec"]["template"]["spec"]["hostNetwork"] = True
+    strategy.prepare_update(new, old)
+    assert new["metadata"]["annotations"] == old["metadata"]["annotations"]

@@ -14,9 +14,9 @@ _STANDARD_FINALIZERS = {"kubernetes", "foregroundDeletion", "orphan"}
 
 
 def check_metadata(
-    metadata: Document, *, is_namespaced: bool, name_check: NameCheck, path: str = "metadata"
+    metadata: Document, *, is_namespaced: bool, name_check: NameCheck, path: str = "metadata", is_custom: bool = False
 ) -> list[FieldError]:
-    """Everything about the metadata of one object."""
+    """Everything about the metadata of one object; a custom one's finalizers need no group before their names."""
     errors = _check_names(metadata, name_check, path)
     namespace = metadata.get("namespace", "")
     if is_namespaced:
@@ -33,7 +33,7 @@ def check_metadata(
     if metadata.get("ownerReferences"):
         errors += _check_owners(metadata["ownerReferences"], f"{path}.ownerReferences")
     if metadata.get("finalizers"):
-        errors += _check_finalizers(metadata["finalizers"], f"{path}.finalizers")
+        errors += _check_finalizers(metadata["finalizers"], f"{path}.finalizers", is_custom=is_custom)
     return errors
 
 
@@ -118,12 +118,12 @@ def _check_owner(owner: Document, path: str) -> list[FieldError]:
     return errors
 
 
-def _check_finalizers(finalizers: Sequence[str], path: str) -> list[FieldError]:
+def _check_finalizers(finalizers: Sequence[str], path: str, *, is_custom: bool) -> list[FieldError]:
     errors = []
     for index, finalizer in enumerate(finalizers):
         where = f"{path}[{index}]"
         errors += [invalid(path, finalizer, said) for said in names.qualified_name(finalizer)]
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+        if not is_custom and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             errors.append(
                 invalid(where, finalizer, "name is neither a standard finalizer name nor is it fully qualified")
             )

@@ -18,6 +18,7 @@ _SECRET_KEYS = {
     "kubernetes.io/dockercfg": (".dockercfg",), "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
     "kubernetes.io/tls": ("tls.crt", "tls.key"), "kubernetes.io/ssh-auth": ("ssh-privatekey",),
 }  # fmt: skip
+_WITH_JSON = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson")
 
 
 def check_config_map(config_map: Document) -> list[FieldError]:
@@ -44,7 +45,7 @@ def check_secret(secret: Document) -> list[FieldError]:
     errors += _check_size(sum(len(value) * 3 // 4 for value in data.values()), "data")
     kind = secret.get("type", "")
     errors += [required(f"data[{key}]") for key in _SECRET_KEYS.get(kind, ()) if key not in data]
-    if kind.startswith("kubernetes.io/dockercfg") or kind == "kubernetes.io/dockerconfigjson":
+    if kind in _WITH_JSON:
         errors += [
             error for key in _SECRET_KEYS[kind] if key in data for error in _check_json(data[key], f"data[{key}]")
         ]
@@ -62,6 +63,8 @@ def _check_json(value: str, path: str) -> list[FieldError]:
         document = json.loads(base64.b64decode(value))
     except ValueError as error:
         return [invalid(path, "<secret contents redacted>", str(error))]
+    except RecursionError:
+        return [invalid(path, "<secret contents redacted>", "exceeded max depth")]
     return [] if isinstance(document, dict) else [invalid(path, "<secret contents redacted>", "must be an object")]
 
 
@@ -117,8 +120,9 @@ def check_budget(budget: Document) -> list[FieldError]:
         errors.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
     for key in ("minAvailable", "maxUnavailable"):
         if key in spec:
-            errors += check_count_or_percent(spec[key], f"spec.{key}")
-            if isinstance(spec[key], str) and spec[key][:-1].isdecimal() and int(spec[key][:-1]) > 100:
+            wrong = check_count_or_percent(spec[key], f"spec.{key}")
+            errors += wrong
+            if not wrong and isinstance(spec[key], str) and int(spec[key][:-1]) > 100:
                 errors.append(invalid(f"spec.{key}", spec[key], "must not be greater than 100%"))
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):

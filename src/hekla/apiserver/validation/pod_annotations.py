@@ -15,7 +15,7 @@ _SECCOMP_POD, _SECCOMP_CONTAINER = (
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _SECCOMP_PROFILES = ("runtime/default", "docker/default", "unconfined")
 _APP_ARMOR_PROFILES = ("", "runtime/default", "unconfined")
-_match_cost = re.compile(r"(0|-?[1-9][0-9]*)\Z").match
+_match_cost = re.compile(r"(0|-?[1-9][0-9]{0,9})\Z").match
 
 
 def check_pod_annotations(pod: Document, path: str) -> list[FieldError]:
