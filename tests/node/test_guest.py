@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+from dataclasses import replace
 from ipaddress import ip_address
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 
 from hekla.api.agents.node_contract import NODE_AUTHORITY
+from hekla.api.coordination import Lease
 from hekla.api.core import ConfigMap, PersistentVolumeClaim, Secret
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
@@ -23,7 +25,7 @@ from hekla.node.addresses import NOWHERE, nowhere
 from hekla.node.admission import uninvited
 from hekla.node.callers import Callers
 from hekla.node.endpoint import NodeEndpoint
-from hekla.node.registration import Standing, VirtualNode, status_document
+from hekla.node.registration import NodeTakenError, Registrar, Standing, VirtualNode, status_document
 from hekla.sandbox.cluster_link import ClusterLink, NodeAddress
 from hekla.wire.client import HttpClient
 from hekla.wire.messages import Request, Response
@@ -134,6 +136,50 @@ def test_a_node_with_an_endpoint_is_known_by_its_address_and_not_by_a_name_that_
     node = VirtualNode(name="n", capacity={}, address="10.0.0.7", endpoint_port=10260)
     told = status_document(node, standing, now, now)
     assert told["addresses"] == [{"type": "InternalIP", "address": "10.0.0.7"}]
+
+
+def test_the_name_of_somebody_elses_node_is_not_taken_nor_are_its_pods(live, tmp_path):
+    """A name that is a machine's by mistake would show our capacity as its own, and start its pods as processes here."""
+
+    async def story(cluster):
+        theirs = {"metadata": {"name": "worker-1", "labels": {"a": "b"}}}
+        await cluster.client.create(Node, theirs)
+        info = {"status": {"nodeInfo": {"containerRuntimeVersion": "containerd://2.1.0"}}}
+        await cluster.client.patch(Node, "worker-1", info, patch_type=PatchType.STRATEGIC, subresource="status")
+        before = await cluster.client.get(Node, "worker-1")
+        ours = VirtualNode(name="worker-1", capacity={})
+        registrar = Registrar(
+            cluster.client, SystemClock(), {"worker-1": (ours, Standing(rung="r", isolation="", limits=""))}
+        )
+        with pytest.RaisesGroup(pytest.RaisesExc(NodeTakenError, match='node "worker-1" is another agent\'s already')):
+            await registrar.register()
+        assert await cluster.client.get(Node, "worker-1") == before
+        with pytest.raises(NotFoundError):
+            await cluster.client.get(Lease, "worker-1", "kube-node-lease")
+        # one that nobody has spoken for is taken: our own life may have been cut short there
+        await cluster.client.create(Node, {"metadata": {"name": "w2"}})
+        await Registrar(
+            cluster.client,
+            SystemClock(),
+            {"w2": (replace(ours, name="w2"), Standing(rung="r", isolation="", limits=""))},
+        ).register()
+
+    live(story, is_guest=True)
+
+
+def test_a_pod_that_began_elsewhere_and_never_asked_for_a_guest_is_refused(live):
+    async def story(cluster):
+        await cluster.apply("p", "exec sleep 1000", node="elsewhere")
+        told = {"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}}
+        await cluster.client.patch(Pod, "p", told, "default", patch_type=PatchType.STRATEGIC, subresource="status")
+        bound = await cluster.client.get(Pod, "p", "default")
+        [taken] = [one for one in cluster.agent._nodes.values() if one.name == "n0"]
+        cluster.agent._nodes["n0"] = replace(taken, taints=TAINTS)
+        cluster.agent._take_up(msgspec.structs.replace(bound, spec=msgspec.structs.replace(bound.spec, node_name="n0")))
+        ended = await cluster.ended("p")
+        assert (ended.status.phase, ended.status.reason) == ("Failed", "TaintToleration")
+
+    live(story, is_guest=True)
 
 
 def test_at_the_end_a_node_says_that_it_is_not_ready(live):

@@ -37,7 +37,7 @@ from hekla.kube.errors import KubeError
 from hekla.kube.events import EventRecorder
 from hekla.kube.informer import Handler, Informer, Informers
 from hekla.node.addresses import LoopbackAddresses, nowhere
-from hekla.node.admission import refusal_of, uninvited
+from hekla.node.admission import Refusal, refusal_of, uninvited
 from hekla.node.images import ImageRegistry
 from hekla.node.late_environment import LateEnvironments
 from hekla.node.objects import Objects, TokenSource
@@ -304,6 +304,8 @@ class NodeAgent:
             return
         elif not was_ours:
             self._admit(tracked)
+        elif (refusal := self._refusal_of_guest(tracked)) is not None:
+            self._reject(tracked, refusal)  # it was another's, whose node had our name
         elif (
             record.place is Place.READY
         ):  # it is; but what of it is read again, and mounted by later attempts, this life must make
@@ -317,15 +319,22 @@ class NodeAgent:
             del here[uid]
         others = [each.requests for each in here.values() if each is not tracked]
         refusal = refusal_of(tracked.pod, self._node_object(tracked.node), others)
-        if refusal is None and self._is_guest and tracked.is_real:
-            refusal = uninvited(tracked.pod, tracked.node.taints, self.runtimes)
+        refusal = refusal or self._refusal_of_guest(tracked)
         sandboxes = self.sandbox_runtimes.get(tracked.runtime.name)
         if refusal is None and sandboxes is not None:
             refusal = sandbox_refusal_of(tracked.pod, sandboxes.name, sandboxes.isolation, sandboxes.refusal)
         if refusal is not None:
-            self._tell(tracked.pod, "Warning", refusal.reason, refusal.message)
-            message = f"Pod was rejected: {refusal.message}"
-            tracked.record = after(tracked.pod, tracked.record, Refused(refusal.reason, message), self._now())
+            self._reject(tracked, refusal)
+
+    def _refusal_of_guest(self, tracked: TrackedPod) -> Refusal | None:
+        if not self._is_guest or not tracked.is_real:
+            return None
+        return uninvited(tracked.pod, tracked.node.taints, self.runtimes)
+
+    def _reject(self, tracked: TrackedPod, refusal: Refusal) -> None:
+        self._tell(tracked.pod, "Warning", refusal.reason, refusal.message)
+        message = f"Pod was rejected: {refusal.message}"
+        tracked.record = after(tracked.pod, tracked.record, Refused(refusal.reason, message), self._now())
 
     def _node_object(self, node: VirtualNode) -> Node:
         """The node as admission sees it; made once, but for the labels that others may have put on it."""

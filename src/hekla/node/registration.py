@@ -35,8 +35,14 @@ LEASE_DURATION_S = 40
 RENEW_EVERY_S = 10.0
 STATUS_EVERY_S = 300.0
 REGISTER_AGAIN_S = 2.0
+RUNTIME_PREFIX = "hekla-"
+"""How the runtimes of our nodes are called, in their nodeInfo."""
 AT_ONCE = 32
 """Requests in flight while many nodes register or renew."""
+
+
+class NodeTakenError(KubeError):
+    """The name is that of a node which is not ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +179,7 @@ def node_info(runtime: str) -> Document:
     return {
         "architecture": architecture(),
         "bootID": _read("/proc/sys/kernel/random/boot_id"),
-        "containerRuntimeVersion": f"hekla-{runtime}://{__version__}",
+        "containerRuntimeVersion": f"{RUNTIME_PREFIX}{runtime}://{__version__}",
         "kernelVersion": platform.release(),
         "kubeProxyVersion": "",
         "kubeletVersion": f"v1.36.0-hekla.{__version__}",
@@ -327,10 +333,20 @@ class Registrar:
             try:
                 await self._client.create(Node, document)
             except AlreadyExistsError:
+                await self._check_ours(name)
                 await self._client.patch(Node, name, {"metadata": document["metadata"]})
             await self._write_status(name)
             await self._create_lease(name)
         self._registered.add(name)
+
+    async def _check_ours(self, name: str) -> None:
+        """NodeTakenError: the Node is somebody else's. One that nobody has said anything of may be ours, of a life that was cut short."""
+        info = (await self._client.get(Node, name)).status.node_info
+        known = info.container_runtime_version if info is not None else ""
+        if known and not known.startswith(RUNTIME_PREFIX):
+            raise NodeTakenError(
+                f'node "{name}" is another agent\'s already, whose containers {known} runs; choose another --node-name'
+            )
 
     async def _write_status(self, name: str) -> None:
         node, standing = self._nodes[name]
