@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 
 from hekla.api.agents.node_contract import NODE_AUTHORITY
 from hekla.apiserver.auth import pki
@@ -90,3 +91,17 @@ def test_a_certificate_that_could_not_be_told_is_told_soon(tmp_path):
             assert nodes.told == [("n", certificate)]
 
     virtual_time.run(story())
+
+
+def test_an_authority_that_api_servers_change_to_is_let_in_beside_the_old_one(tmp_path):
+    first, second = (
+        pki.ensure_pki(tmp_path / name, pki.utc_now(), ("127.0.0.1",)).authority.certificate.read_text()
+        for name in ("first", "second")
+    )
+    serving = NodeServing("127.0.0.1", SystemClock())
+    assert serving.context.verify_mode == ssl.CERT_NONE
+    serving.believe(first)
+    serving.believe(first + second)
+    serving.believe("")  # nobody says so any more
+    assert serving.context.verify_mode == ssl.CERT_OPTIONAL
+    assert serving.context.cert_store_stats()["x509_ca"] == 2

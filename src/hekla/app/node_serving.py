@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from ssl import SSLContext
+from ssl import CERT_OPTIONAL, SSLContext
 from typing import Final
 
 import structlog
@@ -72,6 +72,16 @@ class NodeServing:
         if self.given is not None:  # whoever believes this certificate need not know who signed it
             return {NODE_AUTHORITY: _certificates_of(self.given[0])}
         return {NODE_AUTHORITY: self.certificates.authorities.decode()}
+
+    def believe(self, authorities: str) -> None:
+        """Let in those, too, whose certificates these sign (PEM); who was let in before still is. Raises OSError and ValueError."""
+        if authorities == self.believed:
+            return
+        with _authorities(authorities) as file:
+            if file is not None:
+                self.context.load_verify_locations(cafile=file)
+                self.context.verify_mode = CERT_OPTIONAL
+        self.believed = authorities
 
     async def answer(self, request: Request) -> Answer:
         """What the agent says, once there is one."""

@@ -1,7 +1,11 @@
 """What `hekla run node` can be told, who it becomes, and what `hekla install --with node` grants and leads there."""
 
+import asyncio
 import base64
+import socket
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -12,13 +16,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hekla.api.agents.node_contract import NODE_RUNTIME_LABEL
 from hekla.app.standalone.certificates import renewed
 from hekla.app.standalone.manifests import Installation, InstallError, files, rendered
-from hekla.app.standalone.node import address_towards, declared, secret_places
+from hekla.app.standalone.node import ASK_AGAIN_S, _Being, declared, secret_places
 from hekla.app.standalone.node_identity import REQUESTS, SIGNER, NodeIdentity
 from hekla.app.standalone.node_settings import NodeSettings
+from hekla.app.standalone.node_surroundings import address_towards
 from hekla.app.standalone.rights import rights_of
 from hekla.app.standalone.settings import StandaloneSettingsError
 from hekla.kube.clock import SystemClock
 from hekla.kube.credentials import FixedCredentials
+from hekla.kube.errors import ApiError, TransportError
 from hekla.kube.kubeconfig import Connection
 from hekla.testing import virtual_time
 
@@ -40,6 +46,10 @@ ACCOUNT = Connection(server="https://127.0.0.1:6443", credentials=FixedCredentia
         ({"identity": "root"}, '--node-identity is "root"; use node or account'),
         ({"identity": "node", "runtime": "simulated", "count": 2}, "--node-identity node is of one node"),
         ({"tls_cert": "a.pem"}, "--tls-cert and --tls-key go together"),
+        (
+            {"tls_cert": "/no/a.pem", "tls_key": "/no/a.key"},
+            '--tls-cert is "/no/a.pem", and cannot be read: No such file',
+        ),
         ({"listen": "10260"}, '--node-listen is "10260"; write HOST:PORT'),
     ],
 )
@@ -64,6 +74,8 @@ def test_what_the_account_is_known_by_is_no_pods_to_see(tmp_path, monkeypatch):
     Path("node.kubeconfig").write_text(
         yaml.safe_dump({"users": [{"name": "n", "user": {"tokenFile": "tokens/t", "client-key": "/etc/k/n.key"}}]})
     )
+    Path("both.pem").touch()
+    Path("both.key").touch()
     told = NodeSettings(name="n", directory=tmp_path / "node", tls_cert="both.pem", tls_key="both.key")
     hidden = set(map(str, secret_places("node.kubeconfig", told)))
     assert hidden == {
@@ -78,22 +90,74 @@ def test_simulated_nodes_are_many_and_as_large_as_they_are_said_to_be():
 
 
 def test_the_address_of_a_node_is_the_one_that_faces_the_api_server():
-    assert address_towards("https://127.0.0.1:6443") == "127.0.0.1"
+    assert asyncio.run(address_towards("https://127.0.0.1:6443")) == "127.0.0.1"
+
+
+def being(server):
+    """A node that has begun to ask."""
+    office = SimpleNamespace(connection=Connection(server="https://api.test:6443", credentials=FixedCredentials("t")))
+    return _Being(office, NodeSettings(name="n"), server)
+
+
+def test_names_that_do_not_resolve_yet_are_waited_for(monkeypatch):
+    answers = [socket.gaierror(-3, "Temporary failure in name resolution"), "10.0.0.7"]
+
+    async def facing(server):
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("hekla.app.standalone.node.address_towards", facing)
+
+    async def story():
+        node = being(None)
+        asked = asyncio.create_task(node._address())
+        await asyncio.sleep(ASK_AGAIN_S / 2)
+        assert "Temporary failure in name resolution" in node.complaint
+        assert await asked == "10.0.0.7"
+
+    virtual_time.run(story())
+
+
+class Refusing:
+    """An API server that answers every question so."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    async def request(self, method, path, document=None):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_a_node_may_not_ask_whom_to_believe_and_begins_with_tokens_alone():
+    """NodeRestriction and the Node authorizer: no ConfigMap that none of its pods mounts."""
+    server = Refusing(TransportError("away"), ApiError(403, "Forbidden", "no relationship found"))
+    assert virtual_time.run(being(server)._client_authorities()) == ""
+    assert virtual_time.run(being(Refusing({"data": {"client-ca-file": "pem"}}))._client_authorities()) == "pem"
 
 
 class Signing:
     """An API server whose controllers sign for nodes, after a while."""
 
-    def __init__(self, user="system:serviceaccount:x:y", waits=2, refusal=""):
+    def __init__(self, user="system:serviceaccount:x:y", waits=2, refusal="", life=None):
         self.user, self.waits, self.refusal, self.asked = user, waits, refusal, []
+        self.life, self.away, self.blips = life, 0, 0
         self.key = ec.generate_private_key(ec.SECP256R1())
 
     async def request(self, method, path, document=None):
+        if self.away:
+            self.away -= 1
+            raise TransportError("away")
         if path.endswith("selfsubjectreviews"):
             return {"status": {"userInfo": {"username": self.user}}}
         if method == "POST":
             assert path == REQUESTS
             self.asked.append(document["spec"])
+            self.away = self.blips
             return {"metadata": {"name": f"r{len(self.asked)}"}}
         self.waits -= 1
         if self.waits >= 0:
@@ -106,7 +170,7 @@ class Signing:
         made = (
             x509.CertificateBuilder().subject_name(request.subject).issuer_name(authority.subject)
             .public_key(request.public_key()).serial_number(1).not_valid_before(now)
-            .not_valid_after(authority.not_valid_after_utc).sign(self.key, hashes.SHA256())
+            .not_valid_after(now + self.life if self.life else authority.not_valid_after_utc).sign(self.key, hashes.SHA256())
         )  # fmt: skip
         from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -154,8 +218,69 @@ def test_a_node_that_is_refused_says_so_and_asks_again(tmp_path):
     assert len(server.asked) == 2
 
 
+def test_an_api_server_that_is_away_for_a_moment_costs_no_other_request(tmp_path):
+    """Each took the approval of a person."""
+    server = Signing()
+    server.blips = 3
+    virtual_time.run(NodeIdentity(server, "n1", tmp_path, SystemClock()).connection(ACCOUNT))
+    assert len(server.asked) == 1
+
+
+def test_a_certificate_that_is_good_for_a_while_is_begun_with_and_the_next_asked_for_beside_it(tmp_path):
+    server = Signing(life=timedelta(minutes=4))  # less than is to be left of one
+
+    async def story():
+        await NodeIdentity(server, "n1", tmp_path, SystemClock()).connection(ACCOUNT)
+        server.waits = 10_000  # who approves it sleeps
+        identity = NodeIdentity(server, "n1", tmp_path, SystemClock())
+        connection = await identity.connection(ACCOUNT)
+        old = await connection.credentials.certificate()
+        assert len(server.asked) == 1
+        renewing = asyncio.create_task(identity.keep_fresh())
+        await asyncio.sleep(1.5)
+        assert len(server.asked) == 2
+        server.waits, server.life = 0, timedelta(days=1)
+        await asyncio.sleep(2.5)
+        assert await connection.credentials.certificate() != old
+        assert identity.trouble == ""
+        renewing.cancel()
+
+    virtual_time.run(story())
+
+
+def test_a_certificate_that_api_servers_do_not_know_is_replaced(tmp_path):
+    server = Signing(waits=0)
+
+    async def story():
+        identity = NodeIdentity(server, "n1", tmp_path, SystemClock())
+        credentials = (await identity.connection(ACCOUNT)).credentials
+        old = await credentials.certificate()
+        renewing = asyncio.create_task(identity.keep_fresh())
+        await asyncio.sleep(1000)
+        assert len(server.asked) == 1
+        assert not credentials.rejected()  # 401
+        await asyncio.sleep(1)
+        assert (await credentials.certificate()) != old
+        credentials.rejected()  # an answer to what was sent with the old one
+        await asyncio.sleep(1000)
+        assert len(server.asked) == 2
+        renewing.cancel()
+
+    virtual_time.run(story())
+
+
+def test_a_certificate_that_no_disk_takes_serves_this_life(tmp_path):
+    server = Signing()
+    (tmp_path / "file").write_text("")
+    identity = NodeIdentity(server, "n1", tmp_path / "file", SystemClock())
+    connection = virtual_time.run(identity.connection(ACCOUNT))
+    assert b"CERTIFICATE" in virtual_time.run(connection.credentials.certificate()).certificate
+    assert len(server.asked) == 1
+
+
 def test_who_is_the_node_already_asks_for_nothing(tmp_path):
     server = Signing(user="system:node:n1")
+    server.away = 2
     connection = virtual_time.run(NodeIdentity(server, "n1", tmp_path, SystemClock()).connection(ACCOUNT))
     assert connection is ACCOUNT
     assert server.asked == []

@@ -10,23 +10,21 @@ What is here is a guest: it follows its own pods alone, gives Services no addres
 import asyncio
 import contextlib
 import os
-import socket
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import structlog
 
-from hekla.app.front_proxy import CONFIG_MAP, NAMESPACE
 from hekla.app.node_serving import NodeServing, node_serving
 from hekla.app.standalone.node_identity import NodeIdentity
 from hekla.app.standalone.node_settings import PROCESS, NodeSettings
+from hekla.app.standalone.node_surroundings import address_towards, client_authorities, host_and_port_of
 from hekla.app.standalone.office import Office
 from hekla.app.standalone.settings import NODE, StandaloneSettingsError, host_and_port
 from hekla.kube.api_client import ApiClient
-from hekla.kube.errors import KubeError, NotFoundError
+from hekla.kube.errors import ApiError, KubeError
 from hekla.kube.informer import Informers
 from hekla.kube.kubeconfig import SERVICE_ACCOUNT, credential_files
 from hekla.lib.quantity import from_bytes
@@ -40,6 +38,8 @@ log = structlog.get_logger(__name__)
 
 SIMULATED_CPU, SIMULATED_MEMORY, SIMULATED_DISK = "64", "512Gi", "1Ti"
 ASK_AGAIN_S: Final = 2.0
+BELIEVED_AGAIN_S: Final = 600.0
+"""How often it is asked whom to believe: an authority is changed by adding the next to it for a while."""
 GOODBYE_S: Final = 5.0
 GOODBYE_EACH_S: Final = 0.1
 """What is said to an API server at the end: it may be away, and nobody waits for it for long."""
@@ -69,24 +69,19 @@ class _Being:
     async def run(self) -> None:
         office, told = self.office, self.told
         office.health.checks[NODE] = lambda: self.complaint
-        address = told.address or address_towards(office.connection.server)
+        address = told.address or await self._address()
         host, port = host_and_port("--node-listen", told.listen)
         believed = await self._client_authorities()
         async with AsyncExitStack() as stack:
+            door = node_serving(
+                host=host, port=port, address=address, clock=office.clock, believed=believed,
+                given=(Path(told.tls_cert), Path(told.tls_key)) if told.tls_cert else None,
+            )  # fmt: skip
+            serving = await stack.enter_async_context(door)
             group = await stack.enter_async_context(asyncio.TaskGroup())
             client = await self._identified(group)
             stack.push_async_callback(client.close)
             informers = await stack.enter_async_context(Informers(client))
-            serving = await stack.enter_async_context(
-                node_serving(
-                    host=host,
-                    port=port,
-                    address=address,
-                    clock=office.clock,
-                    believed=believed,
-                    given=(Path(told.tls_cert), Path(told.tls_key)) if told.tls_cert else None,
-                )
-            )
             nodes = [
                 replace(one, endpoint_port=serving.port, annotations=serving.annotations)
                 for one in declared(told, address)
@@ -106,7 +101,7 @@ class _Being:
         told, office = self.told, self.office
         agent = NodeAgent(
             informers.client, informers, nodes, data_dir=told.directory, clock=office.clock, is_guest=True,
-            api_address=_host_and_port(office.connection.server), sandbox_grace_s=told.sandbox_grace_s,
+            api_address=host_and_port_of(office.connection.server), sandbox_grace_s=told.sandbox_grace_s,
             hidden=secret_places(office.settings.kubeconfig, told),
             runtimes=() if told.runtime == PROCESS else (SimulatedRuntime(office.clock),),
         )  # fmt: skip
@@ -120,6 +115,7 @@ class _Being:
             async with asyncio.TaskGroup() as group:
                 group.create_task(agent.ended(), name="node agent")
                 group.create_task(serving.keep_fresh(informers.client, [one.name for one in nodes]), name="certificate")
+                group.create_task(self._keep_believing(serving), name="whom to let in")
                 if told.runtime == PROCESS:
                     group.create_task(agent.sandboxes.prepare(), name="warm sandboxes")
         finally:
@@ -135,21 +131,39 @@ class _Being:
             async with asyncio.timeout(GOODBYE_S + GOODBYE_EACH_S * self.told.count):
                 await agent.say_goodbye("the node agent has ended", remover)
 
-    async def _client_authorities(self) -> str:
-        """PEM of who signs the certificates that API servers show, as every API server says it; empty: it says nothing of it."""
+    async def _address(self) -> str:
         while True:
             try:
-                path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{CONFIG_MAP}"
-                found = await self.account.request("GET", path)
-                return str((found.get("data") or {}).get("client-ca-file") or "")
-            except NotFoundError:
-                return ""
-            except KubeError as error:
-                why = f"whom to let in is not known: {error}"
-                if self.complaint != why:
-                    log.warning("the node cannot begin yet", why=why)
-                self.complaint = why
+                return await address_towards(self.office.connection.server)
+            except OSError as error:
+                self._cannot_begin(
+                    f"the address that faces the API server is not known ({error.strerror or error}); --node-address tells it"
+                )
             await asyncio.sleep(ASK_AGAIN_S)
+
+    async def _client_authorities(self) -> str:
+        while True:
+            try:
+                return await client_authorities(self.account)
+            except KubeError as error:
+                if isinstance(error, ApiError) and error.code == 403:  # nodes themselves may not ask
+                    log.warning("API servers are let in by tokens alone, not by their certificates", why=str(error))
+                    return ""
+                self._cannot_begin(f"whom to let in is not known: {error}")
+            await asyncio.sleep(ASK_AGAIN_S)
+
+    def _cannot_begin(self, why: str) -> None:
+        if self.complaint != why:
+            log.warning("the node cannot begin yet", why=why)
+        self.complaint = why
+
+    async def _keep_believing(self, serving: NodeServing) -> None:
+        while True:
+            await asyncio.sleep(BELIEVED_AGAIN_S)
+            try:
+                serving.believe(await client_authorities(self.account))
+            except (KubeError, OSError, ValueError) as error:
+                log.info("whom to let in was not learnt anew", why=str(error))
 
     async def _tell_trouble(self, agent: NodeAgent, informers: Informers) -> None:
         """What stands in the way, for /readyz."""
@@ -199,17 +213,3 @@ def _of_simulated(told: NodeSettings) -> dict[str, str]:
         "cpu": told.cpu or SIMULATED_CPU, "memory": told.memory or SIMULATED_MEMORY, "ephemeral-storage": SIMULATED_DISK,
         "pods": str(told.pods),
     }  # fmt: skip
-
-
-def address_towards(server: str) -> str:
-    """The address of ours that faces an API server; nothing is sent."""
-    host, port = _host_and_port(server)
-    family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind) as probe:
-        probe.connect(where)
-        return str(probe.getsockname()[0])
-
-
-def _host_and_port(server: str) -> tuple[str, int]:
-    parts = urlsplit(server)
-    return parts.hostname or "", parts.port or 443

@@ -2,7 +2,7 @@
 
     CertificateSigningRequest   kubernetes.io/kube-apiserver-client-kubelet, in the name of the process's own account
     approved                    by the cluster, if that account may create certificatesigningrequests/nodeclient; else by a person
-    kept                        in the node's directory, and renewed when a third of its life is left
+    kept                        in the node's directory; renewed when a third of its life is left, or when API servers do not know it
 
 API servers confine who has it (the Node authorizer, NodeRestriction): it reads the Secrets of its own pods alone, makes tokens for them
 alone, and writes its own Node, its Lease and the statuses of its pods. No role could say that.
@@ -10,9 +10,10 @@ alone, and writes its own Node, its Lease and the statuses of its pods. No role 
 
 import asyncio
 import base64
+import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,7 @@ from cryptography.x509.oid import NameOID
 from hekla.kube.client import Client
 from hekla.kube.clock import Clock
 from hekla.kube.credentials import ClientCertificate
-from hekla.kube.errors import KubeError
+from hekla.kube.errors import ApiError, KubeError, NotFoundError
 from hekla.kube.kubeconfig import Connection
 
 log = structlog.get_logger(__name__)
@@ -41,7 +42,9 @@ PATIENCE_S: Final = 3600.0
 """Then another request is made: cluster controllers delete unanswered ones after a day, and answered ones after an hour."""
 AGAIN_S: Final = 5.0
 """After a refusal, or while the API server is away."""
-RENEW_LOOK_S: Final = 600.0
+RENEW_LOOK_S: Final = 60.0
+DOUBT_S: Final = 300.0
+"""After a new certificate nobody doubts it for so long: answers to what showed the old one may still come."""
 LEFT: Final = 1 / 3
 LEAST_LEFT: Final = timedelta(minutes=5)
 
@@ -55,6 +58,8 @@ class NodeCredentials:
     """What the API server is shown as this node: the certificate of the moment."""
 
     shown: ClientCertificate
+    doubted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when an API server did not know it: the authority of nodes was changed, or this is another cluster."""
 
     async def headers(self) -> Sequence[tuple[str, str]]:
         """No token."""
@@ -65,7 +70,8 @@ class NodeCredentials:
         return self.shown
 
     def rejected(self) -> bool:
-        """A certificate does not get better by trying."""
+        """Another one is asked for; until it is here nothing succeeds by trying."""
+        self.doubted.set()
         return False
 
 
@@ -81,35 +87,57 @@ class NodeIdentity:
 
     async def connection(self, account: Connection) -> Connection:
         """The account's connection as this node, as soon as the cluster has signed for it."""
-        if await is_node(self._client, self._name):
+        if await self._is_account():
             return account
         kept = self._read()
         self._credentials = NodeCredentials(kept or await self._signed())
         return replace(account, credentials=self._credentials)
 
     async def keep_fresh(self) -> None:
-        """Ask for the next certificate in time, until cancelled."""
+        """Ask for the next certificate in time, and when this one is not believed, until cancelled."""
+        known = self._credentials
+        if known is None:  # whoever gave the account its certificate renews it
+            return
         while True:
-            await asyncio.sleep(RENEW_LOOK_S)
-            if self._credentials is not None and not self._is_good(self._credentials.shown):
-                self._credentials.shown = await self._signed()
+            if known.doubted.is_set() or not self._is_fresh(known.shown):
+                if known.doubted.is_set():
+                    log.warning(
+                        "the API server does not know the node's certificate; another is asked for", node=self._name
+                    )
+                known.shown = await self._signed()
+                await asyncio.sleep(DOUBT_S)
+                known.doubted.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RENEW_LOOK_S):
+                    await known.doubted.wait()
+
+    async def _is_account(self) -> bool:
+        while True:
+            try:
+                found = await is_node(self._client, self._name)
+                self._tell("")
+                return found
+            except KubeError as error:
+                self._tell(str(error))
+            await asyncio.sleep(AGAIN_S)
 
     def _read(self) -> ClientCertificate | None:
-        """The one of an earlier life, if it is this node's and good for a while."""
+        """The one of an earlier life, if it is this node's and not over: a request for the next may wait for a person."""
         try:
             text = self._file.read_bytes()
             head, mark, key = text.partition(b"-----BEGIN PRIVATE KEY-----")
-            found = ClientCertificate(head, mark + key)
-            return found if self._is_good(found) else None
+            shown = x509.load_pem_x509_certificate(head)
         except (OSError, ValueError):
             return None
-
-    def _is_good(self, one: ClientCertificate) -> bool:
-        """ValueError: it is no certificate."""
-        shown, now = x509.load_pem_x509_certificate(one.certificate), self._clock.now()
         names = [str(each.value) for each in shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        is_good = names == [USER + self._name] and shown.not_valid_after_utc > self._clock.now()
+        return ClientCertificate(head, mark + key) if is_good else None
+
+    def _is_fresh(self, one: ClientCertificate) -> bool:
+        """Whether the next one need not be asked for yet."""
+        shown = x509.load_pem_x509_certificate(one.certificate)
         life = shown.not_valid_after_utc - shown.not_valid_before_utc
-        return names == [USER + self._name] and shown.not_valid_after_utc - now > max(life * LEFT, LEAST_LEFT)
+        return shown.not_valid_after_utc - self._clock.now() > max(life * LEFT, LEAST_LEFT)
 
     async def _signed(self) -> ClientCertificate:
         while True:
@@ -132,10 +160,17 @@ class NodeIdentity:
             "metadata": {"generateName": "hekla-node-"}, "spec": spec,
         }  # fmt: skip
         name = str((await self._client.request("POST", REQUESTS, document))["metadata"]["name"])
-        self._tell(f"the request {name} waits; `kubectl certificate approve {name}`, if the cluster does not")
+        waits = f"the request {name} waits; `kubectl certificate approve {name}`, if the cluster does not"
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                status = (await self._client.request("GET", f"{REQUESTS}/{name}")).get("status") or {}
+                try:
+                    status = (await self._client.request("GET", f"{REQUESTS}/{name}")).get("status") or {}
+                    self._tell(waits)
+                except NotFoundError:
+                    raise
+                except KubeError as error:  # the request lasts, and so does its key
+                    status = {}
+                    self._tell(f"the request {name} cannot be looked at: {error}")
                 for condition in status.get("conditions") or ():
                     if condition.get("type") in ("Denied", "Failed"):
                         raise IdentityRefusedError(f"the request {name} was refused: {condition.get('message')}")
@@ -144,13 +179,19 @@ class NodeIdentity:
                 await asyncio.sleep(LOOK_S)
 
     def _kept(self, one: ClientCertificate) -> ClientCertificate:
+        try:
+            self._write(one)
+        except OSError as error:  # it is as good in memory; the next life asks for another
+            log.warning("the node's certificate is not kept", file=str(self._file), why=error.strerror or str(error))
+        return one
+
+    def _write(self, one: ClientCertificate) -> None:
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = self._file.with_suffix(".new")
         fresh.unlink(missing_ok=True)
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(one.certificate.rstrip() + b"\n" + one.key)
         fresh.replace(self._file)
-        return one
 
     def _tell(self, why: str) -> None:
         if why and why != self.trouble:
@@ -159,12 +200,14 @@ class NodeIdentity:
 
 
 async def is_node(client: Client, name: str) -> bool:
-    """Whether the account is this node already: a kubeconfig of somebody who has a certificate for it."""
+    """Whether the account is this node already: a kubeconfig of somebody who has a certificate for it. KubeError: nobody says so now."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         found = await client.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-    except KubeError:
-        return False
+    except ApiError as refusal:
+        if refusal.code in (403, 404, 405):  # it answers such questions to nobody, or not to this account
+            return False
+        raise
     return bool(((found.get("status") or {}).get("userInfo") or {}).get("username") == USER + name)
 
 

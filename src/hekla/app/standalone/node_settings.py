@@ -86,6 +86,12 @@ class NodeSettings:
             raise StandaloneSettingsError(f'--runtime is "{self.runtime}"; use process or simulated')
         if bool(self.tls_cert) != bool(self.tls_key):
             raise StandaloneSettingsError("--tls-cert and --tls-key go together; give both or neither")
+        for flag, text in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
+            try:
+                if text:
+                    Path(text).open("rb").close()
+            except OSError as error:
+                raise StandaloneSettingsError(f'{flag} is "{text}", and cannot be read: {error.strerror}') from None
         if self.identity not in ("", AS_NODE, AS_ACCOUNT):
             raise StandaloneSettingsError(f'--node-identity is "{self.identity}"; use node or account')
         if self.identity == AS_NODE and self.count > 1:
