@@ -19,14 +19,16 @@ from hekla.apiserver.auth import pki
 from hekla.app.node_serving import node_serving
 from hekla.kube.client import PatchType
 from hekla.kube.clock import SystemClock
-from hekla.kube.errors import NotFoundError
+from hekla.kube.errors import ApiError, NotFoundError, TransportError
 from hekla.kube.informer import Informer
 from hekla.node.addresses import NOWHERE, nowhere
 from hekla.node.admission import uninvited
 from hekla.node.callers import Callers
 from hekla.node.endpoint import NodeEndpoint
+from hekla.node.objects import SECRET_S, Objects
 from hekla.node.registration import NodeTakenError, Registrar, Standing, VirtualNode, status_document
 from hekla.sandbox.cluster_link import ClusterLink, NodeAddress
+from hekla.testing import virtual_time
 from hekla.wire.client import HttpClient
 from hekla.wire.messages import Request, Response
 
@@ -74,6 +76,39 @@ def test_a_guest_follows_its_own_pods_alone_and_asks_for_what_they_name(live):
         assert (await cluster.running("pretends")).status.phase == "Running"
 
     live(story, is_guest=True)
+
+
+def test_a_secret_that_each_request_of_a_sandbox_asks_for_is_asked_for_once_in_a_while():
+    """The egress broker adds it to every request; and an API server that is away is no reason to say that there is no such key."""
+    asked, answers = [], []
+
+    class Server:
+        async def get(self, kind, name, namespace):
+            asked.append((namespace, name))
+            await asyncio.sleep(0.1)
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    nobody = SimpleNamespace(prefers_watch_list=False)
+    shelves = SimpleNamespace(client=nobody, of=lambda kind, **_: Informer(nobody, kind))
+    objects = Objects(shelves, Server(), None, token_source=None, api_address=("", 0), guests=["n"])
+    first, second = Secret(), Secret()
+
+    async def story():
+        answers.extend([first, TransportError("away"), second, ApiError(403, "Forbidden", "no relationship found")])
+        assert await asyncio.gather(*(objects.secret("d", "s") for _ in range(9))) == [first] * 9
+        assert await objects.secret("d", "s") is first
+        assert len(asked) == 1
+        await asyncio.sleep(SECRET_S)
+        with pytest.raises(TransportError):
+            await objects.secret("d", "s")
+        assert await objects.secret("d", "s") is second  # what failed is asked again at once
+        assert await objects.secret("d", "other") is None
+        assert len(asked) == 4
+
+    virtual_time.run(story())
 
 
 def test_a_pod_reads_no_credential_of_its_node_by_no_way(live, tmp_path):

@@ -38,6 +38,7 @@ from hekla.kube.events import EventRecorder
 from hekla.kube.informer import Handler, Informer, Informers
 from hekla.node.addresses import LoopbackAddresses, nowhere
 from hekla.node.admission import Refusal, refusal_of, uninvited
+from hekla.node.egress.broker import SecretAwayError
 from hekla.node.images import ImageRegistry
 from hekla.node.late_environment import LateEnvironments
 from hekla.node.objects import Objects, TokenSource
@@ -480,7 +481,11 @@ class NodeAgent:
         """What the egress broker adds for a pod: of its own namespace only, and as it is now."""
         tracked = self._pods.get(pod_uid)
         namespace = tracked.pod.metadata.namespace if tracked is not None else ""
-        secret = await self._objects.secret(namespace, header.secret)
+        try:
+            secret = await self._objects.secret(namespace, header.secret)
+        except KubeError as error:
+            log.info("secret not read", namespace=namespace, secret=header.secret, why=str(error))
+            raise SecretAwayError(header.secret) from None
         if secret is None or header.key not in secret.data:
             raise LookupError(header.secret)
         return base64.b64decode(secret.data[header.key]).decode()

@@ -30,6 +30,10 @@ T = TypeVar("T", bound=Resource)
 TOKEN_S = 3607
 """How long a mounted token lives; refreshed when four fifths have passed."""
 
+SECRET_S = 5.0
+"""How long a Secret that a guest asked for is believed: an egress broker asks with every request that it adds one to."""
+MOST_SECRETS = 1_000
+
 TokenSource = Callable[[Pod, str, int], Awaitable[str]]
 """A token for a pod's service account: pod, audience (or ""), seconds."""
 
@@ -64,6 +68,7 @@ class Objects:
         self.nodes = shelves.of(Node)
         self._names: NameTable | None = None
         self._tokens: dict[tuple[str, str, str], tuple[float, str]] = {}
+        self._asked_secrets: dict[tuple[str, str], tuple[float, asyncio.Task[Secret | None]]] = {}
 
     async def synced(self) -> None:
         """Wait until every cache has been filled."""
@@ -114,9 +119,20 @@ class Objects:
         into[name] = cached
 
     async def secret(self, namespace: str, name: str) -> Secret | None:
-        """One Secret as it is now; None if there is none, or we may not see it."""
+        """One Secret as it is now, or was 5 s ago; None if there is none, or we may not see it. Raises KubeError."""
         if not self.is_guest:
             return self.secrets.cache.get(namespace, name)
+        key, now = (namespace, name), asyncio.get_running_loop().time()
+        until, asked = self._asked_secrets.get(key, (0.0, None))
+        if asked is None or until <= now or (asked.done() and (asked.cancelled() or asked.exception() is not None)):
+            asked = asyncio.create_task(self._ask_secret(namespace, name))
+            self._asked_secrets.pop(key, None)
+            self._asked_secrets[key] = now + SECRET_S, asked
+            while len(self._asked_secrets) > MOST_SECRETS:
+                self._asked_secrets.pop(next(iter(self._asked_secrets)))
+        return await asyncio.shield(asked)  # others wait for the same answer
+
+    async def _ask_secret(self, namespace: str, name: str) -> Secret | None:
         try:
             return await self._client.get(Secret, name, namespace)
         except ApiError as refusal:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from hekla.api.agents.node_contract import SecretHeader
-from hekla.node.egress.broker import EgressBroker
+from hekla.node.egress.broker import EgressBroker, SecretAwayError
 from hekla.node.egress.rules import ALLOWED, judge_address, rules_of
 
 PATIENCE_S = 30.0
@@ -231,7 +231,19 @@ def test_a_secret_is_added_outside_over_tls_to_the_server_that_the_certificate_n
     assert not [head for head in seen if b"placeholder" in head]
 
 
-def test_a_secret_that_is_not_there_is_an_error_and_never_silently_left_out(tmp_path):
+@pytest.mark.parametrize(
+    ("problem", "sentence", "code"),
+    [
+        (LookupError("keys"), b'secret "keys" has no key "token"', "no-secret"),
+        (SecretAwayError("keys"), b'secret "keys" cannot be read now; try again', "secret-away"),
+        (
+            UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
+            b'key "token" of secret "keys" is no text',
+            "bad-secret",
+        ),
+    ],
+)
+def test_a_secret_that_is_not_there_is_an_error_and_never_silently_left_out(tmp_path, problem, sentence, code):
     """Over TLS, to a server that would have been told: in plain text nothing gets so far that a secret is looked for."""
     served, trusted = certificate_for("api.test", tmp_path)
     seen = []
@@ -241,7 +253,7 @@ def test_a_secret_that_is_not_there_is_an_error_and_never_silently_left_out(tmp_
         writer.close()
 
     async def none(header):
-        raise LookupError(header.secret)
+        raise problem
 
     async def story():
         server = await asyncio.start_server(note, "127.0.0.1", 0, ssl=served)
@@ -251,8 +263,8 @@ def test_a_secret_that_is_not_there_is_an_error_and_never_silently_left_out(tmp_
         async with broker_with(rules, secrets=[header], secret_of=none, tls=trusted) as (broker, connect):
             answer = await asked(connect, b"GET http://api.test/ HTTP/1.1\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 502")
-            assert b'secret "keys" has no key "token"' in answer
-            assert broker.traffic.refused == {"no-secret": 1}
+            assert sentence in answer
+            assert broker.traffic.refused == {code: 1}
         server.close()
 
     asyncio.run(story())

@@ -32,7 +32,7 @@ DROPPED = frozenset((b"proxy-connection", b"proxy-authorization", b"connection",
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Addresses of a name."""
 SecretOf = Callable[[SecretHeader], Awaitable[str]]
-"""The value of a secret now; raises LookupError."""
+"""The value of a secret now; raises LookupError, SecretAwayError, and ValueError for one that is no text."""
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
@@ -48,6 +48,10 @@ class Traffic:
     sent: int = 0
     received: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+
+
+class SecretAwayError(Exception):
+    """Nobody can be asked for it now."""
 
 
 class RefusedError(Exception):
@@ -227,6 +231,14 @@ class EgressBroker:
             except LookupError:
                 # never silently without: the server would answer 401 and nobody would know why
                 raise RefusedError(502, Verdict("no-secret", f'secret "{one.secret}" has no key "{one.key}"')) from None
+            except SecretAwayError:
+                raise RefusedError(
+                    502, Verdict("secret-away", f'secret "{one.secret}" cannot be read now; try again')
+                ) from None
+            except ValueError:
+                raise RefusedError(
+                    502, Verdict("bad-secret", f'key "{one.key}" of secret "{one.secret}" is no text')
+                ) from None
             text = one.format.replace("{}", value)
             if "\r" in text or "\n" in text:
                 raise RefusedError(502, Verdict("bad-secret", f'secret "{one.secret}" is more than one line'))
