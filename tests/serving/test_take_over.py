@@ -10,6 +10,7 @@ from hekla.api.core import Pod
 from hekla.api.kthena import labels
 from hekla.api.meta import Document
 from hekla.kube.commands import Command, Create, Delete, Event, Patch, RequeueAfter, SetStatus
+from hekla.serving.serving_revision import normal
 from hekla.testing.serving_world import ServingWorld
 
 
@@ -71,6 +72,15 @@ def test_a_revision_kept_before_ports_had_a_default_is_still_the_specs() -> None
                 container["ports"] = [{"containerPort": 8000}]
     taken.world.put(document)
     assert not [one for one in taken.step() if isinstance(one, Create | Delete)]
+
+
+@pytest.mark.parametrize("more", [{"protocol": "TCP"}, {"canary": ""}])
+@pytest.mark.parametrize("where", ["labels", "annotations", "nodeSelector", "matchLabels"])
+def test_what_is_anybodys_to_name_has_no_default(where: str, more: Document) -> None:
+    """A label `protocol: TCP`, or an empty one, was never rolled out."""
+    before: Document = {"entryTemplate": {where: {"app": "qwen"}}}
+    after: Document = {"entryTemplate": {where: {"app": "qwen", **more}}}
+    assert normal(before) != normal(after)
 
 
 def test_what_is_made_later_carries_the_names_that_are_there() -> None:

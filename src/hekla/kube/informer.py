@@ -66,6 +66,9 @@ class Informer(Generic[T]):
         self.trouble = ""
         """Why the server refuses to tell of this kind; empty while it does not."""
 
+        self.is_forbidden = False
+        """Whether that is because who asks has no right to it."""
+
         self._client = client
         self._namespace = namespace
         self._selectors: dict[str, Any] = {"label_selector": label_selector, "field_selector": field_selector}
@@ -155,7 +158,7 @@ class Informer(Generic[T]):
             try:
                 if not self.resource_version:
                     await self._fill()
-                    self.trouble = ""
+                    self.trouble, self.is_forbidden = "", False
                 await self._watch()
                 # A server that ends every watch at once must not be asked in a tight loop.
                 failures = 0 if self.resource_version != before else min(failures + 1, 4)
@@ -175,7 +178,7 @@ class Informer(Generic[T]):
         """Say once why a kind cannot be followed: one that is not installed may stay so for years."""
         say = log.debug if str(error) == self.trouble else log.warning
         say("watch refused", kind=self.kind.kind_info.resource, error=str(error), failures=failures)
-        self.trouble = str(error)
+        self.trouble, self.is_forbidden = str(error), error.code == 403
         if isinstance(error, NotFoundError):
             # a server that still starts answers 503 for paths that it does not know yet: this one has no such kind
             self._known.set()

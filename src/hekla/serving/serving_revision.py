@@ -35,6 +35,8 @@ _ZERO_IS_ABSENT = frozenset(
     {"hostPort", "initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"}
 )
 """Fields that Go leaves out of JSON when they are false or 0, so that both ways to write them are one."""
+_SAY_ALL = frozenset({"labels", "annotations", "nodeSelector", "matchLabels"})
+"""Maps whose keys are anybody's: an empty value is one there, and no key has a default."""
 
 
 @dataclass(frozen=True)
@@ -222,11 +224,21 @@ def normal(value: Any, key: str = "") -> Any:
     if isinstance(value, dict):
         if key in ("limits", "requests"):
             return {name: _amount(item) for name, item in value.items()}
+        if key in _SAY_ALL:
+            return value
         parts = {name: normal(item, name) for name, item in value.items()}
         return {name: item for name, item in parts.items() if not _is_absent(name, item)}
     if isinstance(value, list):
-        return [normal(item) for item in value]
+        return [_normal_port(item) if key == "ports" else normal(item) for item in value]
     return value
+
+
+def _normal_port(port: Any) -> Any:
+    """Without TCP: servers write a port's default into specs, and a revision that was kept before they did lacks it."""
+    parts = normal(port)
+    if isinstance(parts, dict) and parts.get("protocol") == "TCP":
+        return {name: item for name, item in parts.items() if name != "protocol"}
+    return parts
 
 
 def _is_absent(name: str, value: Any) -> bool:
@@ -234,10 +246,6 @@ def _is_absent(name: str, value: Any) -> bool:
         return name in _FALSE_IS_ABSENT
     if value == 0 and isinstance(value, int):
         return name in _ZERO_IS_ABSENT
-    if name == "protocol" and value == "TCP":
-        return (
-            True  # a port's default, which a server writes into specs, and a revision that was kept before it did lacks
-        )
     return value is None or value in ("", {}, [])
 
 

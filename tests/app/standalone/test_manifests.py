@@ -65,6 +65,18 @@ def test_only_the_scheduler_binds_and_only_webhooks_touch_their_configuration():
     assert [name for name in COMPONENTS if allowed(name, "patch", group, resource)] == ["webhooks"]
 
 
+def test_the_scheduler_registers_its_own_answers_and_nobody_elses():
+    """By its token any group of the API could have been registered, and any service led elsewhere."""
+    rights = rights_of("scheduler")
+    for rules, resource, name in (
+        (rights.everywhere, "apiservices", "v1.scheduling.hekla.dev"),
+        (rights.at_home, "endpointslices", "hekla-scheduler-answers"),
+    ):
+        [rule] = [rule for rule in rules if resource in rule["resources"]]
+        assert rule["resourceNames"] == [name]
+        assert "create" in rule["verbs"]
+
+
 def test_secrets_are_out_of_reach_of_scheduler_and_webhooks_but_for_one():
     assert not allowed("scheduler", "get", "", "secrets")
     assert not allowed("scheduler", "list", "", "secrets")

@@ -236,6 +236,34 @@ def test_who_leaves_makes_room(monkeypatch):
     assert door.told == [None, None]
 
 
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_who_asks_anew_is_looked_at_once_however_many_are_held(monkeypatch, is_raised):
+    """A thousand were each looked at for each of the thousand, on the router's loop."""
+    looks = []
+
+    class Counted(holding_module._Held):
+        __slots__ = ()
+
+        @property
+        def is_abandoned(self):
+            looks.append(self)
+            return super().is_abandoned
+
+    monkeypatch.setattr(holding_module, "_Held", Counted)
+    policies = [policy()]
+    door = Door(policies=policies)
+    again = []
+    for _ in range(50):
+        door.ask().when_ready(lambda refusal: again.append(door.ask()))
+    if is_raised:
+        policies[:] = [policy(least=1)]
+    looks.clear()
+    door.holding._ask_anew("ml/llama")
+    assert len(again) == 50
+    assert all(isinstance(one, Waiting) for one in again)
+    assert len(looks) <= 50
+
+
 class Server:
     """Notes what is written; fails as often as told."""
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from hekla.api.foreign import Gateway, GatewayClass, HttpRoute
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.edge.shared_buckets import place_of
 from hekla.kube.api_client import ApiClient
+from hekla.kube.errors import ApiError
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
+from hekla.serving.router import beginning as beginning_module
 from hekla.serving.router import running
 from hekla.serving.router.authentication import ApiKeyError
 from hekla.serving.router.beginning import HOLD_S, Beginning
@@ -149,6 +151,22 @@ async def routed(tmp_path: Path, *answers: bytes, also_kinds: Any = (), **settin
                     one_server.close()
 
 
+@asynccontextmanager
+async def beside(settings: RouterSettings, transport: FlakyTransport) -> AsyncIterator[tuple[Router, kit.Client]]:
+    """One more router, by another way to the API server, and a client of it."""
+    async with Informers(ApiClient(transport)) as informers:
+        router = Router(settings, informers)
+        await router.listen()
+        running = asyncio.create_task(router.run())
+        client = kit.Client(*await asyncio.open_connection("127.0.0.1", router.port))
+        try:
+            yield router, client
+        finally:
+            client.leave()
+            router.stop()
+            await running
+
+
 def _open_lane(router: Router, kernel: Kernel) -> None:
     router.upgrading._kernel = kernel
     for pool in router.world.pools():
@@ -199,18 +217,11 @@ def test_who_asks_a_router_that_has_just_begun_is_answered_once_it_knows_the_rou
         async with routed(tmp_path, kit.whole()) as it:
             flaky = FlakyTransport(it.client._transport)
             flaky.is_away = True
-            async with Informers(ApiClient(flaky)) as informers:
-                second = Router(it.router.settings, informers)
-                await second.listen()
-                running = asyncio.create_task(second.run())
-                client = kit.Client(*await asyncio.open_connection("127.0.0.1", second.port))
+            async with beside(it.router.settings, flaky) as (second, client):
                 asking = asyncio.create_task(client.ask(kit.chat()))
                 await eventually(lambda: bool(second.beginning._held))
                 flaky.is_away = False
                 assert (await asking).status == 200
-                client.leave()
-                second.stop()
-                await running
 
     kit.run(story())
 
@@ -229,6 +240,86 @@ def test_a_router_that_learns_nothing_says_so_and_begins_with_what_it_knows() ->
     assert isinstance(beginning.admit(question, now), Refusal)
     is_blind = False
     assert beginning.admit(question, now) is None
+
+
+def test_who_leaves_a_router_that_has_just_begun_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beginning_module, "MOST_HELD", 2)
+    beginning = Beginning(lambda: "not known yet: pods", lambda: True, lambda: 0.0)
+    question = Question("m", "/v1/chat/completions", b"", 0)
+    told: list[Any] = []
+    for _ in range(2):
+        held = beginning.admit(question, 0.0)
+        assert isinstance(held, Waiting)
+        held.when_ready(told.append)
+    assert isinstance(beginning.admit(question, 0.0), Refusal)
+    held.abandon()
+    assert isinstance(beginning.admit(question, 0.0), Waiting)
+    assert told == []
+
+
+def test_a_stranger_takes_no_place_of_a_router_that_has_just_begun(tmp_path: Path) -> None:
+    """A thousand of them had everybody else refused until the router knew its routes."""
+    file = tmp_path / "keys"
+    file.write_text("ann: sk-0123456789abcdef\n")
+
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole()) as it:
+            flaky = FlakyTransport(it.client._transport)
+            flaky.is_away = True
+            settings = replace(it.router.settings, api_keys_file=str(file))
+            async with beside(settings, flaky) as (second, client):
+                assert (await client.ask(kit.chat())).status == 401
+                assert not second.beginning._held
+                known = kit.chat(headers="authorization: Bearer sk-0123456789abcdef\r\n")
+                asking = asyncio.create_task(client.ask(known))
+                await eventually(lambda: bool(second.beginning._held))
+                flaky.is_away = False
+                assert (await asking).status == 200
+
+    kit.run(story())
+
+
+@pytest.mark.parametrize(("forbidden", "status"), [(("pods",), 503), (("modelroutes",), 404)])
+def test_a_router_goes_on_without_what_its_api_server_forbids(
+    tmp_path: Path, forbidden: tuple[str, ...], status: int
+) -> None:
+    """It said for as long as it lived that it had just begun."""
+
+    def forbid(request: Any) -> None:
+        if any(f"/{one}?" in request.target for one in forbidden):
+            raise ApiError(403, "Forbidden", f"{forbidden[0]} is forbidden")
+
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole()) as it:
+            flaky = FlakyTransport(it.client._transport)
+            flaky.before = forbid
+            async with beside(it.router.settings, flaky) as (second, client):
+                await eventually(lambda: not second.discovery.is_blind and bool(second.trouble))
+                second.beginning._until = 0.0
+                answer = await client.ask(kit.chat())
+                assert answer.status == status
+                assert b"has just begun" not in answer.body
+                assert b"is forbidden" in (await client.ask(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")).body
+
+    kit.run(story())
+
+
+def test_a_router_that_may_read_nothing_says_so(tmp_path: Path) -> None:
+    def forbid(request: Any) -> None:
+        raise ApiError(403, "Forbidden", "all of it is forbidden")
+
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole()) as it:
+            flaky = FlakyTransport(it.client._transport)
+            flaky.before = forbid
+            async with beside(it.router.settings, flaky) as (second, client):
+                await eventually(lambda: "all of it is forbidden" in second.trouble)
+                second.beginning._until = 0.0
+                answer = await client.ask(kit.chat())
+                assert answer.status == 503
+                assert b"all of it is forbidden" in answer.body
+
+    kit.run(story())
 
 
 def test_a_router_says_what_it_waits_for(tmp_path: Path) -> None:

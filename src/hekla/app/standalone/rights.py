@@ -242,17 +242,18 @@ def scheduler_rights() -> Rights:
 
 
 def _answers_at_home() -> Iterator[Document]:
-    """To say where the replica that leads answers. To create is to name nobody yet."""
+    """To say where the replica that leads answers. It is made by an apply, which names it."""
     info = EndpointSlice.kind_info
-    yield {"apiGroups": [info.group], "resources": [info.plural], "verbs": ["create"]}
-    yield _named(info.group, info.plural, ANSWERS, "get", "patch")
+    yield _named(info.group, info.plural, ANSWERS, "create", "get", "patch")
 
 
 def _registration() -> Iterator[Document]:
-    """To register for a term, and to take it back. To create is to name nobody yet."""
+    """To register for a term, and to take it back.
+
+    It is made by an apply, which names it: who may create any other has a say in which server answers for a group of the API.
+    """
     info = ApiService.kind_info
-    yield {"apiGroups": [info.group], "resources": [info.plural], "verbs": ["create"]}
-    yield _named(info.group, info.plural, API_SERVICE, "delete", "get", "patch")
+    yield _named(info.group, info.plural, API_SERVICE, "create", "delete", "get", "patch")
 
 
 def webhooks_rights() -> Rights:

@@ -1,7 +1,8 @@
 """Requests that come while a router still learns what there is: held until it knows, and then answered by that.
 
 A process of a crew that is started anew shares its port from its first moment: whom the kernel sends to it must not hear that a
-model is unknown whose route it has not read yet. A guard (`plan.Guard`), the first of all; `running.py` tells it to look.
+model is unknown whose route it has not read yet. A guard (`plan.Guard`) right behind the one that finds out who asks: strangers
+take no places. `running.py` tells it to look.
 """
 
 from collections.abc import Callable
@@ -34,6 +35,8 @@ class Beginning:
         """As `Guard`."""
         if self.is_over or self.look():
             return None
+        if len(self._held) >= MOST_HELD:
+            self._held = [one for one in self._held if not one.is_abandoned]
         if now >= self._until or len(self._held) >= MOST_HELD:
             return self._refusal()
         self._held.append(_Held())
@@ -67,6 +70,11 @@ class _Held(Waiting):
 
     def abandon(self) -> None:
         self._resume = None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._resume is None
 
     def go(self, refusal: Refusal | None) -> None:
         """Go on, or end."""

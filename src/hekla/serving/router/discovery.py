@@ -57,9 +57,13 @@ class Discovery:
 
     @property
     def is_blind(self) -> bool:
-        """Whether what no request can be answered without is not known: routes, servers or pods."""
-        kinds = {ModelRoute, ModelServer, Pod}
-        return not all(one.is_known for one, _ in self._followed if one.kind in kinds)
+        """Whether what no request can be answered without is to come yet: routes, servers or pods.
+
+        What the API server forbids will not come: requests are answered by what else there is, if it told anything at all.
+        """
+        kinds = [one for one, _ in self._followed if one.kind in (ModelRoute, ModelServer, Pod)]
+        has_any = any(one.is_known for one in kinds)
+        return not has_any or not all(one.is_known or one.is_forbidden for one in kinds)
 
     def known(self, kind: type[Resource]) -> list[Resource]:
         """The objects of a kind; none of a kind that is not followed."""

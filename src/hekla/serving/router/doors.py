@@ -88,6 +88,11 @@ class Doors:
         found: tuple[Guard | None, ...] = (self.authentication, self.limits, self.shared, self.lines)
         return [one for one in found if one is not None]
 
+    def guards_with(self, beginning: Guard) -> Sequence[Guard]:
+        """The same, and one that holds who comes too early: a stranger takes none of its places, and the others need what it waits for."""
+        first = 0 if self.authentication is None else 1
+        return (*self.guards[:first], beginning, *self.guards[first:])
+
     @property
     def changes(self) -> int:
         """Counts whatever changes who may ask how much."""

@@ -112,7 +112,11 @@ class Holding:
             until = min(until, self._asking.until)
         if until <= now:
             return None
-        held = self._held[key] = [one for one in self._held[key] if not one.is_abandoned]
+        held = self._held[key]
+        if (
+            len(held) >= MOST_HELD
+        ):  # only then: looked through for each of many who ask anew, it took their number squared
+            held = self._held[key] = [one for one in held if not one.is_abandoned]
         if len(held) >= MOST_HELD:
             return FULL
         held.append(_Held(until, late))
@@ -120,11 +124,10 @@ class Holding:
 
     def _waking_until(self, key: str) -> float:
         """Until when somebody waits for a model that slept; its minimum may have been raised since, which brings an engine too."""
-        held = [*self._held.get(key, ()), *([self._asking] if self._asking is not None else [])]
-        return max(
-            (one.until for one in held if one.late is TOO_LATE and (one is self._asking or not one.is_abandoned)),
-            default=0.0,
-        )
+        if self._asking is not None and self._asking.late is TOO_LATE:
+            return self._asking.until  # it is held no longer than that in any case
+        held = self._held.get(key, ())
+        return max((one.until for one in held if one.late is TOO_LATE and not one.is_abandoned), default=0.0)
 
     def joined(self, backend: Backend) -> None:
         """An engine is ready: whoever waits for its model asks the desk again."""

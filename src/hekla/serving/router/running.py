@@ -124,28 +124,14 @@ class Router:
         self.replication.share(self.world, self.doors.limits, self.doors.lines)
         self.pools = Pools(settings.bounds, settings.engine_ca_file)
         self.beginning = Beginning(lambda: self._unknown, lambda: self.discovery.is_blind, self._now)
-        self._guards = (self.beginning, *self.doors.guards)
+        self._guards = self.doors.guards_with(self.beginning)
         self.house = House(self.director, self.pools, settings.bounds, guards=self._guards, clock=self._now)
         self.house.doorkeeper = self.doors.authentication
         if settings.traces_endpoint:
             self.house.tracing = Tracing(
                 settings.traces_endpoint, settings.traces_service, HttpClient(), share=settings.traces_share
             )
-        self.metrics = Metrics(
-            gauges=[
-                self._engine_gauges,
-                self._queue_gauges,
-                self._waiting_gauges,
-                self.replication.gauges,
-                self._token_gauges,
-            ],
-            more=[
-                lambda: lines_of((pool.matches for pool in self.world.pools()), MATCH_RATIO),
-                self.plugin_times.lines,
-                lambda: self.caches.lines(),  # it is made later
-                lambda: lines.waits.metrics() if (lines := self.doors.lines) is not None else (),
-            ],
-        )
+        self.metrics = self._all_metrics()
         self._access_log = (
             AccessLog(settings.access_log_format, settings.access_log_output) if settings.access_log_enabled else None
         )
@@ -179,13 +165,7 @@ class Router:
         self.caches = RecordedCaches(self.tokenizing, connect, now=self._now, wall=time.time)
         self.world.on_text = self.caches.of_text
         self._look_up_caches()
-        servings = informers.of(ModelServing, namespace=settings.namespace)
-        policies = informers.of(AutoscalingPolicy, namespace=settings.namespace)
-        self.holding = Holding(
-            lambda: servings.cache, lambda: policies.cache, self._now,
-            is_there=lambda backend: any(one is backend for one in self.world.backends()),
-            version=lambda: self.world.version,
-        )  # fmt: skip
+        self.holding = self._holding_of(informers)
         self.world.on_empty = self.holding.hold
         self.world.on_join = self._joined
         self.waking = Waking(informers.client, self.holding, now=self._now, wall=lambda: datetime.now(UTC))
@@ -195,6 +175,27 @@ class Router:
         self._metrics_server, self._debug_server = Server(), Server()
         self._stopping = asyncio.Event()
         self._is_listening = False
+
+    def _all_metrics(self) -> Metrics:
+        gauges = (self._engine_gauges, self._queue_gauges, self._waiting_gauges)
+        return Metrics(
+            gauges=[*gauges, self.replication.gauges, self._token_gauges],
+            more=[
+                lambda: lines_of((pool.matches for pool in self.world.pools()), MATCH_RATIO),
+                self.plugin_times.lines,
+                lambda: self.caches.lines(),  # it is made later
+                lambda: lines.waits.metrics() if (lines := self.doors.lines) is not None else (),
+            ],
+        )
+
+    def _holding_of(self, informers: Informers) -> Holding:
+        servings = informers.of(ModelServing, namespace=self.settings.namespace)
+        policies = informers.of(AutoscalingPolicy, namespace=self.settings.namespace)
+        return Holding(
+            lambda: servings.cache, lambda: policies.cache, self._now,
+            is_there=lambda backend: any(one is backend for one in self.world.backends()),
+            version=lambda: self.world.version,
+        )  # fmt: skip
 
     def _timed(self, pool: Pool) -> Pool:
         pool.policy = timed(pool.policy, self.plugin_times)
@@ -276,7 +277,6 @@ class Router:
         """Serve until `stop` and what is under way has ended, or until cancelled."""
         self.discovery.begin()
         beside = [asyncio.create_task(lasting(work, name), name=f"router {name}") for name, work in self._works()]
-        beside.append(asyncio.create_task(self._begin(), name="router beginning"))
         try:
             await self._stopping.wait()
             timeout_s = self.settings.drain_timeout_s
@@ -295,8 +295,10 @@ class Router:
             await self._end()
 
     async def _begin(self) -> None:
+        """Look until all is known; then nothing is left to do, and `lasting` is to begin nothing anew."""
         while not self.beginning.look():
             await asyncio.sleep(BEGINNING_LOOK_S)
+        await self._stopping.wait()
 
     async def _end(self) -> None:
         self.keep_books()
@@ -309,6 +311,7 @@ class Router:
         await self._debug_server.stop(1.0)
 
     def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
+        yield "beginning", self._begin
         yield "scraping", self.scraper.run
         yield "guards", self.doors.run
         yield "kv events", self.cache_events.run
