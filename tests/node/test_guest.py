@@ -217,6 +217,18 @@ def test_a_pod_that_began_elsewhere_and_never_asked_for_a_guest_is_refused(live)
     live(story, is_guest=True)
 
 
+def test_a_guest_that_takes_sandboxes_runs_no_process_of_its_machine(live):
+    async def story(cluster):
+        await cluster.apply("p", "exec sleep 1000")
+        ended = await cluster.ended("p")
+        assert (ended.status.phase, ended.status.reason) == ("Failed", "ProcessesNotAllowed")
+        assert "would be a process of the machine" in ended.status.message
+        await cluster.apply("pretends", "exec sleep 1000", node="s0")
+        await cluster.running("pretends")
+
+    live(story, is_guest=True, takes_processes=False)
+
+
 def test_at_the_end_a_node_says_that_it_is_not_ready(live):
     async def story(cluster):
         await cluster.agent.say_goodbye("the node agent has ended")

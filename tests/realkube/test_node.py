@@ -65,7 +65,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 def guests(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     found = Cluster(plane.kubeconfig, tmp_path_factory.mktemp("guests"), host_address())
     found.ours = found.kubectl.within("hekla-system-nodes")
-    documents = list(yaml.safe_load_all(rendered(Installation(also=frozenset({"node"})))))
+    documents = list(yaml.safe_load_all(rendered(Installation(also=frozenset({"node", "node-processes"})))))
     mine = [one for one in documents if one["kind"] not in ("DaemonSet", "Deployment") and is_of_sandboxes(one)]
     found.kubectl.within("")("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(mine))
     return found
@@ -75,7 +75,7 @@ def guests(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Clu
 def node(guests: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Component]:
     flags = (
         f"--node-name={NAME}", f"--node-directory={guests.home / 'node'}", f"--node-address={host_address()}",
-        "--node-listen=0.0.0.0:0",
+        "--node-listen=0.0.0.0:0", "--allow-processes",
     )  # fmt: skip
     with guests.running("node", *flags) as component:
         component.wait_for('event="node is ready"', timeout_s=90)
@@ -125,7 +125,7 @@ def test_a_pod_that_never_asked_is_refused_and_one_that_went_meanwhile_ends(gues
     guests.wait(f"node/{NAME}", "condition=Ready=false")
     kubectl("delete", "pod", "leaves", "foreign", "--wait=false")
     with guests.running(
-        "node", f"--node-name={NAME}", f"--node-directory={guests.home / 'node'}", "--node-listen=0.0.0.0:0",
+        "node", f"--node-name={NAME}", f"--node-directory={guests.home / 'node'}", "--node-listen=0.0.0.0:0", "--allow-processes",
         f"--node-address={host_address()}",
     ) as again:  # fmt: skip
         again.wait_for('event="node is ready"', timeout_s=90)

@@ -75,6 +75,15 @@ def uninvited(pod: Pod, taints: Iterable[Mapping[str, str]], runtimes: Collectio
     return Refusal("TaintToleration", message)
 
 
+def no_process(pod: Pod) -> Refusal:
+    """Why a guest that takes sandboxes alone does not run a pod."""
+    message = (
+        f'pod "{pod.metadata.name}" would be a process of the machine, on its network and with its devices, and this node takes sandboxes; '
+        "name a runtime class that isolates (sandbox, oci, microvm), or start the node with --allow-processes"
+    )
+    return Refusal("ProcessesNotAllowed", message)
+
+
 def _out_of(name: str, wanted: int, used: int, allocatable: int) -> Refusal:
     scale = 1 if name == "cpu" else 1000
     figures = f"requested: {wanted // scale}, used: {used // scale}, capacity: {allocatable // scale}"

@@ -37,7 +37,7 @@ from hekla.kube.errors import KubeError
 from hekla.kube.events import EventRecorder
 from hekla.kube.informer import Handler, Informer, Informers
 from hekla.node.addresses import LoopbackAddresses, nowhere
-from hekla.node.admission import Refusal, refusal_of, uninvited
+from hekla.node.admission import Refusal, no_process, refusal_of, uninvited
 from hekla.node.egress.broker import SecretAwayError
 from hekla.node.images import ImageRegistry
 from hekla.node.late_environment import LateEnvironments
@@ -93,12 +93,13 @@ class NodeAgent:
         is_hurried: Callable[[], bool] = lambda: False,
         engine_python: Path | None = None,
         is_guest: bool = False,
+        takes_processes: bool = True,
     ) -> None:
         """`hidden` directories and files (keys, databases) are covered in containers, as `data_dir` is; a pod chooses among
         `runtimes` by runtimeClassName, by default all there are. For `sandbox_grace_s` sandboxes outlive us if we are killed.
         `is_hurried` says that somebody waits for sessions: what is told of those that run already can wait.
         `engine_python` is of an environment that has vLLM, where ours has not (`engines.py`). A guest is in a cluster of somebody
-        else, and sees its own pods alone (`objects.py`).
+        else, and sees its own pods alone (`objects.py`); unless it `takes_processes`, they are sandboxes, or only pretend.
         """
         self._clock = clock or SystemClock()
         self._nodes = {node.name: node for node in nodes}
@@ -147,7 +148,7 @@ class NodeAgent:
         self._strays_ending: set[asyncio.Task[None]] = set()
         self._names_dirty = asyncio.Event()
         self._is_closing = False
-        self._is_guest = is_guest
+        self._is_guest, self._takes_processes = is_guest, takes_processes
         self.registrar: Registrar | None = None
         """Who writes our Node objects, once the runtimes are open."""
         self._unfollow: list[Callable[[], None]] = []
@@ -330,7 +331,10 @@ class NodeAgent:
     def _refusal_of_guest(self, tracked: TrackedPod) -> Refusal | None:
         if not self._is_guest or not tracked.is_real:
             return None
-        return uninvited(tracked.pod, tracked.node.taints, self.runtimes)
+        refusal = uninvited(tracked.pod, tracked.node.taints, self.runtimes)
+        if refusal is None and not self._takes_processes and not tracked.is_sandbox:
+            return no_process(tracked.pod)
+        return refusal
 
     def _reject(self, tracked: TrackedPod, refusal: Refusal) -> None:
         self._tell(tracked.pod, "Warning", refusal.reason, refusal.message)

@@ -289,7 +289,7 @@ def test_who_is_the_node_already_asks_for_nothing(tmp_path):
 def test_nodes_are_installed_only_when_asked_for():
     assert not {"node.yaml", "simulated-nodes.yaml"} & set(files(Installation()))
     assert "DaemonSet" not in rendered(Installation(without=frozenset({"crds"})))
-    with pytest.raises(InstallError, match='--with names "nodes"; choose from node, simulated-nodes'):
+    with pytest.raises(InstallError, match='--with names "nodes"; choose from node, node-processes, simulated-nodes'):
         Installation(also=frozenset({"nodes"}))
 
 
@@ -325,4 +325,19 @@ def test_the_daemon_set_is_privileged_in_a_namespace_of_its_own_and_runtime_clas
         "nodeSelector": {f"{NODE_RUNTIME_LABEL}sandbox": "true"},
         "tolerations": [{"key": "hekla.dev/node", "operator": "Exists"}],
     }
-    assert "gvisor" not in classes
+    assert set(classes) == {"sandbox", "oci", "microvm"}
+
+
+def test_processes_of_the_machine_are_for_those_who_ask_for_them(tmp_path):
+    """A runtime class that any tenant may name must not lead to root on a machine's devices and network."""
+    [closed] = declared(NodeSettings(name="n", directory=tmp_path), "10.0.0.7")
+    [opened] = declared(NodeSettings(name="n", directory=tmp_path, allows_processes=True), "10.0.0.7")
+    assert set(opened.labels) - set(closed.labels) == {"hekla.dev/processes"}
+    also = frozenset({"node", "node-processes"})
+    found = list(yaml.safe_load_all(rendered(Installation(without=frozenset({"crds"}), also=also))))
+    [process] = [one for one in found if (one["kind"], one["metadata"]["name"]) == ("RuntimeClass", "process")]
+    assert process["scheduling"]["nodeSelector"] == {"hekla.dev/processes": "true"}
+    [daemons] = [one for one in found if one["kind"] == "DaemonSet"]
+    assert "--allow-processes" in daemons["spec"]["template"]["spec"]["containers"][0]["args"]
+    with pytest.raises(InstallError, match="--with node-processes is of the nodes that --with node adds"):
+        Installation(also=frozenset({"node-processes"}))

@@ -16,7 +16,7 @@ from hekla.app.standalone import agents_manifests, node_manifests
 from hekla.app.standalone.answering import PORT_NAME as ANSWERS_PORT_NAME
 from hekla.app.standalone.answering_manifests import answers, unanswered
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, SECRET, SERVICE
-from hekla.app.standalone.node_manifests import SIMULATED_NODES
+from hekla.app.standalone.node_manifests import PROCESSES, SIMULATED_NODES
 from hekla.app.standalone.reviews import path_of, rules_by_path
 from hekla.app.standalone.rights import rights_of
 from hekla.app.standalone.settings import (
@@ -46,7 +46,7 @@ LEFT_OUT_BY_DEFAULT = frozenset({"/pods/mutate", "/pods/validate", "/podgroups/m
 PARTS = (*COMPONENTS, ROUTER, AGENTS, "crds")
 """What `--without` can leave out."""
 
-ALSO_PARTS = (NODE, SIMULATED_NODES)
+ALSO_PARTS = (NODE, PROCESSES, SIMULATED_NODES)
 """What `--with` can add."""
 
 FAILURE_POLICIES = ("Fail", "Ignore")
@@ -73,7 +73,8 @@ class Installation:
     """What to leave out: controllers, scheduler, webhooks, serving, router, agents, crds; repeatable."""
 
     also: frozenset[str] = frozenset()
-    """What to add: node (agents of virtual nodes that run sandboxes, on machines labelled hekla.dev/host=true), simulated-nodes; repeatable."""
+    """What to add: node (agents of virtual nodes that run sandboxes, on machines labelled hekla.dev/host=true),
+    node-processes (these take pods that are plain processes of the machine, too), simulated-nodes; repeatable."""
 
     failure_policy: str = "Fail"
     """What an API server does when no webhook answers: Fail or Ignore."""
@@ -87,6 +88,8 @@ class Installation:
             raise InstallError(f'--without names "{unknown[0]}"; choose from {", ".join(PARTS)}')
         if unknown := sorted(self.also - set(ALSO_PARTS)):
             raise InstallError(f'--with names "{unknown[0]}"; choose from {", ".join(ALSO_PARTS)}')
+        if PROCESSES in self.also and NODE not in self.also:
+            raise InstallError(f"--with {PROCESSES} is of the nodes that --with {NODE} adds; give both")
         if self.failure_policy not in FAILURE_POLICIES:
             raise InstallError(f'--failure-policy is "{self.failure_policy}"; use Fail or Ignore')
         if unknown := sorted(self.also_ask - LEFT_OUT_BY_DEFAULT):
@@ -97,7 +100,7 @@ class Installation:
     @property
     def components(self) -> tuple[str, ...]:
         """The components that are not left out."""
-        asked = tuple(name for name in ALSO_PARTS if name in self.also)
+        asked = tuple(name for name in ALSO_PARTS if name in self.also and name != PROCESSES)
         return (*(name for name in (*COMPONENTS, ROUTER, AGENTS) if name not in self.without), *asked)
 
 
@@ -202,8 +205,10 @@ def _node(installation: Installation) -> Iterator[Document]:
     yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
     yield from _roles(home, NODE)
     yield node_manifests.may_ask_whom_to_believe(metadata["name"], home.namespace, _labels(NODE))
-    yield from node_manifests.runtime_classes(_labels(NODE))
-    yield node_manifests.daemon_set(metadata, _selector(NODE), installation.image)
+    yield from node_manifests.runtime_classes(_labels(NODE), processes=PROCESSES in installation.also)
+    yield node_manifests.daemon_set(
+        metadata, _selector(NODE), installation.image, processes=PROCESSES in installation.also
+    )
 
 
 def _roles(installation: Installation, name: str) -> Iterator[Document]:

@@ -102,7 +102,7 @@ class _Being:
         agent = NodeAgent(
             informers.client, informers, nodes, data_dir=told.directory, clock=office.clock, is_guest=True,
             api_address=host_and_port_of(office.connection.server), sandbox_grace_s=told.sandbox_grace_s,
-            hidden=secret_places(office.settings.kubeconfig, told),
+            takes_processes=told.allows_processes, hidden=secret_places(office.settings.kubeconfig, told),
             runtimes=() if told.runtime == PROCESS else (SimulatedRuntime(office.clock),),
         )  # fmt: skip
         callers = Callers(informers.client, asyncio.get_running_loop().time)

@@ -12,7 +12,7 @@ from hekla.api.agents.names import RUNTIME_CLASS
 from hekla.api.agents.node_contract import NODE_RUNTIME_LABEL
 from hekla.api.meta import Document
 from hekla.app.front_proxy import CONFIG_MAP, NAMESPACE, READER
-from hekla.app.standalone.node_settings import NODE_KEY, PROCESS, SIMULATED
+from hekla.app.standalone.node_settings import NODE_KEY, PROCESS, PROCESSES_LABEL, SIMULATED
 from hekla.app.standalone.settings import NODE
 from hekla.node.registration import LEASE_NAMESPACE
 
@@ -22,6 +22,8 @@ PORT, METRICS_PORT = 10260, 10261
 """On the machine's own network, beside a kubelet's 10250."""
 DIRECTORY: Final = "/var/lib/hekla"
 SIMULATED_NODES: Final = "simulated-nodes"
+PROCESSES: Final = "node-processes"
+"""Beside `node`: its nodes take pods that are processes of the machine, and a runtime class leads there."""
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 
@@ -58,10 +60,13 @@ def lease_roles(account: str, namespace: str, labels: Mapping[str, str]) -> Iter
     }  # fmt: skip
 
 
-def runtime_classes(labels: Mapping[str, str], *, simulated: bool = False) -> Iterator[Document]:
+def runtime_classes(
+    labels: Mapping[str, str], *, simulated: bool = False, processes: bool = False
+) -> Iterator[Document]:
     """By which pods ask for these nodes. `gvisor` is not among them: clusters have a class of that name that leads elsewhere."""
     ways = {name: {f"{NODE_RUNTIME_LABEL}{name}": "true"} for name in (RUNTIME_CLASS, "oci", "microvm")}
-    ways[PROCESS] = {"hekla.dev/runtime": PROCESS}
+    if processes:
+        ways[PROCESS] = {PROCESSES_LABEL: "true"}
     if simulated:
         ways = {SIMULATED: {"hekla.dev/runtime": SIMULATED}}
     for name, chosen in ways.items():
@@ -72,16 +77,16 @@ def runtime_classes(labels: Mapping[str, str], *, simulated: bool = False) -> It
         }  # fmt: skip
 
 
-def daemon_set(metadata: Document, selector: Mapping[str, str], image: str) -> Document:
-    """One agent on each machine that is labelled for it."""
-    template = {"metadata": {"labels": metadata["labels"]}, "spec": _pod(metadata["name"], image)}
+def daemon_set(metadata: Document, selector: Mapping[str, str], image: str, *, processes: bool = False) -> Document:
+    """One agent on each machine that is labelled for it; `processes`: it takes pods that are no sandboxes."""
+    template = {"metadata": {"labels": metadata["labels"]}, "spec": _pod(metadata["name"], image, processes=processes)}
     # one after another: who is away for a moment has its sandboxes back at once, and for long loses them
     rollout = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
     spec = {"selector": {"matchLabels": dict(selector)}, "updateStrategy": rollout, "template": template}
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
 
 
-def _pod(account: str, image: str) -> Document:
+def _pod(account: str, image: str, *, processes: bool) -> Document:
     return {
         "serviceAccountName": account,
         "priorityClassName": "system-node-critical",
@@ -89,7 +94,7 @@ def _pod(account: str, image: str) -> Document:
         "hostNetwork": True,  # API servers and gateways find the endpoint at the machine's address
         "dnsPolicy": "ClusterFirstWithHostNet",
         "terminationGracePeriodSeconds": 60,
-        "containers": [_container(image)],
+        "containers": [_container(image, processes=processes)],
         "volumes": [
             {"name": "state", "hostPath": {"path": DIRECTORY, "type": "DirectoryOrCreate"}},
             {"name": "scratch", "emptyDir": {}},
@@ -97,7 +102,7 @@ def _pod(account: str, image: str) -> Document:
     }
 
 
-def _container(image: str) -> Document:
+def _container(image: str, *, processes: bool) -> Document:
     size = {"cpu": "2", "memory": "4Gi"}
     return {
         "name": NODE,
@@ -107,6 +112,7 @@ def _container(image: str) -> Document:
             "run", NODE, "--node-name=$(MACHINE)-hekla", "--node-address=$(ADDRESS)", f"--node-listen=0.0.0.0:{PORT}",
             f"--node-directory={DIRECTORY}/node", f"--metrics-address=0.0.0.0:{METRICS_PORT}",
             "--cpu-per-node=$(CPU)", "--memory-per-node=$(MEMORY)",
+            *(["--allow-processes"] if processes else []),
         ],
         "env": [
             {"name": "HOME", "value": "/tmp"},

@@ -17,6 +17,8 @@ PROCESS, SIMULATED = "process", "simulated"
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 NODE_KEY: Final = "hekla.dev/node"
 """Label of these nodes, and the key of their taint: who tolerates it by name may come."""
+PROCESSES_LABEL: Final = "hekla.dev/processes"
+"""Label of those that run pods as processes of the machine; the runtime class `process` leads to them."""
 NO_TAINT: Final = "none"
 _TAINT = re.compile(r"([^=:]+)(?:=([^:]*))?:(\w+)")
 MOST_NODES: Final = 10_000
@@ -34,6 +36,10 @@ class NodeSettings:
 
     runtime: str = PROCESS
     """What runs pods that name no runtimeClassName: process, or simulated (nothing runs; pods are what their annotations say)."""
+
+    allows_processes: bool = False
+    """Take pods that are processes of the machine too, with root's rights on its network and devices: for clusters whose tenants are
+    trusted with the machine. Sandboxes are taken always."""
 
     cpu: str = ""
     """CPU of each node; by default what the machine has, and 64 of a simulated one."""
@@ -142,6 +148,8 @@ class NodeSettings:
             "type": "virtual-kubelet",  # DaemonSets of clouds and networks leave these out
             "node.kubernetes.io/exclude-from-external-load-balancers": "true",
         }
+        if self.allows_processes and self.runtime == PROCESS:
+            usual[PROCESSES_LABEL] = "true"
         return usual | dict(one.split("=", 1) for one in self.labels)
 
     def taints_of_nodes(self) -> Iterator[dict[str, str]]:
