@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from hekla.kube.errors import TransportError
 from hekla.node.agent import NodeAgent
 from hekla.node.callers import BELIEVED_S, Callers
@@ -15,8 +17,8 @@ ASKED = Request("GET", "/healthz", {"authorization": "Bearer of-a-gateway"})
 class Reviewer:
     """An API server that answers reviews; `is_away` while it cannot be reached."""
 
-    def __init__(self, *, is_away: bool = False, knows: bool = True) -> None:
-        self.is_away, self.knows, self.asked = is_away, knows, 0
+    def __init__(self, *, is_away: bool = False, knows: bool = True, allowed: str = "") -> None:
+        self.is_away, self.knows, self.allowed, self.asked = is_away, knows, allowed, 0
 
     async def request(self, method: str, path: str, document: Any) -> Any:
         self.asked += 1
@@ -24,7 +26,8 @@ class Reviewer:
             raise TransportError("connection refused")
         if path.endswith("tokenreviews"):
             return {"status": {"authenticated": self.knows, "audiences": ["hekla-nodes"], "user": {"username": "g"}}}
-        return {"status": {"allowed": True}}
+        self.verb = document["spec"]["resourceAttributes"]["verb"]
+        return {"status": {"allowed": self.allowed in ("", self.verb)}}
 
 
 class Agent:
@@ -35,8 +38,8 @@ def node(reviewer: Reviewer, clock: list[float]) -> NodeEndpoint:
     return NodeEndpoint(cast(NodeAgent, Agent()), callers=Callers(cast(Any, reviewer), lambda: clock[0]))
 
 
-def answer(endpoint: NodeEndpoint) -> Response:
-    got = asyncio.run(endpoint.handle(ASKED))
+def answer(endpoint: NodeEndpoint, asked: Request = ASKED) -> Response:
+    got = asyncio.run(endpoint.handle(asked))
     assert isinstance(got, Response)
     return got
 
@@ -63,3 +66,27 @@ def test_while_nobody_can_say_who_calls_the_node_says_try_again_and_remembers_no
 def test_a_caller_whom_the_api_server_does_not_know_is_refused():
     refused = answer(node(Reviewer(knows=False), [0.0]))
     assert refused.status == 401
+
+
+@pytest.mark.parametrize(
+    ("target", "is_let_in"),
+    [
+        ("/healthz", True),
+        ("/exec/default/p/main?command=id&output=1", False),
+        ("//%65xec/default/p/main?command=id&output=1", False),
+        ("/attach/default/p/main", False),
+        ("/portForward/default/p", False),
+        ("/sandboxes/default/p/ports/8080", False),
+        ("/sandboxes/default/p/ports/8080/files", False),
+    ],
+)
+def test_who_may_only_look_enters_no_pod_over_a_websocket_which_begins_with_a_get(target: str, is_let_in: bool):
+    endpoint = node(Reviewer(allowed="get"), [0.0])
+    asked = Request("GET", target, {"authorization": "Bearer t"})
+    assert (answer(endpoint, asked).status != 401) == is_let_in
+
+
+def test_a_websocket_is_more_than_a_look_wherever_it_leads():
+    endpoint = node(Reviewer(allowed="get"), [0.0])
+    asked = Request("GET", "/healthz", {"authorization": "Bearer t", "upgrade": "websocket"})
+    assert answer(endpoint, asked).status == 401

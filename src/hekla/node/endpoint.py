@@ -113,9 +113,10 @@ class NodeEndpoint:
             return True
         if self._callers is None:
             return False
+        method = "POST" if _acts(request) else request.method
         if request.peer.certificate is not None:
-            return await self._callers.may_user(*subject_of(request.peer.certificate), request.method)
-        return await self._callers.may(bearer, request.method)
+            return await self._callers.may_user(*subject_of(request.peer.certificate), method)
+        return await self._callers.may(bearer, method)
 
     def _pods(self) -> Response:
         """Those that are bound here, as a kubelet lists them."""
@@ -265,6 +266,13 @@ class NodeEndpoint:
 
         protocol = next((name for name in ("v4.channel.k8s.io", "channel.k8s.io") if name in offered), "")
         return AcceptWebSocket(over_channels, protocol)
+
+
+def _acts(request: Request) -> bool:
+    """Whether a request does something inside a pod whatever its method is: WebSockets begin with a GET, and servers of sandboxes take any."""
+    kind = request.path.strip("/").partition("/")[0]
+    inside = request.target.partition("?")[0].lstrip("/").split("/")[3:4]
+    return kind in ("exec", "attach", "portForward") or inside == ["ports"] or "upgrade" in request.headers
 
 
 def _log_key(tracked: TrackedPod, container: str, *, is_previous: bool) -> ContainerKey:

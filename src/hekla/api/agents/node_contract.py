@@ -13,7 +13,7 @@
 A sandbox is a pod with `runtimeClassName: sandbox` (`names.py` has its annotations); `hekla.node` serves
 these paths for a bearer of the node's token (`authorization`, or `x-hekla-node-token` where the former is meant for the server inside), and
 `hekla.sandbox` asks through its link (in this process, or over HTTPS: `cluster_link.py`). Bodies are JSON with camelCase names. On a cluster the
-token is one that the API server knows, for the audience `hekla-nodes`, of somebody who may `create nodes/proxy` (or get, or delete, by method).
+token is one that the API server knows, for the audience `hekla-nodes`, of somebody who may `create nodes/proxy` (or get, or delete, by method; ports of sandboxes always create).
 Refusals are a Kubernetes `Status` with a sentence: 404 no such pod here, 409 claimed by another session, or overtaken by a later order, 412 the runtime
 cannot do it, 422 a body that makes no sense, 503 not running (yet).
 """
