@@ -36,7 +36,8 @@ def changes(events):
 
 
 def test_a_watch_tells_of_everything_in_order(core, namespace):
-    watching = Watching(core.list_namespaced_secret, namespace)
+    since = core.list_namespaced_secret(namespace).metadata.resource_version  # the thread may come after all of it
+    watching = Watching(core.list_namespaced_secret, namespace, resource_version=since)
     secret = client.V1Secret(metadata=client.V1ObjectMeta(name="s"))
     core.create_namespaced_secret(namespace, secret)
     core.patch_namespaced_secret("s", namespace, {"stringData": {"a": "1"}})
