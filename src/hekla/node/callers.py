@@ -4,7 +4,8 @@
     SubjectAccessReview   may they POST (create), GET or DELETE `nodes/proxy`? What reaches into a pod (exec, attach, portForward, ports
                           of sandboxes) is a create by whatever method
 
-API servers show a certificate instead, as they do to kubelets: who they are stands in it, and the second question is the same. Answers are believed for a minute, refusals for ten seconds; nothing of a token is kept but its digest.
+API servers show a certificate instead, as they do to kubelets: who they are stands in it, and the second question is the same.
+Answers are believed for a minute, refusals for ten seconds; nothing of a token is kept but its digest.
 """
 
 import hashlib

@@ -303,6 +303,27 @@ def test_the_agent_of_a_node_may_become_one_and_nothing_else():
     assert not simulated & {"secrets", "configmaps", "serviceaccounts/token"}
 
 
+def test_simulated_nodes_delete_neither_nodes_nor_leases():
+    """Their Deployment is never told to, and no role could confine it to its own."""
+    found = list(
+        yaml.safe_load_all(rendered(Installation(without=frozenset({"crds"}), also=frozenset({"simulated-nodes"}))))
+    )
+    roles = [
+        one
+        for one in found
+        if one["kind"] in ("Role", "ClusterRole") and one["metadata"]["name"] == "hekla-simulated-nodes"
+    ]
+    assert {one["metadata"].get("namespace") for one in roles} == {None, "kube-node-lease"}
+    deleted = {
+        resource
+        for one in roles
+        for rule in one["rules"]
+        if "delete" in rule["verbs"]
+        for resource in rule["resources"]
+    }
+    assert deleted == {"pods"}
+
+
 def test_the_daemon_set_is_privileged_in_a_namespace_of_its_own_and_runtime_classes_lead_past_the_taint():
     found = list(yaml.safe_load_all(rendered(Installation(without=frozenset({"crds"}), also=frozenset({"node"})))))
     [daemons] = [one for one in found if one["kind"] == "DaemonSet"]
@@ -315,6 +336,10 @@ def test_the_daemon_set_is_privileged_in_a_namespace_of_its_own_and_runtime_clas
     assert levels == {"hekla-system": "restricted", "hekla-system-nodes": "privileged"}
     spec = daemons["spec"]["template"]["spec"]
     assert "hostPID" not in spec
+    # the network is the machine's: what asks nobody who he is listens for the machine alone
+    [container] = spec["containers"]
+    assert "--metrics-address=127.0.0.1:10261" in container["args"]
+    assert {container[probe]["httpGet"]["host"] for probe in ("livenessProbe", "readinessProbe")} == {"127.0.0.1"}
     assert spec["nodeSelector"] == {"hekla.dev/host": "true"}
     # what it offers is what the machine's own kubelet counts as taken
     [container] = spec["containers"]

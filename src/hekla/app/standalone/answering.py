@@ -5,9 +5,9 @@
     APIService v1.scheduling.hekla.dev                         written: by which service, and who signs our certificate
 
 The registration lasts no longer than the term: of a group that nobody answers for, API servers cannot say what it holds, and then
-no namespace of the cluster can be deleted. It goes whole; one whose service is only taken out of it is asked for as before. The authority is made anew for every term and lives in memory alone: there is nothing to steal from a Secret, and whoever
-takes over says so in the same breath. What cannot be had (no APIService, no right) is told in the log once and tried again;
-scheduling goes on meanwhile.
+no namespace of the cluster can be deleted. It goes whole; one whose service is only taken out of it is asked for as before. The authority
+is made anew for every term and lives in memory alone: there is nothing to steal from a Secret, and whoever takes over says so in the same
+breath. What cannot be had (no APIService, no right) is told in the log once and tried again; scheduling goes on meanwhile.
 """
 
 import asyncio

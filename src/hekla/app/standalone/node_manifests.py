@@ -12,14 +12,15 @@ from hekla.api.agents.names import RUNTIME_CLASS
 from hekla.api.agents.node_contract import NODE_RUNTIME_LABEL
 from hekla.api.meta import Document
 from hekla.app.front_proxy import CONFIG_MAP, NAMESPACE, READER
-from hekla.app.standalone.node_settings import NODE_KEY, PROCESS, PROCESSES_LABEL, SIMULATED
+from hekla.app.standalone.node_settings import NODE_KEY, PORT, PROCESS, PROCESSES_LABEL, SIMULATED
 from hekla.app.standalone.settings import NODE
 from hekla.node.registration import LEASE_NAMESPACE
 
 HOST_LABEL: Final = "hekla.dev/host"
 """Label of the machines that are to have such a node; not of the nodes themselves."""
-PORT, METRICS_PORT = 10260, 10261
-"""On the machine's own network, beside a kubelet's 10250."""
+METRICS_PORT: Final = 10261
+"""On the machine's loopback alone: nobody is asked there who he is. The kubelet's probes come from the machine."""
+LOOPBACK: Final = "127.0.0.1"
 DIRECTORY: Final = "/var/lib/hekla"
 SIMULATED_NODES: Final = "simulated-nodes"
 PROCESSES: Final = "node-processes"
@@ -51,7 +52,7 @@ def may_ask_whom_to_believe(account: str, namespace: str, labels: Mapping[str, s
 def lease_roles(account: str, namespace: str, labels: Mapping[str, str]) -> Iterator[Document]:
     """Simulated nodes keep their leases as one account; a real one does it as the node that it is."""
     metadata = {"name": account, "namespace": LEASE_NAMESPACE, "labels": dict(labels)}
-    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "delete", "patch"]}
+    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "patch"]}
     yield {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]}
     yield {
         "apiVersion": f"{_RBAC}/v1", "kind": "RoleBinding", "metadata": metadata,
@@ -80,7 +81,7 @@ def runtime_classes(
 def daemon_set(metadata: Document, selector: Mapping[str, str], image: str, *, processes: bool = False) -> Document:
     """One agent on each machine that is labelled for it; `processes`: it takes pods that are no sandboxes."""
     template = {"metadata": {"labels": metadata["labels"]}, "spec": _pod(metadata["name"], image, processes=processes)}
-    # one after another: who is away for a moment has its sandboxes back at once, and for long loses them
+    # one after another: sandboxes end with the container of their agent, and are made anew
     rollout = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
     spec = {"selector": {"matchLabels": dict(selector)}, "updateStrategy": rollout, "template": template}
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
@@ -110,7 +111,7 @@ def _container(image: str, *, processes: bool) -> Document:
         "command": ["hekla"],
         "args": [
             "run", NODE, "--node-name=$(MACHINE)-hekla", "--node-address=$(ADDRESS)", f"--node-listen=0.0.0.0:{PORT}",
-            f"--node-directory={DIRECTORY}/node", f"--metrics-address=0.0.0.0:{METRICS_PORT}",
+            f"--node-directory={DIRECTORY}/node", f"--metrics-address={LOOPBACK}:{METRICS_PORT}",
             "--cpu-per-node=$(CPU)", "--memory-per-node=$(MEMORY)",
             *(["--allow-processes"] if processes else []),
         ],
@@ -123,8 +124,8 @@ def _container(image: str, *, processes: bool) -> Document:
             {"name": "MEMORY", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory"}}},
         ],
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}, {"name": "endpoint", "containerPort": PORT}],
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 10, "failureThreshold": 6},
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 5},
+        "livenessProbe": {"httpGet": {"host": LOOPBACK, "path": "/healthz", "port": "metrics"}, "periodSeconds": 10, "failureThreshold": 6},
+        "readinessProbe": {"httpGet": {"host": LOOPBACK, "path": "/readyz", "port": "metrics"}, "periodSeconds": 5},
         "resources": {"requests": size, "limits": size},
         "securityContext": {"privileged": True, "runAsUser": 0},
         "volumeMounts": [{"name": "state", "mountPath": DIRECTORY}, {"name": "scratch", "mountPath": "/tmp"}],

@@ -19,6 +19,8 @@ NODE_KEY: Final = "hekla.dev/node"
 """Label of these nodes, and the key of their taint: who tolerates it by name may come."""
 PROCESSES_LABEL: Final = "hekla.dev/processes"
 """Label of those that run pods as processes of the machine; the runtime class `process` leads to them."""
+PORT: Final = 10260
+"""Of the endpoint: beside a kubelet's 10250."""
 NO_TAINT: Final = "none"
 _TAINT = re.compile(r"([^=:]+)(?:=([^:]*))?:(\w+)")
 MOST_NODES: Final = 10_000
@@ -66,7 +68,7 @@ class NodeSettings:
     address: str = ""
     """IP address by which API servers and gateways reach this machine; by default the one by which it reaches the API server."""
 
-    listen: str = "0.0.0.0:10260"
+    listen: str = f"0.0.0.0:{PORT}"
     """Where the node answers API servers and gateways, over TLS; port 0 picks one."""
 
     tls_cert: str = ""

@@ -107,7 +107,7 @@ NODE_ALSO = {
 }
 SIMULATED_NODES_ALSO = {
     # one account for all of them; nothing runs, so no Secret, ConfigMap or token is ever asked for
-    "nodes": (*FOLLOW, "create", "delete", "patch"),
+    "nodes": (*FOLLOW, "create", "patch"),  # not delete: that is of `--delete-node`, which is not given here
     "nodes/status": ("patch",),
     "pods": (*FOLLOW, "delete"),
     "pods/status": ("patch",),
