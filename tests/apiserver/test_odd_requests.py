@@ -13,7 +13,7 @@ from hekla.apiserver.auth.pki import ensure_pki
 from hekla.apiserver.auth.rbac import RbacAuthorizer
 from hekla.apiserver.auth.rbac_source import StoredRoles
 from hekla.apiserver.auth.token_requests import TokenDesk
-from hekla.apiserver.auth.tokens import TokenSigner
+from hekla.apiserver.auth.tokens import Claims, TokenSigner
 from hekla.apiserver.backend import random_uid
 from hekla.apiserver.memory_store import MemoryStore
 from hekla.apiserver.reviews import Reviews
@@ -126,3 +126,52 @@ def test_who_is_impersonated_has_the_uid_and_the_extra_of_the_headers():
 
     info = asyncio.run(play())
     assert (info["username"], info["uid"], info["extra"]) == ("ann", "u1", {"team": ["a"]})
+
+
+@pytest.mark.parametrize("header", ["impersonate_uid", "impersonate_extra_team", "impersonate_group"])
+def test_whoever_impersonates_names_a_user(header: str):
+    async def play() -> Any:
+        async with ApiCaller() as api:
+            return await api.get("/api/v1/namespaces", **{header: "x"})
+
+    status, said = asyncio.run(play())
+    assert (status, "without impersonating a user" in said["message"]) == (400, True)
+
+
+def test_extra_that_came_in_several_headers_has_several_values():
+    async def play() -> Any:
+        async with ApiCaller() as api:
+            headers = {"impersonate_user": "ann", "impersonate_extra_team": "a, b"}
+            path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+            answer = await api.response("POST", path, b"{}", content_type="application/json", **headers)
+            return json.loads(answer.body)["status"]["userInfo"]["extra"]
+
+    assert asyncio.run(play()) == {"team": ["a", "b"]}
+
+
+class CountingSigner(TokenSigner):
+    asked = 0
+
+    def verify(self, *arguments: Any, **named: Any) -> Claims:
+        self.asked += 1
+        return super().verify(*arguments, **named)
+
+
+def test_a_review_reads_its_token_once_however_many_audiences_it_names(tmp_path: Path):
+    key = ensure_pki(tmp_path, datetime(2026, 1, 1, tzinfo=UTC)).token_key.read_bytes()
+    signer = CountingSigner(key)
+
+    async def play() -> Any:
+        authenticator = Authenticator(signer=signer, reader=None, clock=lambda: 5_000.0)
+        desk = TokenDesk(signer, authenticator, lambda: server.backend, random_uid)
+        server = api_server(reviews=Reviews(review_token=desk.review, issue_token=desk.issue))
+        async with ApiCaller(server) as api:
+            accounts = "/api/v1/namespaces/default/serviceaccounts"
+            await api.post(accounts, {"metadata": {"name": "a"}})
+            _, made = await api.post(f"{accounts}/a/token", {"spec": {"audiences": ["vault"]}})
+            audiences = [*(f"other{number}" for number in range(1000)), "vault"]
+            spec = {"token": made["status"]["token"], "audiences": audiences}
+            return await api.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": spec})
+
+    assert asyncio.run(play())[1]["status"]["audiences"] == ["vault"]
+    assert signer.asked == 1

@@ -97,6 +97,10 @@ class BuiltinStrategy:
             )
         return document
 
+    def settle_create(self, document: Document) -> None:
+        """What a new object's last word has follow from it."""
+        self.rules.settle(document)
+
     def prepare_update(self, new: Document, old: Document, subresource: str = "") -> Document:
         """Default a change and keep what it may not change."""
         self.rules.default(new)

@@ -126,6 +126,9 @@ class CustomStrategy:
         set_generation(document.setdefault("metadata", {}), 1)
         return document
 
+    def settle_create(self, document: Document) -> None:
+        """Nothing: a custom object has no fields that follow from others."""
+
     def prepare_update(self, new: Document, old: Document, subresource: str = "") -> Document:
         """Prune and default; keep what the call may not change."""
         keep_metadata(new, old)

@@ -48,10 +48,10 @@ def keep_allocated(new: Document, old: Document) -> None:
     drop_what_the_type_had(new, old)
     wanted, before = new["spec"], old.get("spec", {})
     if "ExternalName" not in (wanted.get("type"), before.get("type")):
-        for key in ("clusterIP", "clusterIPs", "healthCheckNodePort"):
-            if not wanted.get(key) and before.get(key):
-                wanted[key] = before[key]
-    if wanted.get("type") in ("NodePort", "LoadBalancer") and before.get("type") in ("NodePort", "LoadBalancer"):
+        _keep_unsaid(wanted, before, "clusterIP", "clusterIPs")
+    if _needs_health_port(wanted) and _needs_health_port(before):
+        _keep_unsaid(wanted, before, "healthCheckNodePort")
+    if _needs_node_ports(wanted) and _needs_node_ports(before):
         ports = {(port.get("protocol"), port.get("port")): port.get("nodePort") for port in before.get("ports", ())}
         for port in wanted.get("ports", ()):
             kept = ports.get((port.get("protocol"), port.get("port")))
@@ -60,23 +60,52 @@ def keep_allocated(new: Document, old: Document) -> None:
 
 
 def drop_what_the_type_had(new: Document, old: Document) -> None:
-    """A change of a service's type takes along what only the old type has, unless the change says it anew."""
+    """What the old service needed and the new one does not need goes, unless the change says it anew.
+
+    A change that names another value than the old one is left to be refused, as in Kubernetes' `dropTypeDependentFields`.
+    """
     wanted, before = new["spec"], old.get("spec", {})
-    kind, earlier = wanted.get("type"), before.get("type")
-    if kind == earlier:
-        return
-    outside, balanced = ("NodePort", "LoadBalancer"), ("allocateLoadBalancerNodePorts", "loadBalancerClass")
-    if earlier in outside and kind not in outside:
-        if wanted.get("externalTrafficPolicy") == before.get("externalTrafficPolicy") and not wanted.get("externalIPs"):
-            wanted.pop("externalTrafficPolicy", None)
+    for needs, *keys in _NEEDED:
+        if needs(before) and not needs(wanted):
+            for key in keys:
+                if wanted.get(key) == before.get(key):
+                    wanted.pop(key, None)
+    if _needs_node_ports(before) and not _needs_node_ports(wanted):
         taken = {port.get("nodePort") for port in before.get("ports", ())}
         for port in wanted.get("ports", ()):
             if port.get("nodePort") in taken:
                 port.pop("nodePort", None)
-    if earlier == "LoadBalancer":
-        for key in (*balanced, "healthCheckNodePort", "loadBalancerSourceRanges"):
-            if wanted.get(key) == before.get(key):
-                wanted.pop(key, None)
+
+
+def _keep_unsaid(wanted: Document, before: Document, *keys: str) -> None:
+    for key in keys:
+        if not wanted.get(key) and before.get(key):
+            wanted[key] = before[key]
+
+
+def _needs_node_ports(spec: Document) -> bool:
+    return spec.get("type") in ("NodePort", "LoadBalancer")
+
+
+def _is_balanced(spec: Document) -> bool:
+    return spec.get("type") == "LoadBalancer"
+
+
+def _needs_health_port(spec: Document) -> bool:
+    return _is_balanced(spec) and spec.get("externalTrafficPolicy") == "Local"
+
+
+def _is_reached_from_outside(spec: Document) -> bool:
+    """Whether a service has addresses that others than pods can reach."""
+    return _needs_node_ports(spec) or (spec.get("type") == "ClusterIP" and bool(spec.get("externalIPs")))
+
+
+_NEEDED = (
+    (_is_balanced, "allocateLoadBalancerNodePorts", "loadBalancerClass", "loadBalancerSourceRanges"),
+    (_needs_health_port, "healthCheckNodePort"),
+    (_is_reached_from_outside, "externalTrafficPolicy"),
+)
+"""What a service's fields are needed by."""
 
 
 def default_secret(secret: Document) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from hekla.api.meta import Document
-from hekla.apiserver.label_keys import merge_label_keys
 from hekla.lib import quantity
 
 CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
@@ -77,7 +76,6 @@ def start_pod(pod: Document) -> None:
             }
         ]
     pod["status"] = status
-    merge_label_keys(pod)
 
 
 def qos_class(spec: Document) -> str:

@@ -21,8 +21,9 @@ from hekla.apiserver.store import Key, RevisionMismatchError, Stored
 from hekla.apiserver.writes import ATTEMPTS, MODIFIED, Outcome, admission_request, as_served
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-POLICIES = ("Foreground", "Background", "Orphan", "nil")
-"""What the sentence of a refusal lists; `nil` is none of them in a request, as in Kubernetes."""
+POLICIES = ("Foreground", "Background", "Orphan")
+SHOWN_POLICIES = (*POLICIES, "nil")
+"""What the sentence of a refusal lists, as Kubernetes does: in a request `nil` is none of them."""
 ORPHANED_BY_DEFAULT = frozenset({"jobs.batch", "replicationcontrollers"})
 """Kinds whose oldest API leaves dependants alone unless told otherwise."""
 
@@ -54,8 +55,8 @@ def delete_options(call: Call) -> DeleteOptions:
     if policy and orphan is not None:
         why = "orphanDependents and deletionPropagation cannot be both set"
         errors.append(invalid("propagationPolicy", policy, why))
-    elif policy and policy not in POLICIES[:-1]:
-        errors.append(not_supported("propagationPolicy", policy, POLICIES))
+    elif policy and policy not in POLICIES:
+        errors.append(not_supported("propagationPolicy", policy, SHOWN_POLICIES))
     if errors:
         raise invalid_options("DeleteOptions", errors)
     if orphan is not None:

@@ -20,7 +20,7 @@ from hekla.apiserver.status import StatusError, bad_request, conflict, not_found
 from hekla.apiserver.store import Key
 from hekla.apiserver.strategic import strategic_patch
 from hekla.apiserver.typed import check_typed
-from hekla.apiserver.writes import Edit, create, update
+from hekla.apiserver.writes import Edit, create_named, update
 from hekla.wire.messages import Response
 
 Change = Callable[[Document], Document]
@@ -207,7 +207,7 @@ async def _create_applied(backend: Backend, call: Call, config: Document, me: En
     entries = server_side.applied_at_creation(config, call.served.strategy.schema, me)
     config["metadata"].setdefault("name", call.target.name)
     call.served.strategy.check_types(config)  # what is owned is as it was said, what is stored as a POST would have it
-    outcome = await create(backend, call, config, lambda _fields, _old, _new: written(entries), warnings)
+    outcome = await create_named(backend, call, config, lambda _fields, _old, _new: written(entries), warnings)
     return outcome_answer(call, outcome, warnings)
 
 

@@ -25,7 +25,7 @@ from hekla.apiserver.status import (
     success,
 )
 from hekla.apiserver.store import Key
-from hekla.apiserver.writes import Edit, Outcome, create, create_alike, update
+from hekla.apiserver.writes import Edit, Outcome, create, create_alike, create_named, update
 from hekla.wire.messages import Response
 
 CREATES_ON_UPDATE = frozenset(
@@ -81,7 +81,7 @@ async def replace_object(backend: Backend, call: Call) -> Response:
     _check_name(call, document)
     key = Key(call.served.resource, call.target.namespace, call.target.name)
     if backend.store.get(key) is None and _may_create(call, document):
-        outcome = await create(backend, call, document, managed_fields.tracker(backend, call), warnings)
+        outcome = await create_named(backend, call, document, managed_fields.tracker(backend, call), warnings)
         return outcome_answer(call, outcome, warnings)
     if not _may_be_blind(call) and document["metadata"].get("resourceVersion", "") in ("", "0"):
         raise _blind(backend, call, key)

@@ -3,6 +3,7 @@
 from hekla.apiserver import defaulting_others as others
 from hekla.apiserver import defaulting_pods as pods
 from hekla.apiserver import defaulting_workloads as workloads
+from hekla.apiserver.label_keys import merge_label_keys
 from hekla.apiserver.rules import Generation, Rules, empty_status
 from hekla.apiserver.validation import definitions, jobs, names, quotas, services, storage
 from hekla.apiserver.validation import others as other_checks
@@ -33,6 +34,7 @@ KIND_RULES: dict[str, Rules] = {
     "pods": Rules(
         default=pods.default_pod,
         create=pods.start_pod,
+        settle=merge_label_keys,
         check=check_pod,
         check_update=check_pod_update,
         generation=_COUNTED,

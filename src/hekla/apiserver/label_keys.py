@@ -1,4 +1,5 @@
-"""Labels whose values a new pod takes from itself into its own selectors, as Kubernetes merges them when a pod is made.
+"""Labels whose values a new pod takes from itself into its own selectors, as Kubernetes merges them when a pod is made,
+after webhooks: what one of them makes of the labels is what counts.
 
 `matchLabelKeys: [version]` on a pod with `version: a` becomes `version In (a)`: whoever places pods reads one selector.
 """

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from hekla.api.meta import Document
 from hekla.apiserver.admission import User
 from hekla.apiserver.auth.attributes import Attributes
-from hekla.apiserver.auth.tokens import DEFAULT_AUDIENCE
 from hekla.apiserver.backend import Backend
 from hekla.apiserver.binding import BOUND, bind
 from hekla.apiserver.calls import Call
@@ -16,8 +15,8 @@ from hekla.apiserver.presentation import document_answer
 from hekla.apiserver.status import StatusError, bad_request, method_not_allowed
 from hekla.wire.messages import Answer, Response
 
-ReviewToken = Callable[[str, list[str]], User]
-"""Whose token this is, for these audiences; raises StatusError if it is nobody's."""
+ReviewToken = Callable[[str, list[str]], tuple[User, list[str]]]
+"""Whose token this is, and for which of these audiences; raises StatusError if it is nobody's, or for none of them."""
 
 IssueToken = Callable[[Call, Document], "Document | Awaitable[Document]"]
 """Answers `serviceaccounts/x/token`: from the TokenRequest to the TokenRequest with its status."""
@@ -67,20 +66,11 @@ class Reviews:
         if not token:
             raise bad_request("token is required for TokenReview in authentication")
         try:
-            user = self.review_token(token, asked)
+            # who asked for several audiences has to be told which of them the token is meant for
+            user, meant_for = self.review_token(token, asked)
         except StatusError:
             return {"user": {}, "error": "invalid bearer token"}
-        # who asked for several has to be told which of them the token is meant for
-        meant_for = [one for one in asked if self._is_meant_for(token, one)] or [DEFAULT_AUDIENCE]
         return {"authenticated": True, "user": user_info(user), "audiences": meant_for}
-
-    def _is_meant_for(self, token: str, audience: str) -> bool:
-        assert self.review_token is not None
-        try:
-            self.review_token(token, [audience])
-        except StatusError:
-            return False
-        return True
 
     async def token_request(self, backend: Backend, call: Call) -> Response:
         """POST serviceaccounts/x/token."""

@@ -54,6 +54,9 @@ class Rules:
     create: Change = nothing
     """What happens to a new object only: its status, allocated values."""
 
+    settle: Change = nothing
+    """What follows from a new object as it will be stored: after webhooks, and once."""
+
     update: Callable[[Document, Document], None] = lambda new, old: None
     """What of `old` a change keeps although `new` lacks it."""
 

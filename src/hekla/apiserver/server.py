@@ -167,7 +167,7 @@ class ApiServer:
     def _handle_as(self, request: Request, user: User | None) -> Answer | Awaitable[Answer]:
         if user is None:
             raise StatusError(401, "Unauthorized", "Unauthorized")
-        if "impersonate-user" in request.headers or "impersonate-group" in request.headers:
+        if "impersonate-" in " ".join(request.headers):
             user = impersonated(request, user, self.backend.authorizer)
         if len(request.body) > MAX_BODY:
             raise too_large(MAX_BODY)

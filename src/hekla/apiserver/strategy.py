@@ -43,6 +43,9 @@ class Strategy(Protocol):
     def prepare_create(self, document: Document) -> Document:
         """Default, prune, normalise quantities; drop what a creator may not set (status)."""
 
+    def settle_create(self, document: Document) -> None:
+        """Complete a new object with what depends on all of it, once everybody outside has changed it; changes it in place."""
+
     def prepare_update(self, new: Document, old: Document, subresource: str = "") -> Document:
         """Default and prune; keep of `old` what this call may not change (status, or all but status); set generation.
 

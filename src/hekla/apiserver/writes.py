@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Operation
+from hekla.apiserver.auth.attributes import Attributes, refusal
 from hekla.apiserver.backend import Backend
 from hekla.apiserver.bodies import is_same, render_of, tail_of, tail_with, unstored_body, with_revision
 from hekla.apiserver.calls import Call
 from hekla.apiserver.fielderrors import invalid_object
 from hekla.apiserver.pod_templates import Lesson, PodTemplate
 from hekla.apiserver.registry import Served
-from hekla.apiserver.status import StatusError, already_exists, bad_request, conflict, not_found
+from hekla.apiserver.status import StatusError, already_exists, bad_request, conflict, forbidden, not_found
 from hekla.apiserver.store import Key, RevisionMismatchError, Stored
 
 ATTEMPTS = 5
@@ -85,6 +86,23 @@ def admission_request(
     )
 
 
+async def create_named(backend: Backend, call: Call, document: Document, track: Track, warnings: list[str]) -> Outcome:
+    """Store the object that a PUT or an apply did not find: who may change one may not therefore make one, so that is asked anew."""
+    target = call.target
+    asked = Attributes(
+        user=call.user,
+        verb="create",
+        group=target.group,
+        version=target.version,
+        resource=target.resource,
+        namespace=target.namespace or (target.name if call.served.resource == "namespaces" else ""),
+        name=target.name,
+    )
+    if not backend.authorizer.decide(asked).is_allowed:
+        raise forbidden(target.resource, target.group, target.name, refusal(asked))
+    return await create(backend, call, document, track, warnings)
+
+
 async def create(
     backend: Backend,
     call: Call,
@@ -103,6 +121,7 @@ async def create(
     if request.is_rewritten:
         served.strategy.check_types(document)
         request.object = document = served.strategy.prepare_create(document)
+    served.strategy.settle_create(document)
     errors = served.strategy.validate_create(document)
     name = str(document["metadata"].get("name", ""))
     if errors:

@@ -235,3 +235,37 @@ def test_what_a_webhook_wrote_is_checked_and_completed_before_it_is_stored():
     assert second["imagePullPolicy"] == "IfNotPresent"
     assert second["terminationMessagePath"] == "/dev/termination-log"
     assert "command" not in second
+
+
+class Relabelling:
+    """What a mutating webhook does to a pod's label."""
+
+    name = "Relabelling"
+
+    def wants(self, request):
+        return request.kind.resource == "pods"
+
+    def mutate(self, request, reader):
+        request.object["metadata"]["labels"]["version"] = "new"
+        request.is_rewritten = True
+
+    def validate(self, request, reader):
+        return None
+
+
+def test_a_label_that_a_webhook_changes_is_merged_into_selectors_as_it_becomes():
+    spread = {
+        "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["version"],
+    }  # fmt: skip
+
+    async def play():
+        async with ApiCaller(api_server(rules=(Relabelling(),))) as api:
+            spec = {"containers": [{"name": "c", "image": "i"}], "topologySpreadConstraints": [spread]}
+            pod = {"metadata": {"name": "p", "labels": {"a": "b", "version": "old"}}, "spec": spec}
+            return await api.post("/api/v1/namespaces/default/pods", pod)
+
+    status, made = asyncio.run(play())
+    assert status == 201, made
+    (term,) = made["spec"]["topologySpreadConstraints"]
+    assert term["labelSelector"]["matchExpressions"] == [{"key": "version", "operator": "In", "values": ["new"]}]

@@ -25,6 +25,9 @@ V = TypeVar("V")
 CACHED_CREDENTIALS = 1_024
 """Verified certificates and tokens that are remembered, least recently used first out; an ECDSA check costs 100 us."""
 
+_EXTRA = "impersonate-extra-"
+_GROUP = "authentication.k8s.io"
+
 
 def unauthorized() -> StatusError:
     """401: who are you?"""
@@ -62,13 +65,18 @@ class Authenticator:
 
     def user_of_token(self, token: str, audiences: Sequence[str] = (DEFAULT_AUDIENCE,)) -> User:
         """Whose token this is."""
+        return self.reviewed(token, audiences)[0]
+
+    def reviewed(self, token: str, audiences: Sequence[str]) -> tuple[User, list[str]]:
+        """Whose token this is, and for which of `audiences` it is meant: a static one for all."""
         static = self._static_user(token)
         if static is not None:
-            return static
+            return static, list(audiences)
         claims, user = self._verified(token, audiences)
         if not self._still_exists(claims):
             raise unauthorized()
-        return user
+        asked = set(audiences)
+        return user, [one for one in claims.audiences if one in asked]
 
     def _static_user(self, token: str) -> User | None:
         if not self.static_tokens:
@@ -118,7 +126,7 @@ class Authenticator:
 
 
 def _is_meant_for(claims: Claims, audiences: Sequence[str]) -> bool:
-    return any(audience in claims.audiences for audience in audiences)
+    return not set(claims.audiences).isdisjoint(audiences)
 
 
 def _user_of(claims: Claims) -> User:
@@ -134,11 +142,12 @@ def impersonated(request: Request, user: User, authorizer: Authorizer) -> User:
     """The user that the request asks to be treated as, if `user` may impersonate it; else `user` itself."""
     name = request.headers.get("impersonate-user", "")
     groups = [part.strip() for part in request.headers.get("impersonate-group", "").split(",") if part.strip()]
-    if not name:
-        if groups:
-            raise StatusError(400, "BadRequest", "requested groups to impersonate without impersonating a user")
-        return user
     uid, extra = request.headers.get("impersonate-uid", ""), _wanted_extra(request)
+    if not name:
+        for what, said in (("groups", groups), ("a uid", uid), ("extra", extra)):
+            if said:
+                raise StatusError(400, "BadRequest", f"requested {what} to impersonate without impersonating a user")
+        return user
     wanted = [_subject(name), *(("groups", "", group) for group in groups)]
     for resource, namespace, subject in wanted:
         asked = Attributes(user=user, verb="impersonate", resource=resource, namespace=namespace, name=subject)
@@ -161,16 +170,12 @@ def impersonated(request: Request, user: User, authorizer: Authorizer) -> User:
 
 
 def _wanted_extra(request: Request) -> dict[str, tuple[str, ...]]:
-    """What `Impersonate-Extra-<key>` headers say of the user, by key."""
+    """What `Impersonate-Extra-<key>` headers say of the user, by key: what stands in several lines has come as one."""
     return {
-        unquote(header.removeprefix(_EXTRA)): (value,)
+        unquote(header.removeprefix(_EXTRA)): tuple(value.split(", "))
         for header, value in request.headers.items()
         if header.startswith(_EXTRA)
     }
-
-
-_EXTRA = "impersonate-extra-"
-_GROUP = "authentication.k8s.io"
 
 
 def resource_is_account(name: str) -> bool:

@@ -32,9 +32,9 @@ class TokenDesk:
     reader: Callable[[], Reader]
     new_id: Callable[[], str]
 
-    def review(self, token: str, audiences: list[str]) -> User:
-        """Whose token this is, for any of `audiences`; raises StatusError 401 if it is nobody's."""
-        return self.authenticator.user_of_token(token, audiences or (DEFAULT_AUDIENCE,))
+    def review(self, token: str, audiences: list[str]) -> tuple[User, list[str]]:
+        """Whose token this is and for which of `audiences`; raises StatusError 401 if it is nobody's, or for none."""
+        return self.authenticator.reviewed(token, audiences or (DEFAULT_AUDIENCE,))
 
     def issue(self, call: Call, request: Document) -> Document:
         """The answer to a TokenRequest for the service account that the call names."""

@@ -32,7 +32,7 @@ def check_container_resources(resources: Document, path: str) -> list[FieldError
 
 
 def check_pod_resources(spec: Document, path: str) -> list[FieldError]:
-    """What a pod asks for as a whole: processors, memory and huge pages, as much as its containers at least."""
+    """What a pod asks for as a whole: processors, memory and huge pages. Whether its containers fit into it is not asked here."""
     resources = spec["resources"]
     errors = [forbidden_field(f"{path}.claims", "claims may not be set for Resources at pod-level")] if "claims" in resources else []  # fmt: skip
     for key in ("limits", "requests"):

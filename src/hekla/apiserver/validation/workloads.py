@@ -111,9 +111,8 @@ def _with_claimed_volumes(spec: Document) -> Document:
     pod = template.get("spec", {})
     claims = [claim.get("metadata", {}).get("name", "") for claim in spec.get("volumeClaimTemplates", ())]
     claimed = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims if name]
-    own = [
-        volume for volume in pod.get("volumes", ()) if volume.get("name") not in claims
-    ]  # a claim hides its namesake
+    # a claim hides its namesake
+    own = [volume for volume in pod.get("volumes", ()) if volume.get("name") not in claims]
     return {**spec, "template": {**template, "spec": {**pod, "volumes": own + claimed}}}
 
 
