@@ -9,6 +9,7 @@ from hekla.apiserver.auth import pki
 from hekla.app.node_serving import LOOK_AGAIN_S, LOOK_EVERY_S, NodeServing
 from hekla.kube.clock import SystemClock
 from hekla.kube.errors import TransportError
+from hekla.node.registration import VirtualNode
 from hekla.testing import virtual_time
 
 
@@ -58,6 +59,7 @@ def test_files_that_are_missing_for_a_while_end_nothing_and_are_told_when_they_a
 
     async def story():
         serving = NodeServing("127.0.0.1", SystemClock(), given=(file, file))
+        registered = VirtualNode(name="n", capacity={}, annotations=serving.annotations)
         async with kept_fresh(serving, nodes):
             file.unlink()
             await asyncio.sleep(LOOK_EVERY_S + 1)
@@ -67,6 +69,8 @@ def test_files_that_are_missing_for_a_while_end_nothing_and_are_told_when_they_a
             file.write_text(other)
             await asyncio.sleep(LOOK_AGAIN_S)
             assert nodes.told == [("n", certificate)]
+            # a Node that somebody deletes comes back with it
+            assert dict(registered.annotations) == {NODE_AUTHORITY: certificate}
             await asyncio.sleep(5 * LOOK_EVERY_S)  # what has not changed is not told again
             assert len(nodes.told) == 1
 

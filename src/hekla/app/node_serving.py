@@ -57,7 +57,7 @@ class NodeServing:
     certificates: Certificates = field(init=False)
     context: SSLContext = field(init=False)
     annotations: dict[str, str] = field(init=False)
-    """What the Node object says of it."""
+    """What the Node object says of it, kept up to date in place."""
 
     def __post_init__(self) -> None:
         """Raises OSError and ValueError for files that were given and hold no certificate and key."""
@@ -116,7 +116,7 @@ class NodeServing:
         try:
             for name in nodes:
                 await client.patch(Node, name, patch, patch_type=PatchType.MERGE)
-            self.annotations = annotations
+            self.annotations.update(annotations)  # the same mapping: a Node that is made anew has it from here
         except KubeError as trouble:
             log.warning("certificate of the node's endpoint not told", why=str(trouble))
 
