@@ -12,7 +12,7 @@ import pytest
 
 from hekla.api.agents.node_contract import NODE_AUTHORITY
 from hekla.api.coordination import Lease
-from hekla.api.core import ConfigMap, PersistentVolumeClaim, Secret
+from hekla.api.core import ConfigMap, PersistentVolumeClaim, Secret, Service
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.apiserver.auth import pki
@@ -348,3 +348,23 @@ def test_api_servers_are_let_in_by_their_certificate_and_speak_as_to_a_kubelet(l
         await endpoint.close()
 
     live(story)
+
+
+def test_members_of_a_headless_service_meet_on_one_guest(live):
+    async def story(cluster):
+        spec = {"clusterIP": "None", "selector": {"app": "job"}, "publishNotReadyAddresses": True}
+        await cluster.client.create(
+            Service, {"metadata": {"name": "job"}, "spec": spec | {"ports": [{"port": 80}]}}, "default"
+        )
+        main = {"name": "main", "image": "b", "command": ["sleep", "1000"]}
+        for name in ("w0", "w1"):
+            hosted = {"hostname": name, "subdomain": "job", "containers": [main]}
+            await cluster.apply(name, hosted, labels={"app": "job"})
+            await cluster.running(name)
+        own, other = (cluster.agent.find("default", name) for name in ("w0", "w1"))
+        async with asyncio.timeout(30):
+            while f"{other.record.pod_ip}\tw1.job" not in own.hosts_file.read_text():
+                await asyncio.sleep(0.01)
+        assert "100::" not in own.hosts_file.read_text()
+
+    live(story, is_guest=True)

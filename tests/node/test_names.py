@@ -57,6 +57,20 @@ def test_an_address_that_the_api_does_not_know_yet_is_a_name_already():
     assert len(found) == 2
 
 
+def test_on_a_guest_names_lead_to_the_pods_and_not_where_their_statuses_say():
+    """Those say `100::/64`, which leads nowhere: members of a gang would never meet."""
+    member = pod("w-0", "100::5", hostname="w-0", subdomain="web")
+    elsewhere = pod("w-1", "10.0.0.9", hostname="w-1", subdomain="web")
+    of_machine = pod("m", "10.0.0.7", hostNetwork=True)
+    addresses = {"uid-w-0": "127.64.0.9", "uid-m": "127.64.0.10"}
+    found = lines([service("web", **HEADLESS)], [member, elsewhere, of_machine], addresses=addresses)
+    told = {tuple(line.split()[:2]) for line in found}
+    assert told == {
+        ("127.64.0.9", "w-0.web"), ("127.64.0.9", "web"), ("10.0.0.9", "w-1.web"), ("10.0.0.9", "web"),
+        ("10.0.0.7", "web"),
+    }  # fmt: skip
+
+
 def test_a_pod_that_has_ended_has_no_name():
     assert lines([service("web", **HEADLESS)], [pod("a", "127.64.0.1", phase="Succeeded")]) == []
 

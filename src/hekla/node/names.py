@@ -38,7 +38,7 @@ class NameTable:
         slices: Iterable[EndpointSlice] = (),
         addresses: Mapping[str, str] | None = None,
     ) -> "NameTable":
-        """The table; `addresses` are those of pods (by uid) whose status does not show them yet."""
+        """The table; `addresses` are those of pods of this machine (by uid): statuses do not show them yet, or never do where we are guests."""
         by_namespace: dict[str, list[Pod]] = {}
         for pod in pods:
             if pod.status.phase not in ("Succeeded", "Failed"):
@@ -81,7 +81,8 @@ def _entries(
         return
     seen: set[tuple[str, str]] = set()
     for pod in pods:
-        address = pod.status.pod_ip or addresses.get(pod.metadata.uid, "")
+        own = addresses.get(pod.metadata.uid, "")
+        address = pod.status.pod_ip or own if pod.spec.host_network else own or pod.status.pod_ip
         if not address or not _is_selected(spec.selector, pod):
             continue
         # a member is found by its name as soon as it has an address: a rendezvous must not wait for readiness
