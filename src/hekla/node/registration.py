@@ -59,6 +59,9 @@ class VirtualNode:
     runtime: str = "process"
     """The runtime of pods that name no runtimeClassName."""
 
+    shows_os: bool = True
+    """Whether it has the label `kubernetes.io/os`, by which DaemonSets choose machines."""
+
     address: str = "127.0.0.1"
     endpoint_port: int = 0
     """Where the node's endpoint listens, if it does."""
@@ -79,9 +82,8 @@ def node_document(node: VirtualNode, standing: Standing) -> Document:
     """The Node object without its status."""
     labels = {
         "kubernetes.io/hostname": node.name,
-        "kubernetes.io/os": "linux",
+        **({"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux"} if node.shows_os else {}),
         "kubernetes.io/arch": architecture(),
-        "beta.kubernetes.io/os": "linux",
         "beta.kubernetes.io/arch": architecture(),
         "hekla.dev/runtime": node.runtime,
         "hekla.dev/isolation": standing.rung,

@@ -26,6 +26,7 @@ from hekla.kube.clock import SystemClock
 from hekla.kube.credentials import FixedCredentials
 from hekla.kube.errors import ApiError, TransportError
 from hekla.kube.kubeconfig import Connection
+from hekla.node.registration import Standing, node_document
 from hekla.testing import virtual_time
 
 ACCOUNT = Connection(server="https://127.0.0.1:6443", credentials=FixedCredentials("token"))
@@ -81,6 +82,19 @@ def test_what_the_account_is_known_by_is_no_pods_to_see(tmp_path, monkeypatch):
     assert hidden == {
         "/var/run/secrets", "node.kubeconfig", "tokens/t", "/etc/k/n.key", "both.pem", "both.key",
     }  # fmt: skip
+
+
+def test_daemon_sets_that_choose_machines_by_their_system_do_not_choose_a_node_that_refuses_them(tmp_path):
+    """kubeadm's kube-proxy tolerates everything: a pod that is refused counts as unavailable, and stops its rollout everywhere."""
+    standing = Standing(rung="r", isolation="", limits="")
+
+    def labels(**told):
+        [node] = declared(NodeSettings(name="n", directory=tmp_path, **told), "10.0.0.7")
+        return node_document(node, standing)["metadata"]["labels"]
+
+    assert not [key for key in labels() if key.endswith("kubernetes.io/os")]
+    assert labels(labels=("kubernetes.io/os=linux",))["kubernetes.io/os"] == "linux"
+    assert labels(runtime="simulated")["kubernetes.io/os"] == "linux"  # these refuse nobody
 
 
 def test_simulated_nodes_are_many_and_as_large_as_they_are_said_to_be():

@@ -190,7 +190,8 @@ def declared(told: NodeSettings, address: str) -> list[VirtualNode]:
     taints = list(told.taints_of_nodes())
     return [
         VirtualNode(
-            name=name, capacity=capacity, labels=told.labels_of_nodes(), taints=taints, runtime=told.runtime, address=address
+            name=name, capacity=capacity, labels=told.labels_of_nodes(), taints=taints, runtime=told.runtime, address=address,
+            shows_os=told.runtime != PROCESS,  # DaemonSets choose machines by it that tolerate everything: kube-proxy of kubeadm
         )
         for name in told.names()
     ]  # fmt: skip
