@@ -15,6 +15,7 @@ import pytest
 from hekla.api.kthena import ModelRoute
 from hekla.serving.router import endpoints
 from hekla.serving.router.kernel.functions import Kernel
+from hekla.serving.router.lane import lane as lane_module
 from hekla.serving.router.lane import layout, ways
 from hekla.serving.router.lane.lane import Lane
 from hekla.serving.router.proxy.bounds import Bounds
@@ -682,6 +683,33 @@ def test_new_connections_that_are_not_plain_are_let_in_unheard_no_more(tmp_path:
         return statuses
 
     both(tmp_path, kernel, story, FOUR, taken=ENTERING)
+
+
+def test_connections_that_say_nothing_do_not_fill_the_lane(
+    tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One plain client had any number of silent ones let in, and those that are heard count no more."""
+    monkeypatch.setattr(lane_module, "_MOST_UNHEARD", 3)
+
+    async def story(it: Routed, client: kit.Client) -> Any:
+        lane = it.router.lane
+        statuses = []
+        for _ in range(5):  # let in unheard, and heard
+            other = await it.connect()
+            statuses.append((await other.ask(kit.chat())).status)
+            if lane is not None:
+                lane.sweep(lane._clock())
+                assert not lane._unheard
+        before = len(it.router.listener.doorway.connections)
+        for _ in range(5):
+            await it.connect()
+        await eventually(lambda: len(it.router.listener.doorway.connections) == before + 5)
+        if lane is not None:
+            assert len(lane._unheard) == 3
+        last = await it.connect()
+        return [*statuses, (await last.ask(kit.chat())).status]
+
+    both(tmp_path, kernel, story, FOUR, taken=ENTERING + 5)
 
 
 def test_an_operator_does_without_the_lane(tmp_path: Path, kernel: Kernel) -> None:

@@ -45,6 +45,8 @@ _WORTH_A_CHANCE: Final = 4
 _MOST_TRUST: Final = 64
 _TRUST: Final = 2
 """New connections that are let in unheard for each one that turned out to be plain."""
+_MOST_UNHEARD: Final = 1_024
+"""That have not asked anything yet; who comes then is Python's: one who is plain is not to fill the rows with others who are silent."""
 
 log = structlog.get_logger(__name__)
 
@@ -123,7 +125,7 @@ class Lane:
 
     def welcome(self, client: ClientConnection, one: socket.socket) -> bool:
         """Take a connection that has said nothing yet, as long as most of those before it were plain; whether it was taken."""
-        if not self._trust or self._is_closed:
+        if not self._trust or self._is_closed or len(self._unheard) >= _MOST_UNHEARD:
             return False
         number = self._enter(self._state, Call.ADOPT, one.fileno(), self._latest, 0, 0, self._clock())
         if number < 0:
@@ -281,9 +283,18 @@ class Lane:
         """End what takes too long."""
         try:
             self._follow(self._enter(self._state, Call.SWEEP, 0, 0, 0, 0, now), Call.SWEEP, now)
+            self._hear()
         except Exception:  # likewise, and who asks for this keeps everybody's time
             log.exception("the fast lane broke and is closed")
             self.close()
+
+    def _hear(self) -> None:
+        """Of those that came in unheard, some were seen to be plain by now."""
+        rows = list(self._unheard)
+        served = self.slabs.clients[rows, Client.SERVED].tolist() if rows else []
+        plain = [number for number, count in zip(rows, served, strict=True) if count]
+        self._unheard.difference_update(plain)
+        self._trust = min(self._trust + _TRUST * len(plain), _MOST_TRUST)
 
     def reckon(self, now: float) -> None:
         """Whose prefill is reckoned to be over by now, is over."""
