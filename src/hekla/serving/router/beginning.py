@@ -8,6 +8,7 @@ take no places. `running.py` tells it to look.
 from collections.abc import Callable
 from typing import Final
 
+from hekla.serving.router.held import Held
 from hekla.serving.router.plan import Refusal, Usage, Waiting
 from hekla.serving.router.question import Question
 
@@ -28,7 +29,7 @@ class Beginning:
         self._is_blind = is_blind
         self._now = now
         self._until = now() + HOLD_S
-        self._held: list[_Held] = []
+        self._held: list[Held] = []
         self.is_over = False
 
     def admit(self, question: Question, now: float) -> Refusal | Waiting | None:
@@ -39,7 +40,7 @@ class Beginning:
             self._held = [one for one in self._held if not one.is_abandoned]
         if now >= self._until or len(self._held) >= MOST_HELD:
             return self._refusal()
-        self._held.append(_Held())
+        self._held.append(Held())
         return self._held[-1]
 
     def ended(self, question: Question, usage: Usage | None, now: float) -> None:
@@ -57,27 +58,3 @@ class Beginning:
 
     def _refusal(self) -> Refusal:
         return Refusal(503, "pod_discovery", f"the router has just begun; {self._missing()}; try again in 1 s", 1.0)
-
-
-class _Held(Waiting):
-    __slots__ = ("_resume",)
-
-    def __init__(self) -> None:
-        self._resume: Callable[[Refusal | None], None] | None = None
-
-    def when_ready(self, resume: Callable[[Refusal | None], None]) -> None:
-        self._resume = resume
-
-    def abandon(self) -> None:
-        self._resume = None
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return self._resume is None
-
-    def go(self, refusal: Refusal | None) -> None:
-        """Go on, or end."""
-        if self._resume is not None:
-            resume, self._resume = self._resume, None
-            resume(refusal)

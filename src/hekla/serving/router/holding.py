@@ -21,6 +21,7 @@ from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
 from hekla.serving.autoscaler.units import Unit, readable_units_of
 from hekla.serving.router.backends import Backend, selects
 from hekla.serving.router.endpoints import Endpoint
+from hekla.serving.router.held import Held
 from hekla.serving.router.plan import Refusal, Waiting
 
 HOLD_S: Final = 300.0
@@ -40,30 +41,13 @@ FULL: Final = Refusal(
 )
 
 
-class _Held(Waiting):
-    __slots__ = ("_resume", "late", "until")
+class _Held(Held):
+    __slots__ = ("late", "until")
 
     def __init__(self, until: float, late: Refusal) -> None:
+        super().__init__()
         self.until = until
         self.late = late
-        self._resume: Callable[[Refusal | None], None] | None = None
-
-    def when_ready(self, resume: Callable[[Refusal | None], None]) -> None:
-        self._resume = resume
-
-    def abandon(self) -> None:
-        self._resume = None
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return self._resume is None
-
-    def go(self, refusal: Refusal | None) -> None:
-        """Ask the desk again, or end."""
-        if self._resume is not None:
-            resume, self._resume = self._resume, None
-            resume(refusal)
 
 
 class Holding:
