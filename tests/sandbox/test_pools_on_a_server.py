@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from hekla.api.agents import AGENT_KINDS, Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool, names
+from hekla.api.agents import (
+    AGENT_KINDS,
+    CodeInterpreter,
+    Sandbox,
+    SandboxClaim,
+    SandboxTemplate,
+    SandboxWarmPool,
+    names,
+)
 from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import ResourceQuota
 from hekla.api.crd import crd_document
@@ -26,7 +34,7 @@ from hekla.sandbox.pools.sizer import PoolSizer
 from hekla.sandbox.reconcilers import RECONCILERS
 from hekla.sandbox.sessions.kube_stock import KubeStock
 from hekla.sandbox.sessions.records import Kind
-from hekla.sandbox.sessions.stock import Blueprint, Order
+from hekla.sandbox.sessions.stock import Blueprint, Order, StockError
 from hekla.testing import virtual_time
 from hekla.testing.server import api_server
 from hekla.wire.messages import Handler, Request
@@ -414,5 +422,64 @@ def test_what_sessions_are_made_from_is_read_anew_when_it_changes_and_forgotten_
             await on.client.delete(SandboxTemplate, "python", "default")
             await asyncio.sleep(0.1)
             assert budget() is None
+
+    virtual_time.run(scenario())
+
+
+async def _kinds(client: ApiClient) -> None:
+    for kind in AGENT_KINDS:
+        await client.create(CustomResourceDefinition, crd_document(kind))
+
+
+def test_an_interpreter_made_a_moment_ago_is_waited_for_until_its_template_is_there() -> None:
+    """Who applied one and asked for a session at once was refused: "not there yet"."""
+
+    async def scenario() -> None:
+        async with api_server() as server:
+            client = ApiClient(InProcessTransport(server.handle))
+            await _kinds(client)
+            await client.create(CodeInterpreter, _document(CodeInterpreter, "py", {"template": {}}), "default")
+            async with Informers(client, dice=random.Random(3)) as informers:
+                stock = KubeStock(informers)
+                await stock.start()
+                order = Order(session="a", blueprint=Blueprint(kind=Kind.INTERPRETER, namespace="default", name="py"))
+                taking = [asyncio.create_task(stock.take(order)) for _ in range(2)]
+                await asyncio.sleep(2.0)
+                assert not any(one.done() for one in taking)
+                template = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "python"}]}}}
+                await client.create(SandboxTemplate, _document(SandboxTemplate, "py", template), "default")
+                await asyncio.sleep(0.1)
+                assert len((await client.list(Sandbox, "default")).items) == 2
+                for one in taking:
+                    one.cancel()
+
+    virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize("is_looked_at", [False, True])
+def test_an_interpreter_without_a_template_is_refused_in_the_end_and_at_once_where_its_conditions_say_why(
+    is_looked_at: bool,
+) -> None:
+    async def scenario() -> None:
+        async with api_server() as server:
+            client = ApiClient(InProcessTransport(server.handle))
+            await _kinds(client)
+            await client.create(CodeInterpreter, _document(CodeInterpreter, "py", {"template": {}}), "default")
+            if is_looked_at:
+                told = {
+                    "type": "Ready", "status": "False", "reason": "TemplateTaken", "message": "it is somebody else's",
+                    "lastTransitionTime": "2026-11-28T12:00:00Z",
+                }  # fmt: skip
+                await client.patch(
+                    CodeInterpreter, "py", {"status": {"conditions": [told]}}, "default", subresource="status"
+                )
+            async with Informers(client, dice=random.Random(3)) as informers:
+                stock = KubeStock(informers)
+                await stock.start()
+                order = Order(session="a", blueprint=Blueprint(kind=Kind.INTERPRETER, namespace="default", name="py"))
+                began = asyncio.get_running_loop().time()
+                with pytest.raises(StockError, match="not there yet; look at the conditions"):
+                    await stock.take(order)
+                assert asyncio.get_running_loop().time() - began == pytest.approx(0.0 if is_looked_at else 5.0)
 
     virtual_time.run(scenario())

@@ -40,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 TRIES: Final = 5
 """Conflicts on one candidate before another is looked at."""
+TEMPLATE_PATIENCE_S: Final = 5.0
+"""How long an order waits for the template of an interpreter that has just been made."""
 MOST_READ: Final = 1000
 """Objects whose blueprints are kept; then all are read anew."""
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -61,6 +63,8 @@ class KubeStock:
         """Objects as they were when they were read, and what they said."""
         self._candidates = Candidates()
         self._waits = PodWaits()
+        self._for_templates: dict[tuple[str, str], list[asyncio.Future[None]]] = {}
+        """Orders that wait for a template, by its namespace and name."""
         self._undurable: dict[str, Decided[Sandbox]] = {}
         """Sandboxes on their way to the disk, by uid, until whoever took asks for them or gives back."""
         self._on_restart: Callable[[str, str], None] = lambda session, container: None
@@ -73,6 +77,7 @@ class KubeStock:
             await self._classes.synced()
         self._pods.add_handler(self._pod_changed)
         self._sandboxes.add_handler(self._candidates.changed)
+        self._templates.add_handler(self._template_changed)
 
     def next_up(self, each: int) -> list[Held]:
         """By their age."""
@@ -95,6 +100,12 @@ class KubeStock:
         before, now = container_of(old), container_of(new)
         if before and now and before != now and (session := self._session_of(new)):
             self._on_restart(session, now)
+
+    def _template_changed(self, old: SandboxTemplate | None, new: SandboxTemplate | None) -> None:
+        if old is None and new is not None:
+            for waiting in self._for_templates.pop((new.metadata.namespace, new.metadata.name), []):
+                if not waiting.done():
+                    waiting.set_result(None)
 
     def _session_of(self, pod: Pod) -> str:
         """By its Sandbox, which a pod may not follow yet."""
@@ -176,9 +187,30 @@ class KubeStock:
             while (candidate := self._candidates.take(blueprint.namespace, blueprint.name)) is not None:
                 if (adopted := await self._adopt(candidate, order)) is not None:
                     return adopted
+        await self._until_template(blueprint)
         made = await self._make(order)
         await self.settled(made)
         return await self._ready(made)
+
+    async def _until_template(self, blueprint: Blueprint) -> None:
+        """An interpreter that was made a moment ago has no template yet; one that the reconciler has looked at and told why not is not waited for."""
+        key = blueprint.namespace, blueprint.name
+        if blueprint.kind != Kind.INTERPRETER or self._templates.cache.get(*key) is not None:
+            return
+        interpreter = self._interpreters.cache.get(*key)
+        if interpreter is None or interpreter.status.conditions:
+            return
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._for_templates.setdefault(key, []).append(waiting)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(waiting, TEMPLATE_PATIENCE_S)
+        finally:
+            left = self._for_templates.get(key, [])
+            if waiting in left:
+                left.remove(waiting)
+            if not left:
+                self._for_templates.pop(key, None)
 
     async def _adopt(self, candidate: Sandbox, order: Order) -> Held | None:
         """Make it the session's; None: somebody else was faster."""
