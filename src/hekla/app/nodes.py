@@ -1,20 +1,26 @@
 """The virtual nodes of the embedded platform, declared from the settings and served by one node agent."""
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
 from hekla.api.core import Pod
+from hekla.api.nodes import Node
 from hekla.apiserver.calls import Call
 from hekla.apiserver.server import ApiServer
 from hekla.apiserver.status import StatusError
 from hekla.app.node_serving import NodeServing, node_serving
 from hekla.app.own_service import publish_own_service
 from hekla.app.settings import Settings
+from hekla.kube.client import Client
 from hekla.kube.clock import SystemClock
+from hekla.kube.errors import NotFoundError
 from hekla.kube.informer import Informers
 from hekla.kube.runtime import run_reconcilers
 from hekla.lib.quantity import from_bytes
@@ -30,6 +36,10 @@ from hekla.wire.messages import Answer
 if TYPE_CHECKING:
     from hekla.app.features import Features
 
+log = structlog.get_logger()
+
+DECLARED = {"hekla.dev/declared-by": "up"}
+"""The annotation of the nodes that the platform declares by itself; those of `hekla run node` lack it."""
 API_HOST = "127.0.0.1"
 PODS_PER_NODE = "110"
 SIMULATED_CPU, SIMULATED_MEMORY = "64", "512Gi"
@@ -38,11 +48,12 @@ SIMULATED_CPU, SIMULATED_MEMORY = "64", "512Gi"
 def declared_nodes(settings: Settings) -> Iterator[VirtualNode]:
     """Nodes that run real processes, then those that pretend."""
     for number in range(settings.nodes):
-        yield VirtualNode(name=f"node-{number + 1}", capacity=_capacity(settings))
+        yield VirtualNode(name=f"node-{number + 1}", capacity=_capacity(settings), annotations=DECLARED)
     gpus = {"nvidia.com/gpu": str(settings.gpus_per_node)} if settings.gpus_per_node else {}
     simulated = {"cpu": SIMULATED_CPU, "memory": SIMULATED_MEMORY, "pods": PODS_PER_NODE, **gpus}
     for number in range(settings.simulated_nodes):
-        yield VirtualNode(name=f"sim-{number + 1:05d}", capacity=simulated, runtime="simulated")
+        name = f"sim-{number + 1:05d}"
+        yield VirtualNode(name=name, capacity=simulated, runtime="simulated", annotations=DECLARED)
 
 
 def _capacity(settings: Settings) -> dict[str, str]:
@@ -80,11 +91,12 @@ async def _run_nodes(features: "Features", informers: Informers, api: ApiServer,
     nodes = list(declared_nodes(features.settings))
     if serving is not None:
         nodes = [
-            replace(one, endpoint_port=serving.port, annotations=serving.annotations)
+            replace(one, endpoint_port=serving.port, annotations={**one.annotations, **serving.annotations})
             if one.runtime != "simulated"
             else one
             for one in nodes
         ]
+    await forget_nodes(informers.client, nodes)
     if not nodes:
         return
     agent = NodeAgent(
@@ -128,6 +140,18 @@ async def _run_nodes(features: "Features", informers: Informers, api: ApiServer,
         await services.close()
         await agent.close()
         await endpoint.close()
+
+
+async def forget_nodes(client: Client, declared: Sequence[VirtualNode]) -> None:
+    """Delete the nodes of an earlier start with more of them: nobody serves these, so their pods would never end."""
+    names = {node.name for node in declared}
+    for node in (await client.list(Node)).items:
+        metadata = node.metadata
+        if metadata.name in names or not DECLARED.items() <= metadata.annotations.items():
+            continue
+        with contextlib.suppress(NotFoundError):
+            await client.delete(Node, metadata.name)
+            log.info("node forgotten", node=metadata.name, why="it is not among the nodes of this start")
 
 
 class NodeDoor:
