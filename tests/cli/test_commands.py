@@ -288,3 +288,14 @@ def test_switches_may_be_spelled_as_kubectl_spells_them(web):
     code, out, err = web.run("delete", "deployment", "nope", "--ignore-not-found=true", "--wait=false")
     assert (code, out, err) == (0, "", "")
     assert web.run("delete", "deployment", "nope", "--ignore-not-found=false")[0] == 1
+
+
+def test_the_version_is_told_as_other_programs_tell_it(capsys):
+    assert main(["--version"]) == main(["version"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+
+
+def test_apply_without_a_file_is_wrong_usage(capsys):
+    assert main(["apply"]) == 2
+    assert "name a manifest with -f FILE" in capsys.readouterr().err

@@ -36,3 +36,9 @@ def test_an_adapter_without_name_or_path_is_told_by_its_words(said, served, caps
         in capsys.readouterr().err
     )
     assert not served
+
+
+def test_a_port_that_is_none_is_refused_and_not_taken_modulo_65536(served, capsys):
+    assert main(["engine", "--port", "99999"]) == 2
+    assert "--port is 99999; a port lies between 0 (any) and 65535" in capsys.readouterr().err
+    assert not served

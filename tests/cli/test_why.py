@@ -188,7 +188,7 @@ def test_the_resources_are_announced_and_described(platform: PlatformProcess) ->
 
 def test_a_queue_is_told_with_who_waits_in_it(platform: PlatformProcess, capsys: pytest.CaptureFixture[str]) -> None:
     text = said(platform, capsys, "queue/default")
-    assert text.startswith("queue/default is open: 1 jobs run, ")
+    assert text.startswith("queue/default is open: 1 job runs, ")
     assert "default/train: " in text
     assert main(["why", "queue/absent", "--kubeconfig", str(platform.kubeconfig)]) == 1
     assert 'queue "absent" does not exist' in capsys.readouterr().err

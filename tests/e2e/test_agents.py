@@ -114,6 +114,7 @@ def test_a_command_runs_with_its_output_its_environment_and_its_exit_code(agents
     script = "echo out $X; pwd; echo err >&2; exit 7"
     said = agents.agent("exec", session, "--env", "X=1", "--cwd", "/tmp", "--", "sh", "-c", script, code=7)
     assert said == "out 1\n/tmp\nerr\n"
+    assert agents.agent("exec", session, "-i", "--", "wc", "-c", stdin="x" * 200_000) == "200000\n"
     assert "executable file not found" in agents.agent("exec", session, "--", "nosuch", code=1)
     assert 'session "nosuch" not found' in agents.agent("exec", "nosuch", "--", "true", code=1)
 
@@ -141,6 +142,8 @@ def test_files_go_in_and_come_out(agents: Agents, session: str, tmp_path: Path) 
     agents.agent("cp", f"{session}:/home/user/in/a.bin", str(tmp_path / "b.bin"))
     assert (tmp_path / "b.bin").read_bytes() == data
     assert '"/nosuch": no such file' in agents.agent("cp", f"{session}:/nosuch", str(tmp_path / "c"), code=1)
+    refused = agents.agent("cp", f"{session}:/home/user/in/a.bin", "/proc/b.bin", code=1)
+    assert refused.endswith("hekla: /proc/b.bin: no such file or directory\n")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a.bin", "b.bin"]
 
 

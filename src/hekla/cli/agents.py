@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Told = TypeVar("Told")
 PATIENCE_S = 150.0
 """Until the gateway begins to answer: it may make a sandbox first, and gives up before we do."""
+INPUT_BYTES = 65_536
+"""At most so much of standard input goes in one call; no more is read before it has been taken."""
 STARTS_S = 20.0
 """How long a gateway is waited for whose platform has just said that it is ready."""
 
@@ -211,35 +213,47 @@ def _sentence(body: bytes, status: int) -> str:
 
 async def interact(gateway: Gateway, session: str, shell: str) -> int:
     """A shell in a session; returns its exit code. Where a person types it has a terminal, else it reads a script."""
-    import secrets
     import shutil
     import termios
     import tty
 
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor) if os.isatty(descriptor) else None
-    tag = f"shell-{secrets.token_hex(6)}"
-    typed = asyncio.Queue[bytes]()
+    descriptor, envs = sys.stdin.fileno(), {"LANG": "C.UTF-8"}
+    if not os.isatty(descriptor):
+        return await feed(gateway, session, [shell, "-l"], envs=envs)
+    envs["TERM"] = os.environ.get("TERM", "xterm-256color")
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed ahead is the shell's
+        return await feed(gateway, session, [shell, "-i", "-l"], envs=envs, size=shutil.get_terminal_size())
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+async def feed(
+    gateway: Gateway,
+    session: str,
+    argv: list[str],
+    *,
+    cwd: str = "",
+    envs: dict[str, str],
+    size: tuple[int, int] | None = None,
+) -> int:
+    """Run a command that gets our standard input, with a terminal if it is given a size; returns its exit code."""
+    import secrets
+
+    tag = f"fed-{secrets.token_hex(6)}"
 
     async def send() -> None:
         with contextlib.suppress(CommandError):  # it has ended meanwhile, and its own call says how
-            while data := await typed.get():
-                told = {"stdin" if before is None else "pty": base64.b64encode(data).decode()}
+            while data := await _typed(sys.stdin.fileno()):
+                told = {"stdin" if size is None else "pty": base64.b64encode(data).decode()}
                 asked = {"process": {"tag": tag}, "input": told}
                 await gateway.call(session, "process.Process/SendInput", asked)
             await gateway.call(session, "process.Process/CloseStdin", {"process": {"tag": tag}})
 
-    envs = {"LANG": "C.UTF-8"}
-    argv, size = [shell, "-l"], None
-    if before is not None:
-        envs["TERM"] = os.environ.get("TERM", "xterm-256color")
-        argv, size = [shell, "-i", "-l"], shutil.get_terminal_size()
-    stop_reading = _read_into(typed, descriptor)
     sending: asyncio.Task[None] | None = None
     try:
-        if before is not None:
-            tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed ahead is the shell's
-        async for name, told in gateway.run(session, argv, cwd="", envs=envs, tag=tag, takes_input=True, size=size):
+        async for name, told in gateway.run(session, argv, cwd=cwd, envs=envs, tag=tag, takes_input=True, size=size):
             if name == "end":
                 return int(told)
             if name == "start":
@@ -248,27 +262,20 @@ async def interact(gateway: Gateway, session: str, shell: str) -> int:
                 os.write(2 if name == "stderr" else 1, told)
         return 1
     finally:
-        stop_reading()
         if sending is not None:
             sending.cancel()
-        if before is not None:
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def _read_into(typed: asyncio.Queue[bytes], descriptor: int) -> Callable[[], object]:
-    """Read what is typed, or stands in a pipe or a file; nothing at all is its end. Returns how to stop."""
+async def _typed(descriptor: int) -> bytes:
+    """What is typed next, or stands next in a pipe or a file; nothing at all is its end."""
     loop = asyncio.get_running_loop()
-
-    def take() -> None:
-        data = os.read(descriptor, 4096)
-        typed.put_nowait(data)
-        if not data:
-            loop.remove_reader(descriptor)
-
+    there = asyncio.Event()
     try:
-        loop.add_reader(descriptor, take)
+        loop.add_reader(descriptor, there.set)
     except PermissionError:  # a file: it is never waited for
-        while data := os.read(descriptor, 4096):
-            typed.put_nowait(data)
-        typed.put_nowait(b"")
-    return lambda: loop.remove_reader(descriptor)
+        return os.read(descriptor, INPUT_BYTES)
+    try:
+        await there.wait()
+    finally:
+        loop.remove_reader(descriptor)
+    return os.read(descriptor, INPUT_BYTES)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hekla.cli.main import CommandError
+from hekla.cli.main import EXIT_USAGE, CommandError
 
 if TYPE_CHECKING:
     from hekla.api.meta import Document
@@ -26,7 +26,7 @@ class Manifest:
 def read_manifests(places: Sequence[str], *, recursive: bool = False) -> list[Manifest]:
     """Every document of every place, in order; Lists are opened."""
     if not places:
-        raise CommandError("name a manifest with -f FILE (or - for standard input)")
+        raise CommandError("name a manifest with -f FILE (or - for standard input)", EXIT_USAGE)
     found = [manifest for place in places for manifest in _read_place(place, recursive=recursive)]
     if not found:
         raise CommandError(f"{', '.join(places)}: no objects found")

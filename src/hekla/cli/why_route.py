@@ -6,6 +6,7 @@ Decided from the objects, so that it answers without a router; `hekla route expl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hekla.cli.counting import counted
 from hekla.cli.why_below import complaints, explanations, is_unplaced, listed, sleep_of
 
 if TYPE_CHECKING:
@@ -80,11 +81,7 @@ def route_verdict(wanted: Sequence[Mapping[str, Any]]) -> str:
     told = f"leads to {len(servers)} ModelServers, of which {ready} {'takes' if ready == 1 else 'take'} requests"
     if len(servers) == 1:
         told = f"leads to one ModelServer, which {'takes requests' if ready else 'takes none now'}"
-    return told + (f", and to {_counted(providers, 'provider')} outside" if providers else "")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return told + (f", and to {counted(providers, 'provider')} outside" if providers else "")
 
 
 def server_state(server: "ModelServer", pods: Iterable["Document"]) -> dict[str, Any]:
@@ -194,7 +191,7 @@ def _target_lines(one: Mapping[str, Any]) -> Iterator[str]:
     if "provider" in one:
         yield f"rule {one['rule']}{weight}: ExternalModelProvider {one['provider']}"
         return
-    counts = f": {_counted(one['pods'], 'pod')}, {one['ready']} ready" if "pods" in one else ""
+    counts = f": {counted(one['pods'], 'pod')}, {one['ready']} ready" if "pods" in one else ""
     yield f"rule {one['rule']}{weight}: ModelServer {one['server']}{counts}"
     if one.get("error"):
         yield f"  {one['error']}"

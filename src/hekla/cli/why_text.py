@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from hekla.cli.counting import counted
 from hekla.cli.output import columns_text
 
 
@@ -18,7 +19,7 @@ def queue_text(found: dict[str, Any]) -> str:
 
 def _queue_lines(found: dict[str, Any]) -> Iterator[str]:
     queue = found["queue"]
-    yield f"queue/{queue['name']} is {found['verdict'].lower()}: {queue['running']} jobs run, {queue['waiting']} wait"
+    yield f"queue/{queue['name']} is {found['verdict'].lower()}: {_running(queue['running'])}, {queue['waiting']} wait"
     yield f"  weight {queue['weight']}, priority {queue['priority']}, below {queue['parent'] or 'nobody'}"
     if found["amounts"]:
         columns = ("held", "asked", "guarantee", "deserved", "capability")
@@ -31,6 +32,10 @@ def _queue_lines(found: dict[str, Any]) -> Iterator[str]:
     if found["remedies"]:
         yield from ("", "Any one of these would let the first of them start (tried on a copy of the cluster)")
         yield from (f"  - {one['message']}" for one in found["remedies"])
+
+
+def _running(jobs: int) -> str:
+    return f"{counted(jobs, 'job')} {'runs' if jobs == 1 else 'run'}"
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

@@ -121,6 +121,8 @@ class EngineSettings:
         ):
             if getattr(self, name) < 1:
                 raise EngineSettingsError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be 1 or more")
+        if not 0 <= self.port <= 65_535:
+            raise EngineSettingsError(f"--port is {self.port}; a port lies between 0 (any) and 65535")
         if self.time_scale <= 0:
             raise EngineSettingsError(f"--time-scale is {self.time_scale:g}; it must be more than 0")
         if self.lora_modules and not self.enable_lora:

@@ -13,6 +13,7 @@ Examples:
   hekla agent list
 """
 
+import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -63,8 +64,8 @@ def create(
     template: Annotated[str, typer.Argument(metavar="[TEMPLATE]", help="A CodeInterpreter, AgentRuntime or SandboxTemplate.", show_default=False)] = "base",
     namespace: Annotated[str, typer.Option("-n", "--namespace", help="Of the template.")] = "default",
     snapshot: Annotated[str, typer.Option("--snapshot", help="Begin with a snapshot, by id or name.", show_default=False)] = "",
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that it lives; as its template says if 0.")] = 0.0,
-    freeze_after: Annotated[float, typer.Option("--freeze-after", help="Seconds without a request until it stands still; never if 0.")] = 0.0,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds that it lives; as its template says if 0.")] = 0.0,
+    freeze_after: Annotated[float, typer.Option("--freeze-after", min=0, help="Seconds without a request until it stands still; never if 0.")] = 0.0,
     env: Annotated[list[str], typer.Option("--env", help="NAME=VALUE; may be given again.", show_default=False)] = [],  # noqa: B006 - typer copies it
     metadata: Annotated[list[str], typer.Option("--metadata", help="NAME=VALUE; may be given again.", show_default=False)] = [],  # noqa: B006 - typer copies it
     budget: Annotated[str, typer.Option("--budget", help="What it may use before it stands still, such as cpu=90s,network=1Gi.", show_default=False)] = "",
@@ -168,6 +169,7 @@ def exec_(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARG...]", show_default=False)],
     cwd: Annotated[str, typer.Option("--cwd", help="Where it runs.", show_default=False)] = "",
     env: Annotated[list[str], typer.Option("--env", help="NAME=VALUE; may be given again.", show_default=False)] = [],  # noqa: B006 - typer copies it
+    stdin: Annotated[bool, typer.Option("-i", "--stdin", help="Pass standard input on.")] = False,
     data_dir: DataDir = None,
 ) -> None:  # fmt: skip
     """Run a command in a session, its output as it comes; the exit code is the command's.
@@ -175,10 +177,16 @@ def exec_(
     Examples:
 
       hekla agent exec SESSION -- python3 -c 'print(6 * 7)'
+
+      hekla agent exec -i SESSION -- python3 - < script.py
     """
     envs = _pairs(env, "--env")
 
     async def run(gateway: "Gateway") -> int:
+        if stdin:
+            from hekla.cli.agents import feed
+
+            return await feed(gateway, session, command, cwd=cwd, envs=envs)
         async for name, told in gateway.run(session, command, cwd=cwd, envs=envs):
             if name == "end":
                 return int(told)
@@ -231,7 +239,7 @@ def cp(
         name = to_path if not to_path.endswith("/") else to_path + Path(from_path).name
         _ask(data_dir, lambda gateway: gateway.upload(to_session, name, data))
         return
-    here = Path(to_path) / os.path.basename(from_path) if Path(to_path).is_dir() else Path(to_path)
+    here = Path(to_path) / os.path.basename(from_path) if os.path.isdir(to_path) else Path(to_path)
 
     async def fetch(gateway: "Gateway") -> None:
         scratch = here.with_name(here.name + ".part")
@@ -239,8 +247,11 @@ def cp(
             with scratch.open("wb") as file:
                 await gateway.download(from_session, from_path, file.write)
             scratch.replace(here)
+        except OSError as error:
+            raise CommandError(f"{here}: {(error.strerror or str(error)).lower()}") from None
         finally:
-            scratch.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it was not made, or its directory is gone
+                scratch.unlink()
 
     _ask(data_dir, fetch)
 

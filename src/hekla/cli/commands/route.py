@@ -396,10 +396,12 @@ def _recorded_line(recorded: dict[str, Any]) -> str:
 
 
 def _print_candidates(told: dict[str, Any], role: str = "") -> None:
+    from hekla.cli.counting import counted
+
     if told["candidates"]:
         typer.echo(
-            f"{told['model']}: {told['tokens']} tokens, by {told['policy']} over {len(told['candidates'])} {role}endpoints "
-            f"that prefill {told['prefill_rate']:.0f} tokens/s"
+            f"{told['model']}: {told['tokens']} tokens, by {told['policy']} over {counted(len(told['candidates']), f'{role}endpoint')} "
+            f"that {'prefills' if len(told['candidates']) == 1 else 'prefill'} {told['prefill_rate']:.0f} tokens/s"
             + (f"; answers have about {told['answer_tokens']} tokens" if told.get("answer_tokens") else "")
         )
         _print_table(told)

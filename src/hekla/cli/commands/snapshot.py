@@ -132,7 +132,8 @@ def _write(output: str, content: bytes) -> None:
 def _told(snapshot: "Snapshot") -> str:
     from hekla.api.nodes import Node
     from hekla.api.pods import Pod
+    from hekla.cli.counting import counted
     from hekla.scheduler.decisions import summary
 
-    size = f"{len(snapshot.of_kind(Node))} nodes, {len(snapshot.of_kind(Pod))} pods"
+    size = f"{counted(len(snapshot.of_kind(Node)), 'node')}, {counted(len(snapshot.of_kind(Pod)), 'pod')}"
     return f"{size}; {summary(snapshot.decisions) if snapshot.decisions else 'no decisions recorded'}"
