@@ -7,6 +7,7 @@ Exit codes: 0 done · 1 the request was understood and refused · 2 wrong usage 
 124 a wait timed out · 130 interrupted. `hekla exec` passes on the command's own.
 """
 
+import errno
 import importlib
 import inspect
 import os
@@ -25,6 +26,9 @@ PURPOSE = "One scheduling platform for training jobs, LLM serving and AI-agent s
 EXIT_REFUSED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMEOUT, EXIT_INTERRUPTED = 1, 2, 3, 124, 130
 
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
 class CommandError(Exception):
     """Something the user can mend; printed as one sentence."""
 
@@ -35,17 +39,47 @@ class CommandError(Exception):
 
 def main(arguments: Sequence[str] | None = None, *, program: str = OWN_NAME) -> int:
     """Run one command and return its exit code; `program` is the name that the user called."""
+    if arguments is None:
+        _read_and_write_utf8()
+        _open_what_is_closed()
     given = list(_without_values(sys.argv[1:] if arguments is None else arguments))
     try:
-        return _invoke(given, program)
+        code = _invoke(given, program)
+        sys.stdout.flush()
+        return code
     except CommandError as error:
-        print(f"{program}: {error}", file=sys.stderr)  # noqa: T201  # the command line's own voice
-        return error.exit_code
+        return _refused(program, str(error), error.exit_code)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not tried again when Python ends
+        return _refused(program, f"{error.filename or 'the output'} cannot be written: {error.strerror}")
+    except UnicodeEncodeError as error:
+        return _refused(program, f"{error.object!r} is not text in UTF-8")
+
+
+def _refused(program: str, sentence: str, exit_code: int = EXIT_REFUSED) -> int:
+    print(f"{program}: {sentence}", file=sys.stderr)  # noqa: T201  # the command line's own voice
+    return exit_code
+
+
+def _read_and_write_utf8() -> None:
+    """Manifests, arguments and answers are UTF-8 whatever the locale says: Python can only be told when it starts."""
+    if sys.getfilesystemencoding().lower() != "utf-8":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _open_what_is_closed() -> None:
+    """Who closes standard input or output means nothing: else the next socket would get its number, and what is written to it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115  # for as long as the program runs
 
 
 ON_UNLESS_TOLD = frozenset({"--wait", "--leader-elect", "--enable-prefix-caching", "--requirements", "--fast-lane"})

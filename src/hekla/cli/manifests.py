@@ -35,7 +35,11 @@ def read_manifests(places: Sequence[str], *, recursive: bool = False) -> list[Ma
 
 def _read_place(place: str, *, recursive: bool) -> Iterator[Manifest]:
     if place == "-":
-        yield from parse_manifests(sys.stdin.read(), "standard input")
+        try:
+            text = sys.stdin.read()
+        except UnicodeDecodeError:
+            raise CommandError("standard input: is not text in UTF-8") from None
+        yield from parse_manifests(text, "standard input")
         return
     path = Path(place)
     if path.is_dir():
@@ -51,7 +55,7 @@ def _read_file(path: Path) -> Iterator[Manifest]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise CommandError(f"{path}: larger than {MAX_BYTES // 1024 // 1024} MiB; split it")
-        text = path.read_text()
+        text = path.read_text("utf-8")
     except UnicodeDecodeError:
         raise CommandError(f"{path}: is not text in UTF-8") from None
     except OSError as error:

@@ -1,0 +1,43 @@
+"""The program itself, in surroundings that few have."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEKLA = [sys.executable, "-m", "hekla.cli.main"]
+ASCII = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def run(arguments, **options):
+    return subprocess.run([*HEKLA, *arguments], capture_output=True, timeout=60, check=False, **options)
+
+
+def test_manifests_and_arguments_are_utf8_in_any_locale(tmp_path):
+    (tmp_path / "größe.conf").write_text('actions: "größe"\n')
+    done = run(["scheduler", "lint", "größe.conf"], cwd=tmp_path, env=ASCII)
+    assert "größe.conf:1: error: failed to find Action größe" in done.stdout.decode("utf-8")
+
+
+def test_an_argument_that_is_no_text_is_a_sentence():
+    done = run(["snapshot", "--kubeconfig", b"/\xff"])
+    assert b"Traceback" not in done.stderr
+    assert done.returncode in (1, 2, 3)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this host has no /dev/full")
+def test_a_full_disk_behind_the_output_is_a_sentence():
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*HEKLA, "version"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, b"hekla: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_empty_ones(closed):
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m hekla.cli.main apply -f - {closed}"],
+        capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert b"Traceback" not in done.stderr
