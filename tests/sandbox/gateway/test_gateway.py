@@ -10,7 +10,7 @@ import pytest
 from hekla.sandbox.gateway.bounds import Bounds
 from hekla.sandbox.gateway.doors import hekla as hekla_door
 from hekla.sandbox.gateway.running import GatewaySettings
-from hekla.sandbox.link import NotYetError, Way
+from hekla.sandbox.link import LinkError, NotYetError, Way
 from hekla.sandbox.sessions.records import EntryPoint, Kind
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.testing.paper_sandboxes import BASE, PaperSandboxes
@@ -518,6 +518,66 @@ class StartingNode(ChildSandboxes):
             await there.connect(make)
 
         return Way(connect)
+
+
+class StartingServer(ChildSandboxes):
+    """Its user's server listens after so many looks."""
+
+    looks = 0
+    away_for = 3.0
+
+    def way(self, namespace, pod, port):
+        there = super().way(namespace, pod, port)
+
+        async def connect(make):
+            self.looks += 1
+            if self.looks <= self.away_for:
+                raise LinkError("nothing listens")
+            await there.connect(make)
+
+        return Way(connect)
+
+
+def agent_at(port):
+    points = (EntryPoint("/", port),)
+    return Blueprint(kind=Kind.RUNTIME, namespace="default", name="agent", entry_points=points, is_checked=False)
+
+
+@pytest.mark.parametrize("door", ["/v1/agent-runtime", "/hekla/v1/sessions", ""])
+def test_a_session_is_given_when_its_own_server_listens(door):
+    """The first request of every new session of an agent runtime met nobody: its server starts after its sandbox is ready."""
+
+    async def scenario():
+        async with server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok") as (port, _):
+            with scratch() as root:
+                sandboxes = StartingServer(root, (agent_at(port),))
+                async with opened(sandboxes=sandboxes) as client:
+                    base = "/v1/namespaces/default/agent-runtimes/agent/invocations/"
+                    headers = {}
+                    if door:
+                        told = {"name": "agent", "namespace": "default"}
+                        status, made, _ = await client.ask("POST", door, told)
+                        assert status in (200, 201), made
+                        assert sandboxes.looks == StartingServer.away_for + 1
+                        headers = {"x_agentcube_session_id": made.get("sessionId") or made["id"]}
+                    status, told, _ = await client.ask("GET", base, **headers)
+                    assert (status, told) == (200, b"ok")
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_never_listens_is_told_as_absent_and_its_session_is_there():
+    async def scenario(client):
+        status, made, _ = await client.ask("POST", "/v1/agent-runtime", {"name": "agent", "namespace": "default"})
+        assert status == 200
+        session = {HEADER.replace("-", "_"): made["sessionId"]}
+        status, told, _ = await client.ask("GET", "/v1/namespaces/default/agent-runtimes/agent/invocations/", **session)
+        assert (status, told) == (502, {"error": "sandbox unreachable"})
+
+    with scratch() as root:
+        sandboxes = StartingServer(root, (agent_at(8080),))
+        sandboxes.away_for = float("inf")
+        run(scenario, sandboxes=sandboxes, settings=GatewaySettings(drain_s=0.0, bounds=Bounds(server_patience_s=0.0)))
 
 
 def test_who_asks_while_a_node_starts_again_is_held_and_answered():

@@ -3,14 +3,18 @@
 import asyncio
 from dataclasses import dataclass
 
+import structlog
+
 from hekla.sandbox.gateway.front import House
-from hekla.sandbox.gateway.inside import Inside, InsidePool
+from hekla.sandbox.gateway.inside import LOOK_AGAIN_S, Inside, InsidePool
 from hekla.sandbox.gateway.relay import along
 from hekla.sandbox.link import DAEMON
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Session
 from hekla.wire.raw_heads import AnswerHead
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,36 @@ async def connected(pool: InsidePool) -> Inside:
     except asyncio.CancelledError:
         connecting.cancel()
         raise
+
+
+async def listening(house: House, session: Session) -> Session:
+    """The session, once its own servers take connections: they start after its sandbox is ready, and the first request would miss them.
+
+    AgentCube waits as long and then takes the session back; here a server that is slower has its session, and is told as absent.
+    """
+    ports = {one.port for one in session.entry_points if one.port != DAEMON} if not session.is_checked else set()
+    if ports:
+        house.desk.enter(session)
+        try:
+            async with asyncio.timeout(house.bounds.server_patience_s):
+                for port in sorted(ports):
+                    await _listens(house, session, port)
+        except TimeoutError:
+            log.info("servers do not listen", session=session.id, name=session.name, ports=sorted(ports))
+        finally:
+            house.desk.leave(session)
+    return session
+
+
+async def _listens(house: House, session: Session, port: int) -> None:
+    while True:
+        try:
+            (await connected(house.pool(session, port))).abort()
+            return
+        except RefusedError as refusal:
+            if refusal.status != 502:
+                return  # it is gone, or its node is: whoever asks is told so
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 class Gathered:

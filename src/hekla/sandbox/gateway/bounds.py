@@ -49,6 +49,9 @@ class Bounds:
     node_patience_s: float = 20.0
     """How long a request waits for a node that is starting again; beyond it 503."""
 
+    server_patience_s: float = 15.0
+    """How long a session with servers of its own is waited for until they listen; beyond it it is given all the same."""
+
     inside_idle_s: float = 20.0
     """How long a connection to a sandbox's daemon is kept."""
 

@@ -32,6 +32,9 @@ MOST_HELD: Final = 1_000
 """Requests held for one model; one more is refused."""
 LOOK_S: Final = 1.0
 """How often it is looked whether anybody would still come."""
+MOST_ASKED: Final = 50
+"""Requests that ask the desk anew in one turn of the loop when a route has changed; the others do it in the next turns. A thousand
+together kept everybody else waiting for 20 ms, and longer with many routes."""
 
 TOO_LATE: Final = Refusal(504, "pod_discovery", f"no engine of the model became ready within {HOLD_S:.0f} s")
 GONE: Final = Refusal(503, "pod_discovery", f"no engine of the model came back within {RESTART_S:.0f} s", 5.0)
@@ -42,12 +45,14 @@ FULL: Final = Refusal(
 
 
 class _Held(Held):
-    __slots__ = ("late", "until")
+    __slots__ = ("late", "until", "version")
 
-    def __init__(self, until: float, late: Refusal) -> None:
+    def __init__(self, until: float, late: Refusal, version: int) -> None:
+        """`version`: of the routes by which it was planned."""
         super().__init__()
         self.until = until
         self.late = late
+        self.version = version
 
 
 class Holding:
@@ -63,7 +68,9 @@ class Holding:
     ) -> None:
         """`is_there` says whether a backend is not deleted; `version` counts changes of routes and what they lead to."""
         self._is_there = is_there
-        self._version, self._version_seen = version, version()
+        self._version, self._version_asked = version, version()
+        self._is_asking = False
+        """Whether some are to ask the desk anew in the next turn."""
         self._asking: _Held | None = None
         """Who asks the desk anew at this moment: what is held again for it is held no longer than it was."""
         self._looked_at = float("-inf")
@@ -103,7 +110,7 @@ class Holding:
             held = self._held[key] = [one for one in held if not one.is_abandoned]
         if len(held) >= MOST_HELD:
             return FULL
-        held.append(_Held(until, late))
+        held.append(_Held(until, late, self._version()))
         return held[-1]
 
     def _waking_until(self, key: str) -> float:
@@ -127,10 +134,8 @@ class Holding:
                 del self._out_since[key]  # it answered, or is no more
         looks = now - self._looked_at >= LOOK_S
         self._looked_at = now if looks else self._looked_at
-        if looks and self._version_seen != (version := self._version()):
-            self._version_seen = version
-            for key in [*self._held]:
-                self._ask_anew(key)
+        if self._is_asking or (looks and self._version_asked != self._version()):
+            self._ask_anew()
         for key, held in list(self._held.items()):
             for one in held:
                 if one.until <= now:
@@ -153,14 +158,23 @@ class Holding:
         for one in self._held.pop(key, ()):
             one.go(None)
 
-    def _ask_anew(self, key: str) -> None:
+    def _ask_anew(self) -> None:
         """A route may be gone, or lead elsewhere: whoever's does says so; the others wait on, no longer than they would have."""
-        for one in self._held.pop(key, ()):
-            self._asking = one
-            try:
-                one.go(None)
-            finally:
-                self._asking = None
+        version, room = self._version(), MOST_ASKED
+        for key, held in [*self._held.items()]:
+            due = [one for one in held if one.version != version]
+            asks, later = due[:room], due[room:]
+            self._held[key] = later + [one for one in held if one.version == version]
+            room -= len(asks)
+            for one in asks:
+                self._asking = one
+                try:
+                    one.go(None)
+                finally:
+                    self._asking = None
+        self._is_asking = room == 0
+        if not self._is_asking:
+            self._version_asked = version
 
     def wanted(self) -> list[ModelServing]:
         """The ModelServings that may have no replicas, and that somebody waits for: asleep, or on their way."""

@@ -9,6 +9,7 @@ import re
 from typing import Any, Final
 
 from hekla.sandbox.gateway.answers import document, header_line
+from hekla.sandbox.gateway.asking import listening
 from hekla.sandbox.gateway.documents import Asked, Reply
 from hekla.sandbox.gateway.errands import to_daemon, to_server
 from hekla.sandbox.gateway.front import Arrival, House
@@ -178,12 +179,13 @@ async def make_session(
     ttl, metadata = body.get("ttl"), body.get("metadata")
     timeout_s = float(ttl) if isinstance(ttl, int | float) and not isinstance(ttl, bool) and ttl > 0 else 0.0
     kept = {key: str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
-    return await house.desk.create(
+    made = await house.desk.create(
         Wish(
             kind=kind, namespace=namespace, name=name, owner=who.owner, door="agentcube", auto_resume=True,
             timeout_s=min(timeout_s, house.desk.limits.longest_timeout_s), metadata=kept, is_secured=False,
         )
     )  # fmt: skip
+    return await listening(house, made)
 
 
 class ManagerDoor:

@@ -20,6 +20,7 @@ import msgspec
 
 from hekla.api.agents.node_contract import Usage
 from hekla.sandbox.gateway.answers import document
+from hekla.sandbox.gateway.asking import listening
 from hekla.sandbox.gateway.documents import NO_DOCUMENT, Asked, Reply
 from hekla.sandbox.gateway.errands import to_daemon, to_server
 from hekla.sandbox.gateway.front import Arrival, House
@@ -163,7 +164,7 @@ class HeklaDoor:
                 idempotency_key=asked.headers.get("idempotency-key", "")[:256],
             )
         )  # fmt: skip
-        return Reply(201, _shown(house, made))
+        return Reply(201, _shown(house, await listening(house, made)))
 
     async def _snapshot_of(self, house: House, who: Principal, text: str) -> Snapshot:
         for one in await house.desk.snapshots(who.sees):
