@@ -1,5 +1,7 @@
 """Training on a real Kubernetes: controllers, scheduler and webhooks as processes with the rights of their roles."""
 
+import signal
+
 from hekla.testing.components import DEVICES, ROOT, Cluster, Component, gang
 from hekla.testing.kubernetes import ControlPlane
 
@@ -87,6 +89,28 @@ def test_a_full_quota_and_a_strict_namespace_are_told_on_the_job(
     cluster.wait(f"vcjob/bounded -n {namespace}", "jsonpath={.status.running}=2")
     kubectl("delete", "vcjob", "bounded", "--cascade=foreground", "--timeout=60s")
     assert kubectl("get", "pods", "-o", "name").out == ""
+
+
+def test_webhooks_that_are_away_refuse_what_is_new_and_hold_up_nothing_else(
+    cluster: Cluster, training: dict[str, Component], namespace: str
+):
+    """What runs is told, changed in what nobody checks, and deleted: its finalizers go by an update."""
+    kubectl = cluster.kubectl.within(namespace)
+    kubectl("apply", "-f", "-", stdin=gang("early", seconds=1000))
+    cluster.wait(f"vcjob/early -n {namespace}", "jsonpath={.status.running}=2")
+    webhooks = training["webhooks"].process
+    # its connections are kept open by the API server, so that taking endpoints away would not be enough
+    webhooks.send_signal(signal.SIGSTOP)
+    try:
+        refused = kubectl("create", "-f", "-", stdin=gang("late"), code=1).err
+        assert 'failed calling webhook "mutatejob.volcano.sh"' in refused
+        kubectl("label", "vcjob", "early", "told=yes")
+        kubectl("delete", "pod", "early-w-1", "--force", "--grace-period=0")
+        kubectl("wait", "podgroup", "--all", "--for=jsonpath={.status.running}=2", "--timeout=60s")
+        kubectl("delete", "vcjob", "early", "--cascade=foreground", "--timeout=60s")
+    finally:
+        webhooks.send_signal(signal.SIGCONT)
+    assert not training["scheduler"].refusals
 
 
 def test_an_api_server_that_is_killed_is_followed_again(

@@ -8,7 +8,7 @@ import pytest
 from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup
 from hekla.kube.commands import Command, SetStatus, Target
-from hekla.kube.errors import TransportError
+from hekla.kube.errors import ConflictError, KubeError, TransportError
 from hekla.scheduler.writer import AT_ONCE, LONG_REST_S, PROMPT_PER_S, REST_S, StatusWriter
 from hekla.testing import virtual_time
 
@@ -24,6 +24,7 @@ class SlowServer:
         self.gate = asyncio.Event()
         self.at_once = self.most_at_once = 0
         self.fails = 0
+        self.error: KubeError = TransportError("broken")
 
     async def run(self, commands: Sequence[Command]) -> list[object]:
         self.at_once += 1
@@ -32,7 +33,7 @@ class SlowServer:
         self.at_once -= 1
         if self.fails:
             self.fails -= 1
-            raise TransportError("broken")
+            raise self.error
         self.at.append(asyncio.get_running_loop().time())
         self.written += [(c.target.name, c.status) for c in commands if isinstance(c, SetStatus)]
         return []
@@ -72,7 +73,7 @@ def test_only_some_objects_are_written_at_once_and_a_failure_stops_nobody() -> N
         server = SlowServer()
         server.fails = 3
         refused: list[str] = []
-        writer = StatusWriter(server, on_refused=lambda target: refused.append(target.name))  # type: ignore[arg-type]  # the one call of an executor
+        writer = StatusWriter(server, on_refused=lambda target, _: refused.append(target.name))  # type: ignore[arg-type]  # the one call of an executor
         running = asyncio.create_task(writer.run())
         writer.tell(say(f"p{number}", "x") for number in range(200))
         for _ in range(10):
@@ -163,3 +164,42 @@ def test_of_many_gangs_only_some_are_told_early_and_the_others_in_one_write_each
             assert sorted(Counter(writes.values()).items()) == [(1, 2 * PROMPT_PER_S), (2, PROMPT_PER_S)]
 
     virtual_time.run(story())
+
+
+def test_what_is_refused_again_and_again_is_told_ever_more_seldom_and_at_once_after_a_success() -> None:
+    """Webhooks that are away refuse the status of every group that waits: it must not be tried each second."""
+    waits: list[float] = []
+
+    async def story() -> None:
+        server = SlowServer()
+        server.gate.set()
+        writer = StatusWriter(server, on_refused=lambda _, wait_s: waits.append(wait_s))  # type: ignore[arg-type]  # the one call of an executor
+        running = asyncio.create_task(writer.run())
+        for server.fails in (1, 1, 1, 1, 1, 1, 1, 0, 1):
+            writer.tell([say("a", "x")])
+            await settle(writer)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(story())
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 1.0]
+
+
+def test_an_object_that_others_change_is_told_again_soon_however_often() -> None:
+    waits: list[float] = []
+
+    async def story() -> None:
+        server = SlowServer()
+        server.gate.set()
+        server.error = ConflictError(409, "Conflict", "the object has been modified")
+        writer = StatusWriter(server, on_refused=lambda _, wait_s: waits.append(wait_s))  # type: ignore[arg-type]  # the one call of an executor
+        running = asyncio.create_task(writer.run())
+        for _ in range(3):
+            server.fails = 1
+            writer.tell([say("a", "x")])
+            await settle(writer)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(story())
+    assert waits == [1.0, 1.0, 1.0]

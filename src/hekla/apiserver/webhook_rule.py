@@ -32,6 +32,9 @@ class WebhookRule:
     operations: frozenset[Operation]
     change: Change | None = None
     refusal: Refusal | None = None
+    reads_annotations: bool = False
+    """Whether it looks at more of an object that is changed than at its spec."""
+
     is_by_kind: ClassVar[bool] = True
     goes_by_template: bool = False
     """See `AdmissionRule.wants`."""

@@ -439,9 +439,9 @@ class BatchScheduler:
             wait_s = max(session.look_again_at - session.wall_s, 0.0)
             self._alarm = asyncio.get_running_loop().call_later(wait_s, self._wake.set)
 
-    def _retell(self, target: Target) -> None:
+    def _retell(self, target: Target, wait_s: float) -> None:
         """A word about an object did not get through: look at its job again in a while, and tell what is true then."""
-        asyncio.get_running_loop().call_later(RETELL_S, self._look_anew, target.uid)
+        asyncio.get_running_loop().call_later(wait_s, self._look_anew, target.uid)
 
     def _look_anew(self, uid: str) -> None:
         self._reports.forget(uid)
@@ -526,6 +526,7 @@ class BatchScheduler:
             await self._make_queue({"metadata": {"name": name}, "spec": spec})
 
     async def _make_queue(self, document: dict[str, Any]) -> None:
+        told = ""
         while True:
             try:
                 if await self._has_queue(document["metadata"]["name"]):
@@ -535,8 +536,9 @@ class BatchScheduler:
             except AlreadyExistsError:
                 return
             except (ApiError, TransportError) as error:
-                # Volcano's kinds may be installed a moment after us.
-                log.warning("queue not made", queue=document["metadata"]["name"], error=str(error))
+                # Volcano's kinds may be installed a moment after us, and its webhooks answer a moment after us.
+                if told != (told := str(error)):
+                    log.warning("queue not made", queue=document["metadata"]["name"], error=told)
                 await asyncio.sleep(1.0)
 
     async def _has_queue(self, name: str) -> bool:

@@ -15,7 +15,7 @@ import structlog
 
 from hekla.api.volcano.scheduling import PodGroup
 from hekla.kube.commands import Command, Event, Patch, SetStatus, Target
-from hekla.kube.errors import KubeError
+from hekla.kube.errors import ConflictError, KubeError, NotFoundError
 from hekla.kube.execute import CommandError, Executor
 
 log = structlog.get_logger()
@@ -37,6 +37,12 @@ PROMPT_PER_S = 32
 """How many gangs a second may be told early that their pods were placed, run or ended. While more of them come and go, each
 rests for the long time: what is over within a second is one write then and not three."""
 
+RETELL_S = (1.0, 30.0)
+"""First and longest wait until an object is told again that could not be written; it doubles with each refusal in a row."""
+
+MOST_REFUSALS = 10_000
+"""Objects whose refusals are counted."""
+
 _URGENT_PHASES = frozenset({"Pending", "Inqueue"})
 
 Key = tuple[str, str, str]
@@ -45,9 +51,13 @@ Key = tuple[str, str, str]
 class StatusWriter:
     """Carries out commands about objects."""
 
-    def __init__(self, executor: Executor, *, on_refused: Callable[[Target], None] = lambda _: None) -> None:
+    def __init__(self, executor: Executor, *, on_refused: Callable[[Target, float], None] = lambda _, __: None) -> None:
+        """`on_refused` is told of what could not be written, and in how many seconds it may be told again."""
         self._executor = executor
         self._on_refused = on_refused
+        self._refusals: dict[Key, int] = {}
+        """How often in a row an object could not be written; those that could have no entry."""
+
         self._waiting: dict[Key, list[Command]] = {}
         self._ready: OrderedDict[Key, None] = OrderedDict()
         """Those of them that need not rest any longer, the first come first."""
@@ -140,13 +150,26 @@ class StatusWriter:
     async def _write(self, key: Key, commands: Sequence[Command]) -> None:
         try:
             await self._executor.run(commands)
+            self._refusals.pop(key, None)
         except (CommandError, KubeError) as error:
             # The object has changed meanwhile, or nobody answers: whoever told it may want to tell it again.
-            log.info("status not written", object="/".join(key), error=str(error.__cause__ or error))
-            self._on_refused(_target(commands[0]))
+            cause = error.__cause__ or error
+            log.info("status not written", object="/".join(key), error=str(cause))
+            self._on_refused(_target(commands[0]), self._wait_after(key, cause))
         finally:
             self._writing.discard(key)
             self._changed.set()
+
+    def _wait_after(self, key: Key, cause: BaseException) -> float:
+        """How long an object is left alone. What has changed or gone meanwhile is no sign of trouble."""
+        first, longest = RETELL_S
+        if isinstance(cause, ConflictError | NotFoundError):
+            self._refusals.pop(key, None)
+            return first
+        if len(self._refusals) >= MOST_REFUSALS:
+            self._refusals.clear()  # of objects that are gone, most likely: all begin with the first wait
+        refusals = self._refusals[key] = self._refusals.get(key, 0) + 1
+        return min(first * 2.0 ** min(refusals - 1, 10), longest)
 
 
 class _Haste(Enum):

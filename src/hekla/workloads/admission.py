@@ -48,6 +48,7 @@ def _rules(namespace: str, ours: Ours) -> tuple[AdmissionRule, ...]:
             resource="queues.scheduling.volcano.sh",
             operations=WRITE,
             change=default_queue,
+            reads_annotations=True,
         ),
         WebhookRule(
             name="mutatepodgroup.volcano.sh",
@@ -70,6 +71,7 @@ def _rules(namespace: str, ours: Ours) -> tuple[AdmissionRule, ...]:
             resource="queues.scheduling.volcano.sh",
             operations=ANY,
             refusal=partial(refuse_queue, ours=ours),
+            reads_annotations=True,
         ),
         WebhookRule(
             name="validatepodgroup.volcano.sh",

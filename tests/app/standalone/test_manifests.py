@@ -5,6 +5,7 @@ import yaml
 
 from hekla.api.core import Pod
 from hekla.api.kthena import ModelRoute, ModelServer
+from hekla.apiserver.cel_engine import cel
 from hekla.app.standalone.components import controller_kinds, is_optional, scheduler_kinds
 from hekla.app.standalone.manifests import ROUTER_DATA, Installation, InstallError, crds, files, rendered
 from hekla.app.standalone.rights import rights_of
@@ -151,6 +152,32 @@ def test_the_failure_policy_is_chosen_and_the_cluster_never_waits_for_us_to_star
                 )
                 [spared] = webhook["namespaceSelector"]["matchExpressions"]
                 assert spared["values"] == ["hekla-system", "kube-system"]
+
+
+def is_asked(webhook, operation, new, old=None):
+    """Whether an API server asks it, by its match conditions."""
+    context = cel.Context()
+    for name, value in (("request", {"operation": operation}), ("object", new), ("oldObject", old)):
+        context.add_variable(name, value)
+    return all(cel.evaluate(one["expression"], context) for one in webhook.get("matchConditions", ()))
+
+
+def test_writes_of_what_no_webhook_looks_at_do_not_wait_for_webhooks():
+    """A PodGroup's status is written with the group; and what is deleted loses its finalizers by an update."""
+    made = {"metadata": {"name": "x", "finalizers": ["foregroundDeletion"]}, "spec": {"queue": "a"}}
+    gone = {"metadata": {"name": "x", "deletionTimestamp": "2026-11-28T15:00:00Z"}, "spec": {"queue": "a"}}
+    told = {**made, "status": {"phase": "Inqueue"}}
+    noted = {**made, "metadata": {"name": "x", "annotations": {"volcano.sh/hierarchy": "root/a"}}}
+    webhooks = [each for one in documents() for each in one.get("webhooks", ())]
+    for webhook in webhooks:
+        assert is_asked(webhook, "CREATE", made)
+        assert is_asked(webhook, "DELETE", None, made)
+        assert is_asked(webhook, "UPDATE", {**made, "spec": {"queue": "b"}}, made)
+        assert is_asked(webhook, "UPDATE", {"metadata": {"name": "x"}}, made)
+        assert not is_asked(webhook, "UPDATE", told, made)
+        assert not is_asked(webhook, "UPDATE", gone, made)
+    by_annotations = {one["name"] for one in webhooks if is_asked(one, "UPDATE", noted, made)}
+    assert by_annotations == {"mutatequeue.volcano.sh", "validatequeue.volcano.sh"}
 
 
 def test_what_is_printed_is_what_was_made():

@@ -11,6 +11,7 @@ import yaml
 from hekla import __version__
 from hekla.api.crd import CUSTOM_KINDS, crd_document
 from hekla.api.meta import KINDS, Document
+from hekla.apiserver.admission import Operation
 from hekla.apiserver.webhook_rule import WebhookRule
 from hekla.app.standalone import agents_manifests, node_manifests
 from hekla.app.standalone.answering import PORT_NAME as ANSWERS_PORT_NAME
@@ -419,7 +420,22 @@ def _webhook(installation: Installation, rule: WebhookRule, kind: str) -> Docume
         "sideEffects": "None",
         "timeoutSeconds": TIMEOUT_S,
     }  # fmt: skip
+    if Operation.UPDATE in rule.operations:
+        webhook["matchConditions"] = [{"name": "what-is-checked-changes", "expression": _changes(rule)}]
     return {**webhook, "reinvocationPolicy": "Never"} if kind == "Mutating" else webhook
+
+
+def _changes(rule: WebhookRule) -> str:
+    """CEL that lets an update pass unasked which touches nothing that the rule looks at. Statuses that are written with the
+    whole object (PodGroups), finalizers, labels: they must not wait for us, and jobs must be deletable while we are away.
+    """
+    paths = ("spec", "metadata.annotations") if rule.reads_annotations else ("spec",)
+    return " || ".join((f"request.operation != '{Operation.UPDATE}'", *(_differs(path) for path in paths)))
+
+
+def _differs(path: str) -> str:
+    new, old = f"object.{path}", f"oldObject.{path}"
+    return f"has({new}) != has({old}) || (has({new}) && {new} != {old})"
 
 
 def _metadata(installation: Installation, component: str) -> Document:
