@@ -79,7 +79,7 @@ def _open_what_is_closed() -> None:
     """Who closes standard input or output means nothing: else the next socket would get its number, and what is written to it."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115  # for as long as the program runs
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for as long as the program runs
 
 
 ON_UNLESS_TOLD = frozenset({"--wait", "--leader-elect", "--enable-prefix-caching", "--requirements", "--fast-lane"})
