@@ -185,31 +185,38 @@ async def at_once(report: Report, door: Door, template: str, count: int, note: s
     await asyncio.gather(*(door.end(each[0], number) for number, each in enumerate(done)))
 
 
-async def asleep_and_forked(report: Report, door: Door) -> None:
+async def asleep(report: Report, door: Door) -> None:
     session = await door.create(COLD)
-    await door.cell(session, "x = list(range(100_000))")
-
-    async def all_know(copies: list[str]) -> None:
-        await asyncio.gather(*(door.cell(one, "assert len(x) == 100_000") for one in copies))
-
     freezes: list[float] = []
     wakes: list[float] = []
-    forks: list[float] = []
-    firsts: list[float] = []
     for _ in range(report.scaled(ROUNDS)):
         freezes.append((await timed(lambda: door.ask("POST", f"sessions/{session}/freeze", {})))[0])
         wakes.append((await timed(lambda: door.ask("POST", f"sessions/{session}/resume", {})))[0])
     told(report, "freeze, row on disk", freezes)
     told(report, "thaw, row on disk", wakes)
+    await door.end(session)
+
+
+async def forked(report: Report, door: Door, template: str, *, pool: int, note: str) -> None:
+    """Forks of one session, each when the pool is full again."""
+    session = await door.create(template)
+    await door.cell(session, "x = list(range(100_000))")
+
+    async def all_know(copies: list[str]) -> None:
+        await asyncio.gather(*(door.cell(one, "assert len(x) == 100_000") for one in copies))
+
+    forks: list[float] = []
+    firsts: list[float] = []
     for _ in range(report.scaled(20)):
+        await door.until_warm(pool)
         took, answer = await timed(lambda: door.ask("POST", f"sessions/{session}/fork", {"count": CHILDREN}))
         children = [one["id"] for one in json.loads(answer)["sessions"]]
         first, _ = await timed(partial(all_know, children))
         forks.append(took)
         firsts.append(took + first)
         await asyncio.gather(*(door.end(one) for one in children))
-    told(report, f"fork 1 to {CHILDREN}, an interpreter of 100,000 numbers", forks)
-    told(report, f"fork 1 to {CHILDREN}, and a cell in each", firsts)
+    told(report, f"fork 1 to {CHILDREN}, an interpreter of 100,000 numbers, {note}", forks)
+    told(report, f"fork 1 to {CHILDREN}, and a cell in each, {note}", firsts)
     await door.end(session)
 
 
@@ -265,13 +272,15 @@ async def whole(report: Report, process: PlatformProcess) -> None:
         await one_after_the_other(report, door, COLD, pool=8)
         await one_after_the_other(report, door, WARM, pool=8)
         await passing_through(report, door)
-        await asleep_and_forked(report, door)
+        await asleep(report, door)
+        await forked(report, door, COLD, pool=8, note="no pool")
         await at_once(report, door, COLD, BURST, note="the first time")
         await door.until_quiet()
         await at_once(report, door, COLD, BURST, note="again: the node keeps as many warm as were missing")
         await door.resize(CLAIMS)
         await door.until_quiet()
         await at_once(report, door, WARM, CLAIMS)
+        await forked(report, door, WARM, pool=CLAIMS, note="out of the pool")
         await standing_idle(report, door)
 
 

@@ -53,12 +53,21 @@ class PaperRuntime:
         return []
 
 
-def desk_of(runtime, checkpoints):
+def desk_of(runtime, checkpoints, *, late=()):
+    """The desk of an agent that has every pod; those that are `late` come after a first look."""
+    awaited = set(late)
     pod = SimpleNamespace(
         metadata=SimpleNamespace(annotations={}), spec=SimpleNamespace(containers=[SimpleNamespace(name="main")])
     )
     tracked = SimpleNamespace(uid="u1", pod=pod, runtime=SimpleNamespace(name="paper"), key=lambda container: KEY)
-    agent = SimpleNamespace(sandbox_runtimes={"paper": runtime}, find=lambda namespace, name: tracked)
+
+    def find(namespace, name):
+        if name in awaited:
+            awaited.discard(name)
+            return None
+        return tracked
+
+    agent = SimpleNamespace(sandbox_runtimes={"paper": runtime}, find=find)
     return SandboxDesk(cast(Any, agent), checkpoints)
 
 
@@ -88,8 +97,10 @@ class Forking(PaperRuntime):
         super().__init__()
         self.is_packed.set()
         self.problem, self.ahead, self.asked = problem, ahead, 0
+        self.expected: list[str] = []
 
     def expect_copy(self, key: ContainerKey, pod_uid: str, source: int, claim: Claim) -> None:
+        self.expected.append(claim.session)
         if self.ahead and claim.session == "a":
             raise self.ahead
 
@@ -123,7 +134,9 @@ def test_a_copy_that_cannot_be_filled_fails_alone_and_says_why(tmp_path, problem
         return [Child(namespace="default", pod=name, uid="u1", claim=Claim(session=name)) for name in "ab"]
 
     async def story():
-        done = await desk_of(Forking(problem, ahead), CheckpointStore(tmp_path)).fork("default", "box", named())
+        runtime = Forking(problem, ahead)
+        done = await desk_of(runtime, CheckpointStore(tmp_path), late=["a"]).fork("default", "box", named())
+        assert runtime.expected == ["a"]  # the other one runs already, out of a pool: nothing is filled ahead of it
         assert [child.error for child in done.children] == [told, ""]
 
     asyncio.run(story())

@@ -426,6 +426,57 @@ def test_what_sessions_are_made_from_is_read_anew_when_it_changes_and_forgotten_
     virtual_time.run(scenario())
 
 
+def test_copies_are_made_of_what_waits_on_the_parents_node_and_of_new_ones_for_the_rest() -> None:
+    """Each new one costs an object, a pod, a decision of the scheduler and a start; what waits, one patch."""
+
+    async def scenario() -> None:
+        async with cluster(4) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            stock = KubeStock(informers, makes_pods=True)
+            await stock.start()
+            while len(pods := (await on.client.list(Pod, "default")).items) < 4:
+                await asyncio.sleep(0.1)
+            for number, name in enumerate(sorted(one.metadata.name for one in pods)):
+                await on.client.bind("default", name, "near" if number < 3 else "far")
+
+            async def is_full() -> bool:
+                return (await on.pool()).status.ready_replicas == 4
+
+            await on.eventually(is_full)
+            blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+            parent = await stock.take(Order(session="a", blueprint=blueprint, owner="somebody"))
+            orders = [
+                Order(
+                    session=name, blueprint=blueprint, owner="somebody", fork_of=parent.pod, lineage=("old", parent.uid)
+                )
+                for name in "bcd"
+            ]
+            forks = await stock.take_forks(orders)
+            assert [one.session for one in forks] == ["b", "c", "d"]
+            assert [one.is_warm for one in forks] == [True, True, False]
+            for one in forks:
+                await stock.settled(one)
+                pod = await on.client.get(Pod, one.pod, "default")
+                assert (one.pod_uid, pod.spec.node_name) == (pod.metadata.uid, "near" if one.is_warm else "")
+                sandbox = await on.client.get(Sandbox, one.name, "default")
+                assert sandbox.metadata.annotations[names.FORK_OF] == f"default/{parent.pod}"
+                assert sandbox.metadata.annotations["hekla.dev/lineage"] == f"old,{parent.uid}"
+                assert sandbox.metadata.labels[names.SESSION_ID] == one.session
+            left = [one for one in (await on.client.list(Sandbox, "default")).items if one.status.node_name == "far"]
+            assert [names.SESSION_ID in one.metadata.labels for one in left] == [False]
+            elsewhere = Order(
+                session="e",
+                blueprint=blueprint,
+                owner="somebody",
+                fork_of=left[0].metadata.name,
+                network={"allowOut": ["a.example"]},
+            )
+            assert [one.is_warm for one in await stock.take_forks([elsewhere])] == [
+                False
+            ]  # it may reach others than who waits
+
+    virtual_time.run(scenario())
+
+
 async def _kinds(client: ApiClient) -> None:
     for kind in AGENT_KINDS:
         await client.create(CustomResourceDefinition, crd_document(kind))

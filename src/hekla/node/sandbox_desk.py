@@ -161,7 +161,8 @@ class SandboxDesk:
             if not (named := await children):
                 raise SandboxError(422, "a fork names at least one child")
             for child in named:
-                _expect(runtime, key, child, copy)
+                if not self._runs(child):
+                    _expect(runtime, key, child, copy)
             done = await asyncio.gather(*(self._fill(runtime, child, copy) for child in named))
         finally:
             for child in named:
@@ -200,6 +201,13 @@ class SandboxDesk:
             log.exception("child not filled", namespace=child.namespace, pod=child.pod)
             return ForkedChild(uid=child.uid, error=_our_mistake(child, mistake))
         return ForkedChild(uid=child.uid)
+
+    def _runs(self, child: Child) -> bool:
+        """Whether it waits here already, out of a pool."""
+        try:
+            return self._find(child.namespace, child.pod)[2].uid == child.uid
+        except SandboxError:
+            return False
 
     async def _until_running(self, expected_in: SandboxRuntime, child: Child) -> tuple[SandboxRuntime, ContainerKey]:
         """Its pod is bound and started by others: the runtime tells of it, and if it is another one's after all a look finds it."""

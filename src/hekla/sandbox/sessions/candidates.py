@@ -80,6 +80,17 @@ class Candidates:
         self._by_age.pop(key, None)
         return None
 
+    def take_near(self, namespace: str, template: str, most: int, is_near: Callable[[Sandbox], bool]) -> list[Sandbox]:
+        """Those of a place, as `take` gives one: the youngest, so that who is taken next stays as it is."""
+        key = namespace, template
+        near = heapq.nlargest(most, filter(is_near, self._free.get(key, {}).values()), key=_age)
+        for one in near:
+            _drop(self._free, key, one)
+            self._given[one.metadata.uid] = None
+        if near:
+            self.on_change()
+        return near
+
     def next_up(self, each: int) -> list[Sandbox]:
         """Who is taken next: so many of each template."""
         return [one for shelf in self._free.values() for one in heapq.nsmallest(each, shelf.values(), key=_age)]

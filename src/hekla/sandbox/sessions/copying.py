@@ -81,8 +81,8 @@ class Copying:
     ) -> list[Session | RefusedError]:
         held: Sequence[Held | None] = [None] * len(entries)
         named: asyncio.Future[Sequence[Child]] = asyncio.get_running_loop().create_future()
-        # the parent packs while its copies are named and written down: none is anybody's before its pod is bound, and none is bound before
-        # it is on disk
+        # the parent packs while its copies are named and written down: a new one is nobody's before its pod is bound, which it is not before
+        # it is on disk, and one of the pool is told meanwhile, as when it is taken alone
         forking = asyncio.ensure_future(self._room.link.fork(parent.namespace, parent.pod, named))
         try:
             async with asyncio.timeout(self._room.limits.create_timeout_s):

@@ -11,6 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Final
 
 import structlog
@@ -279,7 +280,6 @@ class KubeStock:
         return made.object.metadata.uid
 
     def _document(self, order: Order, node: str) -> Document:
-        blueprint = order.blueprint
         metadata: Document = {
             "name": _new_name(order),
             "labels": {**_labels(order), names.LAUNCH_TYPE: "cold"},
@@ -287,9 +287,6 @@ class KubeStock:
         }
         if order.restore_from:
             metadata["annotations"][names.RESTORE_FROM] = order.restore_from
-        if order.fork_of:
-            metadata["annotations"][names.FORK_OF] = f"{blueprint.namespace}/{order.fork_of}"
-            metadata["annotations"][LINEAGE] = ",".join(order.lineage)
         document, egress = self._from_object(order, metadata)
         if order.network:
             document["metadata"]["annotations"][names.EGRESS] = egress_of(egress, order.network)
@@ -324,21 +321,23 @@ class KubeStock:
         return replace(held, container=await self._waits.ready(held, self._pods.cache.get(held.namespace, held.pod)))
 
     async def take_forks(self, orders: list[Order]) -> list[Held]:
-        """New ones on the parent's node, bound and waiting for the fork."""
+        """Sandboxes on the parent's node: those of the pool that wait there, and new ones, bound and waiting for the fork."""
         parent = self._pods.cache.get(orders[0].blueprint.namespace, orders[0].fork_of)
         if parent is None or not parent.spec.node_name:
             raise StockError(404, "sandbox_gone", f'pod "{orders[0].fork_of}" is gone')
         node = parent.spec.node_name
+        waiting = self._near(orders[0], len(orders), node)
         try:
-            first = self._document(
-                orders[0], node
-            )  # put together once: they differ in their names and in whose they are
-            documents = [first, *(_for_order(first, order) for order in orders[1:])]
-            made = await asyncio.gather(*map(self._made, orders, documents), return_exceptions=True)
-            held = [one for one in made if isinstance(one, Held)]
-            if len(held) < len(made):
+            # put together once: they differ in their names and in whose they are
+            document = self._document(orders[0], node) if len(waiting) < len(orders) else None
+            taken = await asyncio.gather(
+                *(self._adopted_or_made(*each, document, node) for each in zip_longest(orders, waiting)),
+                return_exceptions=True,
+            )
+            held = [one for one in taken if isinstance(one, Held)]
+            if len(held) < len(taken):
                 await asyncio.gather(*(self.drop(one) for one in held))
-                raise next(one for one in made if isinstance(one, BaseException))
+                raise next(one for one in taken if isinstance(one, BaseException))
             bound = await asyncio.gather(*(self._bound(one) for one in held))
         except TransportError as error:
             raise StockError(503, "api_server", f"the API server does not answer: {error}") from error
@@ -347,6 +346,23 @@ class KubeStock:
                 429 if error.code in (403, 429) else 500, error.reason or "refused", error.message
             ) from error
         return list(bound)
+
+    def _near(self, order: Order, most: int, node: str) -> list[Sandbox]:
+        """Who waits on a node and can become a copy there."""
+        blueprint = order.blueprint
+        if order.network or blueprint.kind == Kind.RUNTIME:
+            return []
+        return self._candidates.take_near(
+            blueprint.namespace, blueprint.name, most, lambda one: one.status.node_name == node
+        )
+
+    async def _adopted_or_made(
+        self, order: Order, candidate: Sandbox | None, document: Document | None, node: str
+    ) -> Held:
+        if candidate is not None and (held := await self._adopt(candidate, order)) is not None:
+            pod = self._pods.cache.get(held.namespace, held.pod)
+            return replace(held, pod_uid=pod.metadata.uid if pod is not None else "")
+        return await self._made(order, _for_order(document or self._document(order, node), order))
 
     async def _bound(self, held: Held) -> Held:
         """Wait until its pod has a node, unless the pod is known already: whoever fills it waits for it there."""
@@ -440,7 +456,10 @@ def _labels(order: Order) -> dict[str, Any]:
 
 
 def _annotations(order: Order) -> dict[str, Any]:
-    return {names.OWNER: order.owner, names.IDLE_TIMEOUT: write_duration(order.blueprint.idle_s)}
+    told = {names.OWNER: order.owner, names.IDLE_TIMEOUT: write_duration(order.blueprint.idle_s)}
+    if order.fork_of:
+        told |= {names.FORK_OF: f"{order.blueprint.namespace}/{order.fork_of}", LINEAGE: ",".join(order.lineage)}
+    return told
 
 
 def _of_agent(runtime: AgentRuntime, metadata: Document) -> Document:

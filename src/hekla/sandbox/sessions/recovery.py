@@ -85,7 +85,7 @@ def _of_row(row: Session, its: Held | None, *, is_start: bool) -> Iterator[Findi
             return
         if row.checkpoint:
             yield Finding(Remedy.PUT_BACK, row.id, its, "its resume was not finished")
-        elif its is not None and row.idempotency_key:
+        elif its is not None and row.idempotency_key and not row.parent:
             yield Finding(Remedy.SETTLE, row.id, its, "its caller may ask again with the same key")
         else:
             yield Finding(Remedy.END, row.id, its, "its caller got no answer")

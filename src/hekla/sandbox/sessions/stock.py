@@ -90,7 +90,7 @@ class Stock(Protocol):
         """Return once it is written for good that it is the session's: a warm one may be claimed before that, a fork asked for."""
 
     async def take_forks(self, orders: list[Order]) -> list[Held]:
-        """Sandboxes that are to be bound to the node of the one that they are to be copies of, where they wait for the fork."""
+        """Sandboxes on the node of the one that they are to be copies of, or to be bound to it, where they wait for the fork."""
 
     async def drop(self, held: Held) -> None:
         """Give it back: it is destroyed, never reused. One that is gone already is no error."""
