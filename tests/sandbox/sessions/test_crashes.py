@@ -205,34 +205,56 @@ def test_killed_again_and_again_nothing_leaks(lives, written):
 
 
 class Pool(PaperSandboxes):
-    """One sandbox waits from the beginning; that it is somebody's is on disk when `settled` returns, and lost with a kill before."""
+    """Some wait from the beginning; that one is somebody's is on disk when `settled` returns, and lost with a kill before."""
 
-    def __init__(self):
+    def __init__(self, waiting):
         super().__init__([BASE])
-        self._new(Order(session="", blueprint=BASE))
-        self.undurable = None
+        for _ in range(waiting):
+            self._new(Order(session="", blueprint=BASE))
+        self.undurable = {}
 
-    async def take(self, order):
+    def adopted(self, order):
         waiting = next((box for box in self.sandboxes.values() if not box.held.session), None)
         if waiting is None:
-            return await super().take(order)
+            return None
         self.before("adopt")
         waiting.held = replace(waiting.held, session=order.session, is_warm=True)
-        self.undurable = waiting
+        self.undurable[waiting.held.uid] = waiting
         self.before("adopted")
         return waiting.held
 
+    async def take(self, order):
+        return self.adopted(order) or await super().take(order)
+
+    async def take_forks(self, orders):
+        return [self.adopted(order) or (await super(Pool, self).take_forks([order]))[0] for order in orders]
+
     async def settled(self, held):
         self.before("settle")
-        self.undurable = None
+        await asyncio.sleep(1.0)  # nodes are faster than the disk
+        self.before("on its way to the disk")
+        self.undurable.pop(held.uid, None)
         self.before("settled")
 
     async def held(self):
         return [one for one in await super().held() if one.session]
 
     def lose(self):
-        if self.undurable is not None:
-            self.undurable.held = replace(self.undurable.held, session="")
+        for box in self.undurable.values():
+            box.held = replace(box.held, session="")
+
+
+async def check_pool(store, sandboxes):
+    """After a kill: who was told whose it is does not wait in a pool, and rows and sandboxes fit one another."""
+    sandboxes.lose()
+    store.forget()
+    store.doom, sandboxes.before = Doom(10**9), lambda step: None
+    async with desk(sandboxes, store):
+        await asyncio.sleep(5.0)
+        rows = {row.sandbox_uid: row for row in await store.all()}
+        boxes = {box.held.uid: box for box in sandboxes.sandboxes.values()}
+        assert all(box.claim is None for box in boxes.values() if not box.held.session)
+        assert {uid for uid, box in boxes.items() if box.held.session} == rows.keys()
 
 
 @pytest.mark.parametrize("written", STORES)
@@ -242,21 +264,13 @@ def test_a_sandbox_that_was_told_whose_it_is_is_never_back_in_its_pool_though_it
 
     def crash_of_one(at):
         async def scenario():
-            sandboxes, store = Pool(), STORES[written](Doom(at))
+            sandboxes, store = Pool(1), STORES[written](Doom(at))
             sandboxes.before = lambda step: store.doom.step(step)
             async with desk(sandboxes, store) as one:
                 with contextlib.suppress(KilledError, asyncio.CancelledError):
                     await one.create(e2b_wish(idempotency_key=key))
             was_killed = store.doom.is_dead
-            sandboxes.lose()
-            store.forget()
-            store.doom, sandboxes.before = Doom(10**9), lambda step: None
-            async with desk(sandboxes, store):
-                await asyncio.sleep(5.0)
-                rows = {row.sandbox_uid: row for row in await store.all()}
-                boxes = {box.held.uid: box for box in sandboxes.sandboxes.values()}
-                assert all(box.claim is None for box in boxes.values() if not box.held.session)
-                assert {uid for uid, box in boxes.items() if box.held.session} == rows.keys()
+            await check_pool(store, sandboxes)
             return was_killed
 
         return virtual_time.run(scenario())
@@ -265,3 +279,30 @@ def test_a_sandbox_that_was_told_whose_it_is_is_never_back_in_its_pool_though_it
     while crash_of_one(at):
         at += 1
     assert at > 8, "creating has steps"
+
+
+@pytest.mark.parametrize("written", STORES)
+@pytest.mark.parametrize("key", ["", "k"])
+def test_a_copy_that_was_filled_out_of_the_pool_is_never_back_in_it_though_its_adoption_was_lost(key, written):
+    """As above, with the variables of the session that it is a copy of."""
+
+    def crash_of_a_fork(at):
+        async def scenario():
+            sandboxes, store = Pool(2), STORES[written](Doom(10**9))
+            async with desk(sandboxes, store) as one:
+                parent = await one.create(e2b_wish())
+                store.doom = Doom(at)
+                sandboxes.before = lambda step: store.doom.step(step)
+                with contextlib.suppress(KilledError, asyncio.CancelledError):
+                    await one.fork(parent.id, "alice", 2, e2b_wish(idempotency_key=key))
+            was_killed = store.doom.is_dead
+            await check_pool(store, sandboxes)
+            assert parent.id in [row.id for row in await store.all()]
+            return was_killed
+
+        return virtual_time.run(scenario())
+
+    at = 0
+    while crash_of_a_fork(at):
+        at += 1
+    assert at > 12, "forking has steps"

@@ -88,6 +88,9 @@ class Copying:
             async with asyncio.timeout(self._room.limits.create_timeout_s):
                 orders = [order_of(one.row, blueprint, fork_of=parent.pod) for one in entries]
                 taken = held = await self._room.stock.take_forks(orders)
+                for one, its in zip(entries, taken, strict=True):
+                    if its.is_warm:  # named before it is told whose it is, as in `making.py`
+                        await self._making.write_running(one, its, Event.TAKEN)
                 named.set_result([self._child(one, its) for one, its in zip(entries, taken, strict=True)])
                 for its in taken:
                     await self._room.stock.settled(its)
@@ -117,7 +120,8 @@ class Copying:
             return RefusedError(500, "fork", f"the copy failed: {error}")
         try:
             async with entry.acting:
-                await self._making.write_running(entry, held, Event.TAKEN, Event.BOUND)
+                events = (Event.BOUND,) if held.is_warm else (Event.TAKEN, Event.BOUND)
+                await self._making.write_running(entry, held, *events)
         except (IllegalEventError, ChangedMeanwhileError):  # its siblings have not been ended
             self._room.spawn(self._ending.undo(entry, held), f"undo {entry.row.id}")
             return RefusedError(404, "session_not_found", "the session was ended meanwhile")
