@@ -2,7 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -10,6 +10,7 @@ from hekla.api.explanation import EXPLANATION
 from hekla.cli.commands.why import _explained, explanation_name
 from hekla.cli.main import CommandError
 from hekla.cli.why_asking import SCHEDULED, _kinds, _names, word_for
+from hekla.cli.why_text import _why
 from hekla.kube.errors import ApiError, NotFoundError
 
 WORDS = {
@@ -76,3 +77,34 @@ def test_where_one_does_its_own_words_count() -> None:
     assert "is over (Completed)" in told(None, "vcjob.train")
     assert told(None, "pod.train-0") == "the server could not find the requested resource"
     assert "is over (Completed)" in told(ApiError(403, "Forbidden", "may not look"), "vcjob.train")
+
+
+class Refuses:
+    """A server whose scheduler misses pods of a job, and whose events say why there are none."""
+
+    EVENT: ClassVar = {
+        "reason": "FailedCreate", "message": 'Error creating: pods "t-0" is forbidden: exceeded quota: q', "count": 3,
+        "firstTimestamp": "2026-11-28T15:00:00Z", "lastTimestamp": "2999-01-01T00:00:00Z",
+    }  # fmt: skip
+
+    async def request(self, method: str, path: str) -> dict[str, Any]:
+        return {
+            "verdict": "Waits", "message": "", "refusal": {"code": "NotEnoughPodsOfTask", "message": "job has 0 pods"},
+        }  # fmt: skip
+
+    async def get_document(self, kind: object, name: str, namespace: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "namespace": namespace, "uid": "of-now"}}
+
+    async def list_documents(self, kind: object, namespace: str, *, field_selector: str) -> SimpleNamespace:
+        assert field_selector == "reason=FailedCreate,involvedObject.name=train"
+        about = [{"kind": "Job", "name": "train", "uid": uid} for uid in ("of-yesterday", "of-now")]
+        return SimpleNamespace(items=[{**self.EVENT, "involvedObject": one} for one in about])
+
+
+def test_of_a_job_whose_pods_are_refused_the_servers_reason_is_told() -> None:
+    connection = SimpleNamespace(client=Refuses(), default_namespace="default")
+    found = asyncio.run(_explained(cast(Any, connection), "vcjob.train", ""))
+    [one] = found["refusals"]
+    assert (one["object"], one["times"]) == ("job/train", 3)
+    lines = list(_why({**found, "nodes": None, "lacks": []}))
+    assert lines[-1].startswith('  refused Error creating: pods "t-0" is forbidden: exceeded quota: q (3 times since ')

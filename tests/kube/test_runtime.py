@@ -146,6 +146,31 @@ def test_failures_back_off_and_heal():
     virtual_time.run(scenario())
 
 
+def test_what_an_outage_held_up_is_tried_again_within_a_minute_of_its_end():
+    """Webhooks that were away for a quarter of an hour, and a group that then waited five minutes more."""
+
+    async def longest_wait_s(error):
+        async with running(reconcile_set) as (user, flaky, _):
+            tried = []
+
+            def verdict(request):
+                if request.method == "POST":
+                    tried.append(asyncio.get_running_loop().time())
+                    raise error
+
+            flaky.before = verdict
+            await user.create(ConfigMap, config_map("web", size="1"))
+            await asyncio.sleep(3600)
+            return max(later - earlier for earlier, later in itertools.pairwise(tried))
+
+    async def scenario():
+        message = 'failed calling webhook "validatepodgroup.volcano.sh": connection refused'
+        assert await longest_wait_s(ApiError(500, "InternalError", message)) <= 60 * 1.25 + 1
+        assert await longest_wait_s(ApiError(403, "Forbidden", "violates PodSecurity")) > 200
+
+    virtual_time.run(scenario())
+
+
 @reconciler(ConfigMap)
 def reconcile_counter(obj, world, now):
     """Counts to three with guarded patches."""

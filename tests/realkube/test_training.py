@@ -2,6 +2,9 @@
 
 import signal
 
+import pytest
+
+from hekla.cli.main import main
 from hekla.testing.components import DEVICES, ROOT, Cluster, Component, gang
 from hekla.testing.kubernetes import ControlPlane
 
@@ -89,6 +92,21 @@ def test_a_full_quota_and_a_strict_namespace_are_told_on_the_job(
     cluster.wait(f"vcjob/bounded -n {namespace}", "jsonpath={.status.running}=2")
     kubectl("delete", "vcjob", "bounded", "--cascade=foreground", "--timeout=60s")
     assert kubectl("get", "pods", "-o", "name").out == ""
+
+
+def test_a_strict_namespace_is_told_by_why(
+    cluster: Cluster, training: dict[str, Component], namespace: str, capsys: pytest.CaptureFixture[str]
+):
+    kubectl = cluster.kubectl.within(namespace)
+    kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    kubectl("apply", "-f", "-", stdin=gang("lax", seconds=1000))
+    said = ""
+    for _ in range(100):  # until its queue has let it in
+        assert main(["why", "vcjob/lax", "-n", namespace, "--kubeconfig", str(cluster.kubeconfig)]) in (0, 1)
+        if "refused" in (said := capsys.readouterr().out):
+            break
+    assert "job has 0 pods of task w, 2 are needed" in said
+    assert 'refused Error creating: pods "lax-w-0" is forbidden: violates PodSecurity "restricted:latest"' in said
 
 
 def test_webhooks_that_are_away_refuse_what_is_new_and_hold_up_nothing_else(

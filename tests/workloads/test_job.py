@@ -306,6 +306,22 @@ def test_the_schedulers_reason_is_passed_on() -> None:
     )
 
 
+def test_a_job_that_was_let_in_no_longer_says_why_it_was_not() -> None:
+    """A server that refuses its pods (Pod Security, a LimitRange) left it saying that its queue was full."""
+    world = JobWorld(job()).settle()
+    told = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "the queue is full"}
+    status = {"status": {"conditions": [told], "phase": "Inqueue"}}
+    world.world.change(type(world.group), NAMESPACE, "train-uid-train", status)  # type: ignore[arg-type]  # there is a group
+    [said, *others] = world.decide()
+    assert isinstance(said, SetStatus)
+    assert said.can_wait_s, "where the pods are made at once, one write says both"
+    assert said.status["state"]["reason"] == "PodsMissing"
+    assert "events FailedCreate of the job say why" in said.status["state"]["message"]
+    assert any(isinstance(one, Create) for one in others)
+    world.settle()
+    assert world.job.status.state.reason == "NotEnoughResources", "what the scheduler says of its pods counts again"
+
+
 def test_svc_makes_names_that_resolve() -> None:
     world = JobWorld(job(tasks={"ps-a": 1, "worker": 2}, plugins={"svc": [], "env": []})).admit().settle()
     service = world.world.get(Service, NAMESPACE, "train")

@@ -230,6 +230,23 @@ async def why_below(connection: "Connection", name: str, kind: "Kind", namespace
     return summary(name, root, found, explained, len(asked[MOST_EXPLAINED:]), failing, failed, refused, asleep)
 
 
+async def refusals(connection: "Connection", job: str, namespace: str) -> list["Document"]:
+    """Why the API server lately refused the pods of a Volcano job, by its events; none for who may not see these."""
+    from datetime import UTC, datetime
+
+    from hekla.api.core import Event
+    from hekla.api.volcano import Job
+    from hekla.kube.errors import ApiError
+
+    try:
+        found = await connection.client.get_document(Job.kind_info, job, namespace)
+    except ApiError:
+        return []
+    about = f"reason={POD_REFUSED},involvedObject.name={job}"
+    events = await listed(connection, [Event.kind_info], namespace, field_selector=about)
+    return told_lately(POD_REFUSED, [found["metadata"]["uid"]], events, datetime.now(UTC))
+
+
 def sleep_of(serving: "Document", policies: Iterable["Document"]) -> str:
     """Why a ModelServing has no replicas, and what wakes it; empty for what is not asleep. Pure."""
     import msgspec

@@ -5,6 +5,8 @@ from typing import Any
 
 from hekla.cli.counting import counted
 from hekla.cli.output import columns_text
+from hekla.cli.why_below import MOST_REFUSALS
+from hekla.cli.why_broken import when
 
 
 def why_text(found: dict[str, Any]) -> str:
@@ -68,6 +70,7 @@ def _why(found: dict[str, Any]) -> Iterator[str]:
     yield from ("", "Why")
     if found["refusal"]:
         yield f"  {found['refusal']['message']}"
+    yield from (f"  refused {one['message']} ({when(one)})" for one in found.get("refusals", ())[:MOST_REFUSALS])
     if found.get("reserved"):  # a server of an older version says nothing of it
         yield f"  {found['reserved']}"
     yield from (f"  {lack['message']}" for lack in found["lacks"])

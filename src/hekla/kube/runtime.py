@@ -27,7 +27,7 @@ from hekla.kube.informer import Informer, Informers
 from hekla.kube.queue_metrics import QUEUES
 from hekla.kube.quota_waiting import QuotaWaiting, is_over_quota
 from hekla.kube.reconcile import Map, MapInWorld, Reconciler, World
-from hekla.kube.work_queue import WorkQueue
+from hekla.kube.work_queue import BACKOFF_S, OUTAGE_S, WorkQueue
 
 T = TypeVar("T", bound=Resource)
 log = structlog.get_logger()
@@ -378,7 +378,8 @@ class Controller:
             self._rests_s[key] = min(thought_s * REST_PER_THOUGHT, LONGEST_REST_S)
 
     def _back_off(self, key: ObjectKey, error: BaseException | None) -> str:
-        wait_s = self.queue.add_failed(key)
+        is_outage = isinstance(error, TransportError) or (isinstance(error, ApiError) and error.code >= 500)
+        wait_s = self.queue.add_failed(key, longest_s=OUTAGE_S if is_outage else BACKOFF_S[1])
         if is_over_quota(error):
             self._quota_waiting.refuse(key)
         about = {"reconciler": self.name, "namespace": key[0], "name": key[1], "retry_in_s": round(wait_s, 3)}

@@ -16,6 +16,10 @@ from hekla.kube.measured import Spread
 BACKOFF_S = (0.005, 300.0)
 """First and longest wait after a failure, as controller-runtime has them."""
 
+OUTAGE_S = 60.0
+"""Longest wait after a failure that is nobody's fault but the server's, or its webhooks': it ends for all at once, and what was
+made meanwhile should not wait five minutes more."""
+
 BUCKETS_S = tuple(1e-8 * 10.0**n for n in range(12))
 """client-go's, for how long keys wait and are worked on."""
 
@@ -82,12 +86,11 @@ class WorkQueue:
         heapq.heappush(self._delayed, (due, key))
         self._set_timer()
 
-    def add_failed(self, key: ObjectKey) -> float:
+    def add_failed(self, key: ObjectKey, *, longest_s: float = BACKOFF_S[1]) -> float:
         """Look at this object again after a back-off that doubles with each failure; returns the wait."""
         self.retries += 1
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        first_s, longest_s = BACKOFF_S
-        wait_s = min(longest_s, first_s * 2.0 ** min(failures - 1, 20)) * self._dice.uniform(0.75, 1.25)
+        wait_s = min(longest_s, BACKOFF_S[0] * 2.0 ** min(failures - 1, 20)) * self._dice.uniform(0.75, 1.25)
         self.add_after(key, wait_s)
         return wait_s
 

@@ -42,6 +42,8 @@ AT_ONCE = 256
 REST_S = 0.02
 """A job's own writes wake it, four times in its life for nothing; within this time they wake it once."""
 
+_SEE_EVENTS = "where the server refuses them, events FailedCreate of the job say why"
+
 CLAIM_PATIENCE_S = 10.0
 """How often a job looks for a claim that it names and that does not exist yet."""
 
@@ -159,6 +161,8 @@ def _why_it_waits(view: JobView) -> tuple[str, str]:
     if latest is None or latest.type == "Scheduled":
         waits = what_tasks_wait_for(view)
         return ("TasksWaiting", waits) if waits else ("", "")
+    if view.may_create_pods and not view.pods:  # what is told of the group is why it was not let in before
+        return "PodsMissing", f"its queue has let it in, and none of its {view.replicas} pods exists yet; {_SEE_EVENTS}"
     return latest.reason or latest.type, latest.message
 
 

@@ -61,6 +61,10 @@ def run(
     typer.echo(harmless(text))
 
 
+LACKS_PODS = frozenset({"NotEnoughTasks", "NotEnoughPodsOfTask"})
+"""Codes of a gang of which pods are missing, as the plug-in `gang` says them."""
+
+
 def explanation_name(words: list[str]) -> str:
     """`pod.train-0`, from `pod/train-0` or `pod train-0`."""
     from hekla.cli.main import EXIT_USAGE, CommandError
@@ -104,12 +108,15 @@ async def _explained_job(connection: "Connection", name: str, namespace: str) ->
     from hekla.api.volcano import Job
     from hekla.cli.main import CommandError
     from hekla.cli.why_asking import explanation
+    from hekla.cli.why_below import refusals
     from hekla.kube.errors import ApiError, NotFoundError
 
+    job_name = name.partition(".")[2]
     try:
-        return await explanation(connection, namespace, name)
+        found = await explanation(connection, namespace, name)
+        lacks_pods = (found.get("refusal") or {}).get("code") in LACKS_PODS
+        return {**found, "refusals": await refusals(connection, job_name, namespace)} if lacks_pods else found
     except NotFoundError as unknown:
-        job_name = name.partition(".")[2]
         try:
             job = await connection.client.get_document(Job.kind_info, job_name, namespace)
         except NotFoundError:
