@@ -59,6 +59,10 @@ LOCAL_USER = User("system:hekla", (ADMINISTRATORS, "system:authenticated"))
 STOP_GRACE_S = 5.0
 
 
+STORE_REFUSES = 503
+"""Of the server in this process: its disk is full. A webhook that does not answer is a 500."""
+
+
 @dataclass
 class Platform:
     """A platform that runs."""
@@ -158,7 +162,7 @@ async def create_first_objects(client: ApiClient) -> None:
         except AlreadyExistsError:
             log.debug("exists already", path=path, name=name)
         except ApiError as error:
-            if error.code < 500:
+            if error.code < 500 or error.code == STORE_REFUSES:
                 raise
             log.warning("not made; start again once its webhook answers", path=path, name=name, error=error.message)
 

@@ -55,6 +55,7 @@ async def _serve(settings: Settings, ready: "Callable[[Platform], None]", ready_
     from hekla.apiserver.auth.pki import PkiError
     from hekla.apiserver.store import StoreError
     from hekla.app.embedded import platform
+    from hekla.kube.errors import KubeError
 
     stop = asyncio.Event()
     _listen_for_signals(stop)
@@ -73,6 +74,8 @@ async def _serve(settings: Settings, ready: "Callable[[Platform], None]", ready_
             await _until(stop, running)
     except (DataDirectoryError, StoreError, PkiError) as error:
         raise PlatformError(str(error)) from error
+    except KubeError as error:
+        raise PlatformError(f"the platform could not make its first objects: {error}") from error
     except OSError as error:
         raise PlatformError(file_trouble(error)) from error
 
