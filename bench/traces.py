@@ -21,7 +21,7 @@ from bench.report import Report, machine_lines
 from hekla.placement import kernels
 from hekla.placement.columns import CPU, FloatArray, IntArray, Nodes
 from hekla.placement.devices.shares import WHOLE
-from hekla.placement.plugins.fgd import Fgd, Kind
+from hekla.placement.plugins.fgd import Fgd, PodKind
 from hekla.placement.registry import build_plugin
 from hekla.placement.shape import Shape
 from hekla.simulation.inflation import Curve, inflate
@@ -89,7 +89,7 @@ class Dice:
         return self._dice.random(nodes.rows, np.float32)
 
 
-def policy(name: str, mix: tuple[Kind, ...], seed: int) -> object:
+def policy(name: str, mix: tuple[PodKind, ...], seed: int) -> object:
     match name:
         case "FGD":
             return Fgd(workload=mix, model_label=MODEL_LABEL)

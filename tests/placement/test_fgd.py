@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hekla.placement.framework import DeviceChoice, RowScorer
 from hekla.placement.kernels import fragmentation
-from hekla.placement.plugins.fgd import Fgd, Kind
+from hekla.placement.plugins.fgd import Fgd, PodKind
 from hekla.placement.registry import ArgumentError, build_plugin
 from hekla.scheduler.configuration import parse_configuration
 from hekla.testing.cluster import World
@@ -79,7 +79,7 @@ tiers:
     assert isinstance(plugin, Fgd)
     assert isinstance(plugin, DeviceChoice)
     assert plugin.weight == 3
-    assert plugin.workload == (Kind(share=2, cpu_milli=500, gpus=1, gpu_milli=250, models=("T4", "A10")),)
+    assert plugin.workload == (PodKind(share=2, cpu_milli=500, gpus=1, gpu_milli=250, models=("T4", "A10")),)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from hekla.placement.devices.shares import GPU_MILLI
-from hekla.placement.plugins.fgd import Kind
+from hekla.placement.plugins.fgd import PodKind
 from hekla.simulation.inflation import arrivals
 from hekla.simulation.openb import MODEL_LABEL, mix_of, read_nodes, read_pods
 from hekla.simulation.trace import GPU, TraceError, read_philly
@@ -61,7 +61,7 @@ def test_the_mix_is_of_the_kinds_that_most_pods_are_of():
             [*PODS[:1], *[f"p{n},1000,1024,1,300," for n in range(95)], *[f"q{n},{n},1,0,0," for n in range(1, 6)]]
         )
     )
-    assert mix_of(pods) == (Kind(share=95, cpu_milli=1000, gpus=1, gpu_milli=300),)
+    assert mix_of(pods) == (PodKind(share=95, cpu_milli=1000, gpus=1, gpu_milli=300),)
 
 
 def test_pods_arrive_until_so_much_is_asked_for_and_a_seed_is_an_order():

@@ -29,7 +29,7 @@ from hekla.placement.topology.gang import group_of
 from hekla.placement.victim_order import in_order_of_eviction, is_candidate
 
 
-class Kind(IntEnum):
+class Harm(IntEnum):
     """What becomes of a job that loses a bundle; the smaller is the lesser harm."""
 
     PROMISE = 0
@@ -40,7 +40,7 @@ class Kind(IntEnum):
 class Bundle(NamedTuple):
     """Tasks of one job that go together, and promises of it that are off with them."""
 
-    kind: Kind
+    harm: Harm
     job: Job
     tasks: Sequence[Task]
     claims: Sequence[Task] = ()
@@ -48,8 +48,8 @@ class Bundle(NamedTuple):
     """Where the tasks run, then where room was promised."""
 
 
-def _unit(kind: Kind, job: Job, tasks: Sequence[Task], claims: Sequence[Task] = ()) -> Bundle:
-    return Bundle(kind, job, tasks, claims, [task.row for task in (*tasks, *claims)])
+def _unit(harm: Harm, job: Job, tasks: Sequence[Task], claims: Sequence[Task] = ()) -> Bundle:
+    return Bundle(harm, job, tasks, claims, [task.row for task in (*tasks, *claims)])
 
 
 def victims_of(session: Session, right: Right, preemptor: Job, jobs: Iterable[Job]) -> list[Job]:
@@ -88,10 +88,10 @@ def units_in_order(
         there = by_job.get(job.uid, [])
         place = (queues.get(job.spec.queue, -1), job.spec.priority, last_first.get(job.uid, 0))
         tie = session.cluster.nodes.tie(job.uid)
-        for kind, units in _bundles(session, right, job, there, rows, allows_whole=allows_whole):
-            gain = _gain(kind, job, there, units, need)
+        for harm, units in _bundles(session, right, job, there, rows, allows_whole=allows_whole):
+            gain = _gain(harm, job, there, units, need)
             cost = sum(lost.get(task.uid, 0) for unit in units for task in unit.tasks)
-            keyed.append(((kind, *place, -gain, cost, tie), units))
+            keyed.append(((harm, *place, -gain, cost, tie), units))
     keyed.sort(key=lambda entry: entry[0])
     return [unit for _, units in keyed for unit in units]
 
@@ -107,19 +107,19 @@ def _from_the_last(session: Session, jobs: Iterable[Job]) -> dict[str, int]:
 
 def _bundles(
     session: Session, right: Right, job: Job, there: Sequence[Task], rows: BoolArray, *, allows_whole: bool
-) -> list[tuple[Kind, list[Bundle]]]:
+) -> list[tuple[Harm, list[Bundle]]]:
     """The bundles of one job; `there` are its tasks on these rows that could be evicted, in order."""
-    found: list[tuple[Kind, list[Bundle]]] = []
+    found: list[tuple[Harm, list[Bundle]]] = []
     claims = [task for task in job.tasks.values() if task.is_claim]
     if claims and right is Preemptable and not job.ready_count:
         if any(rows[task.row] for task in claims):
-            found.append((Kind.PROMISE, [_unit(Kind.PROMISE, job, (), claims)]))
+            found.append((Harm.PROMISE, [_unit(Harm.PROMISE, job, (), claims)]))
         return found
     safe, kept = spared(job, there)
     if safe:
-        found.append((Kind.SAFE, [_unit(Kind.SAFE, job, (task,)) for task in safe]))
+        found.append((Harm.SAFE, [_unit(Harm.SAFE, job, (task,)) for task in safe]))
     if kept and allows_whole and (whole := _whole(session, job, safe, claims)) is not None:
-        found.append((Kind.WHOLE, [whole]))
+        found.append((Harm.WHOLE, [whole]))
     return found
 
 
@@ -165,12 +165,12 @@ def _whole(session: Session, job: Job, safe: Sequence[Task], claims: Sequence[Ta
         claims = ()  # what it was promised is enough to start again with
     rest = [task for task in others if task.uid not in apart]
     rest.sort(key=lambda task: (task.spec.priority, task.order))
-    return _unit(Kind.WHOLE, job, rest, claims)
+    return _unit(Harm.WHOLE, job, rest, claims)
 
 
-def _gain(kind: Kind, job: Job, there: Sequence[Task], units: Sequence[Bundle], need: Mapping[str, int]) -> float:
+def _gain(harm: Harm, job: Job, there: Sequence[Task], units: Sequence[Bundle], need: Mapping[str, int]) -> float:
     """What a bundle brings for what it costs; without end where it costs nothing."""
-    if kind is not Kind.WHOLE:
+    if harm is not Harm.WHOLE:
         return inf
     going = {task.uid for unit in units for task in unit.tasks}
     freed = _total(task for task in there if task.uid in going)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hekla.placement.bundles import Bundle, Kind, units_in_order, victims_of
+from hekla.placement.bundles import Bundle, Harm, units_in_order, victims_of
 from hekla.placement.columns import BoolArray, IntArray
 from hekla.placement.constraint import Refusal
 from hekla.placement.first_needed import needed
@@ -225,12 +225,12 @@ class GangRoom:
         kept = [unit for unit in units if id(unit) not in needless]
         if len(kept) == len(units) or self._replay(statement, start, kept, places):
             return kept
-        kept, broken = list(units), {unit.job.uid for unit in kept if unit.kind is Kind.WHOLE}
+        kept, broken = list(units), {unit.job.uid for unit in kept if unit.harm is Harm.WHOLE}
         for unit in [unit for unit in reversed(units) if id(unit) in needless][:MOST_SPARED]:
             fewer = [one for one in kept if one is not unit]
             if unit.job.uid not in broken and self._replay(statement, start, fewer, places):
                 kept = fewer
-            elif unit.kind is Kind.WHOLE:
+            elif unit.harm is Harm.WHOLE:
                 broken.add(unit.job.uid)
         return kept
 
@@ -248,7 +248,7 @@ class GangRoom:
                 continue
             for shape, row in held:
                 future[shape.resources, row] += shape.amounts
-            if unit.kind is Kind.WHOLE:
+            if unit.harm is Harm.WHOLE:
                 broken.add(unit.job.uid)
         return needless
 
@@ -357,13 +357,13 @@ class GangRoom:
             self._session, self._manner.right, self._job, self._victims, mask & self._useful, +need,
             allows_whole=self._manner.allows_whole,
         )  # fmt: skip
-        return [unit for unit in units if unit.kind is Kind.PROMISE] if self._manner.promises_only else units
+        return [unit for unit in units if unit.harm is Harm.PROMISE] if self._manner.promises_only else units
 
     def _let_go(self, trial: _Trial, section: _Section, unit: Bundle) -> bool:
         """Send a bundle away if it may go for one of those who wait; whether it went."""
         if any(task.is_leaving for task in unit.tasks) or any(not task.is_claim for task in unit.claims):
             return False
-        is_whole = unit.kind is Kind.WHOLE
+        is_whole = unit.harm is Harm.WHOLE
         askers = {task.shape: task for task in section.waiting}.values()
         may_go = not unit.tasks or any(
             self._rights.may_go_together(self._manner.right, task, unit.tasks, is_whole=is_whole) for task in askers
@@ -444,6 +444,6 @@ def _harm(session: Session, units: Sequence[Bundle]) -> tuple[int, int, int, int
     """How much is lost: the highest priority, how many jobs, how many pods, and how many minutes of work."""
     victims = [task for unit in units for task in unit.tasks]
     highest = max((unit.job.spec.priority for unit in units), default=0)
-    jobs = len({unit.job.uid for unit in units if unit.kind is Kind.WHOLE})
+    jobs = len({unit.job.uid for unit in units if unit.harm is Harm.WHOLE})
     lost = sum(int(task.spec.lost_work_s(session.wall_s) // 60) for task in victims)
     return highest, jobs, len(victims), lost

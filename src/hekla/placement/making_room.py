@@ -23,7 +23,7 @@ from hekla.placement.victim_pool import Group, VictimPool
 MOST_TRIED = 1000
 """Nodes on which room is tried to be made for one task; the next cycle may try again."""
 
-Lot = Sequence[Task]
+Unit = Sequence[Task]
 """Tasks that go together: one that its gang can spare, or a gang."""
 
 
@@ -121,7 +121,7 @@ class RoomMaker:
         """Try several nodes out and take the one of least harm: whose most important victim matters least, then all of
         them together, then the fewest, then where that victim has run for the shortest time.
         """  # fmt: skip
-        found: list[tuple[Any, int, list[Lot]]] = []
+        found: list[tuple[Any, int, list[Unit]]] = []
         for number, row in enumerate(rows):
             start = statement.savepoint
             units = self._enough(statement, task, row)
@@ -136,9 +136,9 @@ class RoomMaker:
         statement.pipeline(task, row, evicted=bool(units))
         return True
 
-    def _enough(self, statement: Statement, task: Task, row: int) -> list[Lot] | None:
+    def _enough(self, statement: Statement, task: Task, row: int) -> list[Unit] | None:
         """Evict who must go from a row for a task, and nobody else; None, and nothing done, if that is not enough."""
-        start, gone = statement.savepoint, list[Lot]()
+        start, gone = statement.savepoint, list[Unit]()
         for victim in self._victims(task, row):
             if victim.is_leaving or not (unit := self._unit(task, victim)):
                 continue
@@ -157,7 +157,7 @@ class RoomMaker:
             candidates = [victim for victim in candidates if victim.is_best_effort]
         return self._rights.evictable(self._manner.right, task, candidates) if candidates else ()
 
-    def _unit(self, task: Task, victim: Task) -> Lot:
+    def _unit(self, task: Task, victim: Task) -> Unit:
         """The victim, with its gang if that could not go on without it; nobody if the gang may not go."""
         job, session = victim.job, self._session
         assert job is not None
@@ -178,7 +178,7 @@ class RoomMaker:
         whole = [*together, *claims]
         return whole if self._rights.may_go_whole(self._manner.right, task, whole) else []
 
-    def _spared(self, statement: Statement, start: int, task: Task, row: int, gone: list[Lot]) -> list[Lot]:
+    def _spared(self, statement: Statement, start: int, task: Task, row: int, gone: list[Unit]) -> list[Unit]:
         """Let those stay who are not needed after all, the most valuable first; the last one is needed, or it would not fit."""
         for unit in reversed(gone[:-1]):
             fewer = [one for one in gone if one is not unit]
@@ -189,12 +189,12 @@ class RoomMaker:
                 self._replay(statement, start, task, gone)
         return gone
 
-    def _replay(self, statement: Statement, start: int, task: Task, units: Sequence[Lot]) -> None:
+    def _replay(self, statement: Statement, start: int, task: Task, units: Sequence[Unit]) -> None:
         self._back_to(statement, start)
         for unit in units:
             self._send_away(statement, task, unit)
 
-    def _send_away(self, statement: Statement, task: Task, unit: Lot) -> None:
+    def _send_away(self, statement: Statement, task: Task, unit: Unit) -> None:
         assert self._pool is not None
         for victim in unit:
             if victim.is_claim:
@@ -274,7 +274,7 @@ class RoomMaker:
         return f'makes room for job "{job.key}": queue "{job.spec.queue}" takes back what queue "{other.spec.queue}" borrowed'
 
 
-def _harm(units: Sequence[Lot], number: int) -> tuple[Any, ...]:
+def _harm(units: Sequence[Unit], number: int) -> tuple[Any, ...]:
     victims = [victim for unit in units for victim in unit]
     priorities = [victim.job.spec.priority for victim in victims if victim.job is not None]
     most = max(priorities, default=0)

@@ -18,7 +18,7 @@ from hekla.placement.cluster import DEFAULT_QUEUE, Cluster
 from hekla.placement.columns import NodeSpec
 from hekla.placement.devices.shares import GPU_MILLI
 from hekla.placement.model import JobSpec, Queue, TaskSpec
-from hekla.placement.plugins.fgd import Fgd, Kind
+from hekla.placement.plugins.fgd import Fgd, PodKind
 from hekla.placement.policy import Policy, Tiers
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
@@ -36,7 +36,7 @@ class Curve:
 
 
 def inflate(
-    nodes: Sequence[NodeSpec], pods: Sequence[TaskSpec], tiers: Tiers, mix: tuple[Kind, ...], *,
+    nodes: Sequence[NodeSpec], pods: Sequence[TaskSpec], tiers: Tiers, mix: tuple[PodKind, ...], *,
     seed: int, until: float = 1.3,
 ) -> Curve:  # fmt: skip
     """Let pods arrive until `until` times the cluster's GPUs are asked for; the same seed brings the same pods and ties."""
@@ -45,7 +45,7 @@ def inflate(
 
 
 def fill(
-    nodes: Sequence[NodeSpec], arriving: Iterator[TaskSpec], tiers: Tiers, mix: tuple[Kind, ...], *, ties: int = 0
+    nodes: Sequence[NodeSpec], arriving: Iterator[TaskSpec], tiers: Tiers, mix: tuple[PodKind, ...], *, ties: int = 0
 ) -> Curve:
     """Let these pods arrive. Of nodes that are equals the first by name is taken, or as `ties` draws if it is not 0."""
     cluster = Cluster(seed=ties)

@@ -12,7 +12,7 @@ from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import NO_CONSTRAINTS, Constraints, NodeTerm, Operator, Requirement
 from hekla.placement.devices.shares import GPU_MILLI, WHOLE
 from hekla.placement.model import TaskSpec
-from hekla.placement.plugins.fgd import Kind
+from hekla.placement.plugins.fgd import PodKind
 from hekla.simulation.trace import TraceError, amount
 
 MODEL_LABEL = "gpu-model"
@@ -48,19 +48,19 @@ def read_pods(lines: Iterable[str]) -> Iterator[TaskSpec]:
         yield TaskSpec(uid=row["name"], name=row["name"], request=request, constraints=_of_models(models))
 
 
-def mix_of(pods: Sequence[TaskSpec]) -> tuple[Kind, ...]:
+def mix_of(pods: Sequence[TaskSpec]) -> tuple[PodKind, ...]:
     """The kinds of pods that most are of, with their shares: what `fgd` weighs fragmentation by.
 
     Of kinds that are equally many the larger come first, as with the paper's authors: where many are rare, as on cpu250, which
     of them are left out is half a point of allocation.
     """
     counts = Counter((_kind_of(pod)) for pod in pods)
-    kinds, covered = list[Kind](), 0
+    kinds, covered = list[PodKind](), 0
     for (cpu_milli, gpus, milli, models), count in sorted(counts.items(), key=_by_number_and_size, reverse=True):
         if covered >= TYPICAL_SHARE * len(pods):
             break
         covered += count
-        kinds.append(Kind(share=count, cpu_milli=cpu_milli, gpus=gpus, gpu_milli=milli, models=models))
+        kinds.append(PodKind(share=count, cpu_milli=cpu_milli, gpus=gpus, gpu_milli=milli, models=models))
     return tuple(kinds)
 
 

@@ -13,7 +13,7 @@ from hekla.serving.autoscaler.algorithms.histogram import (
     quantile,
     since,
 )
-from hekla.serving.autoscaler.algorithms.mix import Kind, spread
+from hekla.serving.autoscaler.algorithms.mix import Hardware, spread
 from hekla.serving.autoscaler.algorithms.pace import History, Pace, Panic, Rate, corrected
 from hekla.serving.autoscaler.algorithms.ratio import Bounds, in_proportion
 from hekla.serving.autoscaler.algorithms.recommendation import Load, is_ratio, recommend, together
@@ -225,17 +225,17 @@ def test_history_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("replicas", "kinds", "percent", "wanted"),
     [
-        (9, [Kind(least=1, most=5, cost=10), Kind(least=2, most=4, cost=20)], 100, [5, 4]),
-        (200, [Kind(least=1, most=5, cost=10), Kind(least=2, most=4, cost=20)], 100, [5, 4]),
-        (6, [Kind(least=1, most=5, cost=10), Kind(least=2, most=4, cost=20)], 100, [4, 2]),
-        (8, [Kind(least=1, most=3, cost=100), Kind(least=2, most=5, cost=60)], 100, [3, 5]),
-        (6, [Kind(least=1, most=3, cost=100), Kind(least=2, most=5, cost=60)], 100, [1, 5]),
-        (0, [Kind(least=1, most=3), Kind(least=2, most=5)], 200, [1, 2]),
-        (3, [Kind(least=0, most=8, cost=10), Kind(least=0, most=8, cost=25)], 200, [3, 0]),
-        (5, [Kind(least=0, most=8, cost=10), Kind(least=0, most=8, cost=25)], 200, [4, 1]),
+        (9, [Hardware(least=1, most=5, cost=10), Hardware(least=2, most=4, cost=20)], 100, [5, 4]),
+        (200, [Hardware(least=1, most=5, cost=10), Hardware(least=2, most=4, cost=20)], 100, [5, 4]),
+        (6, [Hardware(least=1, most=5, cost=10), Hardware(least=2, most=4, cost=20)], 100, [4, 2]),
+        (8, [Hardware(least=1, most=3, cost=100), Hardware(least=2, most=5, cost=60)], 100, [3, 5]),
+        (6, [Hardware(least=1, most=3, cost=100), Hardware(least=2, most=5, cost=60)], 100, [1, 5]),
+        (0, [Hardware(least=1, most=3), Hardware(least=2, most=5)], 200, [1, 2]),
+        (3, [Hardware(least=0, most=8, cost=10), Hardware(least=0, most=8, cost=25)], 200, [3, 0]),
+        (5, [Hardware(least=0, most=8, cost=10), Hardware(least=0, most=8, cost=25)], 200, [4, 1]),
     ],
 )
-def test_the_cheapest_mix(replicas: int, kinds: list[Kind], percent: int, wanted: list[int]) -> None:
+def test_the_cheapest_mix(replicas: int, kinds: list[Hardware], percent: int, wanted: list[int]) -> None:
     """Kthena: TestTwoBackendsHighLoad_then_DoOptimize_expect_DistributionA5B4."""
     assert spread(replicas, kinds, expansion_percent=percent) == wanted
 

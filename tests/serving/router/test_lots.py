@@ -11,7 +11,7 @@ import pytest
 
 from hekla.serving.router.access_log import AccessLog
 from hekla.serving.router.exchange import CLIENT_LEFT
-from hekla.serving.router.lots import Kind, Lot, joined
+from hekla.serving.router.lots import Lot, RequestKind, joined
 from hekla.serving.router.metrics import Metrics
 from hekla.serving.router.plan import Destination
 from serving.router import proxykit as kit
@@ -20,10 +20,10 @@ HEAD: Any = SimpleNamespace(method=b"POST", is_http_1_0=False)
 PATHS = ("/v1/chat/completions", "/v1/completions")
 
 
-def kind(dice: random.Random) -> Kind:
+def kind(dice: random.Random) -> RequestKind:
     model = f"m{dice.randrange(3)}"
     left, status = dice.random() < 0.2, dice.choice((200, 200, 400, 499))
-    return Kind(
+    return RequestKind(
         Destination(model, f"ml/{model}", "model_server", "ml/s", "up"), dice.choice(PATHS), model, status,
         CLIENT_LEFT if left else None, dice.choice((0, status)), HEAD, f"pod-{dice.randrange(3)}",
     )  # fmt: skip

@@ -31,7 +31,7 @@ _MOST_MODELS = 63
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class PodKind:
     """One kind of pod in the mix."""
 
     share: float
@@ -47,14 +47,14 @@ class Kind:
 
 
 USUAL = (
-    Kind(share=0.35, cpu_milli=12000, gpus=1),
-    Kind(share=0.13, cpu_milli=3000, gpus=1),
-    Kind(share=0.18, cpu_milli=3000, gpus=1, gpu_milli=810),
-    Kind(share=0.08, cpu_milli=12000, gpus=1, gpu_milli=650),
-    Kind(share=0.12, cpu_milli=10000, gpus=1, gpu_milli=470),
-    Kind(share=0.04, cpu_milli=4000, gpus=1, gpu_milli=320),
-    Kind(share=0.01, cpu_milli=64000, gpus=8),
-    Kind(share=0.09, cpu_milli=12000),
+    PodKind(share=0.35, cpu_milli=12000, gpus=1),
+    PodKind(share=0.13, cpu_milli=3000, gpus=1),
+    PodKind(share=0.18, cpu_milli=3000, gpus=1, gpu_milli=810),
+    PodKind(share=0.08, cpu_milli=12000, gpus=1, gpu_milli=650),
+    PodKind(share=0.12, cpu_milli=10000, gpus=1, gpu_milli=470),
+    PodKind(share=0.04, cpu_milli=4000, gpus=1, gpu_milli=320),
+    PodKind(share=0.01, cpu_milli=64000, gpus=8),
+    PodKind(share=0.09, cpu_milli=12000),
 )
 """A mix where nobody gives one: roughly that of a production cluster which shares GPUs (Alibaba's, 2023)."""
 
@@ -62,7 +62,7 @@ USUAL = (
 class Mix:
     """Kinds of pods as arrays, which is what the kernel reads."""
 
-    def __init__(self, kinds: Sequence[Kind]) -> None:
+    def __init__(self, kinds: Sequence[PodKind]) -> None:
         total = sum(kind.share for kind in kinds)
         self._kinds = kinds
         self.cpu = np.array([kind.cpu_milli for kind in kinds], np.int64)
@@ -80,7 +80,7 @@ class Mix:
         return self._masks[1]
 
     @staticmethod
-    def _mask(kind: Kind, known: Mapping[str, int]) -> int:
+    def _mask(kind: PodKind, known: Mapping[str, int]) -> int:
         bits = {known[name] % _MOST_MODELS for name in kind.models if name in known}
         return sum(1 << bit for bit in bits) if bits or not kind.models else -1 << _MOST_MODELS
 
@@ -99,7 +99,7 @@ class Fgd:
     model_label: str = "nvidia.com/gpu.product"
     """The label that tells a node's model of GPU."""
 
-    workload: tuple[Kind, ...] = USUAL
+    workload: tuple[PodKind, ...] = USUAL
     """The mix of pods that usually come."""
 
     def score_rows(self, nodes: Nodes, shape: Shape, rows: IntArray) -> FloatArray:
@@ -162,7 +162,7 @@ def _left(nodes: Nodes, rows: IntArray) -> IntArray:
     return np.ascontiguousarray(left)
 
 
-def _kinds(entries: Any) -> tuple[Kind, ...]:
+def _kinds(entries: Any) -> tuple[PodKind, ...]:
     """The mix as a configuration file gives it."""
     if not isinstance(entries, list) or not entries:
         raise ArgumentError(
@@ -174,7 +174,7 @@ def _kinds(entries: Any) -> tuple[Kind, ...]:
     return kinds
 
 
-def _kind(entry: Any) -> Kind:
+def _kind(entry: Any) -> PodKind:
     known = {"share", "cpu", "gpus", "gpuMilli", "models"}
     if not isinstance(entry, Mapping) or set(entry) - known or "share" not in entry:
         raise ArgumentError(
@@ -195,7 +195,7 @@ def _kind(entry: Any) -> Kind:
     names = [models] if isinstance(models, str) else models
     if not isinstance(names, list):
         raise ArgumentError(f"argument fgd.workload has models {models!r}; a name, or a list of them, is expected")
-    return Kind(
+    return PodKind(
         share=as_float("fgd.workload.share", entry["share"]), cpu_milli=cpu_milli, gpus=gpus, gpu_milli=milli,
         models=tuple(str(name) for name in names),
     )  # fmt: skip

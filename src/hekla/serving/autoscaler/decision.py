@@ -19,7 +19,7 @@ from hekla.api.kthena import AutoscalingPolicy
 from hekla.api.kthena.autoscaling import RatioConstraint
 from hekla.lib import quantity
 from hekla.serving.autoscaler.algorithms.learning import Learned, advised, after
-from hekla.serving.autoscaler.algorithms.mix import Kind, spread
+from hekla.serving.autoscaler.algorithms.mix import Hardware, spread
 from hekla.serving.autoscaler.algorithms.pace import History, Pace, Step, corrected
 from hekla.serving.autoscaler.algorithms.ratio import Bounds, Proportion, in_proportion
 from hekla.serving.autoscaler.algorithms.recommendation import Load, Metrics, Recommendation, recommend, together
@@ -287,7 +287,7 @@ def _shares(units: Sequence[Unit], seen: Sequence[Measured], replicas: int, expa
     """The cheapest mix. Of a kind that waits for room no more are asked for; what it lacks stands in the queue, and the other
     kinds stand in for it until it has found a place.
     """
-    kinds = [Kind(least=unit.least, most=unit.most, cost=unit.cost) for unit in units]
+    kinds = [Hardware(least=unit.least, most=unit.most, cost=unit.cost) for unit in units]
     shares = spread(replicas, kinds, expansion_percent=expansion_percent)
     waiting = [number for number, one in enumerate(seen) if one.waits_for]
     others = [number for number, one in enumerate(seen) if not one.waits_for]

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from hekla.serving.router.exchange import Exchange
-from hekla.serving.router.lots import Floats, Kind, Lot, ms_between, ms_of
+from hekla.serving.router.lots import Floats, Lot, RequestKind, ms_between, ms_of
 from hekla.serving.router.metrics import Row
 
 log = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ MOST_WAITING_BYTES = 16 * 1024 * 1024
 class Format(NamedTuple):
     """How a line is written: what many have in common once, before the request's id and behind it, and the line around that."""
 
-    around: Callable[[Exchange | Kind, Row], tuple[str, str]]
+    around: Callable[[Exchange | RequestKind, Row], tuple[str, str]]
     line: Callable[[str, str, str, str, int, int, int, int, int, int], str]
     """Of when, what is before the id, the id, what is behind it, the tokens read and written, and the milliseconds: of all, until it was
     planned, until the first byte, and from there to the end."""
@@ -70,7 +70,7 @@ class Format(NamedTuple):
         ]
 
 
-def _around_json(one: Exchange | Kind, row: Row) -> tuple[str, str]:
+def _around_json(one: Exchange | RequestKind, row: Row) -> tuple[str, str]:
     refusal = one.refusal
     return (
         f'{_fixed(row, one.path, one.head.method, one.head.is_http_1_0)},"request_id":"',
@@ -136,7 +136,7 @@ def _ms(end: float, begin: float) -> int:
     return round((end - begin) * 1000) if end > begin > 0 else 0
 
 
-def _around_text(one: Exchange | Kind, row: Row) -> tuple[str, str]:
+def _around_text(one: Exchange | RequestKind, row: Row) -> tuple[str, str]:
     refusal = one.refusal
     error = f" error={refusal.reason}:{refusal.message!r}" if refusal is not None else ""
     pod = f" selected_pod={one.target_name}" if one.target_name else ""

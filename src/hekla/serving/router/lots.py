@@ -1,6 +1,6 @@
 """Requests that are over, many at once and in columns: what the fast lane (`lane/folding.py`) tells the books.
 
-An object for each took 4 us to make and as long again to read; what a lot has in common is said once, as a `Kind`.
+An object for each took 4 us to make and as long again to read; what a lot has in common is said once, as a `RequestKind`.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 _MS_PER_S: Final = 1000
 
 
-class Kind(Struct, frozen=True, gc=False):
+class RequestKind(Struct, frozen=True, gc=False):
     """What requests have in common that went one way and ended alike, as the books look at an `exchange.Exchange`."""
 
     destination: Destination
@@ -38,7 +38,7 @@ class Kind(Struct, frozen=True, gc=False):
 class Lot:
     """Many that are over; a row of each column is one."""
 
-    kinds: list[Kind]
+    kinds: list[RequestKind]
     """There is one of each."""
     kind: Ints
     """Which of them."""

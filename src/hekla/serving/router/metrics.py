@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from hekla.serving.router.exchange import Exchange
 from hekla.serving.router.house import House
-from hekla.serving.router.lots import Floats, Kind, Lot
+from hekla.serving.router.lots import Floats, Lot, RequestKind
 from hekla.serving.router.plan import Destination
 from hekla.serving.router.reading import INFERENCE_PATHS
 
@@ -166,13 +166,13 @@ class Metrics:
         self._fold_times(every, times)
         return rows
 
-    def _row(self, one: Exchange | Kind, model: str) -> int:
+    def _row(self, one: Exchange | RequestKind, model: str) -> int:
         error = one.refusal.reason if one.refusal is not None else ""
         key = (id(one.destination), one.path, one.status, error, model)
         row = self._ids.get(key)
         return self._new_row(key, one, error, model) if row is None else row
 
-    def _new_row(self, key: tuple[int, str, int, str, str], one: Exchange | Kind, error: str, model: str) -> int:
+    def _new_row(self, key: tuple[int, str, int, str, str], one: Exchange | RequestKind, error: str, model: str) -> int:
         path = one.path if one.path in INFERENCE_PATHS else "other"
         destination = one.destination
         if len(self.rows) >= MOST_ROWS:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
-    """One kind of hardware."""
+class Hardware:
+    """One kind of hardware: how many replicas may run on it, and what each costs beside those on others."""
 
     least: int
     most: int
     cost: int = 0
 
 
-def spread(replicas: int, kinds: Sequence[Kind], *, expansion_percent: int = 200) -> list[int]:
+def spread(replicas: int, kinds: Sequence[Hardware], *, expansion_percent: int = 200) -> list[int]:
     """How many replicas of each kind."""
     shares = [kind.least for kind in kinds]
     left = min(max(replicas, sum(shares)), sum(kind.most for kind in kinds)) - sum(shares)
@@ -31,7 +31,7 @@ def spread(replicas: int, kinds: Sequence[Kind], *, expansion_percent: int = 200
     return shares
 
 
-def _blocks(kinds: Sequence[Kind], expansion_percent: int) -> list[tuple[int, int, int]]:
+def _blocks(kinds: Sequence[Hardware], expansion_percent: int) -> list[tuple[int, int, int]]:
     """(cost, kind, replicas) of each block."""
     found: list[tuple[int, int, int]] = []
     for number, kind in enumerate(kinds):

@@ -10,7 +10,7 @@ from hekla.serving.router.exchange import CLIENT_LEFT
 from hekla.serving.router.lane.layout import Outcome, Record, State
 from hekla.serving.router.lane.slabs import Slabs, Words
 from hekla.serving.router.lane.ways import Ways
-from hekla.serving.router.lots import Floats, Kind, Lot
+from hekla.serving.router.lots import Floats, Lot, RequestKind
 from hekla.serving.router.plugin_times import SCORE
 from hekla.serving.router.pool import SOONEST, Pool
 
@@ -33,7 +33,7 @@ _TIMES: Final = [Record.STARTED, Record.FIRST_BYTE, Record.ENDED, Record.DECIDE_
 class _Where:
     """What the records of a kind teach about."""
 
-    kind: Kind
+    kind: RequestKind
     pool: Pool
     endpoint: Endpoint
     model: str
@@ -63,7 +63,7 @@ def _where(
     assert facts is not None, "a way that was gone is plain, or was"
     refusal = None if outcome == _ANSWERED else CLIENT_LEFT
     said, template = status if has_begun else 0, way.template
-    kind = Kind(facts.destination, template.path, way.model, status, refusal, said, template.head, endpoint.name)
+    kind = RequestKind(facts.destination, template.path, way.model, status, refusal, said, template.head, endpoint.name)
     return _Where(kind, facts.pool, endpoint, way.model)
 
 
@@ -89,7 +89,7 @@ def _learn(records: Words, times: Floats, kinds: list[int], wheres: list[_Where]
             where.endpoint.answered_at(ended)
 
 
-def _lot(records: Words, times: Floats, kind: Words, kinds: list[Kind], id_prefix: bytes) -> Lot | None:
+def _lot(records: Words, times: Floats, kind: Words, kinds: list[RequestKind], id_prefix: bytes) -> Lot | None:
     """Those that are over, without those that only began."""
     is_over = records[:, Record.OUTCOME] != _BEGAN
     if not is_over.all():
