@@ -36,5 +36,13 @@ Output = Annotated[
     ),
 ]
 AllObjects = Annotated[bool, typer.Option("--all", help="Every object of the type in the namespace.")]
+MetadataWords = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TYPE[/NAME] [NAME...] KEY=VALUE|KEY-...",
+        show_default=False,
+        autocompletion=completion.types_and_names,
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace values that are there already.")]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and print every change.")]

@@ -15,6 +15,7 @@ Examples:
   hekla job top
 """
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -162,15 +163,9 @@ def suspend(names: Names, namespace: Namespace = "", kubeconfig: Kubeconfig = ""
 
       hekla job suspend train evaluate -n research
     """
-    from hekla.cli.connection import run_connected
     from hekla.cli.volcano.jobs import suspend_job
 
-    async def work(connection: "Connection") -> None:
-        for name in names:
-            await suspend_job(connection, name, namespace or connection.default_namespace)
-            typer.echo(f"job.batch.volcano.sh/{name} suspended")
-
-    run_connected(kubeconfig, work)
+    _each(names, namespace, kubeconfig, suspend_job, "suspended")
 
 
 def resume(names: Names, namespace: Namespace = "", kubeconfig: Kubeconfig = "") -> None:
@@ -180,15 +175,9 @@ def resume(names: Names, namespace: Namespace = "", kubeconfig: Kubeconfig = "")
 
       hekla job resume train
     """
-    from hekla.cli.connection import run_connected
     from hekla.cli.volcano.jobs import resume_job
 
-    async def work(connection: "Connection") -> None:
-        for name in names:
-            await resume_job(connection, name, namespace or connection.default_namespace)
-            typer.echo(f"job.batch.volcano.sh/{name} resumed")
-
-    run_connected(kubeconfig, work)
+    _each(names, namespace, kubeconfig, resume_job, "resumed")
 
 
 def delete(names: Names, namespace: Namespace = "", kubeconfig: Kubeconfig = "") -> None:
@@ -198,13 +187,25 @@ def delete(names: Names, namespace: Namespace = "", kubeconfig: Kubeconfig = "")
 
       hekla job delete train
     """
-    from hekla.cli.connection import run_connected
     from hekla.cli.volcano.jobs import delete_job
+
+    _each(names, namespace, kubeconfig, delete_job, "deleted")
+
+
+def _each(
+    names: list[str],
+    namespace: str,
+    kubeconfig: str,
+    act: Callable[["Connection", str, str], Awaitable[object]],
+    done: str,
+) -> None:
+    """Do something to one job after the other, and say of each that it is `done`; the first that is refused ends it."""
+    from hekla.cli.connection import run_connected
 
     async def work(connection: "Connection") -> None:
         for name in names:
-            await delete_job(connection, name, namespace or connection.default_namespace)
-            typer.echo(f"job.batch.volcano.sh/{name} deleted")
+            await act(connection, name, namespace or connection.default_namespace)
+            typer.echo(f"job.batch.volcano.sh/{name} {done}")
 
     run_connected(kubeconfig, work)
 

@@ -9,23 +9,11 @@ Examples:
   hekla label pods -l app=web tier-
 """
 
-from typing import Annotated
-
-import typer
-
-from hekla.cli import completion
-from hekla.cli.options import AllObjects, Kubeconfig, Namespace, Overwrite, Selector
+from hekla.cli.options import AllObjects, Kubeconfig, MetadataWords, Namespace, Overwrite, Selector
 
 
 def run(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TYPE[/NAME] [NAME...] KEY=VALUE|KEY-...",
-            show_default=False,
-            autocompletion=completion.types_and_names,
-        ),
-    ],
+    words: MetadataWords,
     namespace: Namespace = "",
     selector: Selector = "",
     every: AllObjects = False,

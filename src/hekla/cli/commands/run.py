@@ -59,6 +59,19 @@ def _of_nodes(flag: str, field: str) -> Any:
     return typer.Option(flag, help=OF_NODES[field], rich_help_panel=NODE_PANEL, show_default=False)
 
 
+SAME_FLAGS = (
+    "kubeconfig", "namespace", "leader_elect", "metrics_address", "webhook_address", "answers_address", "scheduler_conf",
+    "default_queue", "every_pod_has_a_group", "sharding_mode", "sharding_name", "log_level",
+)  # fmt: skip
+COMPONENT_FLAGS = {**{name: name for name in SAME_FLAGS}, "scheduler_names": "scheduler_name"}
+"""Settings with the parameter of `run` that brings each; those of a router, agents and a node have such tables, too."""
+ROUTER_FLAGS = {
+    "port": "port", "tls_cert": "tls_cert", "tls_key": "tls_key", "metrics_port": "metrics_port",
+    "expose_metrics_on_router_port": "metrics_on_port", "debug_port": "debug_port", "with_gateways": "gateways",
+    "configuration_file": "configuration", "api_keys_file": "api_keys", "engine_ca_file": "engine_ca",
+    "tokenizer": "tokenizer", "shares_port": "share_port", "replicas_directory": "replicas", "processes": "processes",
+    "compiled_choosing": "compiled_choosing", "fast_lane": "fast_lane",
+}  # fmt: skip
 AGENTS_FLAGS = {
     "address": "agents_address", "domain": "agents_domain", "directory": "agents_directory", "keys": "agents_keys",
     "node_token": "node_token", "tls_cert": "tls_cert", "tls_key": "tls_key", "jwt_issuer_url": "jwt_issuer_url",
@@ -75,7 +88,7 @@ NODE_FLAGS = {
 
 def _given(flags: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Settings by field: what was said on the command line, lists as tuples."""
-    given = {field: flags[name] for field, name in names.items() if flags[name] is not None}
+    given = {field: flags[name] for field, name in names.items() if flags[name] not in (None, [])}
     return {field: tuple(value) if isinstance(value, list) else value for field, value in given.items()}
 
 
@@ -160,41 +173,21 @@ def run(
     delete_node: Annotated[bool | None, _of_nodes("--delete-node/--keep-node", "deletes_itself")] = None,
 ) -> None:
     """Run components."""
+    flags = dict(locals())
     from hekla.cli.commands.up import checked_configuration
     from hekla.cli.main import EXIT_USAGE, CommandError
 
-    flags = locals()
     if what not in WORDS:
         raise CommandError(f'"{what}" cannot be run; choose from {", ".join(WORDS)}', EXIT_USAGE)
     if what == ROUTER:
-        of_router = {
-            "port": port, "tls_cert": tls_cert, "tls_key": tls_key, "metrics_port": metrics_port,
-            "expose_metrics_on_router_port": metrics_on_port, "debug_port": debug_port, "with_gateways": gateways,
-            "configuration_file": configuration, "api_keys_file": api_keys, "engine_ca_file": engine_ca, "tokenizer": tokenizer,
-            "shares_port": share_port, "replicas_directory": replicas, "processes": processes,
-            "compiled_choosing": compiled_choosing, "fast_lane": fast_lane,
-        }  # fmt: skip
-        route({name: value for name, value in of_router.items() if value is not None}, kubeconfig, log_level)
+        route(_given(flags, ROUTER_FLAGS), kubeconfig, log_level)
         return
+    flags["scheduler_conf"] = checked_configuration(scheduler_conf) if scheduler_conf else None
     try:
         agents = AgentsSettings(**_given(flags, AGENTS_FLAGS)) if what == AGENTS else None
         node = NodeSettings(**_given(flags, NODE_FLAGS)) if what == NODE else None
-        settings = StandaloneSettings(
-            components=COMPONENTS if what == "all" else (what,),
-            kubeconfig=kubeconfig,
-            namespace=namespace,
-            leader_elect=leader_elect,
-            metrics_address=metrics_address,
-            webhook_address=webhook_address,
-            answers_address=answers_address,
-            scheduler_conf=checked_configuration(scheduler_conf) if scheduler_conf else None,
-            scheduler_names=tuple(scheduler_name or StandaloneSettings.scheduler_names),
-            default_queue=default_queue,
-            every_pod_has_a_group=every_pod_has_a_group,
-            sharding_mode=sharding_mode,
-            sharding_name=sharding_name,
-            log_level=log_level,
-        )
+        components = COMPONENTS if what == "all" else (what,)
+        settings = StandaloneSettings(components=components, **_given(flags, COMPONENT_FLAGS))
     except StandaloneSettingsError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     serve(settings, agents, node)
