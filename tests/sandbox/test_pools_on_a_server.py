@@ -30,6 +30,7 @@ from hekla.kube.clock import LoopClock
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
 from hekla.kube.runtime import Runtime
+from hekla.sandbox.observing import find
 from hekla.sandbox.pools.sizer import PoolSizer
 from hekla.sandbox.reconcilers import RECONCILERS
 from hekla.sandbox.sessions.kube_stock import KubeStock
@@ -255,6 +256,15 @@ def test_claims_over_quota_are_told_so_and_served_when_there_is_room() -> None:
 
             await on.eventually(is_told)
             assert len((await on.client.list(Pod, "default")).items) == 1
+
+            async def says_so_itself() -> bool:
+                ready = find((await on.client.get(Sandbox, "second", "default")).status.conditions, "Ready")
+                return ready is not None and (ready.status, ready.reason) == ("False", "ReconcilerError")
+
+            await on.eventually(says_so_itself)
+            ready = find((await on.client.get(Sandbox, "second", "default")).status.conditions, "Ready")
+            assert ready is not None
+            assert ready.message.startswith('Error seen: pods "second" is forbidden: exceeded quota: few')
             await on.client.delete(SandboxClaim, "first", "default")
             await on.client.delete(Sandbox, "first", "default")  # nobody collects garbage here
             await on.client.delete(Pod, "first", "default", grace_s=0)

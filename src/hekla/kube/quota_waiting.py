@@ -21,7 +21,12 @@ _SAID = "exceeded quota: "
 
 def is_over_quota(error: BaseException | None) -> bool:
     """Whether a write was refused by a quota."""
-    return isinstance(error, ApiError) and error.code == 403 and _SAID in error.message
+    return isinstance(error, ApiError) and error.code == 403 and is_of_quota(error.message)
+
+
+def is_of_quota(message: str) -> bool:
+    """Whether it is a quota that a refusal tells of."""
+    return _SAID in message
 
 
 class QuotaWaiting:

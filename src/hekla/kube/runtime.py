@@ -290,8 +290,8 @@ class Controller:
             self._succeeded(key)
             outcome = "ok"
         except CommandError as error:
-            done = error.done
             outcome = self._back_off(key, error.__cause__)
+            done = [*error.done, *await self._say_what_was_refused(key, error.__cause__)]
         except Exception as error:  # noqa: BLE001 - the task boundary: a mistake with one object must not stop the rest
             self._back_off(key, error)
         RECONCILES.labels(self.name, outcome).inc()
@@ -396,6 +396,19 @@ class Controller:
             case _:
                 log.error("reconcile failed", exc_info=error, **about)
         return "error"
+
+    async def _say_what_was_refused(self, key: ObjectKey, error: BaseException | None) -> list[Done]:
+        """Have the object say it. That it cannot be said is no news beside it: whoever tries again says it then."""
+        is_refusal = isinstance(error, ApiError) and not isinstance(error, ConflictError) and not is_ending(error)
+        obj = self._world.get(self._spec.kind, *key) if is_refusal and self._spec.when_refused is not None else None
+        if obj is None or self._spec.when_refused is None:
+            return []
+        try:
+            return await self._executor.run(
+                list(self._spec.when_refused(obj, str(error), self._world, self._clock.now()))
+            )
+        except CommandError as second:
+            return second.done
 
     def _release_when_seen(self, key: ObjectKey, done: Sequence[Done]) -> None:
         """Let the object be reconciled again once the caches show what was done, or after a while."""

@@ -24,7 +24,15 @@ from hekla.sandbox.observing import find
 from hekla.sandbox.owning import controller_of, is_controlled_by, name_hash, owner_reference
 from hekla.sandbox.sandbox_pod import claim_name, is_protected, metadata_patch, pod_document, pod_name
 from hekla.sandbox.sandbox_service import service_document, service_patch
-from hekla.sandbox.sandbox_status import MULTIPLE_PODS, Found, expired_status, is_told_expired, sandbox_status
+from hekla.sandbox.sandbox_status import (
+    MULTIPLE_PODS,
+    Found,
+    expired_status,
+    is_ready,
+    is_told_expired,
+    refused_status,
+    sandbox_status,
+)
 
 SETTLING_S = 1.0
 """A Sandbox younger than this tells only where it has arrived, not each step on the way: four writes become one."""
@@ -57,9 +65,17 @@ class _Look:
     commands: list[Command] = field(default_factory=list)
 
 
+def tell_refusal(sandbox: Sandbox, why: str, world: World, now: datetime) -> Iterator[Command]:
+    """Say why it is not ready. Of a full quota once: its numbers change with each that comes and goes, and each write is another try."""
+    if any(is_ready(pod) for pod in world.owned(Pod, sandbox.metadata.uid)):
+        return  # it has what it needs, whatever else was refused
+    if status := refused_status(sandbox, why, now):
+        yield SetStatus(target_of(sandbox), status)
+
+
 @reconciler(
     Sandbox, owns=(Pod, Service, PersistentVolumeClaim), reads=(RuntimeClass, PriorityClass),
-    gives_way_s=_gives_way_s,
+    gives_way_s=_gives_way_s, when_refused=tell_refusal,
 )  # fmt: skip
 def reconcile_sandbox(sandbox: Sandbox, world: World, now: datetime) -> Iterator[Command]:
     """Bring one Sandbox a step closer."""

@@ -7,12 +7,14 @@ from hekla.api.agents import Sandbox, names
 from hekla.api.agents.sandbox import OperatingMode
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
+from hekla.kube.quota_waiting import is_of_quota
 from hekla.sandbox.late_environment import is_awaited
-from hekla.sandbox.observing import Observation, as_documents, conditions, find
+from hekla.sandbox.observing import MOST_WORDS, Observation, as_documents, conditions, find
 from hekla.sandbox.owning import name_hash
 
 MULTIPLE_PODS = "MultiplePods"
 EXPIRED = "SandboxExpired"
+RECONCILER_ERROR, _SEEN = "ReconcilerError", "Error seen: "
 CLUSTER_DOMAIN = "cluster.local"
 _ENDED = {"Succeeded": ("PodSucceeded", "Pod completed successfully"), "Failed": ("PodFailed", "Pod failed")}
 
@@ -69,6 +71,22 @@ def expired_status(sandbox: Sandbox, now: datetime) -> Document:
     ready = conditions(sandbox.status.conditions, [over], sandbox.metadata.generation, now)
     gone: Document = dict.fromkeys(("podIPs", "nodeName", "selector", "service", "serviceFQDN"))
     return {**gone, "conditions": [*kept, *ready]}
+
+
+def refused_status(sandbox: Sandbox, why: str, now: datetime) -> Document:
+    """What is written of a Sandbox whose pod the API server refuses; empty: it is said already."""
+    told = refusal_told(sandbox)
+    if told == why[: MOST_WORDS - len(_SEEN)] or (is_of_quota(told) and is_of_quota(why)):
+        return {}
+    others = [one for one in as_documents(sandbox.status.conditions) if one["type"] != "Ready"]
+    seen = Observation("Ready", False, RECONCILER_ERROR, _SEEN + why)
+    return {"conditions": [*others, *conditions(sandbox.status.conditions, [seen], sandbox.metadata.generation, now)]}
+
+
+def refusal_told(sandbox: Sandbox) -> str:
+    """What its status says of a refusal; empty if nothing."""
+    ready = find(sandbox.status.conditions, "Ready")
+    return ready.message.removeprefix(_SEEN) if ready is not None and ready.reason == RECONCILER_ERROR else ""
 
 
 def is_told_expired(sandbox: Sandbox) -> bool:
@@ -133,7 +151,7 @@ def _ready(sandbox: Sandbox, found: Found) -> Observation:
     if found.is_ambiguous:
         return Observation("Ready", False, MULTIPLE_PODS, found.trouble)
     if found.trouble:
-        return Observation("Ready", False, "ReconcilerError", f"Error seen: {found.trouble}")
+        return Observation("Ready", False, RECONCILER_ERROR, _SEEN + found.trouble)
     if sandbox.spec.operating_mode == OperatingMode.SUSPENDED:
         message = "Sandbox is suspended" if found.pod is None else "Sandbox is suspending"
         return Observation("Ready", False, "SandboxSuspended", message)

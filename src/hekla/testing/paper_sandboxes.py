@@ -72,6 +72,8 @@ class PaperSandboxes:
         """Called before and after each step, for tests that break things there."""
         self.takes_s = 0.0
         """How long it takes to start one."""
+        self.refuses = ""
+        """What is said to stand in the way of those that start."""
         self._on_restart: Callable[[str, str], None] = lambda session, container: None
 
     # The stock.
@@ -149,6 +151,10 @@ class PaperSandboxes:
     def next_up(self, each: int) -> list[Held]:
         """None waits: each is made when it is asked for."""
         return []
+
+    def trouble(self, session: str) -> str:
+        """As the test says."""
+        return self.refuses
 
     def tell_waiting(self, listener: Callable[[], None]) -> None:
         """There is nothing to tell."""

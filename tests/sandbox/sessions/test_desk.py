@@ -411,6 +411,27 @@ def test_a_sandbox_that_is_ready_too_late_is_refused_and_given_back():
     virtual_time.run(scenario())
 
 
+def test_a_sandbox_that_a_quota_refuses_is_waited_for_and_then_refused_in_the_servers_words():
+    """On a real cluster who met a full quota heard after two minutes that creation had timed out, and nothing of the quota."""
+
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        sandboxes.takes_s = 130.0
+        sandboxes.refuses = (
+            'pods "base-1" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2'
+        )
+        async with desk(sandboxes) as one:
+            with pytest.raises(RefusedError, match="exceeded quota: q") as refusal:
+                await one.create(wish())
+            assert (refusal.value.status, refusal.value.reason) == (429, "quota")
+            sandboxes.refuses = 'admission webhook "x" denied the request'
+            with pytest.raises(RefusedError, match="timed out: admission webhook") as refusal:
+                await one.create(wish())
+            assert refusal.value.status == 504
+
+    virtual_time.run(scenario())
+
+
 def test_forks_are_sessions_of_their_own_with_fresh_credentials():
     async def scenario():
         sandboxes = PaperSandboxes([BASE])

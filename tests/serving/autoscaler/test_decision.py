@@ -164,6 +164,20 @@ def test_a_request_that_waits_wakes_a_model() -> None:
     assert (scaling.after, scaling.reason) == (1, "a request waits for it")
 
 
+@pytest.mark.parametrize("up", [{"stabilizationWindow": "1m"}, {"instances": 0}, {"selectPolicy": "And"}])
+def test_the_pace_of_growing_does_not_keep_a_model_asleep_that_somebody_asks_for(up: Document) -> None:
+    """A window of one second had its requests wait ten, until their wish was written again; `And` for ever: twice nothing is nothing."""
+    behavior = {**EAGER, "scaleUp": {"stablePolicy": {"period": "2s", **up}}}
+    asleep = decide(homogeneous(least=0, behavior=behavior), {"llama": seen(1, 0.0)}, NOW)
+    assert replicas(asleep) == [0]
+    kept = {HISTORY: write_histories(asleep.histories)}
+    later = NOW + timedelta(seconds=1)
+    asked = decide(
+        homogeneous(least=0, behavior=behavior, annotations=kept), {"llama": seen(0, wanted_at=later)}, later
+    )
+    assert replicas(asked) == [1]
+
+
 def test_a_model_that_was_just_asked_for_does_not_fall_asleep() -> None:
     wanted = {"wanted_at": NOW - timedelta(seconds=100)}
     assert decide(homogeneous(least=0), {"llama": seen(1, 0.0, **wanted)}, NOW).scalings == []

@@ -31,6 +31,7 @@ from hekla.sandbox.blueprint import sandbox_document
 from hekla.sandbox.late_environment import is_awaited
 from hekla.sandbox.owning import controller_of, is_controlled_by, owner_reference
 from hekla.sandbox.sandbox_pod import pod_document
+from hekla.sandbox.sandbox_status import refusal_told
 from hekla.sandbox.sessions.candidates import Candidates, is_free
 from hekla.sandbox.sessions.network import egress_of
 from hekla.sandbox.sessions.pod_waits import PodWaits, container_of, is_ready
@@ -167,6 +168,11 @@ class KubeStock:
         """Of a Sandbox's pod."""
         pod = self._pods.cache.get(held.namespace, held.pod)
         return frozenset(one.ip for one in pod.status.pod_ips) if pod is not None else frozenset()
+
+    def trouble(self, session: str) -> str:
+        """As its Sandbox's status tells of it."""
+        its = self._candidates.of_session(session)
+        return refusal_told(its) if its is not None else ""
 
     # Taking
 

@@ -8,7 +8,7 @@ from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event
 from hekla.sandbox.sessions.limits import RefusedError, check_room
 from hekla.sandbox.sessions.records import Session, new_token
-from hekla.sandbox.sessions.refusals import refusal_of
+from hekla.sandbox.sessions.refusals import in_vain, refusal_of
 from hekla.sandbox.sessions.register import Entry
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order
 from hekla.sandbox.sessions.turns import Turns
@@ -118,8 +118,11 @@ class Making:
                 async with asyncio.timeout(self._room.limits.create_timeout_s):
                     held = await self._room.stock.take(order)
                     await self.bind(entry, held)
-            except BaseException as error:
+            except BaseException as error:  # a cancellation, too, leaves nothing behind
+                why = self._room.stock.trouble(entry.row.id) if isinstance(error, TimeoutError) else ""
                 self._room.spawn(self._ending.undo(entry, held), f"undo {entry.row.id}")
+                if why:
+                    raise in_vain(why) from error
                 if (refusal := refusal_of(error)) is not None:
                     raise refusal from error
                 raise

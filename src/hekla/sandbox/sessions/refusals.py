@@ -1,5 +1,6 @@
 """What a caller is told of a step that failed below the desk: in a stock, on a node, in the store."""
 
+from hekla.kube.quota_waiting import is_of_quota
 from hekla.sandbox.link import LinkError, SandboxGoneError, UnsupportedError
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.register import ChangedMeanwhileError
@@ -22,6 +23,12 @@ def refusal_of(error: BaseException) -> RefusedError | None:
     if isinstance(error, ChangedMeanwhileError):
         return RefusedError(404, "session_not_found", "the session was ended meanwhile")
     return None
+
+
+def in_vain(why: str) -> RefusedError:
+    """What a caller is told whose sandbox the API server refused for as long as it was waited for."""
+    status, reason = (429, "quota") if is_of_quota(why) else (504, "create_timeout")
+    return RefusedError(status, reason, f"sandbox creation timed out: {why}")
 
 
 def refused(error: LinkError) -> RefusedError:

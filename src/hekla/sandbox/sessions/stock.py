@@ -92,6 +92,9 @@ class Stock(Protocol):
     async def take_forks(self, orders: list[Order]) -> list[Held]:
         """Sandboxes on the node of the one that they are to be copies of, or to be bound to it, where they wait for the fork."""
 
+    def trouble(self, session: str) -> str:
+        """What the API server says against a session's sandbox; empty if nothing."""
+
     async def drop(self, held: Held) -> None:
         """Give it back: it is destroyed, never reused. One that is gone already is no error."""
 

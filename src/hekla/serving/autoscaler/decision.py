@@ -169,7 +169,7 @@ def _paced(
     if told is None:
         return _left_alone(unit, seen, seen, now), history
     told = advised(told, seen.current, history.learned, now.timestamp())
-    step = _step(told, seen.current, pace_of(policy), history, now, unit.least, unit.most)
+    step = _step(told, seen, pace_of(policy), history, now, unit.least, unit.most)
     replicas, reason = _held_for_room(step, told, seen)
     history = _with_lesson(step.history, told, seen, replicas, now)
     outcome = Outcome(unit, seen.current, replicas, replicas, step.mode, reason)
@@ -177,10 +177,13 @@ def _paced(
 
 
 def _step(
-    told: Recommendation, current: int, pace: Pace, history: History, now: datetime, least: int, most: int
+    told: Recommendation, seen: Measured, pace: Pace, history: History, now: datetime, least: int, most: int
 ) -> Step:
+    """As fast as the pace allows; but the first replica of a model that somebody asks for comes at once, whatever the pace."""
+    if seen.current == 0 and _is_wanted(seen, now):
+        least = max(least, min(told.replicas, 1))
     return corrected(
-        told.replicas, current, pace=pace, history=history, now_s=now.timestamp(), least=least, most=most
+        told.replicas, seen.current, pace=pace, history=history, now_s=now.timestamp(), least=least, most=most
     )  # fmt: skip
 
 
@@ -272,7 +275,7 @@ def _mixed(
         stay = [_left_alone(unit, one, stuck, now) for unit, one in zip(units, seen, strict=True)]
         return Decision(outcomes=stay, histories=histories)
     told = advised(told, placed.current, history.learned, now.timestamp())
-    step = _step(told, placed.current, pace_of(policy), history, now, least, most)
+    step = _step(told, placed, pace_of(policy), history, now, least, most)
     history = _with_lesson(step.history, told, placed, step.replicas, now)
     reason = f"{told.reason}; {step.why_less}" if step.why_less else told.reason
     shares = _shares(units, seen, step.replicas, expansion_percent)
