@@ -8,6 +8,7 @@ from hekla.cli.main import main
 from hekla.testing.components import DEVICES, ROOT, Cluster, Component, gang
 from hekla.testing.kubernetes import ControlPlane
 
+A_QUEUE = '{"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "of-a-user"}}'
 COMPLETED = "jsonpath={.status.state.phase}=Completed"
 
 
@@ -107,6 +108,22 @@ def test_a_strict_namespace_is_told_by_why(
             break
     assert "job has 0 pods of task w, 2 are needed" in said
     assert 'refused Error creating: pods "lax-w-0" is forbidden: violates PodSecurity "restricted:latest"' in said
+
+
+def test_a_user_who_may_edit_a_namespace_runs_jobs_there_and_asks_why_they_wait(
+    cluster: Cluster, training: dict[str, Component], namespace: str
+):
+    kubectl = cluster.kubectl.within(namespace)
+    kubectl("create", "rolebinding", "dev", "--clusterrole=edit", "--user=dev")
+    for verb, what in (
+        ("create", "jobs.batch.volcano.sh"),
+        ("list", "podgroups"),
+        ("get", "explanations.scheduling.hekla.dev"),
+    ):
+        cluster.kubectl("auth", "can-i", verb, what, "--as=dev", "-n", namespace)
+    kubectl("apply", "-f", "-", "--as=dev", stdin=gang("mine", seconds=1))
+    cluster.wait(f"vcjob/mine -n {namespace} --as=dev", COMPLETED)
+    assert "cannot create resource" in kubectl("create", "-f", "-", "--as=dev", stdin=A_QUEUE, code=1).err
 
 
 def test_webhooks_that_are_away_refuse_what_is_new_and_hold_up_nothing_else(

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from hekla.api.core import Pod
+from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.apiserver.cel_engine import cel
 from hekla.app.standalone.components import controller_kinds, is_optional, scheduler_kinds
@@ -118,6 +119,38 @@ def test_what_is_left_out_leaves_nothing_behind():
     found = list(yaml.safe_load_all(rendered(Installation(without=frozenset({"webhooks", "crds"})))))
     assert not [one for one in found if "webhooks" in one["metadata"]["name"] or one["kind"].endswith("Definition")]
     assert len(of_kind(found, "Deployment")) == len((*COMPONENTS, ROUTER, AGENTS)) - 1
+
+
+def test_who_may_change_the_pods_of_a_namespace_may_change_its_jobs_and_not_the_cluster():
+    roles = {one["metadata"]["name"]: one for one in of_kind(documents(), "ClusterRole")}
+    joins = {
+        name: {key.rpartition("-")[2] for key in roles[name]["metadata"]["labels"] if "aggregate-to" in key}
+        for name in ("hekla-view", "hekla-edit")
+    }
+    assert joins == {"hekla-view": {"view", "edit", "admin"}, "hekla-edit": {"edit", "admin"}}
+    may_change = {
+        f"{r}.{g}" for rule in roles["hekla-edit"]["rules"] for g in rule["apiGroups"] for r in rule["resources"]
+    }
+    assert {
+        "jobs.batch.volcano.sh",
+        "podgroups.scheduling.volcano.sh",
+        "modelservings/scale.workload.serving.volcano.sh",
+    } <= (may_change)
+    of_the_cluster = {kind.kind_info.resource for kind in CUSTOM_KINDS if not kind.kind_info.is_namespaced}
+    assert not may_change & {*of_the_cluster, "colocationconfigurations.config.volcano.sh"}
+    assert not [one for one in may_change if "/status" in one]
+    assert {verb for rule in roles["hekla-view"]["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    left = of_kind(documents(without=frozenset({"user-roles"})), "ClusterRole")
+    assert not {"hekla-view", "hekla-edit"} & {one["metadata"]["name"] for one in left}
+
+
+def test_an_upgrade_can_leave_the_schedulers_configuration_as_it_is():
+    names = [one["metadata"]["name"] for one in of_kind(documents(), "ConfigMap")]
+    left = [
+        one["metadata"]["name"]
+        for one in of_kind(documents(without=frozenset({"scheduler-configuration"})), "ConfigMap")
+    ]
+    assert set(names) - set(left) == {"volcano-scheduler-configmap"}
 
 
 def test_webhooks_are_registered_as_the_peers_charts_do_unless_more_is_asked_for():

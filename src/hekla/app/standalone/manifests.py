@@ -31,6 +31,7 @@ from hekla.app.standalone.settings import (
     SERVING,
     WEBHOOKS,
 )
+from hekla.app.standalone.user_manifests import user_roles
 from hekla.scheduler.configuration import DEFAULT_TEXT
 from hekla.scheduler.reload import CONFIG_MAP, KEY
 from hekla.workloads import admission_resource_groups as resource_groups
@@ -44,7 +45,9 @@ TIMEOUT_S = 10
 LEFT_OUT_BY_DEFAULT = frozenset({"/pods/mutate", "/pods/validate", "/podgroups/mutate"})
 """Asked for every pod or group of a cluster, so off unless wanted, as in Volcano's chart."""
 
-PARTS = (*COMPONENTS, ROUTER, AGENTS, "crds")
+USERS, SCHEDULER_CONFIGURATION = "user-roles", "scheduler-configuration"
+
+PARTS = (*COMPONENTS, ROUTER, AGENTS, USERS, SCHEDULER_CONFIGURATION, "crds")
 """What `--without` can leave out."""
 
 ALSO_PARTS = (NODE, PROCESSES, SIMULATED_NODES)
@@ -71,7 +74,8 @@ class Installation:
     """Replicas of each component; one leads, the others take over."""
 
     without: frozenset[str] = frozenset()
-    """What to leave out: controllers, scheduler, webhooks, serving, router, agents, crds; repeatable."""
+    """What to leave out: controllers, scheduler, webhooks, serving, router, agents, user-roles (what Kubernetes' roles view, edit
+    and admin may do with the kinds), scheduler-configuration (so that yours stays as it is), crds; repeatable."""
 
     also: frozenset[str] = frozenset()
     """What to add: node (agents of virtual nodes that run sandboxes, on machines labelled hekla.dev/host=true),
@@ -120,6 +124,8 @@ def crds() -> list[Document]:
 def files(installation: Installation) -> Mapping[str, list[Document]]:
     """Manifests by the file of deploy/ that holds them."""
     found = {"namespace.yaml": [namespace(installation)]}
+    if USERS not in installation.without:
+        found["users.yaml"] = list(user_roles(_labels("")))
     for component in installation.components:
         found[f"{component}.yaml"] = list(_component(installation, component))
     return found
@@ -166,7 +172,7 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
         return
     yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(installation, name)}
     yield from _roles(installation, name)
-    if name == SCHEDULER:
+    if name == SCHEDULER and SCHEDULER_CONFIGURATION not in installation.without:
         metadata = {**_metadata(installation, name), "name": CONFIG_MAP}
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: DEFAULT_TEXT}}
     if name == ROUTER:
