@@ -128,7 +128,7 @@ class BuiltinStrategy:
 
     def validate_create(self, document: Document) -> list[FieldError]:
         """What is wrong with a new object."""
-        return self._check_metadata(document) + self.rules.check(document)
+        return self._check_metadata(document) + self.rules.check(document) + self.rules.check_new(document)
 
     def validate_update(self, new: Document, old: Document, subresource: str = "") -> list[FieldError]:
         """What is wrong with a change."""

@@ -5,6 +5,8 @@ import base64
 from hekla.api.meta import Document
 
 _RBAC = "rbac.authorization.k8s.io"
+_FOUR_PODS = {"type": "Pods", "value": 4, "periodSeconds": 15}
+_ALL = {"type": "Percent", "value": 100, "periodSeconds": 15}
 
 
 def default_service(service: Document) -> None:
@@ -281,10 +283,30 @@ def remember_storage_version(new: Document, old: Document) -> None:
             new["status"]["storedVersions"] = [*stored, version["name"]]
 
 
+def default_ingress_class(ingress_class: Document) -> None:
+    """Parameters are of the cluster."""
+    if "parameters" in ingress_class.get("spec", {}):
+        ingress_class["spec"]["parameters"].setdefault("scope", "Cluster")
+
+
 def default_autoscaler(autoscaler: Document) -> None:
-    """At least one replica, 80 % of the processor."""
+    """At least one replica, 80 % of the processor; rules of scaling that are half said are completed."""
     spec = autoscaler.setdefault("spec", {})
     spec.setdefault("minReplicas", 1)
+    if autoscaler.get("apiVersion") == "autoscaling/v1":
+        spec.setdefault("targetCPUUtilizationPercentage", 80)
+        return
+    if not spec.get("metrics"):
+        target = {"type": "Utilization", "averageUtilization": 80}
+        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    if "behavior" in spec:
+        behavior = spec["behavior"]
+        up, down = behavior.setdefault("scaleUp", {}), behavior.setdefault("scaleDown", {})
+        up.setdefault("stabilizationWindowSeconds", 0)
+        up.setdefault("policies", [dict(_FOUR_PODS), dict(_ALL)])
+        down.setdefault("policies", [dict(_ALL)])
+        for rules in (up, down):
+            rules.setdefault("selectPolicy", "Max")
 
 
 def default_csi_driver(driver: Document) -> None:

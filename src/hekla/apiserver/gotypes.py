@@ -137,7 +137,7 @@ def _always_written(schema: Schema) -> list[tuple[str, Callable[[], Any]]]:
     for key, child in schema.properties.items():
         if child.has_default:
             found.append((key, _default_of(child)))
-        elif key in schema.required:
+        elif key in schema.required and not child.is_pointer:
             zero = _required_zero(child)
             if zero is not None:
                 found.append((key, zero))

@@ -5,7 +5,17 @@ from hekla.apiserver import defaulting_pods as pods
 from hekla.apiserver import defaulting_workloads as workloads
 from hekla.apiserver.label_keys import merge_label_keys
 from hekla.apiserver.rules import Generation, Rules, empty_status
-from hekla.apiserver.validation import definitions, jobs, names, quotas, services, storage
+from hekla.apiserver.validation import (
+    autoscalers,
+    definitions,
+    ingresses,
+    jobs,
+    names,
+    network_policies,
+    quotas,
+    services,
+    storage,
+)
 from hekla.apiserver.validation import others as other_checks
 from hekla.apiserver.validation import workloads as workload_checks
 from hekla.apiserver.validation.pod_updates import check_pod_update
@@ -147,11 +157,27 @@ KIND_RULES: dict[str, Rules] = {
         name=names.path_segment,
     ),
     "networkpolicies.networking.k8s.io": Rules(
-        check=services.check_network_policy, default=others.default_network_policy, generation=_COUNTED
+        check=network_policies.check_network_policy, default=others.default_network_policy, generation=_COUNTED
     ),
-    "ingresses.networking.k8s.io": Rules(create=empty_status, generation=_COUNTED),
-    "ingressclasses.networking.k8s.io": Rules(generation=_COUNTED),
-    "horizontalpodautoscalers.autoscaling": Rules(default=others.default_autoscaler, create=empty_status),
+    "ingresses.networking.k8s.io": Rules(
+        check=ingresses.check_ingress,
+        check_new=ingresses.check_new_ingress,
+        check_status=ingresses.check_ingress_status,
+        create=empty_status,
+        generation=_COUNTED,
+    ),
+    "ingressclasses.networking.k8s.io": Rules(
+        check=ingresses.check_ingress_class,
+        check_update=ingresses.check_ingress_class_update,
+        default=others.default_ingress_class,
+        generation=_COUNTED,
+    ),
+    "horizontalpodautoscalers.autoscaling": Rules(
+        check=autoscalers.check_autoscaler,
+        check_status=autoscalers.check_autoscaler_status,
+        default=others.default_autoscaler,
+        create=empty_status,
+    ),
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": Rules(
         check=other_checks.check_webhooks, default=others.default_mutating_webhooks, generation=_COUNTED
     ),

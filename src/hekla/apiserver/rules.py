@@ -61,6 +61,9 @@ class Rules:
     """What of `old` a change keeps although `new` lacks it."""
 
     check: Check = no_errors
+    check_new: Check = no_errors
+    """What only a new object must keep to, on top of `check`."""
+
     check_update: CheckUpdate = no_update_errors
     check_status: CheckUpdate = no_update_errors
     name: NameCheck = dns_subdomain

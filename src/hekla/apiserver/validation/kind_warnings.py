@@ -95,8 +95,9 @@ def warn_of_service(service: Document, is_new: bool) -> list[str]:
 
 
 def warn_of_ingress(ingress: Document, is_new: bool) -> list[str]:
-    """An ingress that names its class the old way."""
-    if is_new and "kubernetes.io/ingress.class" in ingress["metadata"].get("annotations", {}):
+    """An ingress that names its class the old way only."""
+    annotations, is_said = ingress["metadata"].get("annotations", {}), "ingressClassName" in ingress.get("spec", {})
+    if is_new and "kubernetes.io/ingress.class" in annotations and not is_said:
         return ["annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"]
     return []
 

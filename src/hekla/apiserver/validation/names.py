@@ -16,6 +16,8 @@ _LABEL_WITH_UNDERSCORE = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SEARCH = rf"{_LABEL_WITH_UNDERSCORE}(\.{_LABEL_WITH_UNDERSCORE})*"
 _HEADER = r"[-A-Za-z0-9]+"
 _CONFIG_KEY = r"[-._a-zA-Z0-9]+"
+_WILDCARD = rf"\*\.{_SUBDOMAIN}"
+_URL_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 
 _match_label = re.compile(rf"{_LABEL}\Z").match
 _match_subdomain = re.compile(rf"{_SUBDOMAIN}\Z").match
@@ -23,6 +25,8 @@ _match_label_1035 = re.compile(rf"{_LABEL_1035}\Z").match
 _match_qualified = re.compile(rf"{_QUALIFIED}\Z").match
 _match_value = re.compile(rf"{_VALUE}\Z").match
 _match_config_key = re.compile(rf"{_CONFIG_KEY}\Z").match
+_match_wildcard = re.compile(rf"{_WILDCARD}\Z").match
+_match_url_path = re.compile(rf"{_URL_PATH}\Z").match
 _match_search = re.compile(rf"{_SEARCH}\Z").match
 _match_header = re.compile(rf"{_HEADER}\Z").match
 _match_env = re.compile(r"[ -<>-~]+\Z").match
@@ -35,6 +39,12 @@ _NOT_SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
     " end with an alphanumeric character (e.g. 'example.com', regex used for validation is '" + _SUBDOMAIN + "')"
 )
+_NOT_WILDCARD = (
+    "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower"
+    " case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used"
+    " for validation is '" + _WILDCARD + "')"
+)
+_NOT_URL_PATH = f"Invalid path (regex used for validation is '{_URL_PATH}')"
 _NOT_LABEL_1035 = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character,"
     " and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '"
@@ -84,6 +94,16 @@ def dns_label(name: str, is_prefix: bool = False) -> list[str]:
 def dns_subdomain(name: str, is_prefix: bool = False) -> list[str]:
     """RFC 1123 subdomain: the name of most objects."""
     return _checked(_masked(name, is_prefix), 253, _match_subdomain, _NOT_SUBDOMAIN)
+
+
+def wildcard_subdomain(name: str, is_prefix: bool = False) -> list[str]:
+    """A subdomain behind `*.`: the host of an ingress."""
+    return _checked(_masked(name, is_prefix), 253, _match_wildcard, _NOT_WILDCARD)
+
+
+def url_path(text: str) -> list[str]:
+    """What may stand in a URL after the first slash."""
+    return [] if _match_url_path(text) else [_NOT_URL_PATH]
 
 
 def dns_label_1035(name: str, is_prefix: bool = False) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is wrong with services, endpoints, endpoint slices and network policies."""
+"""What is wrong with services, endpoints and endpoint slices."""
 
 from hekla.api.meta import Document
 from hekla.apiserver.fielderrors import FieldError, duplicate, invalid, not_supported, required
@@ -6,7 +6,6 @@ from hekla.apiserver.validation import names
 from hekla.apiserver.validation.metadata import check_labels
 from hekla.apiserver.validation.pod_network import is_ip
 from hekla.apiserver.validation.probes import check_port
-from hekla.apiserver.validation.selectors import check_label_selector
 from hekla.apiserver.validation.service_exposure import check_exposure
 from hekla.apiserver.validation.workloads import IMMUTABLE
 
@@ -124,24 +123,3 @@ def check_endpoint_slice_update(new: Document, old: Document) -> list[FieldError
     if new.get("addressType") != old.get("addressType"):
         return [invalid("addressType", new.get("addressType", ""), IMMUTABLE)]
     return []
-
-
-def check_network_policy(policy: Document) -> list[FieldError]:
-    """A network policy."""
-    spec = policy.get("spec", {})
-    errors = check_label_selector(spec.get("podSelector"), "spec.podSelector")
-    for index, kind in enumerate(spec.get("policyTypes", ())):
-        if kind not in ("Ingress", "Egress"):
-            errors.append(not_supported(f"spec.policyTypes[{index}]", kind, ("Egress", "Ingress")))
-    for key, peers in (("ingress", "from"), ("egress", "to")):
-        for index, rule in enumerate(spec.get(key, ())):
-            for at, peer in enumerate(rule.get(peers, ())):
-                errors += _check_peer(peer, f"spec.{key}[{index}].{peers}[{at}]")
-    return errors
-
-
-def _check_peer(peer: Document, path: str) -> list[FieldError]:
-    if not peer:
-        return [required(path, "must specify a peer")]
-    errors = check_label_selector(peer.get("podSelector"), f"{path}.podSelector")
-    return errors + check_label_selector(peer.get("namespaceSelector"), f"{path}.namespaceSelector")
