@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hekla.placement import plans as plans_of_a_session
 from hekla.placement import reservations
 from hekla.placement.expected_ends import Ends
+from hekla.placement.fits_in_the_end import InTheEnd
 from hekla.placement.forecast import expected_start, tried_on_a_copy
-from hekla.placement.in_the_end import InTheEnd
 from hekla.placement.model import Job
 from hekla.placement.session import Session
 from hekla.placement.soonest import End, Kept

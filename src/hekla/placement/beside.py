@@ -11,11 +11,11 @@ from hekla.placement.constraint import Refusal
 from hekla.placement.forecast import place_freely
 from hekla.placement.kept_room import NOBODY, Reservation, length
 from hekla.placement.model import Job
+from hekla.placement.named_jobs import NamedJob, Telling, joined
 from hekla.placement.reservations import RESERVED, Book
 from hekla.placement.session import Failure, Session
 from hekla.placement.soonest import one_of_equals
 from hekla.placement.statement import Statement
-from hekla.placement.telling import NamedJob, Telling, joined
 
 RUNNING_ESTIMATE = "hekla.dev/running-estimate"
 MOST_TOLD = 2

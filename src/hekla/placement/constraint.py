@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hekla.placement.telling import Telling, told_to
+from hekla.placement.named_jobs import Telling, told_to
 
 if TYPE_CHECKING:
     from hekla.placement.devices.claims import DeviceClaim

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hekla.placement.filling import fill_places
-from hekla.placement.imagined import imagine_pods
 from hekla.placement.model import Job, Task, TaskStatus
 from hekla.placement.rehearsal import Rehearsal
 from hekla.placement.session import Session
 from hekla.placement.soonest import NO_PLACES, End, Expected, Kept, Rooms, one_of_equals, soonest
 from hekla.placement.statement import Statement
 from hekla.placement.topology.gang import place_close
+from hekla.placement.unmade_pods import imagine_pods
 from hekla.quota.amounts import added
 
 

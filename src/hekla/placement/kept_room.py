@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hekla.placement.named_jobs import NamedJob, Telling
 from hekla.placement.soonest import Rooms
-from hekla.placement.telling import NamedJob, Telling
 
 MOST_NODES_TOLD = 3
 NOBODY = "nobody"

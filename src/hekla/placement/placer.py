@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hekla.placement.among import Among
-from hekla.placement.apart import best_rows, keep_apart
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import CPU, MEMORY, BoolArray, FloatArray, IdArray, IntArray, Nodes
 from hekla.placement.constraint import Refusal
 from hekla.placement.devices.shares import WHOLE
-from hekla.placement.evenly import Groups, keep_even, place_evenly
+from hekla.placement.even_domains import Groups, keep_even, place_evenly
 from hekla.placement.filters.spread import TOO_FULL
 from hekla.placement.framework import (
     ComparingScorer,
@@ -32,6 +31,7 @@ from hekla.placement.framework import (
 from hekla.placement.kernels import BLOCK, active
 from hekla.placement.model import Task
 from hekla.placement.nearness import NearRuns
+from hekla.placement.one_per_node import best_rows, keep_apart
 from hekla.placement.score import NEUTRAL
 from hekla.placement.shape import Shape
 from hekla.placement.stream import Profile, Program, Stream

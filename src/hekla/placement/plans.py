@@ -6,7 +6,7 @@ took). If all three hundred differ, a cycle plans for a few of them, so that it 
 
     never looked at before     by need as the cycle begins, then as they are tried; another cycle is asked for if some are left
     will not fit               at the end of a line; every cycle looks at all whether there would be room in the end
-                               (`in_the_end.py`), and plans for the first of which that is so
+                               (`fits_in_the_end.py`), and plans for the first of which that is so
 """
 
 from collections import Counter

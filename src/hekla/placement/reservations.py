@@ -22,7 +22,7 @@ are free. So how long a job waits hangs less on estimates than on how often node
 can never fit, nor for one whose queue holds all that it deserves; evictions do not heed reservations.
 
 A job that is kept out for want of room has its reservation before it enters, planned with the pods that it will make; so it
-enters at once. Its claim is in an account of its own (`entered.py`): others enter as if it were not there, but for what is
+enters at once. Its claim is in an account of its own (`admitted_demand.py`): others enter as if it were not there, but for what is
 kept of the idle room. `expected_ends.py` says when pods end, `forecast.py` finds out when a job fits, and `beside.py` places
 jobs on what is left. The plug-in `reservation` has this switched on.
 """
@@ -34,10 +34,10 @@ from itertools import chain
 from math import inf
 
 from hekla.placement.expected_ends import Ends
+from hekla.placement.fits_in_the_end import InTheEnd
 from hekla.placement.forecast import expected_start
 from hekla.placement.held_room import Held
 from hekla.placement.in_need import most_in_need
-from hekla.placement.in_the_end import InTheEnd
 from hekla.placement.kept_room import Reservation
 from hekla.placement.model import Job, JobPhase
 from hekla.placement.plans import AGAIN_FIRST, FROM_THE_START, MOST_LOOKS, MOST_PLANS, Plans, Unplanned

@@ -13,8 +13,8 @@ from itertools import repeat
 from math import isfinite
 from typing import Any, TypeVar
 
+from hekla.placement.admitted_demand import Entered
 from hekla.placement.constraint import Refusal
-from hekla.placement.entered import Entered
 from hekla.placement.explain import Explanation, explain
 from hekla.placement.framework import (
     Allocatable,

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from hekla.placement.constraint import Refusal
 from hekla.placement.model import Job, JobPhase
+from hekla.placement.named_jobs import NamedJob
 from hekla.placement.session import Session
-from hekla.placement.telling import NamedJob
 
 BEHIND_HEAD = "behindHead"
 

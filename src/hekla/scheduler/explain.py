@@ -19,13 +19,13 @@ from hekla.placement.explain import Explanation, examples, open_rows
 from hekla.placement.framework import Vote
 from hekla.placement.kept_room import NOBODY
 from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
+from hekla.placement.named_jobs import NamedJob, Telling, told_to
 from hekla.placement.plans import MOST_PLANS, Unplanned
 from hekla.placement.policy import Policy
 from hekla.placement.rehearsal import Rehearsal
 from hekla.placement.session import Session
 from hekla.placement.statement import Statement
 from hekla.placement.strict_order import behind_head
-from hekla.placement.telling import NamedJob, Telling, told_to
 from hekla.scheduler import sentences
 
 MOST_EXAMPLES, MOST_AHEAD = 3, 5

@@ -13,7 +13,7 @@ from hekla.api.pods import Pod, PodCondition
 from hekla.api.volcano.scheduling import PodGroup, PodGroupCondition
 from hekla.placement.amounts import told
 from hekla.placement.model import Job, TaskStatus
-from hekla.placement.telling import NamedJob, told_to
+from hekla.placement.named_jobs import NamedJob, told_to
 from hekla.placement.topology.refusals import CloseExplanation
 from hekla.scheduler.cluster_remedies import Remedy
 from hekla.scheduler.explain import Lack, Why

@@ -1,7 +1,7 @@
 """What the scheduler must not forget when it is started anew, and no other object says: one ConfigMap, written by it alone.
 
     precedence    who made way for whom, and when: without it two jobs could change places at every restart
-    letIn         jobs that entered since room was to be kept for them (`placement/entered.py`)
+    letIn         jobs that entered since room was to be kept for them (`placement/admitted_demand.py`)
     due           when plug-ins that work once in a period last did
 
 Times are of the day, for the clock of cycles starts anew with the process. The memory is written soon after it has changed, and

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from hekla.placement.cluster import Cluster
 from hekla.placement.model import Job, JobPhase, TaskStatus
+from hekla.placement.named_jobs import NamedJob
 from hekla.placement.policy import Policy
 from hekla.placement.rehearsal import Rehearsal
-from hekla.placement.telling import NamedJob
 from hekla.scheduler.explain import Why, why_in
 from hekla.scheduler.remedies import first_remedy
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 from hekla.placement.amounts import told
 from hekla.placement.cluster import ROOT_QUEUE
 from hekla.placement.constraint import Constraints
-from hekla.placement.imagined import with_imagined_pods
 from hekla.placement.model import Job
 from hekla.placement.plugins.gang import NOT_ENOUGH_OF_ROLE
 from hekla.placement.rehearsal import Rehearsal
+from hekla.placement.unmade_pods import with_imagined_pods
 from hekla.scheduler.cluster_remedies import Remedy, cluster_remedies, largest
 from hekla.scheduler.explain import Why, would_start
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from hekla.placement.explain import TOO_MANY_PODS, Explanation
 from hekla.placement.model import Job, Task, TaskStatus
+from hekla.placement.named_jobs import NamedJob
 from hekla.placement.session import Failure
 from hekla.placement.statement import Evict
-from hekla.placement.telling import NamedJob
 from hekla.placement.topology.refusals import CloseExplanation
 
 _IN_QUOTES = re.compile(r'(?:hypernode|and of|member) "([^"]+)"')

@@ -1,4 +1,4 @@
-"""Equal pods that keep the domains of a topology even, placed in one pass: its neighbour for pods that repel is `apart.py`.
+"""Equal pods that keep the domains of a topology even, placed in one pass: its neighbour for pods that repel is `one_per_node.py`.
 
 Such a pod changes two things for the next one: its node, and which domains are ahead of the others. So nodes are grouped by
 the domains that they are in, the best node of each group is kept, and a placement looks again at the group that it was in

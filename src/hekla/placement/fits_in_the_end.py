@@ -12,11 +12,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 import numpy as np
 
 from hekla.placement.columns import BoolArray, IntArray
-from hekla.placement.imagined import MOST_IMAGINED
 from hekla.placement.model import Job, JobPhase
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
 from hekla.placement.soonest import End, Kept
+from hekla.placement.unmade_pods import MOST_IMAGINED
 
 
 class InTheEnd:
@@ -59,7 +59,7 @@ class InTheEnd:
         return all(self._places(shape) >= min(count, needed) for shape, count in counts.items())
 
     def _may_fit_unseen(self, job: Job) -> bool:
-        """The same of one that has made no pods: `imagined.py` says what it will make."""
+        """The same of one that has made no pods: `unmade_pods.py` says what it will make."""
         spec, count = job.spec, job.spec.min_available
         if job.phase is not JobPhase.PENDING or spec.subgroups or not 0 < count <= MOST_IMAGINED:
             return True
