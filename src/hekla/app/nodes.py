@@ -81,36 +81,13 @@ async def run_nodes(features: "Features", informers: Informers, api: ApiServer) 
 
 
 async def _run_nodes(features: "Features", informers: Informers, api: ApiServer, serving: NodeServing | None) -> None:
-    async def token_for(pod: Pod, audience: str, life_s: int) -> str:
-        path = f"/api/v1/namespaces/{pod.metadata.namespace}/serviceaccounts/{pod.spec.service_account_name}/token"
-        bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
-        spec = {"expirationSeconds": life_s, "boundObjectRef": bound, **({"audiences": [audience]} if audience else {})}
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        return str((await informers.client.request("POST", path, request))["status"]["token"])
-
     nodes = list(declared_nodes(features.settings))
     if serving is not None:
-        nodes = [
-            replace(one, endpoint_port=serving.port, annotations={**one.annotations, **serving.annotations})
-            if one.runtime != "simulated"
-            else one
-            for one in nodes
-        ]
+        nodes = [_reached_by(serving, node) for node in nodes]
     await forget_nodes(informers.client, nodes)
     if not nodes:
         return
-    agent = NodeAgent(
-        informers.client,
-        informers,
-        nodes,
-        data_dir=features.directory.node,
-        token_source=token_for,
-        api_address=(API_HOST, features.api_port),
-        hidden=(features.directory.root,),
-        sandbox_grace_s=features.settings.sandbox_grace_s,
-        is_hurried=features.is_hurried,
-        engine_python=features.settings.engine_python,
-    )
+    agent = _agent_of(nodes, features, informers)
     callers = Callers(informers.client, asyncio.get_running_loop().time)
     endpoint, services = NodeEndpoint(agent, callers=callers), ServiceProxy(informers, agent.record)
     volumes = features.directory.node / "volumes"
@@ -140,6 +117,35 @@ async def _run_nodes(features: "Features", informers: Informers, api: ApiServer,
         await services.close()
         await agent.close()
         await endpoint.close()
+
+
+def _reached_by(serving: NodeServing, node: VirtualNode) -> VirtualNode:
+    """The node as it says where it is reached; one that is simulated is not."""
+    if node.runtime == "simulated":
+        return node
+    return replace(node, endpoint_port=serving.port, annotations={**node.annotations, **serving.annotations})
+
+
+def _agent_of(nodes: Sequence[VirtualNode], features: "Features", informers: Informers) -> NodeAgent:
+    async def token_for(pod: Pod, audience: str, life_s: int) -> str:
+        path = f"/api/v1/namespaces/{pod.metadata.namespace}/serviceaccounts/{pod.spec.service_account_name}/token"
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
+        spec = {"expirationSeconds": life_s, "boundObjectRef": bound, **({"audiences": [audience]} if audience else {})}
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        return str((await informers.client.request("POST", path, request))["status"]["token"])
+
+    return NodeAgent(
+        informers.client,
+        informers,
+        nodes,
+        data_dir=features.directory.node,
+        token_source=token_for,
+        api_address=(API_HOST, features.api_port),
+        hidden=(features.directory.root,),
+        sandbox_grace_s=features.settings.sandbox_grace_s,
+        is_hurried=features.is_hurried,
+        engine_python=features.settings.engine_python,
+    )
 
 
 async def forget_nodes(client: Client, declared: Sequence[VirtualNode]) -> None:
