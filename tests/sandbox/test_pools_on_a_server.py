@@ -34,7 +34,7 @@ from hekla.sandbox.observing import find
 from hekla.sandbox.pools.sizer import PoolSizer
 from hekla.sandbox.reconcilers import RECONCILERS
 from hekla.sandbox.sessions.kube_stock import KubeStock
-from hekla.sandbox.sessions.records import Kind
+from hekla.sandbox.sessions.records import SessionKind
 from hekla.sandbox.sessions.stock import Blueprint, Order, StockError
 from hekla.testing import virtual_time
 from hekla.testing.server import api_server
@@ -147,7 +147,7 @@ def test_an_order_whose_cache_shows_what_another_has_adopted_makes_its_own() -> 
                 stock = KubeStock(informers)
                 await stock.start()
                 late.may_tell.clear()
-                blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+                blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
                 first = await stock.take(Order(session="a", blueprint=blueprint, owner="somebody"))
                 taking = asyncio.create_task(stock.take(Order(session="b", blueprint=blueprint, owner="somebody")))
 
@@ -315,7 +315,7 @@ def _ready(pod: Pod) -> Document:
 def test_a_sandbox_and_its_pod_that_are_made_together_are_those_that_the_reconciler_would_make() -> None:
     async def scenario() -> None:
         async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
-            blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
             stocks = {"ahead": KubeStock(informers, makes_pods=True), "behind": KubeStock(informers)}
             pods: dict[str, Pod] = {}
             for session, stock in stocks.items():
@@ -349,7 +349,7 @@ def test_who_waits_for_a_sandbox_goes_on_when_its_node_says_so_and_does_not_wait
         async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
             stock = KubeStock(informers, makes_pods=True)
             await stock.start()
-            blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
             taking = asyncio.create_task(stock.take(Order(session="a", blueprint=blueprint, owner="somebody")))
             while not (found := (await on.client.list(Pod, "default")).items):
                 await asyncio.sleep(0.1)
@@ -366,7 +366,7 @@ def test_who_waits_for_a_sandbox_goes_on_when_its_node_says_so_and_does_not_wait
 def test_the_pod_of_a_sandbox_that_is_adopted_follows_after_the_answer() -> None:
     async def scenario() -> None:
         async with cluster(1) as on, Informers(on.client, dice=random.Random(3)) as informers:
-            blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
             stock = KubeStock(informers, makes_pods=True)
             await stock.start()
 
@@ -393,7 +393,7 @@ def test_a_container_that_is_started_anew_is_told_of_although_its_pod_does_not_f
             stock, told = KubeStock(informers, makes_pods=True), []
             stock.tell_restarts(lambda session, container: told.append((session, container)))
             await stock.start()
-            blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
             taking = asyncio.create_task(stock.take(Order(session="a", blueprint=blueprint, owner="somebody")))
             while not (found := (await on.client.list(Pod, "default")).items):
                 await asyncio.sleep(0.1)
@@ -418,12 +418,12 @@ def test_what_sessions_are_made_from_is_read_anew_when_it_changes_and_forgotten_
             await stock.start()
 
             def budget() -> str | None:
-                found = stock.blueprint(Kind.TEMPLATE, "default", "python")
+                found = stock.blueprint(SessionKind.TEMPLATE, "default", "python")
                 return found.budget if found is not None else None
 
             assert budget() == ""
-            assert stock.blueprint(Kind.TEMPLATE, "default", "python") is stock.blueprint(
-                Kind.TEMPLATE, "default", "python"
+            assert stock.blueprint(SessionKind.TEMPLATE, "default", "python") is stock.blueprint(
+                SessionKind.TEMPLATE, "default", "python"
             )
             changed = {"metadata": {"annotations": {names.BUDGET: "cpu=90s"}}}
             await on.client.patch(SandboxTemplate, "python", changed, "default")
@@ -452,7 +452,7 @@ def test_copies_are_made_of_what_waits_on_the_parents_node_and_of_new_ones_for_t
                 return (await on.pool()).status.ready_replicas == 4
 
             await on.eventually(is_full)
-            blueprint = Blueprint(kind=Kind.TEMPLATE, namespace="default", name="python")
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
             parent = await stock.take(Order(session="a", blueprint=blueprint, owner="somebody"))
             orders = [
                 Order(
@@ -503,7 +503,9 @@ def test_an_interpreter_made_a_moment_ago_is_waited_for_until_its_template_is_th
             async with Informers(client, dice=random.Random(3)) as informers:
                 stock = KubeStock(informers)
                 await stock.start()
-                order = Order(session="a", blueprint=Blueprint(kind=Kind.INTERPRETER, namespace="default", name="py"))
+                order = Order(
+                    session="a", blueprint=Blueprint(kind=SessionKind.INTERPRETER, namespace="default", name="py")
+                )
                 taking = [asyncio.create_task(stock.take(order)) for _ in range(2)]
                 await asyncio.sleep(2.0)
                 assert not any(one.done() for one in taking)
@@ -537,7 +539,9 @@ def test_an_interpreter_without_a_template_is_refused_in_the_end_and_at_once_whe
             async with Informers(client, dice=random.Random(3)) as informers:
                 stock = KubeStock(informers)
                 await stock.start()
-                order = Order(session="a", blueprint=Blueprint(kind=Kind.INTERPRETER, namespace="default", name="py"))
+                order = Order(
+                    session="a", blueprint=Blueprint(kind=SessionKind.INTERPRETER, namespace="default", name="py")
+                )
                 began = asyncio.get_running_loop().time()
                 with pytest.raises(StockError, match="not there yet; look at the conditions"):
                     await stock.take(order)

@@ -20,10 +20,10 @@ from hekla.api.agents.node_contract import (
     Usage,
 )
 from hekla.sandbox.link import LinkError, SandboxGoneError, TooLateError, Way
-from hekla.sandbox.sessions.records import Kind
+from hekla.sandbox.sessions.records import SessionKind
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order, StockError
 
-BASE = Blueprint(kind=Kind.INTERPRETER, namespace="default", name="base")
+BASE = Blueprint(kind=SessionKind.INTERPRETER, namespace="default", name="base")
 
 
 @dataclass

@@ -13,7 +13,7 @@ from hekla.sandbox.gateway.guard import Guard, Principal, digest_of
 from hekla.sandbox.gateway.minting import Mint
 from hekla.sandbox.gateway.running import Gateway, GatewaySettings
 from hekla.sandbox.gateway.strangers import Strangers
-from hekla.sandbox.sessions.records import Kind, new_id
+from hekla.sandbox.sessions.records import SessionKind, new_id
 from hekla.sandbox.sessions.stock import Blueprint, Held
 from hekla.sandbox.sessions.store import MemoryStore
 from hekla.testing.paper_sandboxes import BASE, PaperSandbox, PaperSandboxes
@@ -517,7 +517,7 @@ def test_a_store_that_is_lost_is_told_and_nothing_is_made_that_nobody_remembers(
 
 
 def test_a_namespaces_key_uses_that_namespace_alone():
-    elsewhere = Blueprint(kind=Kind.INTERPRETER, namespace="theirs", name="base")
+    elsewhere = Blueprint(kind=SessionKind.INTERPRETER, namespace="theirs", name="base")
     key = "k" * 32
 
     async def main():

@@ -15,7 +15,7 @@ import structlog
 
 from hekla.sandbox.daemon.picod import CUT, collected
 from hekla.sandbox.daemon.processes import Processes
-from hekla.sandbox.sessions.records import EntryPoint, Kind
+from hekla.sandbox.sessions.records import EntryPoint, SessionKind
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.testing.sandboxes import KEY, OTHER_KEY
 from sandbox.gateway.test_gateway import opened, run, server
@@ -299,7 +299,7 @@ def test_w3_an_agent_sees_its_callers_own_token_and_never_one_of_ours():
         async with server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok") as (port, seen):
             points = (EntryPoint("/", port),)
             agent = Blueprint(
-                kind=Kind.RUNTIME, namespace="default", name="agent", entry_points=points, is_checked=False
+                kind=SessionKind.RUNTIME, namespace="default", name="agent", entry_points=points, is_checked=False
             )
             async with opened((agent,)) as client:
                 session = await client.session(name="agent")

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from hekla.sandbox.sessions.records import Kind
+from hekla.sandbox.sessions.records import SessionKind
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.testing.sandboxes import KEY, ChildSandboxes, gateway, scratch
 
@@ -31,7 +31,7 @@ class Running:
     async def _serve(self):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         with scratch() as root:
-            blueprints = [Blueprint(kind=Kind.INTERPRETER, namespace="default", name=name) for name in NAMES]
+            blueprints = [Blueprint(kind=SessionKind.INTERPRETER, namespace="default", name=name) for name in NAMES]
             sandboxes = ChildSandboxes(root, blueprints)
             async with gateway(sandboxes) as running:
                 self.url = f"http://127.0.0.1:{running.port}"

@@ -11,14 +11,14 @@ from hekla.sandbox.gateway.bounds import Bounds
 from hekla.sandbox.gateway.doors import hekla as hekla_door
 from hekla.sandbox.gateway.running import GatewaySettings
 from hekla.sandbox.link import LinkError, NotYetError, Way
-from hekla.sandbox.sessions.records import EntryPoint, Kind
+from hekla.sandbox.sessions.records import EntryPoint, SessionKind
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.testing.paper_sandboxes import BASE, PaperSandboxes
 from hekla.testing.sandboxes import KEY, OTHER_KEY, ChildSandboxes, gateway, scratch
 from hekla.wire.client import HttpClient
 
-INTERPRETER = Blueprint(kind=Kind.INTERPRETER, namespace="default", name="my-interpreter")
-OTHER_INTERPRETER = Blueprint(kind=Kind.INTERPRETER, namespace="default", name="other")
+INTERPRETER = Blueprint(kind=SessionKind.INTERPRETER, namespace="default", name="my-interpreter")
+OTHER_INTERPRETER = Blueprint(kind=SessionKind.INTERPRETER, namespace="default", name="other")
 HEADER = "x-agentcube-session-id"
 
 
@@ -221,7 +221,7 @@ def test_the_longest_prefix_of_whole_segments_wins_and_no_key_reaches_the_agents
         ):
             points = (EntryPoint("/", root), EntryPoint("/api", api))
             agent = Blueprint(
-                kind=Kind.RUNTIME, namespace="default", name="agent", entry_points=points, is_checked=False
+                kind=SessionKind.RUNTIME, namespace="default", name="agent", entry_points=points, is_checked=False
             )
             async with opened((agent,)) as client:
                 base = "/v1/namespaces/default/agent-runtimes/agent/invocations"
@@ -540,7 +540,7 @@ class StartingServer(ChildSandboxes):
 
 def agent_at(port):
     points = (EntryPoint("/", port),)
-    return Blueprint(kind=Kind.RUNTIME, namespace="default", name="agent", entry_points=points, is_checked=False)
+    return Blueprint(kind=SessionKind.RUNTIME, namespace="default", name="agent", entry_points=points, is_checked=False)
 
 
 @pytest.mark.parametrize("door", ["/v1/agent-runtime", "/hekla/v1/sessions", ""])

@@ -5,18 +5,25 @@ from contextlib import asynccontextmanager
 from hekla.kube.clock import LoopClock
 from hekla.sandbox.sessions.desk import Desk
 from hekla.sandbox.sessions.limits import SessionLimits
-from hekla.sandbox.sessions.records import Kind
+from hekla.sandbox.sessions.records import SessionKind
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.sandbox.sessions.store import MemoryStore
 from hekla.sandbox.sessions.wishes import Wish
 from hekla.testing.paper_sandboxes import PaperSandboxes
 
-BASE = Blueprint(kind=Kind.INTERPRETER, namespace="default", name="base", idle_s=60.0, life_s=3600.0)
+BASE = Blueprint(kind=SessionKind.INTERPRETER, namespace="default", name="base", idle_s=60.0, life_s=3600.0)
 
 
 def wish(**told):
     return Wish(
-        **{"kind": Kind.INTERPRETER, "namespace": "default", "name": "base", "owner": "alice", "door": "test", **told}
+        **{
+            "kind": SessionKind.INTERPRETER,
+            "namespace": "default",
+            "name": "base",
+            "owner": "alice",
+            "door": "test",
+            **told,
+        }
     )
 
 

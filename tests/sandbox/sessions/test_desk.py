@@ -15,7 +15,7 @@ from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.making import BURST, LINGERS_ALONE_S, LINGERS_S
 from hekla.sandbox.sessions.network import NOBODY
-from hekla.sandbox.sessions.records import Kind, OnTimeout
+from hekla.sandbox.sessions.records import OnTimeout, SessionKind
 from hekla.sandbox.sessions.stock import Blueprint, StockError
 from hekla.sandbox.sessions.store import MemoryStore, StoreUnavailableError
 from hekla.testing import virtual_time
@@ -750,10 +750,10 @@ def test_a_session_whose_container_was_started_anew_is_gone_and_not_empty(sleep)
 
 def test_an_agent_whose_own_server_was_started_anew_keeps_its_session():
     async def scenario():
-        agent = Blueprint(kind=Kind.RUNTIME, namespace="default", name="agent")
+        agent = Blueprint(kind=SessionKind.RUNTIME, namespace="default", name="agent")
         sandboxes = PaperSandboxes([agent])
         async with desk(sandboxes) as one:
-            session = await one.create(wish(kind=Kind.RUNTIME, name="agent"))
+            session = await one.create(wish(kind=SessionKind.RUNTIME, name="agent"))
             sandboxes.start_anew(session.pod)
             assert await one.sweep(is_start=True) == 0
             assert (await one.find(session.id)).state is State.RUNNING

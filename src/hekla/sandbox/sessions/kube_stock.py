@@ -35,7 +35,7 @@ from hekla.sandbox.sandbox_status import refusal_told
 from hekla.sandbox.sessions.candidates import Candidates, is_free
 from hekla.sandbox.sessions.network import egress_of
 from hekla.sandbox.sessions.pod_waits import PodWaits, container_of, is_ready
-from hekla.sandbox.sessions.records import EntryPoint, Kind
+from hekla.sandbox.sessions.records import EntryPoint, SessionKind
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order, StockError
 
 log = structlog.get_logger(__name__)
@@ -135,9 +135,9 @@ class KubeStock:
         return read
 
     def _object(self, kind: str, namespace: str, name: str) -> CodeInterpreter | AgentRuntime | SandboxTemplate | None:
-        if kind == Kind.INTERPRETER:
+        if kind == SessionKind.INTERPRETER:
             return self._interpreters.cache.get(namespace, name)
-        if kind == Kind.RUNTIME:
+        if kind == SessionKind.RUNTIME:
             return self._runtimes.cache.get(namespace, name)
         return self._templates.cache.get(namespace, name)
 
@@ -190,7 +190,7 @@ class KubeStock:
         if (its := self._candidates.of_session(order.session)) is not None:
             return await self._ready(_held(its))
         blueprint = order.blueprint
-        if not order.restore_from and not order.network and blueprint.kind != Kind.RUNTIME:
+        if not order.restore_from and not order.network and blueprint.kind != SessionKind.RUNTIME:
             while (candidate := self._candidates.take(blueprint.namespace, blueprint.name)) is not None:
                 if (adopted := await self._adopt(candidate, order)) is not None:
                     return adopted
@@ -202,7 +202,7 @@ class KubeStock:
     async def _until_template(self, blueprint: Blueprint) -> None:
         """An interpreter that was made a moment ago has no template yet; one that the reconciler has looked at and told why not is not waited for."""
         key = blueprint.namespace, blueprint.name
-        if blueprint.kind != Kind.INTERPRETER or self._templates.cache.get(*key) is not None:
+        if blueprint.kind != SessionKind.INTERPRETER or self._templates.cache.get(*key) is not None:
             return
         interpreter = self._interpreters.cache.get(*key)
         if interpreter is None or interpreter.status.conditions:
@@ -304,7 +304,7 @@ class KubeStock:
     def _from_object(self, order: Order, metadata: Document) -> tuple[Document, str]:
         """The Sandbox that the session's object stands for, and whom it may reach."""
         blueprint = order.blueprint
-        if blueprint.kind == Kind.RUNTIME:
+        if blueprint.kind == SessionKind.RUNTIME:
             runtime = self._runtimes.cache.get(blueprint.namespace, blueprint.name)
             if runtime is None:
                 raise StockError(404, "template_not_found", f'agent runtime "{blueprint.name}" not found')
@@ -317,7 +317,7 @@ class KubeStock:
                 f'template "{blueprint.name}" is not there yet; look at the conditions of the CodeInterpreter',
             )
         owner: Resource = template
-        if blueprint.kind == Kind.INTERPRETER:
+        if blueprint.kind == SessionKind.INTERPRETER:
             owner = self._interpreters.cache.get(blueprint.namespace, blueprint.name) or template
         document = sandbox_document(template, owner, metadata)
         return document, document["metadata"]["annotations"].get(names.EGRESS, "")
@@ -356,7 +356,7 @@ class KubeStock:
     def _near(self, order: Order, most: int, node: str) -> list[Sandbox]:
         """Who waits on a node and can become a copy there."""
         blueprint = order.blueprint
-        if order.network or blueprint.kind == Kind.RUNTIME:
+        if order.network or blueprint.kind == SessionKind.RUNTIME:
             return []
         return self._candidates.take_near(
             blueprint.namespace, blueprint.name, most, lambda one: one.status.node_name == node
@@ -501,7 +501,7 @@ def _of_interpreter(one: CodeInterpreter) -> Blueprint:
     meta, spec = one.metadata, one.spec
     limits = {**(spec.template.resources.get("requests") or {}), **(spec.template.resources.get("limits") or {})}
     return Blueprint(
-        kind=Kind.INTERPRETER, namespace=meta.namespace, name=meta.name,
+        kind=SessionKind.INTERPRETER, namespace=meta.namespace, name=meta.name,
         idle_s=_seconds(spec.session_timeout, 900.0), life_s=_seconds(spec.max_session_duration, 8 * 3600.0),
         entry_points=_entry_points(spec.ports) or (EntryPoint("/", _DAEMON_PORT),),
         is_checked=spec.auth_mode == AuthMode.PICOD, budget=meta.annotations.get(names.BUDGET, ""), **_sizes(limits),
@@ -511,7 +511,7 @@ def _of_interpreter(one: CodeInterpreter) -> Blueprint:
 def _of_runtime(one: AgentRuntime) -> Blueprint:
     meta, spec = one.metadata, one.spec
     return Blueprint(
-        kind=Kind.RUNTIME, namespace=meta.namespace, name=meta.name,
+        kind=SessionKind.RUNTIME, namespace=meta.namespace, name=meta.name,
         idle_s=_seconds(spec.session_timeout, 900.0), life_s=_seconds(spec.max_session_duration, 8 * 3600.0),
         entry_points=_entry_points(spec.target_ports), is_checked=False, budget=meta.annotations.get(names.BUDGET, ""),
     )  # fmt: skip
@@ -523,7 +523,7 @@ def _of_template(one: SandboxTemplate) -> Blueprint:
     resources = containers[0].get("resources") or {}
     limits = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
     return Blueprint(
-        kind=Kind.TEMPLATE, namespace=meta.namespace, name=meta.name, is_checked=True,
+        kind=SessionKind.TEMPLATE, namespace=meta.namespace, name=meta.name, is_checked=True,
         budget=meta.annotations.get(names.BUDGET, ""), **_sizes(limits),
     )  # fmt: skip
 

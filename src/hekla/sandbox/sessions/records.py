@@ -12,7 +12,7 @@ from hekla.sandbox.sessions.lifecycle import LIVE, State
 FOREVER = float("inf")
 
 
-class Kind:
+class SessionKind:
     """What a session was made from: plural names of objects, as they stand in paths."""
 
     INTERPRETER = "code-interpreters"

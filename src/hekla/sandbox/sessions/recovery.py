@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hekla.sandbox.sessions.lifecycle import SERVING, State
-from hekla.sandbox.sessions.records import Kind, Session
+from hekla.sandbox.sessions.records import Session, SessionKind
 from hekla.sandbox.sessions.stock import Held
 
 
@@ -52,7 +52,7 @@ def is_another(row: Session, container: str, *, if_unknown: bool = False) -> boo
 
     An agent's own server is no state of ours: it may start anew.
     """
-    if row.kind == Kind.RUNTIME or not row.sandbox or not container:
+    if row.kind == SessionKind.RUNTIME or not row.sandbox or not container:
         return False
     return container != row.container if row.container else if_unknown
 

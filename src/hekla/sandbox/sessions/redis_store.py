@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from hekla.kube.timestamps import rfc3339
 from hekla.lib.go_duration import write_duration
-from hekla.sandbox.sessions.records import Kind, Session, Snapshot
+from hekla.sandbox.sessions.records import Session, SessionKind, Snapshot
 from hekla.sandbox.sessions.store import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _end_of(session: Session) -> float:
 def _shown(session: Session) -> dict[str, Any]:
     """The row as AgentCube reads it, and ours."""
     return {
-        "kind": "SandboxClaim" if session.kind == Kind.INTERPRETER else "Sandbox",
+        "kind": "SandboxClaim" if session.kind == SessionKind.INTERPRETER else "Sandbox",
         "sandboxId": session.sandbox_uid,
         "sandboxNamespace": session.namespace,
         "name": session.sandbox,

@@ -18,7 +18,7 @@ from hekla.sandbox.gateway.relay import Errand
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.link import DAEMON
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.records import EntryPoint, Kind, Session
+from hekla.sandbox.sessions.records import EntryPoint, Session, SessionKind
 from hekla.sandbox.sessions.wishes import Wish
 
 SESSION: Final = "x-agentcube-session-id"
@@ -27,10 +27,10 @@ _INVOKE = re.compile(
 )
 _MANAGE = re.compile(r"/v1/(agent-runtime|code-interpreter)(?:/sessions/([^/]{1,128}))?")
 _KINDS: Final = {
-    "agent-runtimes": Kind.RUNTIME, "code-interpreters": Kind.INTERPRETER, "agent-runtime": Kind.RUNTIME,
-    "code-interpreter": Kind.INTERPRETER,
+    "agent-runtimes": SessionKind.RUNTIME, "code-interpreters": SessionKind.INTERPRETER, "agent-runtime": SessionKind.RUNTIME,
+    "code-interpreter": SessionKind.INTERPRETER,
 }  # fmt: skip
-_WORDS: Final = {Kind.RUNTIME: "agent runtime", Kind.INTERPRETER: "code interpreter"}
+_WORDS: Final = {SessionKind.RUNTIME: "agent runtime", SessionKind.INTERPRETER: "code interpreter"}
 _DAEMON_PORT: Final = 8080
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _UNSAFE = re.compile(r"(?i)(?:^|/|%2f|\\|%5c)(?:\.|%2e|%252e){2}(?:/|%2f|\\|%5c|;|$)")
@@ -223,7 +223,7 @@ class ManagerDoor:
             for one in session.entry_points
         ]
         told = {
-            "kind": "SandboxClaim" if kind == Kind.INTERPRETER else "Sandbox", "sessionId": session.id,
+            "kind": "SandboxClaim" if kind == SessionKind.INTERPRETER else "Sandbox", "sessionId": session.id,
             "sandboxId": session.sandbox_uid, "sandboxName": session.sandbox, "entryPoints": points, "ownerId": session.owner,
         }  # fmt: skip
         return Reply(200, told)

@@ -32,7 +32,7 @@ from hekla.sandbox.link import DAEMON
 from hekla.sandbox.sessions.budgets import BudgetError, read_budget, write_budget
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.records import Kind, OnTimeout, Session, Snapshot
+from hekla.sandbox.sessions.records import OnTimeout, Session, SessionKind, Snapshot
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.sandbox.sessions.wishes import Wish
 
@@ -259,7 +259,7 @@ def _errand(house: House, arrival: Arrival, row: Session, port: str | None, rest
 
 
 def _template(house: House, who: Principal, new: NewSession) -> tuple[str, str, str]:
-    kinds = (new.kind,) if new.kind else (Kind.INTERPRETER, Kind.TEMPLATE, Kind.RUNTIME)
+    kinds = (new.kind,) if new.kind else (SessionKind.INTERPRETER, SessionKind.TEMPLATE, SessionKind.RUNTIME)
     for kind in kinds:
         if who.may_use(new.namespace) and house.desk.stock.blueprint(kind, new.namespace, new.name) is not None:
             return kind, new.namespace, new.name

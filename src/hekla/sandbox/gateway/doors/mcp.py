@@ -20,7 +20,7 @@ from hekla.sandbox.gateway.guard import Principal
 from hekla.sandbox.gateway.tools import TOOLS, Tool, check_arguments, schema_of
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.records import Kind, Session
+from hekla.sandbox.sessions.records import Session, SessionKind
 from hekla.sandbox.sessions.store import StoreUnavailableError
 from hekla.sandbox.sessions.wishes import Wish
 
@@ -189,7 +189,7 @@ class McpDoor:
         namespace, _, name = asked.query.get("template", DEFAULT_TEMPLATE).rpartition("/")
         namespace = namespace or who.namespace or "default"
         stock = house.desk.stock
-        for kind in (Kind.INTERPRETER, Kind.TEMPLATE):
+        for kind in (SessionKind.INTERPRETER, SessionKind.TEMPLATE):
             if who.may_use(namespace) and stock.blueprint(kind, namespace, name) is not None:
                 wish = Wish(
                     kind=kind, namespace=namespace, name=name, owner=who.owner, door=self.name, auto_resume=True

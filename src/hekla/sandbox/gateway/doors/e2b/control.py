@@ -17,7 +17,7 @@ from hekla.sandbox.gateway.pages import page_of
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.records import Kind, OnTimeout, Session, Snapshot
+from hekla.sandbox.sessions.records import OnTimeout, Session, SessionKind, Snapshot
 from hekla.sandbox.sessions.wishes import Wish
 
 _ROOTS: Final = frozenset({"sandboxes", "snapshots", "templates", "volumes", "secrets", "teams", "nodes", "api-keys"})
@@ -149,7 +149,7 @@ class _Calls:
         namespace = namespace if slash else who.namespace or NAMESPACE
         if not who.may_use(namespace):
             raise RefusedError(404, "template_not_found", f'template "{text[:128]}" not found')
-        for kind in (Kind.INTERPRETER, Kind.TEMPLATE, Kind.RUNTIME):
+        for kind in (SessionKind.INTERPRETER, SessionKind.TEMPLATE, SessionKind.RUNTIME):
             if self._desk.stock.blueprint(kind, namespace, name) is not None:
                 return kind, namespace, name, None
         raise RefusedError(404, "template_not_found", f'template "{text[:128]}" not found')
