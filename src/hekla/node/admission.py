@@ -78,7 +78,7 @@ def uninvited(pod: Pod, taints: Iterable[Mapping[str, str]], runtimes: Collectio
 def no_process(pod: Pod) -> Refusal:
     """Why a guest that takes sandboxes alone does not run a pod."""
     message = (
-        f'pod "{pod.metadata.name}" would be a process of the machine, on its network and with its devices, and this node takes sandboxes; '
+        f'pod "{pod.metadata.name}" would be a process of the machine, on its network, and this node takes sandboxes; '
         "name a runtime class that isolates (sandbox, oci, microvm), or start the node with --allow-processes"
     )
     return Refusal("ProcessesNotAllowed", message)

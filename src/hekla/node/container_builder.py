@@ -72,6 +72,7 @@ def build(
         user=user,
         group=_first(security.run_as_group if security else None, pod_security.run_as_group if pod_security else None),
         groups=_groups(me),
+        has_accelerators=bool(devices),
         is_privileged=bool(security and security.privileged),
         may_gain_privileges=not (security and security.allow_privilege_escalation is False),
         is_root_read_only=bool(security and security.read_only_root_filesystem),

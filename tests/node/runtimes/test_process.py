@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits, LogOptions, Mount, StartError
+from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits, LogOptions, Mount, StartError, confine
 from hekla.node.runtimes.cgroups import NoCgroups
 from hekla.node.runtimes.isolation import LADDER, PROCESS_GROUP, Rung
 from hekla.node.runtimes.process import ProcessRuntime
 from hekla.node.runtimes.sweep import start_time
+from hekla.node.shim import linux
 from hekla.node.shim.init import children_of
 from hekla.testing.conformance.runtimes import Bench, eventually, processes_with
 
@@ -529,3 +530,110 @@ def test_localhost_is_the_pods_own_where_it_listens_on_every_address(tmp_path, r
             ]  # fmt: skip
 
     live(tmp_path, story, rung)
+
+
+PRIVATE_DEVICES = {
+    "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "termination-log", "tty",
+    "urandom", "zero",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_a_container_has_a_dev_of_its_own_with_what_every_program_expects(tmp_path, rung):
+    async def story(runtime, bench):
+        if runtime.isolation.rung is not rung or not rung.has_mounts:
+            pytest.skip(runtime.isolation.sentence)
+        script = (
+            "ls /dev; ls /dev/pts; head -c1 /dev/urandom >/dev/null && echo x >/dev/null && echo x >/dev/shm/x"
+            " && python3 -c 'import os; m, s = os.openpty(); print(os.ttyname(s))'; touch /dev/y; mkdir /dev/z"
+        )
+        spec = bench.spec("main", script, termination_message_path="/dev/termination-log")
+        _, log = await bench.run(spec)
+        words = [line for line in log.splitlines() if "Read-only" not in line]
+        assert set(words) == PRIVATE_DEVICES | {"/dev/pts/0"}
+        assert log.count("Read-only file system") == 2
+
+    live(tmp_path, story, rung)
+
+
+OPENS_DEVICES = """
+import os, sys
+for path in sys.argv[1:]:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        print(path, "opened")
+    except OSError as problem:
+        print(path, problem.strerror)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not Path("/dev/kmsg").exists(), reason="needs root and a machine's devices")
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_no_device_of_the_machine_opens_in_place_or_through_a_volume(tmp_path, rung):
+    async def story(runtime, bench):
+        isolation = runtime.isolation
+        if isolation.rung is not rung or not (rung.has_mounts or isolation.uses_landlock):
+            pytest.skip(isolation.sentence)
+        argv = ("python3", "-c", OPENS_DEVICES, "/dev/kmsg", "/v/dev/kmsg", "/one", "/dev/null")
+        mounts = (
+            Mount(source=Path("/"), target="/v", is_read_only=True),
+            Mount(source=Path("/dev/kmsg"), target="/one"),
+        )
+        spec = replace(bench.spec("main"), argv=argv, mounts=mounts if rung.has_mounts else ())
+        _, log = await bench.run(spec)
+        assert [line.split()[0] for line in log.splitlines() if line.endswith("opened")] == ["/dev/null"]
+        privileged = replace(bench.spec("all"), argv=argv[:4], is_privileged=True)
+        _, log = await bench.run(privileged)
+        if not rung.namespaces & linux.CLONE_NEWUSER:
+            assert log == "/dev/kmsg opened\n"
+
+    live(tmp_path, story, rung)
+
+
+MAKES = """
+import os, socket, sys
+for name, act in (
+    ("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)),
+    ("packet", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 3)),
+    ("node", lambda: os.mknod("/tmp/node", 0o20600, os.makedev(1, 11))),
+    ("opened", lambda: os.open("/tmp/node", os.O_RDONLY)),
+    ("owner", lambda: os.chown("/tmp", 1, 1)),
+):
+    try:
+        act()
+        print(name)
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no capabilities to give")
+@pytest.mark.parametrize(
+    ("fields", "may"),
+    [
+        ({}, ["owner"]),
+        ({"drop_capabilities": ("ALL",)}, []),
+        ({"drop_capabilities": ("CHOWN",)}, []),
+        ({"keep_capabilities": ("NET_RAW",)}, ["raw", "packet", "owner"]),
+        ({"keep_capabilities": ("MKNOD",)}, ["node", "owner"]),
+        ({"user": 1234}, []),
+    ],
+    ids=["default", "drop all", "drop one", "add NET_RAW", "add MKNOD", "an ordinary user"],
+)
+def test_root_of_a_container_neither_listens_to_the_network_nor_makes_devices_unless_it_asks(tmp_path, fields, may):
+    async def story(runtime, bench):
+        if runtime.isolation.rung is not LADDER[0]:
+            pytest.skip(runtime.isolation.sentence)
+        _, log = await bench.run(replace(bench.spec("main"), argv=("python3", "-c", MAKES), **fields))
+        assert log.split() == may
+
+    live(tmp_path, story, LADDER[0])
+
+
+def test_only_who_is_given_gpus_sees_their_devices(monkeypatch):
+    monkeypatch.setattr(
+        confine.Path, "glob", lambda self, pattern: [Path("/dev/nvidia0")] if "nvidia" in pattern else []
+    )
+    spec = ContainerSpec(key=ContainerKey("u1", "main", 0), argv=("true",))
+    assert confine.devices_given(spec) == []
+    assert confine.devices_given(replace(spec, has_accelerators=True)) == ["nvidia0"]

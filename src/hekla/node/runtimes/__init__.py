@@ -79,6 +79,9 @@ class ContainerSpec:
     group: int | None = None
     groups: tuple[int, ...] = ()
     is_privileged: bool = False
+    has_accelerators: bool = False
+    """It was given GPUs, and may open their devices."""
+
     may_gain_privileges: bool = True
     is_root_read_only: bool = False
     keep_capabilities: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from hekla.node.runtimes.isolation import Isolation
 from hekla.node.runtimes.sweep import MARKER
 from hekla.node.shim import linux
 from hekla.node.shim.confinement import CAPABILITIES
+from hekla.node.shim.mounts import DEVICES
 
 LOG_MAX_BYTES = 10 * 1024 * 1024
 LOG_FILES = 4
@@ -33,10 +34,13 @@ PRIVATE_PLACES = ("/tmp", "/var/tmp", "/run")  # the container's own
 STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 DEFAULT_CAPABILITIES = frozenset(
-    ("CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "NET_RAW", "SETGID", "SETUID", "SETFCAP", "SETPCAP",
+    ("CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "SETGID", "SETUID", "SETFCAP", "SETPCAP",
      "NET_BIND_SERVICE", "SYS_CHROOT", "KILL", "AUDIT_WRITE")
 )  # fmt: skip
-"""What container engines leave to root by default, without MKNOD: the devices here are the host's."""
+"""What container engines leave to root by default (containerd's fourteen), without NET_RAW and MKNOD: the network here is the machine's."""
+
+ACCELERATORS = ("nvidia*", "dri", "kfd", "infiniband")
+"""Whoever is given a GPU sees these of the machine's devices, all of each kind: libraries count them, and variables choose among them."""
 
 _PLAIN = re.compile(r"[-\w./:@%+=,]+", re.ASCII)
 
@@ -85,6 +89,7 @@ class Confiner:
             "cgroups": [str(group) for group in groups],
             "rlimits": self._rlimits(container),
             "landlock": None,
+            "devices": None if container.is_privileged else devices_given(container),
             **self._identity(container),
         }
         if order["message_file"]:
@@ -101,6 +106,7 @@ class Confiner:
                 "writable": [str(each.source) for each in mounts if not each.is_read_only],
                 "readable": [str(each.source) for each in mounts if each.is_read_only] + own,
                 "hidden": [str(path) for path in self.hidden],
+                "devices": None if container.is_privileged else _device_files(order["devices"]),
             }
         return order
 
@@ -228,6 +234,17 @@ def interpreter_places() -> list[Path]:
     system = ("/usr", "/lib", "/bin", "/opt")
     places = {Path(each).resolve() for each in candidates} | {Path(sys.prefix)}
     return sorted(path for path in places if path.is_dir() and not str(path).startswith(system))
+
+
+def devices_given(container: ContainerSpec) -> list[str]:
+    """Names in /dev that a container has beside those of all."""
+    if not container.has_accelerators:
+        return []
+    return sorted(path.name for pattern in ACCELERATORS for path in Path("/dev").glob(pattern))
+
+
+def _device_files(given: Sequence[str]) -> list[str]:
+    return [f"/dev/{name}" for name in (*DEVICES, "ptmx", "pts", "shm", *given)]
 
 
 def _make_places(directory: Path, logs: Path) -> dict[str, Path]:

@@ -149,7 +149,8 @@ class ProcessRuntime:
         attempt = self._attempts.get(key)
         if attempt is None or attempt.exit is not None:
             raise ExecError(f"container {key.name} is not running")
-        session = ProcessExec(self._link, has_stdin=has_stdin, has_tty=has_tty)
+        has_terminals = self.isolation.rung.has_mounts and not attempt.spec.is_privileged
+        session = ProcessExec(self._link, has_stdin=has_stdin, has_tty=has_tty, has_terminals=has_terminals)
         self._execs[session.id] = session
         try:
             await session.start(_text(key), [rewrite(word, attempt.rewritten) for word in argv])

@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import os
 import secrets
+import socket
 import struct
 import termios
 from collections.abc import Callable, Sequence
@@ -35,7 +36,10 @@ class OrderLink(Protocol):
 class ProcessExec:
     """A command that the spawner runs for us; we hold the other ends of its streams."""
 
-    def __init__(self, link: OrderLink, *, has_stdin: bool, has_tty: bool) -> None:
+    def __init__(self, link: OrderLink, *, has_stdin: bool, has_tty: bool, has_terminals: bool = False) -> None:
+        """Where the container `has_terminals` of its own, the command's is one of them, and has a name there."""
+        self._terminal: socket.socket | None = None
+        self._has_terminals = has_tty and has_terminals
         self.id = f"{LIFE}-{next(_numbers)}"
         self._link, self._has_stdin, self._has_tty = link, has_stdin, has_tty
         loop = asyncio.get_running_loop()
@@ -47,15 +51,20 @@ class ProcessExec:
 
     async def start(self, container: str, argv: Sequence[str]) -> None:
         """Open the streams and give the order; returns once the command runs."""
-        theirs = self._open_terminal() if self._has_tty else self._open_pipes()
+        theirs = self._open_streams()
         try:
-            order = {"order": "exec", "id": container, "session": self.id, "argv": list(argv), "tty": self._has_tty}
+            order = {
+                "order": "exec", "id": container, "session": self.id, "argv": list(argv), "tty": self._has_tty,
+                "own_terminal": self._has_terminals,
+            }  # fmt: skip
             await self._link.send({**order, "fds": len(theirs)}, theirs)
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
         try:
             await self._started
+            if self._terminal is not None:
+                self._receive_terminal(self._terminal)
         except BaseException:
             self._close_streams()
             raise
@@ -133,6 +142,25 @@ class ProcessExec:
             await self._link.send({"order": "kill_exec", "session": self.id})
         self._close_streams()
 
+    def _open_streams(self) -> list[int]:
+        if not self._has_tty:
+            return self._open_pipes()
+        if not self._has_terminals:
+            return self._open_terminal()
+        self._terminal, theirs = socket.socketpair()
+        self._terminal.setblocking(False)
+        return [theirs.detach()]
+
+    def _receive_terminal(self, channel: socket.socket) -> None:
+        """It was sent before the command began."""
+        try:
+            _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+        except OSError:
+            descriptors = []
+        if not descriptors:
+            raise ExecError("the container gave no terminal")
+        self.take_terminal(descriptors[0])
+
     def _open_terminal(self) -> list[int]:
         master, slave = os.openpty()
         os.set_blocking(master, False)
@@ -163,6 +191,9 @@ class ProcessExec:
         return 1, b""
 
     def _close_streams(self) -> None:
+        if self._terminal is not None:
+            self._terminal.close()
+            self._terminal = None
         for descriptor in {*self._outputs, self._stdin} - {-1}:
             os.close(descriptor)
         self._outputs, self._stdin = {}, -1

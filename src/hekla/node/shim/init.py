@@ -70,11 +70,14 @@ def build_root(spec: Spec) -> None:
         (os.open(source, os.O_PATH | os.O_CLOEXEC), source, target, is_ro) for source, target, is_ro in spec["mounts"]
     ]
     hidden = [(each, os.path.realpath(each)) for each in spec["hidden"]]
-    root = Root(spec["root"], spec["rootfs"])
+    has_all_devices = spec["devices"] is None
+    root = Root(spec["root"], spec["rootfs"], has_all_devices=has_all_devices)
     for target in spec["hidden"]:
         root.hide(target)
+    if not has_all_devices:
+        root.devices(spec["devices"])
     if spec["rootfs"]:
-        for place in ("/dev", "/sys"):
+        for place in ("/dev", "/sys") if has_all_devices else ("/sys",):
             root.bind(os.open(place, os.O_PATH | os.O_CLOEXEC), place, is_read_only=True)
     root.scratch("/dev/shm", "mode=1777")
     for source, told, target, is_read_only in sources:

@@ -33,18 +33,23 @@ def version() -> int:
 
 
 def restrict(wish: dict[str, Any]) -> None:
-    """Allow writes below `writable` alone, and reads everywhere but below `hidden` (what is `readable` there excepted)."""
+    """Allow writes below `writable` alone, and reads everywhere but below `hidden` (what is `readable` there excepted).
+
+    Of /dev all is allowed, or the `devices` that are named.
+    """
+    devices = wish.get("devices") or ["/dev"]
+    hidden = wish["hidden"] + (["/dev"] if "/dev" not in devices else [])
     writes = sum(rights for since, rights in WRITES_BY_ABI if version() >= since)
-    handled = writes | (READS if wish["hidden"] else 0)
+    handled = writes | (READS if hidden else 0)
     # an eight-byte attribute is the first version's; later kernels accept it
     ruleset = linux.syscall(linux.SYS_LANDLOCK_CREATE, struct.pack("Q", handled), ctypes.c_size_t(8), ctypes.c_uint(0))
     for path in wish["writable"]:
         _allow(ruleset, path, writes | (handled & READS))
-    for path in ("/dev", "/proc"):
+    for path in (*devices, "/proc"):
         _allow(ruleset, path, WRITE_FILE | (writes & 1 << 14) | (handled & READS))
     for path in wish["readable"]:
         _allow(ruleset, path, READS & handled)
-    for path in _visible(wish["hidden"]):
+    for path in _visible(hidden):
         _allow(ruleset, path, READS)
     linux.syscall(linux.SYS_LANDLOCK_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint(0))
     os.close(ruleset)

@@ -108,6 +108,11 @@ def set_read_only(path: str, *, is_read_only: bool, is_recursive: bool) -> None:
     _set_attributes(path, bit if is_read_only else 0, 0 if is_read_only else bit, is_recursive=is_recursive)
 
 
+def refuse_devices(path: str) -> None:
+    """No file below a mount opens as a device any more."""
+    _set_attributes(path, MOUNT_ATTR_NODEV, 0, is_recursive=True)
+
+
 def harden(path: str, *, is_read_only: bool) -> None:
     """Nothing below a mount gives privileges or is a device any more; nor can it be written, if so asked."""
     bits = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (MOUNT_ATTR_RDONLY if is_read_only else 0)

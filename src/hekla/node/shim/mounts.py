@@ -8,6 +8,7 @@ bound one by one, beside the new one.
 import errno
 import os
 import stat
+from collections.abc import Sequence
 
 from hekla.node.shim import linux
 
@@ -23,15 +24,33 @@ HOST_SECRETS = ("kcore", "keys", "timer_list", "sched_debug")
 """Files of /proc that show the kernel's memory, or what other containers keep in it."""
 
 
-class Root:
-    """The container's root while it is being built, at `path`, in a mount namespace of its own."""
+DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
+"""The devices of every container; each is bound from the machine, because a user namespace may make none."""
 
-    def __init__(self, path: str, rootfs: str) -> None:
+DEVICE_LINKS = (
+    ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
+)  # fmt: skip
+
+
+TERMINALS = "newinstance,ptmxmode=0666,mode=0620"
+
+
+class Root:
+    """The container's root while it is being built, at `path`, in a mount namespace of its own.
+
+    Where it `has_all_devices`, files open as the devices that they are; else none does but those of `devices`.
+    """
+
+    def __init__(self, path: str, rootfs: str, *, has_all_devices: bool) -> None:
         self.path = path
+        self._has_all_devices = has_all_devices
         self._nothing = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)
         linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
         linux.mount(rootfs or "/", path, flags=linux.MS_BIND | linux.MS_REC)
         linux.set_read_only(path, is_read_only=True, is_recursive=True)
+        if not has_all_devices:
+            linux.refuse_devices(path)
         self._shadows: list[str] = []
 
     def bind(self, source: int, target: str, *, is_read_only: bool) -> None:
@@ -40,6 +59,22 @@ class Root:
         where = self._mount_point(target, is_directory=stat.S_ISDIR(os.stat(name).st_mode))
         linux.mount(name, where, flags=linux.MS_BIND | linux.MS_REC)
         linux.set_read_only(where, is_read_only=is_read_only, is_recursive=is_read_only)
+        if not self._has_all_devices:
+            linux.refuse_devices(where)
+
+    def devices(self, given: Sequence[str]) -> None:
+        """A /dev of its own, that cannot be written: what every program expects, terminals of its own, and the devices `given` to it."""
+        where = self._mount_point("/dev", is_directory=True)
+        linux.mount("tmpfs", where, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC, "size=64k,mode=0755")
+        self._shadows.append(where)
+        for name in (*DEVICES, *given):
+            if os.path.exists(f"/dev/{name}"):
+                _create(f"{where}/{name}", is_directory=os.path.isdir(f"/dev/{name}"))
+                linux.mount(f"/dev/{name}", f"{where}/{name}", flags=linux.MS_BIND | linux.MS_REC)
+        for name, leads_to in DEVICE_LINKS:
+            os.symlink(leads_to, f"{where}/{name}")
+        os.mkdir(f"{where}/pts")
+        linux.mount("devpts", f"{where}/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, TERMINALS)
 
     def scratch(self, target: str, data: str) -> None:
         """An empty tmpfs at `target`."""

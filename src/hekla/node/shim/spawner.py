@@ -239,6 +239,8 @@ def _run_command(held: Held, order: Order, fds: list[int], writer: int) -> None:
         joined = spec["namespaces"] & ALL_NAMESPACES
         if joined:
             linux.setns(os.pidfd_open(held.pid), joined)
+        if order["own_terminal"]:
+            fds = [_terminal_inside(fds[0])]
         streams = fds * 3 if order["tty"] else fds
         # the terminal's slave or the pipes move to 0, 1, 2 only in the grandchild
         pid = os.fork()
@@ -252,6 +254,15 @@ def _run_command(held: Held, order: Order, fds: list[int], writer: int) -> None:
         os.write(writer, str(problem.strerror).encode())
     finally:
         os._exit(126)
+
+
+def _terminal_inside(channel: int) -> int:
+    """A terminal of the container that was entered; whoever asked for the command gets the end that reads and writes it."""
+    master, slave = os.openpty()
+    with socket.socket(fileno=channel) as asker:
+        socket.send_fds(asker, [b"t"], [master])
+    os.close(master)
+    return slave
 
 
 def _take(streams: list[int], *, is_tty: bool) -> None:
