@@ -206,6 +206,13 @@ def _os_name() -> str:
     return f"Linux {os.uname().release}"
 
 
+def taken(name: str, runtime: str) -> str:
+    """Why the node of that name is somebody else's whose containers `runtime` runs; empty if it is ours or nobody's."""
+    if not runtime or runtime.startswith(RUNTIME_PREFIX):
+        return ""
+    return f'node "{name}" is another agent\'s already, whose containers {runtime} runs; choose another --node-name'
+
+
 def first_of(failures: BaseException) -> BaseException:
     """What went wrong first in a group of failures."""
     while isinstance(failures, BaseExceptionGroup):
@@ -344,11 +351,8 @@ class Registrar:
     async def _check_ours(self, name: str) -> None:
         """NodeTakenError: the Node is somebody else's. One that nobody has said anything of may be ours, of a life that was cut short."""
         info = (await self._client.get(Node, name)).status.node_info
-        known = info.container_runtime_version if info is not None else ""
-        if known and not known.startswith(RUNTIME_PREFIX):
-            raise NodeTakenError(
-                f'node "{name}" is another agent\'s already, whose containers {known} runs; choose another --node-name'
-            )
+        if why := taken(name, info.container_runtime_version if info is not None else ""):
+            raise NodeTakenError(why)
 
     async def _write_status(self, name: str) -> None:
         node, standing = self._nodes[name]

@@ -24,9 +24,9 @@ from hekla.app.standalone.rights import rights_of
 from hekla.app.standalone.settings import StandaloneSettingsError
 from hekla.kube.clock import SystemClock
 from hekla.kube.credentials import FixedCredentials
-from hekla.kube.errors import ApiError, TransportError
+from hekla.kube.errors import ApiError, NotFoundError, TransportError
 from hekla.kube.kubeconfig import Connection
-from hekla.node.registration import Standing, node_document
+from hekla.node.registration import Standing, node_document, node_info
 from hekla.testing import virtual_time
 
 ACCOUNT = Connection(server="https://127.0.0.1:6443", credentials=FixedCredentials("token"))
@@ -161,6 +161,7 @@ class Signing:
         self.user, self.waits, self.refusal, self.asked = user, waits, refusal, []
         self.life, self.away, self.blips = life, 0, 0
         self.key = ec.generate_private_key(ec.SECP256R1())
+        self.node = NotFoundError(404, "NotFound", "no such node")
 
     async def request(self, method, path, document=None):
         if self.away:
@@ -168,6 +169,10 @@ class Signing:
             raise TransportError("away")
         if path.endswith("selfsubjectreviews"):
             return {"status": {"userInfo": {"username": self.user}}}
+        if path.startswith("/api/v1/nodes/"):
+            if isinstance(self.node, Exception):
+                raise self.node
+            return {"status": self.node}
         if method == "POST":
             assert path == REQUESTS
             self.asked.append(document["spec"])
@@ -230,6 +235,52 @@ def test_a_node_that_is_refused_says_so_and_asks_again(tmp_path):
     virtual_time.run(story())
     assert "the request r1 was refused: not this one" in seen
     assert len(server.asked) == 2
+
+
+READY = [{"type": "Ready", "status": "True"}]
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ({"nodeInfo": {"containerRuntimeVersion": "containerd://2.1.0", "bootID": "b"}}, "is another agent's already"),
+        ({"nodeInfo": {"containerRuntimeVersion": "hekla-process://1", "bootID": "b"}, "conditions": READY}, "is ready on another machine"),
+        (ApiError(403, "Forbidden", "no get"), "let the account get nodes"),
+    ],
+    ids=["a kubelet's", "another machine's", "nobody's to know"],
+)  # fmt: skip
+def test_nothing_is_signed_for_a_node_that_is_somebody_elses(tmp_path, found, why):
+    """With the certificate of a machine by mistake its pods' Secrets could be read, until the registrar saw whose it is."""
+    server = Signing(waits=0)
+    server.node = found
+
+    async def story():
+        identity = NodeIdentity(server, "worker-1", tmp_path, SystemClock())
+        asked = asyncio.create_task(identity.connection(ACCOUNT))
+        await asyncio.sleep(600)
+        assert why in identity.trouble
+        assert server.asked == []
+        server.node = NotFoundError(404, "NotFound", "deleted")
+        await asked
+        assert identity.trouble == ""
+
+    virtual_time.run(story())
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {},
+        {"nodeInfo": {"containerRuntimeVersion": "hekla-process://1", "bootID": "b"}},
+        {"nodeInfo": dict(node_info("process")), "conditions": READY},
+    ],
+    ids=["nobody has spoken for it", "ours that has ended elsewhere", "ours of an earlier life"],
+)
+def test_a_node_of_ours_is_signed_for_again(tmp_path, found):
+    server = Signing(waits=0)
+    server.node = found
+    virtual_time.run(NodeIdentity(server, "n1", tmp_path, SystemClock()).connection(ACCOUNT))
+    assert len(server.asked) == 1
 
 
 def test_an_api_server_that_is_away_for_a_moment_costs_no_other_request(tmp_path):
@@ -311,8 +362,9 @@ def test_the_agent_of_a_node_may_become_one_and_nothing_else():
     """Secrets and tokens are of its own pods by the Node authorizer; a role would give it everybody's."""
     rules = rights_of("node").everywhere
     assert {resource for rule in rules for resource in rule["resources"]} == {
-        "certificatesigningrequests", "certificatesigningrequests/nodeclient",
+        "certificatesigningrequests", "certificatesigningrequests/nodeclient", "nodes",
     }  # fmt: skip
+    assert [rule["verbs"] for rule in rules if "nodes" in rule["resources"]] == [["get"]]
     simulated = {resource for rule in rights_of("simulated-nodes").everywhere for resource in rule["resources"]}
     assert not simulated & {"secrets", "configmaps", "serviceaccounts/token"}
 

@@ -1,6 +1,7 @@
 """The identity of a node in a cluster that is not ours: a client certificate as `system:node:<name>`, asked for as kubelets ask.
 
     CertificateSigningRequest   kubernetes.io/kube-apiserver-client-kubelet, in the name of the process's own account
+    free                        a Node of that name that is a kubelet's, or another machine's, is left alone: nothing is asked for
     approved                    by the cluster, if that account may create certificatesigningrequests/nodeclient; else by a person
     kept                        in the node's directory; renewed when a third of its life is left, or when API servers do not know it
 
@@ -24,11 +25,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from hekla.api.meta import Document
 from hekla.kube.client import Client
 from hekla.kube.clock import Clock
 from hekla.kube.credentials import ClientCertificate
 from hekla.kube.errors import ApiError, KubeError, NotFoundError
 from hekla.kube.kubeconfig import Connection
+from hekla.node.registration import node_info, taken
 
 log = structlog.get_logger(__name__)
 
@@ -142,12 +145,41 @@ class NodeIdentity:
     async def _signed(self) -> ClientCertificate:
         while True:
             try:
+                await self._check_free()
                 made = await self._ask()
                 self._tell("")
                 return made
             except (KubeError, IdentityRefusedError, TimeoutError) as error:
                 self._tell(str(error) or "nobody has approved the certificate")
             await asyncio.sleep(AGAIN_S)
+
+    async def _check_free(self) -> None:
+        """IdentityRefusedError: the node of that name is another agent's, or it cannot be known. Nobody gets a certificate as a machine
+        that is not theirs, not even for a moment: with it they could read the Secrets of its pods.
+        """
+        try:
+            status = (await self._client.request("GET", f"/api/v1/nodes/{self._name}")).get("status") or {}
+        except NotFoundError:
+            return
+        except ApiError as refusal:
+            if refusal.code != 403:
+                raise
+            raise IdentityRefusedError(
+                f'whose node "{self._name}" is cannot be known: {refusal}; let the account get nodes'
+            ) from None
+        info = status.get("nodeInfo") or {}
+        if why := taken(self._name, str(info.get("containerRuntimeVersion") or "")) or self._elsewhere(status, info):
+            raise IdentityRefusedError(why)
+
+    def _elsewhere(self, status: Document, info: Document) -> str:
+        """One of ours that lives on another machine. After this one is started anew its old word counts for as long as it is ready: a minute."""
+        begun, ours = str(info.get("bootID") or ""), str(node_info("").get("bootID") or "")
+        is_ready = any(
+            one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions") or ()
+        )
+        if not begun or not ours or begun == ours or not is_ready:
+            return ""
+        return f'node "{self._name}" is ready on another machine, or was a minute ago on this one; choose another --node-name'
 
     async def _ask(self) -> ClientCertificate:
         key = ec.generate_private_key(ec.SECP256R1())

@@ -104,6 +104,7 @@ NODE_ALSO = {
     # to be signed for as a node; what it may do then, API servers say by themselves (the Node authorizer), of its own pods alone
     "certificatesigningrequests.certificates.k8s.io": ("create", "get"),
     "certificatesigningrequests/nodeclient.certificates.k8s.io": ("create",),
+    "nodes": ("get",),  # whether the name is a machine's, before anything is signed for it
 }
 SIMULATED_NODES_ALSO = {
     # one account for all of them; nothing runs, so no Secret, ConfigMap or token is ever asked for
