@@ -36,6 +36,17 @@ def test_a_queue_that_is_changed_is_completed_like_a_new_one() -> None:
     assert after["spec"] == {"reclaimable": False, "weight": 1}
 
 
+def test_amounts_that_an_older_volcano_let_in_do_not_keep_a_queue_from_being_told_its_parent() -> None:
+    """The controllers asked for it again and again, and were refused by our own webhook."""
+    old = queue("team", weight=3, reclaimable=True, guarantee={"resource": {"cpu": "2"}})
+    there = [queue("root"), old]
+    told = {**old, "spec": {**old["spec"], "parent": "root"}}
+    assert admit(ADMISSION_RULES, told, old=old, operation=Operation.UPDATE, there=there) == told
+    more = {**old, "spec": {**old["spec"], "guarantee": {"resource": {"cpu": "3"}}}}
+    said = refusal(ADMISSION_RULES, more, old=old, operation=Operation.UPDATE, there=there)
+    assert "deserved[cpu] must be >= guarantee[cpu]=3" in said
+
+
 TREE = [
     queue("root"),
     queue("default"),

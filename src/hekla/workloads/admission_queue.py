@@ -35,14 +35,21 @@ def default_queue(request: AdmissionRequest, reader: Reader) -> None:
 
 
 def refuse_queue(request: AdmissionRequest, reader: Reader, ours: Ours) -> str:
-    """Why a queue may not be created, changed or deleted; empty if it may."""
+    """Why a queue may not be created, changed or deleted; empty if it may. Amounts that stood before are let stand: a queue that
+    an older Volcano let in is told its parent by the controllers, and may be closed.
+    """
     tree = QueueTree.of([_typed(one) for one in reader.list(QUEUES)])
     if request.operation is Operation.DELETE:
         return _wrong_deletion(request.name, tree, ours)
     queue = _typed(request.object or {})
     tree = tree.with_queue(queue)
     old = _typed(request.old) if request.old is not None else None
-    if errors := [*_wrong_amounts(queue), *_wrong_state(queue), *_wrong_hierarchy(queue, tree)]:
+    has_new_amounts = old is None or _shares(old)[1:] != _shares(queue)[1:]
+    if errors := [
+        *(_wrong_amounts(queue) if has_new_amounts else ()),
+        *_wrong_state(queue),
+        *_wrong_hierarchy(queue, tree),
+    ]:
         return aggregate(errors)
     if (old is None or old.spec.parent != queue.spec.parent) and (said := wrong_parent(queue, tree)):
         return said
