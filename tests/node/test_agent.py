@@ -4,7 +4,9 @@ from hekla.api.coordination import Lease
 from hekla.api.core import ConfigMap, Service
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
+from hekla.kube.client import PatchType
 from hekla.kube.clock import SystemClock
+from hekla.node import agent
 from hekla.node.pod_lifecycle import Backoff
 from hekla.node.runtimes.isolation import PROCESS_GROUP
 from hekla.node.runtimes.process import ProcessRuntime
@@ -44,6 +46,28 @@ def test_a_node_says_what_it_offers_and_how_it_isolates(live):
         assert node.metadata.labels["hekla.dev/isolation"]
         lease = await cluster.client.get(Lease, "n0", "kube-node-lease")
         assert lease.spec.holder_identity == "n0"
+
+    live(story)
+
+
+def test_a_pod_that_others_called_unready_while_its_node_seemed_gone_is_ready_again(live, monkeypatch):
+    """A cluster whose API server was away for half a minute had called all pods of our nodes unready, and they stayed so for ever."""
+    monkeypatch.setattr(agent, "CONTRADICTS_S", 0.0)
+
+    def is_ready(pod):
+        return {each.type: each.status for each in pod.status.conditions}.get("Ready") == "True"
+
+    async def story(cluster):
+        await cluster.apply("p", main("exec sleep 1000"))
+        before = await cluster.until("p", is_ready)
+        told = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+        for _ in range(2):
+            changed = await cluster.client.patch(
+                Pod, "p", told, "default", patch_type=PatchType.STRATEGIC, subresource="status"
+            )
+            assert not is_ready(changed)
+            again = await cluster.until("p", is_ready)
+            assert again.status.conditions == before.status.conditions
 
     live(story)
 

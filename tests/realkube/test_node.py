@@ -165,3 +165,33 @@ def test_sandboxes_live_on_it_by_kubectl_and_by_the_package_e2b(guests: Cluster,
         again.kill()
         assert gateway.refusals == node.refusals == []
     kubectl("delete", "codeinterpreter,sandbox", "--all", "--wait=false")
+
+
+def test_simulated_nodes_come_again_and_contradict_who_calls_their_pods_unready(guests: Cluster):
+    """A restart asks whose the Nodes are that are there; and what a cluster said of their pods while they were away is taken back."""
+    documents = yaml.safe_load_all(rendered(Installation(also=frozenset({"simulated-nodes"}))))
+    name = "hekla-simulated-nodes"
+    mine = [one for one in documents if one["kind"] != "Deployment" and one["metadata"]["name"].startswith(name)]
+    guests.kubectl.within("")("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(mine))
+    here = Cluster(guests.kubeconfig, guests.home, host_address())
+    flags = (
+        "--runtime=simulated",
+        "--node-name=sim",
+        "--node-listen=127.0.0.1:0",
+        f"--node-directory={here.home / 'sim'}",
+    )
+    kubectl = here.kubectl
+    where = {"nodeSelector": {"kubernetes.io/hostname": "sim"}}
+    for _ in range(2):
+        with here.running("node", *flags, account="hekla-simulated-nodes") as node:
+            node.wait_for('event="node is ready"', timeout_s=60)
+            here.wait("node/sim", "condition=Ready")
+            kubectl("apply", "-f", "-", stdin=pod("simulated", "sleep 1000", **where))
+            here.wait("pod/simulated", "condition=Ready")
+            unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+            kubectl("patch", "pod", "simulated", "--subresource=status", "--type=strategic", "-p", json.dumps(unready))
+            here.wait("pod/simulated", "condition=Ready", timeout_s=60)
+            assert node.refusals == []
+            assert node.stop() == 0
+        here.wait("node/sim", "condition=Ready=false")
+    kubectl("delete", "pod", "simulated", "--wait=false")

@@ -68,6 +68,9 @@ log = structlog.get_logger()
 HOSTS_PAUSE_S = 0.03
 """Changes of names within this time are written together."""
 
+CONTRADICTS_S = 5.0
+"""How long what somebody else says of a pod stands before it is contradicted: the node has to be believed to be back first."""
+
 REFRESH_S = 60.0
 """How often volumes with tokens and own fields are looked at."""
 
@@ -271,8 +274,17 @@ class NodeAgent:
                 self._spawn_for(tracked, work)
             if old is None or _matters(old, new):
                 self._decide(tracked)
+            if old is not None and _ready(old) and not _ready(new) and tracked.is_told_ready:
+                asyncio.get_running_loop().call_later(CONTRADICTS_S, self._contradict, tracked.uid)
         elif new.spec.node_name in self._nodes:
             self._take_up(new)
+
+    def _contradict(self, uid: str) -> None:
+        """Say again that a pod is ready: a cluster that took its node for gone has called it unready, and nobody else takes that back."""
+        tracked = self._pods.get(uid)
+        if tracked is not None and tracked.is_told_ready and not tracked.is_orphan and not _ready(tracked.pod):
+            self._statuses.doubt(uid)
+            self._tell_status(tracked)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old

@@ -81,6 +81,10 @@ class StatusWriter:
         self._forgotten.discard(pod.metadata.uid)
         self._want(pod.metadata.uid, _Wanted(pod, PENDING, write))
 
+    def doubt(self, uid: str) -> None:
+        """Somebody else has changed the pod's conditions: what was sent of them does not stand any more."""
+        self._sent.get(uid, {}).pop("conditions", None)
+
     def forget(self, uid: str) -> None:
         """The pod is gone."""
         self._sent.pop(uid, None)

@@ -64,6 +64,11 @@ class TrackedPod:
         return Feature.PROCESSES in self.runtime.features
 
     @property
+    def is_told_ready(self) -> bool:
+        """Whether it was said last that it is ready."""
+        return self.since.get("Ready", ("", ""))[0] == "True"
+
+    @property
     def is_sandbox(self) -> bool:
         """Whether a daemon inside serves it, so that it needs no command of its own."""
         return Feature.DAEMON in self.runtime.features

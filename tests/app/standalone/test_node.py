@@ -369,6 +369,12 @@ def test_the_agent_of_a_node_may_become_one_and_nothing_else():
     assert not simulated & {"secrets", "configmaps", "serviceaccounts/token"}
 
 
+def test_simulated_nodes_may_look_whose_a_node_is_that_is_there_already():
+    """Those that began again were refused it, and never registered: a real API server tells `get` from `list`."""
+    asked = [rule for rule in rights_of("simulated-nodes").everywhere if "nodes" in rule["resources"]]
+    assert any("get" in rule["verbs"] for rule in asked)
+
+
 def test_simulated_nodes_delete_neither_nodes_nor_leases():
     """Their Deployment is never told to, and no role could confine it to its own."""
     found = list(

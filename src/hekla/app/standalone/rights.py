@@ -108,7 +108,8 @@ NODE_ALSO = {
 }
 SIMULATED_NODES_ALSO = {
     # one account for all of them; nothing runs, so no Secret, ConfigMap or token is ever asked for
-    "nodes": (*FOLLOW, "create", "patch"),  # not delete: that is of `--delete-node`, which is not given here
+    # get: whose it is that is there already, as after each restart; not delete: that is of `--delete-node`, which is not given here
+    "nodes": (*FOLLOW, "get", "create", "patch"),
     "nodes/status": ("patch",),
     "pods": (*FOLLOW, "delete"),
     "pods/status": ("patch",),
