@@ -4,6 +4,7 @@ import gzip
 import socket
 
 import pytest
+import uvloop
 
 from hekla.wire.connection import Connection
 from hekla.wire.limits import Limits
@@ -441,3 +442,18 @@ def test_a_connection_that_has_ended_goes_at_once_and_waits_for_no_collection(ki
         asyncio.run(run())
     finally:
         gc.enable()
+
+
+def test_clients_that_come_together_are_let_in_together():
+    """libuv lets in one a turn: the last of 32 waited for 31 turns, each of which served who was in already."""
+
+    async def run():
+        async with serving(echo) as server:
+            waiting = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(32)]
+            for _ in range(8):
+                await asyncio.sleep(0)
+            assert server.connections == 32
+            for one in waiting:
+                one.close()
+
+    uvloop.run(run())

@@ -27,9 +27,17 @@ log = structlog.get_logger(__name__)
 class Port:
     """One address, or what one name stands for."""
 
-    def __init__(self, make: Make, *, tls: ssl.SSLContext | None = None, welcome: Welcome | None = None) -> None:
+    def __init__(
+        self,
+        make: Make,
+        *,
+        tls: ssl.SSLContext | None = None,
+        handshake_timeout_s: float | None = None,
+        welcome: Welcome | None = None,
+    ) -> None:
         """`make` makes the protocol of a connection that `welcome` does not take; TLS is for `make` alone."""
         self._make, self._tls = make, tls
+        self._handshake_timeout_s = handshake_timeout_s if tls else None
         self._welcome = welcome if tls is None else None
         self._listening: list[socket.socket] = []
         self._paused: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -86,7 +94,9 @@ class Port:
 
     async def _enter(self, one: socket.socket) -> None:
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(self._make, one, ssl=self._tls)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make, one, ssl=self._tls, ssl_handshake_timeout=self._handshake_timeout_s
+            )
         except OSError as error:  # it left, or does not speak TLS
             log.debug("a connection was not made", why=str(error))
             one.close()

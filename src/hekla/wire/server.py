@@ -17,6 +17,7 @@ import sys
 import traceback
 from email.utils import formatdate
 
+from hekla.wire.accepting import Port
 from hekla.wire.connection import Connection
 from hekla.wire.limits import Limits
 from hekla.wire.messages import Handler, Request
@@ -31,7 +32,7 @@ class Server:
     """One listening address and the connections that came in by it."""
 
     def __init__(self) -> None:
-        self._listener: asyncio.Server | None = None
+        self._listener: Port | None = None
         self._service: Service | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._tick_s = _TICK_S
@@ -66,25 +67,22 @@ class Server:
         loop = asyncio.get_running_loop()
         limits = limits or Limits()
         service = Service(handler, limits, observer, on_error or report_error, refuse, loop, set())
-        self._listener = await self._listen(service, host, port, or_any_port, ssl_context)
-        self._service = service
-        self._port = self._listener.sockets[0].getsockname()[1]
+        timeout_s = _HANDSHAKE_TIMEOUT_S if ssl_context else None
+        listener = Port(lambda: Connection(service), tls=ssl_context, handshake_timeout_s=timeout_s)
+        self._port = await self._listen(listener, host, port, or_any_port=or_any_port)
+        self._listener, self._service = listener, service
         shortest_s = min(limits.request_timeout_s, limits.idle_timeout_s, limits.send_timeout_s, limits.ping_interval_s)
         self._tick_s = min(_TICK_S, shortest_s / 4)
         self._tick()
 
-    async def _listen(
-        self, service: Service, host: str, port: int, or_any_port: bool, context: ssl.SSLContext | None
-    ) -> asyncio.Server:
-        loop, timeout_s = service.loop, _HANDSHAKE_TIMEOUT_S if context else None
+    @staticmethod
+    async def _listen(listener: Port, host: str, port: int, *, or_any_port: bool) -> int:
         try:
-            return await loop.create_server(
-                lambda: Connection(service), host, port, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=timeout_s
-            )
+            return await listener.open(host, port, backlog=_BACKLOG)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or not (or_any_port and port):
                 raise
-        return await self._listen(service, host, 0, False, context)
+        return await listener.open(host, 0, backlog=_BACKLOG)
 
     def _tick(self) -> None:
         service = self._service
