@@ -15,7 +15,14 @@ from hekla.testing.api_server import KUBERNETES_RULES, ApiCaller, api_server
 
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "kinds.jsonl").read_text().splitlines()]
 NAMESPACE = "kd"
-MADE_BY_SERVER = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "finalizers")
+MADE_BY_SERVER = (
+    "managedFields",
+    "resourceVersion",
+    "uid",
+    "creationTimestamp",
+    "finalizers",
+    "lastPhaseTransitionTime",
+)
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
@@ -39,7 +46,8 @@ def said(status: int, document: dict[str, Any]) -> list[str]:
         return []
     causes = document.get("details", {}).get("causes")
     if status == 422 and causes:
-        return sorted(f"{cause.get('field', '')}: {cause['message']} ({cause['reason']})" for cause in causes)
+        # a message ends where Kubernetes goes on with a difference of Go structs
+        return sorted(f"{one.get('field', '')}: {one['message'].split(chr(10))[0]} ({one['reason']})" for one in causes)
     return [document["message"]]
 
 

@@ -111,7 +111,7 @@ class BuiltinStrategy:
             keep(new, old, "status")
         if subresource != "finalize":
             self.rules.update(new, old)
-        if self.rules.generation is not Generation.NONE and subresource in _COUNTED_SUBRESOURCES:
+        if self.rules.generation is Generation.SPEC and subresource in _COUNTED_SUBRESOURCES:
             advance(new, old, wanted)
         else:
             set_generation(new["metadata"], old["metadata"].get("generation", 0))
@@ -145,7 +145,7 @@ class BuiltinStrategy:
     def warnings(self, new: Document, old: Document | None = None) -> list[str]:
         """What the user should know although it is allowed; what they have been told of already is not repeated."""
         warn = KIND_WARNINGS.get(self.kind.resource)
-        is_counted = self.rules.generation is not Generation.NONE
+        is_counted = self.rules.generation is Generation.SPEC
         is_as_before = old is not None and new["metadata"].get("generation") == old["metadata"].get("generation")
         return [] if warn is None or (is_counted and is_as_before) else warn(new, old is None)
 

@@ -5,6 +5,7 @@ import base64
 from hekla.api.meta import Document
 
 _RBAC = "rbac.authorization.k8s.io"
+_COPIED = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
 _FOUR_PODS = {"type": "Pods", "value": 4, "periodSeconds": 15}
 _ALL = {"type": "Percent", "value": 100, "periodSeconds": 15}
 
@@ -152,11 +153,21 @@ def default_node(node: Document) -> None:
 def default_claim(claim: Document) -> None:
     """File systems, not block devices."""
     claim.setdefault("spec", {"resources": {}}).setdefault("volumeMode", "Filesystem")
+    _default_phase(claim)
 
 
 def start_claim(claim: Document) -> None:
-    """Pending until it is bound."""
+    """Pending until it is bound; what it is filled from is said in both ways, where the older one knows it."""
     claim["status"] = {"phase": "Pending"}
+    spec = claim["spec"]
+    if "namespace" in spec.get("dataSourceRef", {}):  # Kubernetes knows no other namespace unless it is told to
+        del spec["dataSourceRef"]
+    source = spec.get("dataSource")
+    if source is not None and (source.get("apiGroup", ""), source.get("kind")) not in _COPIED:
+        del spec["dataSource"]
+    for key, other in (("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")):
+        if key in spec and other not in spec:
+            spec[other] = dict(spec[key])
 
 
 def default_volume(volume: Document) -> None:
@@ -166,6 +177,17 @@ def default_volume(volume: Document) -> None:
     spec.setdefault("volumeMode", "Filesystem")
     if "hostPath" in spec:
         spec["hostPath"].setdefault("type", "")
+    _default_phase(volume)
+
+
+def start_volume(volume: Document) -> None:
+    """Pending until it is found to be free."""
+    volume["status"] = {"phase": "Pending"}
+
+
+def _default_phase(document: Document) -> None:
+    if "status" in document:
+        document["status"].setdefault("phase", "Pending")
 
 
 def default_storage_class(storage_class: Document) -> None:

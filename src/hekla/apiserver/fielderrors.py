@@ -8,6 +8,9 @@ from enum import StrEnum
 from hekla.api.meta import Document, Kind
 from hekla.apiserver.status import StatusError, qualified
 
+IMMUTABLE = "field is immutable"
+"""What is said of a field that keeps its first value."""
+
 
 class Cause(StrEnum):
     """The machine-readable kind of a field error, as in `details.causes[].reason`."""

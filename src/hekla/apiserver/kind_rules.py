@@ -12,6 +12,7 @@ from hekla.apiserver.validation import (
     jobs,
     names,
     network_policies,
+    persistent_volumes,
     quotas,
     services,
     storage,
@@ -69,10 +70,16 @@ KIND_RULES: dict[str, Rules] = {
     "persistentvolumeclaims": Rules(
         check=storage.check_claim,
         check_update=storage.check_claim_update,
+        check_status=storage.check_claim_status,
         default=others.default_claim,
         create=others.start_claim,
     ),
-    "persistentvolumes": Rules(check=storage.check_volume, default=others.default_volume, create=others.start_claim),
+    "persistentvolumes": Rules(
+        check=persistent_volumes.check_volume,
+        check_update=persistent_volumes.check_volume_update,
+        default=others.default_volume,
+        create=others.start_volume,
+    ),
     "replicationcontrollers": Rules(
         check=workload_checks.check_replication_controller,
         default=workloads.default_replication_controller,
@@ -128,7 +135,7 @@ KIND_RULES: dict[str, Rules] = {
         check=other_checks.check_priority_class,
         check_update=workload_checks.check_priority_class_update,
         default=others.default_priority_class,
-        generation=_COUNTED,
+        generation=Generation.FIRST,
     ),
     "endpointslices.discovery.k8s.io": Rules(
         check=services.check_endpoint_slice,
@@ -141,7 +148,7 @@ KIND_RULES: dict[str, Rules] = {
         check_update=storage.check_storage_class_update,
         default=others.default_storage_class,
     ),
-    "csidrivers.storage.k8s.io": Rules(default=others.default_csi_driver, generation=_COUNTED),
+    "csidrivers.storage.k8s.io": Rules(check=storage.check_csi_driver, default=others.default_csi_driver),
     "roles." + _RBAC: Rules(check=other_checks.check_role, name=names.path_segment),
     "clusterroles." + _RBAC: Rules(check=other_checks.check_role, name=names.path_segment),
     "rolebindings." + _RBAC: Rules(

@@ -21,6 +21,9 @@ class Generation(Enum):
     NONE = "never"
     """The kind has no generation."""
 
+    FIRST = "first"
+    """It is 1 and stays so."""
+
     SPEC = "spec"
     """When anything but metadata and status changes."""
 

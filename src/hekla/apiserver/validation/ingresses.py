@@ -1,10 +1,17 @@
 """What is wrong with ingresses and their classes."""
 
 from hekla.api.meta import Document
-from hekla.apiserver.fielderrors import FieldError, forbidden_field, invalid, not_supported, required, too_long
+from hekla.apiserver.fielderrors import (
+    IMMUTABLE,
+    FieldError,
+    forbidden_field,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
 from hekla.apiserver.validation import names
 from hekla.apiserver.validation.pod_network import NOT_AN_ADDRESS, is_ip
-from hekla.apiserver.validation.workloads import IMMUTABLE
 
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 _NOT_IN_PATH = ("//", "/./", "/../", "%2f", "%2F")

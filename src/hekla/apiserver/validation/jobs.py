@@ -3,12 +3,12 @@
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from hekla.api.meta import Document
-from hekla.apiserver.fielderrors import FieldError, invalid, not_supported, required, too_long
+from hekla.apiserver.fielderrors import IMMUTABLE, FieldError, invalid, not_supported, required, too_long
 from hekla.apiserver.validation import names
 from hekla.apiserver.validation.job_policies import check_failure_policy, check_success_policy
 from hekla.apiserver.validation.pods import check_pod_template
 from hekla.apiserver.validation.selectors import check_label_selector, matches_labels
-from hekla.apiserver.validation.workloads import IMMUTABLE, check_counts
+from hekla.apiserver.validation.workloads import check_counts
 
 _KEPT = ("completions", "completionMode", "backoffLimitPerIndex", "podFailurePolicy", "successPolicy", "managedBy")
 _MUTABLE_WHILE_SUSPENDED = ("nodeSelector", "tolerations", "affinity", "schedulingGates")

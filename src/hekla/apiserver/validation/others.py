@@ -4,14 +4,26 @@ import base64
 import json
 
 from hekla.api.meta import Document
-from hekla.apiserver.fielderrors import Cause, FieldError, forbidden_field, invalid, not_supported, required
+from hekla.apiserver.fielderrors import (
+    IMMUTABLE,
+    Cause,
+    FieldError,
+    duplicate,
+    forbidden_field,
+    invalid,
+    not_supported,
+    required,
+)
 from hekla.apiserver.validation import names
-from hekla.apiserver.validation.placement import check_taints
-from hekla.apiserver.validation.quantities import check_amounts
+from hekla.apiserver.validation.metadata import check_labels
+from hekla.apiserver.validation.placement import check_taints, check_tolerations
+from hekla.apiserver.validation.quantities import check_amounts, check_container_resources
 from hekla.apiserver.validation.selectors import check_label_selector
-from hekla.apiserver.validation.workloads import IMMUTABLE, check_count_or_percent
+from hekla.apiserver.validation.workloads import check_count_or_percent
 
 _MOST_BYTES = 1024 * 1024
+_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_PREEMPTION = ("PreemptLowerPriority", "Never")
 _RBAC = "rbac.authorization.k8s.io"
 _HIGHEST_USER_PRIORITY = 1_000_000_000
 _SECRET_KEYS = {
@@ -53,6 +65,8 @@ def check_secret(secret: Document) -> list[FieldError]:
         "kubernetes.io/service-account.name"
     ):
         errors.append(required("metadata.annotations[kubernetes.io/service-account.name]"))
+    if kind == "kubernetes.io/ssh-auth" and data.get("ssh-privatekey") == "":
+        errors.append(required("data[ssh-privatekey]"))
     if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
         errors += [required("data[username]"), required("data[password]")]
     return errors
@@ -65,13 +79,23 @@ def _check_json(value: str, path: str) -> list[FieldError]:
         return [invalid(path, "<secret contents redacted>", str(error))]
     except RecursionError:
         return [invalid(path, "<secret contents redacted>", "exceeded max depth")]
-    return [] if isinstance(document, dict) else [invalid(path, "<secret contents redacted>", "must be an object")]
+    return (
+        []
+        if isinstance(document, dict)
+        else [
+            invalid(
+                path,
+                "<secret contents redacted>",
+                "json: cannot unmarshal array into Go value of type map[string]interface {}",
+            )
+        ]
+    )
 
 
 def _check_size(size: int, path: str) -> list[FieldError]:
     if size <= _MOST_BYTES:
         return []
-    return [FieldError(Cause.TOO_LONG, path or '""', f"Too long: may not be more than {_MOST_BYTES} bytes")]
+    return [FieldError(Cause.TOO_LONG, path or "[]", f"Too long: may not be more than {_MOST_BYTES} bytes")]
 
 
 def check_immutable(new: Document, old: Document) -> list[FieldError]:
@@ -145,25 +169,44 @@ def check_priority_class(priority_class: Document) -> list[FieldError]:
     """A value below those of the system."""
     value, name = priority_class.get("value", 0), priority_class["metadata"].get("name", "")
     errors = []
-    if name.startswith("system-") and name not in ("system-cluster-critical", "system-node-critical"):
+    if name.startswith("system-") and _SYSTEM_PRIORITIES.get(name) != value:
         said = "priority class names with 'system-' prefix are reserved for system use only. error: "
-        errors.append(forbidden_field("metadata.name", f"{said}{name} is not a known system priority class"))
+        wanted = _SYSTEM_PRIORITIES.get(name)
+        why = (
+            f"value of {name} PriorityClass must be {wanted}"
+            if wanted
+            else f"{name} is not a known system priority class"
+        )
+        errors.append(forbidden_field("metadata.name", said + why))
     elif value > _HIGHEST_USER_PRIORITY and not name.startswith("system-"):
         errors.append(
             forbidden_field("value", f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}")
         )
-    policy = priority_class.get("preemptionPolicy", "PreemptLowerPriority")
-    if policy not in ("Never", "PreemptLowerPriority"):
-        errors.append(not_supported("preemptionPolicy", policy, ("Never", "PreemptLowerPriority")))
+    policy = priority_class.get("preemptionPolicy", "")
+    if not policy:
+        errors.append(required("preemptionPolicy"))
+    elif policy not in _PREEMPTION:
+        errors.append(not_supported("preemptionPolicy", policy, _PREEMPTION))
     return errors
 
 
 def check_runtime_class(runtime_class: Document) -> list[FieldError]:
-    """A handler's name."""
-    return [
-        invalid("handler", runtime_class.get("handler", ""), said)
-        for said in names.dns_label(runtime_class.get("handler", ""))
-    ]
+    """A handler's name, what its pods cost on top, and the nodes that have it."""
+    handler, scheduling = runtime_class.get("handler", ""), runtime_class.get("scheduling", {})
+    errors = [] if handler else [required("handler")]
+    if handler:
+        errors += [invalid("handler", handler, said) for said in names.dns_label(handler)]
+    errors += check_container_resources({"limits": runtime_class.get("overhead", {}).get("podFixed", {})}, "overhead")
+    errors += check_labels(scheduling.get("nodeSelector", {}), "scheduling.nodeSelector")
+    tolerations = scheduling.get("tolerations", [])
+    errors += check_tolerations(tolerations, "scheduling.tolerations")
+    for index, one in enumerate(tolerations):
+        if one in tolerations[:index]:
+            keys = ("key", "operator", "value", "effect")
+            shown = {key.capitalize(): one.get(key, "") for key in keys}
+            shown["TolerationSeconds"] = one.get("tolerationSeconds")
+            errors.append(duplicate(f"scheduling.tolerations[{index}]", shown))
+    return errors
 
 
 def check_runtime_class_update(new: Document, old: Document) -> list[FieldError]:

@@ -13,6 +13,7 @@ _STANDARD_ELSEWHERE = frozenset({
 })  # fmt: skip
 """What is a resource in a quota or of a claim, and none of a container."""
 
+NOT_AN_AMOUNT = "must be a valid resource quantity"
 _HUGE, _QUOTA = "hugepages-", "requests."
 
 
@@ -58,6 +59,13 @@ def check_not_negative(amount: str, path: str) -> list[FieldError]:
     if amount.startswith("-"):
         return [invalid(path, amount, "must be greater than or equal to 0")]
     return []
+
+
+def check_greater_than_zero(amount: str, path: str) -> list[FieldError]:
+    """An amount that there is something of; one below zero is said to be wrong in two ways."""
+    value = quantity.parse(amount).value
+    errors = [invalid(path, quantity.to_int(amount), NOT_AN_AMOUNT)] if value < 0 else []
+    return errors + ([invalid(path, amount, "must be greater than zero")] if value <= 0 else [])
 
 
 def is_extended(name: str) -> bool:

@@ -1,13 +1,12 @@
 """What is wrong with services, endpoints and endpoint slices."""
 
 from hekla.api.meta import Document
-from hekla.apiserver.fielderrors import FieldError, duplicate, invalid, not_supported, required
+from hekla.apiserver.fielderrors import IMMUTABLE, FieldError, duplicate, invalid, not_supported, required
 from hekla.apiserver.validation import names
 from hekla.apiserver.validation.metadata import check_labels
 from hekla.apiserver.validation.pod_network import is_ip
 from hekla.apiserver.validation.probes import check_port
 from hekla.apiserver.validation.service_exposure import check_exposure
-from hekla.apiserver.validation.workloads import IMMUTABLE
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")

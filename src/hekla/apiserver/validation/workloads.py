@@ -3,13 +3,12 @@
 from typing import Any
 
 from hekla.api.meta import Document
-from hekla.apiserver.fielderrors import FieldError, forbidden_field, invalid, not_supported, required
+from hekla.apiserver.fielderrors import IMMUTABLE, FieldError, forbidden_field, invalid, not_supported, required
 from hekla.apiserver.validation import names
 from hekla.apiserver.validation.pods import check_pod_template
 from hekla.apiserver.validation.selectors import check_label_selector, matches_labels
 from hekla.apiserver.validation.storage import check_claim_spec
 
-IMMUTABLE = "field is immutable"
 _NOT_NEGATIVE = "must be greater than or equal to 0"
 _ONLY_STATEFUL = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy',"
@@ -224,7 +223,7 @@ def check_priority_class_update(new: Document, old: Document) -> list[FieldError
     """A class keeps its value and policy."""
     errors = []
     if new.get("value") != old.get("value"):
-        errors.append(invalid("value", new.get("value", 0), IMMUTABLE))
+        errors.append(forbidden_field("value", "may not be changed in an update."))
     if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
         errors.append(invalid("preemptionPolicy", new.get("preemptionPolicy"), IMMUTABLE))
     return errors
