@@ -9,7 +9,7 @@ from hekla.api.core import ConfigMap
 from hekla.api.kthena import ModelServer
 from hekla.apiserver.memory_store import MemoryStore
 from hekla.kube.api_client import ApiClient
-from hekla.kube.errors import GoneError
+from hekla.kube.errors import ApiError, GoneError, TransportError
 from hekla.kube.https import HttpsTransport
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import TOLD_IN_A_ROW, Informers
@@ -204,6 +204,42 @@ def test_a_kind_that_is_not_installed_is_known_to_be_so_and_told_of_once():
             assert refused[0] == "warning"
             assert len(refused) > 10
             assert set(refused[1:]) == {"debug"}
+
+    virtual_time.run(scenario())
+
+
+def test_a_server_that_is_back_and_still_begins_is_asked_again_at_once():
+    """Half a minute away, and then `storage is (re)initializing` once: custom objects were followed half a minute after it was back."""
+
+    class Beginning(InProcessTransport):
+        answers = []
+
+        async def send(self, request):
+            self._refuse()
+            return await super().send(request)
+
+        async def stream(self, request):
+            self._refuse()
+            async for piece in super().stream(request):
+                yield piece
+
+        def _refuse(self):
+            if asyncio.get_running_loop().time() < 300.0:
+                raise TransportError("no connection")
+            if self.answers:
+                raise self.answers.pop()
+
+    async def scenario():
+        async with api_server() as server:
+            transport = Beginning(server.handle)
+            transport.answers = [ApiError(503, "", "storage is (re)initializing") for _ in range(3)]
+            async with Informers(ApiClient(transport), dice=random.Random(7)) as informers:
+                informer = informers.of(ConfigMap)
+                while transport.answers[2:]:
+                    await asyncio.sleep(0.1)
+                back = asyncio.get_running_loop().time()
+                await informer.synced()
+                assert asyncio.get_running_loop().time() - back < 3.0
 
     virtual_time.run(scenario())
 

@@ -152,7 +152,7 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """List and watch until cancelled."""
-        failures = 0
+        failures, is_away = 0, False
         while True:
             before = self.resource_version
             try:
@@ -165,10 +165,11 @@ class Informer(Generic[T]):
             except GoneError:
                 self.resource_version = ""
             except TransportError as error:
-                failures += 1
+                failures, is_away = failures + 1, True
                 log.info("watch broke", kind=self.kind.kind_info.resource, error=str(error), failures=failures)
             except ApiError as error:
-                failures += 1
+                # one that is back says for a moment that it still begins: what it was away for is no reason to ask it rarely
+                failures, is_away = min(failures + 1, 3) if is_away else failures + 1, False
                 self.resource_version = ""
                 self._note_refusal(error, failures)
             if failures:

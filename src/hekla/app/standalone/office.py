@@ -192,6 +192,8 @@ class _Term:
         hint = f"the cluster lacks its CustomResourceDefinition; {source}" if is_absent and source else ""
         if "forbidden" in why:
             hint = "the account lacks the right; `hekla install --render` has the roles"
+        if "Unauthorized" in why:
+            hint = "its credentials are not taken: a token has expired, or is of another cluster"
         waits = "what needs it waits, the rest works" if self.is_optional(kind) else f"{self.component} waits"
         words = {"kind": kind.kind_info.resource, "why": why, "so": waits}
         return {**words, "hint": hint} if hint else words
