@@ -17,7 +17,7 @@ from hekla.node.runtimes.process import ProcessRuntime
 from hekla.node.runtimes.sweep import start_time
 from hekla.node.shim import linux
 from hekla.node.shim.init import children_of
-from hekla.testing.conformance.runtimes import Bench, eventually, processes_with
+from hekla.testing.conformance.runtimes import Bench, eventually, output_of, processes_with
 
 RUNGS = [rung for rung in LADDER if os.geteuid() == 0 or rung.name != "namespaces"]
 
@@ -251,6 +251,43 @@ def test_credentials_of_the_node_are_seen_neither_in_place_nor_through_a_volume(
     for name, text in (("a.key", "key"), ("token/t", "key"), ("plain", "plain")):
         (tmp_path / "kept" / name).write_text(text + "\n")
     live(tmp_path, story, hidden=(tmp_path / "kept/a.key", tmp_path / "kept/token"))
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_credentials_that_are_renewed_by_a_rename_stay_covered_in_a_running_container(tmp_path, rung):
+    """A file renamed over a mount point takes the mount away; a link is led elsewhere; one that was missing comes."""
+    kept, own = tmp_path / "kept", tmp_path / "own"
+    own.mkdir()
+
+    async def story(runtime, bench):
+        if runtime.isolation.rung is not rung or not (rung.has_mounts or runtime.isolation.uses_landlock):
+            pytest.skip(runtime.isolation.sentence)
+        # two slashes, so that the lowest rung does not take the path for one of the container's own /tmp
+        places = [f"/{kept}/{name}" for name in ("a.key", "current", "second", "late", "first", "b.key")]
+        seen = [*places, *(each.replace(f"/{kept}", "/v") for each in places)] if rung.has_mounts else places
+        spec = bench.spec("main", "sleep 1000", mounts=(Mount(source=kept, target="/v"),) if rung.has_mounts else ())
+        await runtime.start(spec)
+        for name in ("a.key", "b.key", "late", "second"):
+            (kept / "fresh").write_text("key\n")
+            (kept / "fresh").rename(kept / name)
+        (kept / "link").symlink_to("second")
+        (kept / "link").rename(kept / "current")
+        command = await runtime.exec(spec.key, ["cat", *seen, "/v/plain" if rung.has_mounts else f"/{kept}/plain"])
+        output, _, _ = await output_of(command)
+        assert output.split() == ["plain"]
+        if rung.has_mounts:  # over what is left out a volume is as writable as elsewhere
+            over = replace(
+                bench.spec("over", f"echo x > {kept}/x && cat {kept}/x"), mounts=(Mount(source=own, target=str(kept)),)
+            )
+            assert (await bench.run(over))[1] == "x\n"
+        await runtime.stop(spec.key, grace_s=0)
+
+    kept.mkdir()
+    for name in ("a.key", "b.key", "first"):
+        (kept / name).write_text("key\n")
+    (kept / "plain").write_text("plain\n")
+    (kept / "current").symlink_to("first")
+    live(tmp_path, story, rung, hidden=[kept / name for name in ("a.key", "b.key", "current", "late")])
 
 
 def test_a_root_that_is_read_only_shows_nothing_of_the_hosts_private_places(tmp_path):

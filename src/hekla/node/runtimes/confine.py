@@ -105,7 +105,8 @@ class Confiner:
             order["landlock"] = {
                 "writable": [str(each.source) for each in mounts if not each.is_read_only],
                 "readable": [str(each.source) for each in mounts if each.is_read_only] + own,
-                "hidden": [str(path) for path in self.hidden],
+                # also where they lead now: a command that is run later finds a link led elsewhere
+                "hidden": list(dict.fromkeys(str(way) for path in self.hidden for way in (path, path.resolve()))),
                 "devices": None if container.is_privileged else _device_files(order["devices"]),
             }
         return order

@@ -21,7 +21,7 @@ from typing import Any
 
 from hekla.node.shim import confinement, linux, own_address
 from hekla.node.shim.logfile import LogFile
-from hekla.node.shim.mounts import Root, below
+from hekla.node.shim.mounts import Root, below, ways_to
 
 Spec = dict[str, Any]
 
@@ -69,11 +69,12 @@ def build_root(spec: Spec) -> None:
     sources = [
         (os.open(source, os.O_PATH | os.O_CLOEXEC), source, target, is_ro) for source, target, is_ro in spec["mounts"]
     ]
-    hidden = [(each, os.path.realpath(each)) for each in spec["hidden"]]
+    hidden = [(each, way) for each in spec["hidden"] for way in ways_to(each)]
     has_all_devices = spec["devices"] is None
     root = Root(spec["root"], spec["rootfs"], has_all_devices=has_all_devices)
     for target in spec["hidden"]:
-        root.hide(target)
+        if not spec["rootfs"] or os.path.lexists(spec["rootfs"] + target):
+            root.hide(target)
     if not has_all_devices:
         root.devices(spec["devices"])
     if spec["rootfs"]:

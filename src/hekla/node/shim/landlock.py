@@ -70,7 +70,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _visible(hidden: list[str]) -> list[str]:
-    """Everything that is on no way to a hidden directory."""
+    """Everything that is on no way to a hidden directory. No links: where one leads is visible by itself, or hidden."""
     if not hidden:
         return []
     ways = {os.path.realpath(path) for path in hidden}
@@ -82,5 +82,5 @@ def _visible(hidden: list[str]) -> list[str]:
         except OSError:
             continue
         paths = [f"{directory.rstrip('/')}/{name}" for name in names]
-        visible += [path for path in paths if path not in crossed and path not in ways]
+        visible += [path for path in paths if path not in crossed and path not in ways and not os.path.islink(path)]
     return visible

@@ -45,13 +45,13 @@ class Root:
     def __init__(self, path: str, rootfs: str, *, has_all_devices: bool) -> None:
         self.path = path
         self._has_all_devices = has_all_devices
-        self._nothing = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)
         linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
         linux.mount(rootfs or "/", path, flags=linux.MS_BIND | linux.MS_REC)
         linux.set_read_only(path, is_read_only=True, is_recursive=True)
         if not has_all_devices:
             linux.refuse_devices(path)
-        self._shadows: list[str] = []
+        self._shadows: dict[str, int] = {}
+        """By place, which file system it is: another may be laid over it later."""
 
     def bind(self, source: int, target: str, *, is_read_only: bool) -> None:
         """Show what the descriptor `source` refers to at `target`."""
@@ -66,7 +66,7 @@ class Root:
         """A /dev of its own, that cannot be written: what every program expects, terminals of its own, and the devices `given` to it."""
         where = self._mount_point("/dev", is_directory=True)
         linux.mount("tmpfs", where, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC, "size=64k,mode=0755")
-        self._shadows.append(where)
+        self._shadows[where] = os.stat(where).st_dev
         for name in (*DEVICES, *given):
             if os.path.exists(f"/dev/{name}"):
                 _create(f"{where}/{name}", is_directory=os.path.isdir(f"/dev/{name}"))
@@ -82,14 +82,34 @@ class Root:
         linux.mount("tmpfs", where, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, data)
 
     def hide(self, target: str) -> None:
-        """Put nothing over `target`, a directory or a file, if it exists."""
+        """Put nothing over a directory. A file is left out of its directory, which stays as it is now: a cover on the file itself would
+        go with it when another is renamed into its place, as certificates and tokens are. Of a link both ends are.
+        """
         where = self.path + resolve(self.path, target)
+        place = self._place(target)
+        if os.path.islink(place):
+            self._leave_out(place)
         if os.path.isdir(where):
             linux.mount(
                 "tmpfs", where, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_RDONLY, "size=4k,mode=0755"
             )
-        elif os.path.exists(where):
-            self.bind(self._nothing, target, is_read_only=True)
+        else:
+            self._leave_out(where)
+
+    def _place(self, target: str) -> str:
+        parent, _, name = target.rstrip("/").rpartition("/")
+        return f"{self.path}{resolve(self.path, parent).rstrip('/')}/{name}"
+
+    def _leave_out(self, where: str) -> None:
+        parent, _, name = where.rpartition("/")
+        if not os.path.isdir(parent):
+            return
+        if parent not in self._shadows:
+            self._shadow(parent, leave_out=name)
+        elif os.path.lexists(where):
+            if not os.path.islink(where):
+                linux.unmount(where)
+            os.unlink(where)
 
     def proc(self) -> None:
         """A /proc that shows this pid namespace, and of the machine only what may be read."""
@@ -104,8 +124,9 @@ class Root:
 
     def enter(self) -> None:
         """Make it the root and let go of the host's."""
-        for shadow in self._shadows:
-            linux.set_read_only(shadow, is_read_only=True, is_recursive=False)
+        for shadow, device in self._shadows.items():
+            if os.path.isdir(shadow) and os.stat(shadow).st_dev == device:
+                linux.set_read_only(shadow, is_read_only=True, is_recursive=False)
         os.chdir(self.path)
         linux.pivot_root(".", ".")
         linux.unmount(".")
@@ -129,8 +150,8 @@ class Root:
             self._shadow(parent)
             _create(where, is_directory=is_directory)
 
-    def _shadow(self, directory: str) -> None:
-        names = os.listdir(directory)
+    def _shadow(self, directory: str, leave_out: str = "") -> None:
+        names = [name for name in os.listdir(directory) if name != leave_out]
         if len(names) > MAX_SHADOWED:
             place = directory[len(self.path) :] or "/"
             raise OSError(errno.E2BIG, f"cannot make a mount point in {place}: it has {len(names)} entries")
@@ -140,7 +161,7 @@ class Root:
         for name in names:
             _mirror(f"/proc/self/fd/{kept}/{name}", f"{directory}/{name}")
         os.close(kept)
-        self._shadows.append(directory)
+        self._shadows[directory] = os.stat(directory).st_dev
 
 
 def _create(where: str, *, is_directory: bool) -> None:
@@ -167,6 +188,12 @@ def below(shown: str, told: str, hidden: list[tuple[str, str]]) -> list[str]:
         if is_within(shown, real) and not (is_within(told, name) or is_within(told, real)):
             raise OSError(errno.EACCES, "leads to what containers must not see", told)
     return [os.path.relpath(real, shown) for _, real in hidden if real != shown and is_within(real, shown)]
+
+
+def ways_to(path: str) -> list[str]:
+    """Where a path leads, and where its last part lies if that is a link: it may lead elsewhere tomorrow."""
+    place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return list(dict.fromkeys((place, os.path.realpath(path))))
 
 
 def is_within(path: str, directory: str) -> bool:
