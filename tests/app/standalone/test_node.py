@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import socket
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ from hekla.api.agents.node_contract import NODE_RUNTIME_LABEL
 from hekla.app.standalone.certificates import renewed
 from hekla.app.standalone.manifests import Installation, InstallError, files, rendered
 from hekla.app.standalone.node import ASK_AGAIN_S, _Being, declared, secret_places
-from hekla.app.standalone.node_identity import REQUESTS, SIGNER, NodeIdentity
+from hekla.app.standalone.node_identity import REQUESTS, SIGNER, NodeIdentity, end_of
 from hekla.app.standalone.node_settings import NodeSettings
 from hekla.app.standalone.node_surroundings import address_towards
 from hekla.app.standalone.rights import rights_of
@@ -161,6 +161,7 @@ class Signing:
         self.user, self.waits, self.refusal, self.asked = user, waits, refusal, []
         self.life, self.away, self.blips = life, 0, 0
         self.key = ec.generate_private_key(ec.SECP256R1())
+        self.clock, self.refused_from = SystemClock(), 1
         self.node = NotFoundError(404, "NotFound", "no such node")
 
     async def request(self, method, path, document=None):
@@ -181,10 +182,10 @@ class Signing:
         self.waits -= 1
         if self.waits >= 0:
             return {"status": {}}
-        if self.refusal and len(self.asked) == 1:
+        if self.refusal and (len(self.asked) == self.refused_from or 1 < self.refused_from < len(self.asked)):
             return {"status": {"conditions": [{"type": "Denied", "message": self.refusal}]}}
         request = x509.load_pem_x509_csr(base64.b64decode(self.asked[-1]["request"]))
-        now = SystemClock().now()
+        now = self.clock.now()
         authority = x509.load_pem_x509_certificate(renewed(None, [], now).authorities)
         made = (
             x509.CertificateBuilder().subject_name(request.subject).issuer_name(authority.subject)
@@ -332,6 +333,102 @@ def test_a_certificate_that_api_servers_do_not_know_is_replaced(tmp_path):
         renewing.cancel()
 
     virtual_time.run(story())
+
+
+class Watch:
+    """A clock that goes with virtual time, and can be put forward or back."""
+
+    def __init__(self):
+        self.put = timedelta()
+
+    def now(self):
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=asyncio.get_running_loop().time()) + self.put
+
+
+def renewal(tmp_path, story, life=timedelta(hours=3)):
+    """A node that has a certificate for a while, and renews it."""
+
+    async def told():
+        server = Signing(waits=0, life=life)
+        server.clock = Watch()
+        identity = NodeIdentity(server, "n1", tmp_path, server.clock)
+        credentials = (await identity.connection(ACCOUNT)).credentials
+        renewing = asyncio.create_task(identity.keep_fresh())
+        await story(server, identity, credentials)
+        renewing.cancel()
+
+    virtual_time.run(told())
+
+
+HOUR_S = 3600.0
+
+
+def test_a_node_stays_ready_while_its_renewal_waits_and_not_once_its_certificate_is_over(tmp_path):
+    async def story(server, identity, credentials):
+        server.waits = 10**9
+        await asyncio.sleep(2.5 * HOUR_S)
+        assert "the request r2 waits" in identity.waits_for
+        assert identity.trouble == ""
+        await asyncio.sleep(HOUR_S)
+        assert identity.trouble.startswith("the certificate ended at 2026-01-01T03:00:0")
+        old, server.waits = credentials.shown, 0  # a person comes late
+        await asyncio.sleep(10)
+        assert (identity.trouble, identity.waits_for) == ("", "")
+        assert credentials.shown != old
+
+    renewal(tmp_path, story)
+
+
+def test_a_renewal_that_is_denied_again_and_again_asks_more_and_more_seldom(tmp_path):
+    """Each request lies before a person for an hour."""
+
+    async def story(server, identity, credentials):
+        server.refusal, server.refused_from = "not you", 2
+        await asyncio.sleep(2.9 * HOUR_S)
+        assert "was refused: not you" in identity.waits_for
+        assert identity.trouble == ""
+        assert 10 < len(server.asked) < 24
+        server.refusal = ""
+        await asyncio.sleep(HOUR_S / 2)
+        assert identity.waits_for == ""
+
+    renewal(tmp_path, story)
+
+
+def test_a_certificate_that_ends_while_the_api_server_is_away_is_replaced_as_soon_as_it_is_back(tmp_path):
+    async def story(server, identity, credentials):
+        server.away = 10**9
+        await asyncio.sleep(4 * HOUR_S)
+        assert identity.trouble.startswith("the certificate ended at")
+        assert len(server.asked) == 1
+        server.away = 0
+        await asyncio.sleep(10)
+        assert identity.trouble == ""
+        assert len(server.asked) == 2
+
+    renewal(tmp_path, story)
+
+
+@pytest.mark.parametrize(("put", "asked"), [(timedelta(days=1), 2), (timedelta(days=-1), 1)], ids=["on", "back"])
+def test_a_clock_that_jumps_costs_one_certificate_or_none(tmp_path, put, asked):
+    async def story(server, identity, credentials):
+        await asyncio.sleep(60)
+        server.clock.put = put
+        await asyncio.sleep(600)
+        assert identity.trouble == ""
+        assert len(server.asked) == asked
+
+    renewal(tmp_path, story)
+
+
+def test_a_certificate_of_minutes_is_replaced_before_it_ends(tmp_path):
+    async def story(server, identity, credentials):
+        for _ in range(240):
+            await asyncio.sleep(10)
+            assert identity.trouble == ""
+            assert end_of(credentials.shown) > server.clock.now()
+
+    renewal(tmp_path, story, life=timedelta(minutes=4))
 
 
 def test_a_certificate_that_no_disk_takes_serves_this_life(tmp_path):

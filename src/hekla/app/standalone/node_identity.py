@@ -15,7 +15,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,7 @@ from cryptography.x509.oid import NameOID
 
 from hekla.api.meta import Document
 from hekla.kube.client import Client
-from hekla.kube.clock import Clock
+from hekla.kube.clock import Clock, rfc3339
 from hekla.kube.credentials import ClientCertificate
 from hekla.kube.errors import ApiError, KubeError, NotFoundError
 from hekla.kube.kubeconfig import Connection
@@ -45,6 +45,8 @@ PATIENCE_S: Final = 3600.0
 """Then another request is made: cluster controllers delete unanswered ones after a day, and answered ones after an hour."""
 AGAIN_S: Final = 5.0
 """After a refusal, or while the API server is away."""
+REFUSED_S: Final = 300.0
+"""The longest time after a refusal: each doubles it."""
 RENEW_LOOK_S: Final = 60.0
 DOUBT_S: Final = 300.0
 """After a new certificate nobody doubts it for so long: answers to what showed the old one may still come."""
@@ -85,8 +87,17 @@ class NodeIdentity:
         """`client` is the account's that asks."""
         self._client, self._name, self._file, self._clock = client, name, directory / FILE, clock
         self._credentials: NodeCredentials | None = None
-        self.trouble = ""
-        """Why there is none yet; empty if there is."""
+        self.waits_for = ""
+        """Why the cluster has not signed yet, for the first certificate or the next; empty if nothing is asked for."""
+
+    @property
+    def trouble(self) -> str:
+        """Why the node cannot speak as itself; empty while its certificate is good, also while the next is waited for."""
+        known = self._credentials
+        if not self.waits_for or known is None or known.doubted.is_set():
+            return self.waits_for
+        end = end_of(known.shown)
+        return "" if end > self._clock.now() else f"the certificate ended at {rfc3339(end)}; {self.waits_for}"
 
     async def connection(self, account: Connection) -> Connection:
         """The account's connection as this node, as soon as the cluster has signed for it."""
@@ -108,7 +119,9 @@ class NodeIdentity:
                         "the API server does not know the node's certificate; another is asked for", node=self._name
                     )
                 known.shown = await self._signed()
-                await asyncio.sleep(DOUBT_S)
+                log.info("the node has its next certificate", node=self._name, until=rfc3339(end_of(known.shown)))
+                left = (end_of(known.shown) - self._clock.now()).total_seconds()
+                await asyncio.sleep(max(LOOK_S, min(DOUBT_S, left / 2)))  # one may be short-lived
                 known.doubted.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RENEW_LOOK_S):
@@ -143,6 +156,7 @@ class NodeIdentity:
         return shown.not_valid_after_utc - self._clock.now() > max(life * LEFT, LEAST_LEFT)
 
     async def _signed(self) -> ClientCertificate:
+        refused = 0
         while True:
             try:
                 await self._check_free()
@@ -151,7 +165,9 @@ class NodeIdentity:
                 return made
             except (KubeError, IdentityRefusedError, TimeoutError) as error:
                 self._tell(str(error) or "nobody has approved the certificate")
-            await asyncio.sleep(AGAIN_S)
+                # each refusal leaves a request behind that a person looks at
+                refused = refused + 1 if isinstance(error, IdentityRefusedError) else 0
+            await asyncio.sleep(min(AGAIN_S * 2 ** min(refused - 1, 16) if refused else AGAIN_S, REFUSED_S))
 
     async def _check_free(self) -> None:
         """IdentityRefusedError: the node of that name is another agent's, or it cannot be known. Nobody gets a certificate as a machine
@@ -226,9 +242,15 @@ class NodeIdentity:
         fresh.replace(self._file)
 
     def _tell(self, why: str) -> None:
-        if why and why != self.trouble:
-            log.info("the node has no identity yet", node=self._name, why=why)
-        self.trouble = why
+        if why and why != self.waits_for:
+            known = self._credentials
+            if known is None or end_of(known.shown) <= self._clock.now():
+                log.info("the node has no identity yet", node=self._name, why=why)
+            else:
+                log.info(
+                    "the node's next certificate waits", node=self._name, until=rfc3339(end_of(known.shown)), why=why
+                )
+        self.waits_for = why
 
 
 async def is_node(client: Client, name: str) -> bool:
@@ -241,6 +263,11 @@ async def is_node(client: Client, name: str) -> bool:
             return False
         raise
     return bool(((found.get("status") or {}).get("userInfo") or {}).get("username") == USER + name)
+
+
+def end_of(one: ClientCertificate) -> datetime:
+    """When a certificate is over."""
+    return x509.load_pem_x509_certificate(one.certificate).not_valid_after_utc
 
 
 def signing_request(name: str, key: ec.EllipticCurvePrivateKey) -> bytes:
