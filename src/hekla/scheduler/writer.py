@@ -154,7 +154,10 @@ class StatusWriter:
         except (CommandError, KubeError) as error:
             # The object has changed meanwhile, or nobody answers: whoever told it may want to tell it again.
             cause = error.__cause__ or error
-            log.info("status not written", object="/".join(key), error=str(cause))
+            tell = (
+                log.debug if isinstance(cause, ConflictError) else log.info
+            )  # who binds pods by hundreds meets kubelets
+            tell("status not written", object="/".join(key), error=str(cause))
             self._on_refused(_target(commands[0]), self._wait_after(key, cause))
         finally:
             self._writing.discard(key)
