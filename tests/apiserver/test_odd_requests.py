@@ -175,3 +175,52 @@ def test_a_review_reads_its_token_once_however_many_audiences_it_names(tmp_path:
 
     assert asyncio.run(play())[1]["status"]["audiences"] == ["vault"]
     assert signer.asked == 1
+
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "sentence"),
+    [
+        ("labelSelector=a=b=c", 400, "found '=', expected: ',' or 'end of string'"),
+        ("labelSelector=a%20in%20(b", 400, "unable to parse requirement: found '', expected: ',' or ')'"),
+        ("labelSelector=a%20in%20b", 400, "unable to parse requirement: found 'b' expected: '('"),
+        ("labelSelector=a,,b", 400, "found ',', expected: identifier after ','"),
+        ("labelSelector=,", 400, "found ',', expected: !, identifier, or 'end of string'"),
+        ("labelSelector==b", 400, "found '=', expected: !, identifier, or 'end of string'"),
+        (
+            "labelSelector=a>x",
+            400,
+            "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer",
+        ),
+        ("fieldSelector=metadata.name=a%5Cb", 400, "invalid field selector: invalid escape sequence: \\b"),
+        (
+            "resourceVersion=x",
+            400,
+            'invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax',
+        ),
+    ],
+)
+def test_a_wrong_list_is_refused_in_the_words_of_a_real_kubernetes(query: str, status: int, sentence: str):
+    ((found, said),) = answers(("GET", f"{CONFIG_MAPS}?{query}", None))
+    assert (found, said["message"]) == (status, sentence)
+
+
+def test_an_empty_dry_run_is_none_of_the_ways_to_run_dry():
+    ((status, said),) = answers(("POST", f"{CONFIG_MAPS}?dryRun=", {"metadata": {"name": "a"}}))
+    assert status == 422
+    assert said["details"]["causes"][0]["message"] == 'Unsupported value: [""]: supported values: "All"'
+
+
+def test_an_apply_is_told_of_all_that_its_options_lack():
+    path = f"{CONFIG_MAPS}/a?dryRun=Foo"
+    config = b'{"apiVersion": "v1", "kind": "ConfigMap"}'
+
+    async def play() -> tuple[int, Any]:
+        async with ApiCaller() as api:
+            return await api.call("PATCH", path, config, content_type="application/apply-patch+yaml")
+
+    status, said = asyncio.run(play())
+    assert status == 422
+    assert [cause["field"] for cause in said["details"]["causes"]] == ["fieldManager", "dryRun"]

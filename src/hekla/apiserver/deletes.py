@@ -51,7 +51,7 @@ def delete_options(call: Call) -> DeleteOptions:
         grace = call.number("gracePeriodSeconds")
     policy = text_in(said, "propagationPolicy") or call.option("propagationPolicy")
     orphan = said.get("orphanDependents", call.flag("orphanDependents") if call.option("orphanDependents") else None)
-    errors = dry_run_errors([one for one in (*list_in(said, "dryRun"), *call.query.get("dryRun", ())) if one])
+    errors = dry_run_errors([*list_in(said, "dryRun"), *call.query.get("dryRun", ())])
     if policy and orphan is not None:
         why = "orphanDependents and deletionPropagation cannot be both set"
         errors.append(invalid("propagationPolicy", policy, why))

@@ -73,8 +73,8 @@ def page_of(backend: Backend, call: Call) -> Page:
         return _cut(_selected(backend, resource, namespace, selection), backend.store.revision, selection, limit)
     try:
         items = backend.store.list_at(resource, namespace, revision=revision)
-    except CompactedError as error:
-        raise expired(f"The resourceVersion for the provided list is too old: {error}") from None
+    except CompactedError:
+        raise expired("The resourceVersion for the provided list is too old.") from None
     return _cut(_filtered(items, selection), revision, selection, limit)
 
 
@@ -94,7 +94,7 @@ def _asked_revision(backend: Backend, call: Call, limit: int) -> int | None:
         raise _invalid_options(
             f'resourceVersionMatch: Unsupported value: "{match[:60]}": supported values: "Exact", "NotOlderThan", ""'
         )
-    revision = parsed_revision(asked)
+    revision = parsed_revision(asked, "invalid resource version: ")
     if match == "Exact" and not revision:
         raise _invalid_options(
             'resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
@@ -104,13 +104,13 @@ def _asked_revision(backend: Backend, call: Call, limit: int) -> int | None:
     return revision if revision and is_exact and revision != backend.store.revision else None
 
 
-def parsed_revision(text: str) -> int:
-    """A resourceVersion as a number; raises 400."""
+def parsed_revision(text: str, said: str = "") -> int:
+    """A resourceVersion as a number; raises 400, whose sentence begins with `said`."""
     if not text:
         return 0
     if not text.isdigit() or len(text) > 18:
         raise bad_request(
-            f'resourceVersion: Invalid value: "{text[:60]}": strconv.ParseUint: parsing "{text[:60]}": invalid syntax'
+            f'{said}resourceVersion: Invalid value: "{text[:60]}": strconv.ParseUint: parsing "{text[:60]}": invalid syntax'
         )
     return int(text)
 

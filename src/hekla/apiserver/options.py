@@ -2,7 +2,7 @@
 
 from hekla.api.meta import Document
 from hekla.apiserver.calls import Call
-from hekla.apiserver.fielderrors import FieldError, forbidden_field, invalid, not_supported, too_long
+from hekla.apiserver.fielderrors import FieldError, forbidden_field, invalid, not_supported, required, too_long
 from hekla.apiserver.status import StatusError
 
 _KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
@@ -18,8 +18,10 @@ def check_write_options(call: Call, *, is_apply: bool = False) -> None:
     errors = list[FieldError]()
     if call.option("force") and not is_apply and call.request.method == "PATCH":
         errors.append(forbidden_field("force", "may not be specified for non-apply patch"))
+    if is_apply and not call.option("fieldManager"):
+        errors.append(required("fieldManager", "is required for apply patch"))
     errors += _about_manager(call.option("fieldManager"))
-    errors += dry_run_errors([value for value in call.query.get("dryRun", ()) if value])
+    errors += dry_run_errors(call.query.get("dryRun", []))
     validation = call.option("fieldValidation")
     if validation not in _VALIDATIONS:
         errors.append(not_supported("fieldValidation", validation[:60], _VALIDATIONS))

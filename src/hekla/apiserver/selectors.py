@@ -114,8 +114,17 @@ def _field_clause(clause: str) -> tuple[str, bool, str]:
     for separator, wants_equal in (("!=", False), ("==", True), ("=", True)):
         name, found, value = clause.partition(separator)
         if found:
-            return name.strip(), wants_equal, re.sub(r"\\(.)", r"\1", value)
+            return name.strip(), wants_equal, _ESCAPE.sub(_unescaped, value)
     raise bad_request(f"invalid selector: '{clause}'; can't understand '{clause}'")
+
+
+_ESCAPE = re.compile(r"\\(.?)", re.DOTALL)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1] not in ("\\", ",", "="):
+        raise bad_request(f"invalid field selector: invalid escape sequence: \\{found[1]}")
+    return found[1]
 
 
 class _Parser:
@@ -134,16 +143,23 @@ class _Parser:
                 raise bad_request(f"unable to parse requirement: more than {MAX_REQUIREMENTS} requirements")
             if self._peek() is None:
                 break
-            self._expect(",", "',' or 'end of string'")
-            if self._peek() is None:
-                raise _unparsable("", "identifier after ','")
+            self._separator()
         return found
+
+    def _separator(self) -> None:
+        found = self._next()
+        if found != ",":
+            raise _misplaced(found or "", "',' or 'end of string'")
+        if self._peek() in {None, *_OPERATORS}:
+            raise _misplaced(self._peek() or "", "identifier after ','")
 
     def _requirement(self) -> Requirement:
         if self._peek() == "!":
             self._next()
             return Requirement(_checked_key(self._identifier("identifier")), "absent")
-        key = _checked_key(self._identifier("!, identifier, or 'end of string'"))
+        if self._peek() in _OPERATORS:
+            raise _misplaced(self._peek() or "", "!, identifier, or 'end of string'")
+        key = _checked_key(self._identifier("identifier"))
         operator = self._peek()
         if operator is None or operator == ",":
             return Requirement(key, "exists")
@@ -166,12 +182,14 @@ class _Parser:
         return _checked_value(key, self._identifier("identifier"))
 
     def _values(self, key: str) -> frozenset[str]:
-        self._expect("(", "'('")
+        opened = self._next()
+        if opened != "(":
+            raise bad_request(f"unable to parse requirement: found '{opened or ''}' expected: '('")
         values: set[str] = set()
         while True:
             token = self._next()
             if token is None:
-                raise _unparsable("", "',', ')' or identifier")
+                raise _unparsable("", "',', ')' or identifier" if not values else "',' or ')'")
             if token == ")":
                 return frozenset(values or {""})
             if token == ",":
@@ -181,19 +199,15 @@ class _Parser:
     def _integer(self) -> str:
         token = self._identifier("identifier")
         if not re.fullmatch(r"-?\d+", token):
-            raise bad_request(f"for 'Gt', 'Lt' operators, the value must be an integer: {token!r}")
+            said = "for 'Gt', 'Lt' operators, the value must be an integer"
+            raise bad_request(f'unable to parse requirement: values[0]: Invalid value: "{token[:300]}": {said}')
         return token
 
     def _identifier(self, expected: str) -> str:
         token = self._next()
-        if token is None or token in {"=", "==", "!=", "!", "(", ")", ",", "<", ">"}:
+        if token is None or token == "!" or token in _OPERATORS:
             raise _unparsable(token or "", expected)
         return token
-
-    def _expect(self, token: str, expected: str) -> None:
-        found = self._next()
-        if found != token:
-            raise _unparsable(found or "", expected)
 
     def _peek(self) -> str | None:
         return self._tokens[self._at] if self._at < len(self._tokens) else None
@@ -202,6 +216,13 @@ class _Parser:
         token = self._peek()
         self._at += 1
         return token
+
+
+_OPERATORS = frozenset({"=", "==", "!=", "(", ")", ",", "<", ">"})
+
+
+def _misplaced(found: str, expected: str) -> StatusError:
+    return bad_request(f"found '{found}', expected: {expected}")
 
 
 def _unparsable(found: str, expected: str) -> StatusError:
