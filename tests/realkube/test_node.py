@@ -163,6 +163,14 @@ def test_sandboxes_live_on_it_by_kubectl_and_by_the_package_e2b(guests: Cluster,
         again = e2b.Sandbox.connect(sandbox.sandbox_id, api_key=key, api_url=url, sandbox_url=url)
         assert again.files.read("/tmp/a") == "x" * 100_000
         again.kill()
+        kubectl("create", "quota", "few", "--hard=pods=1")
+        guests.wait("quota/few", "jsonpath={.status.hard.pods}=1")
+        kubectl("apply", "-f", "-", stdin=SANDBOX.replace("name: own", "name: second"))
+        guests.wait("sandbox/second", 'jsonpath={.status.conditions[?(@.type=="Ready")].reason}=ReconcilerError')
+        said = kubectl("get", "sandbox", "second", "-o", "jsonpath={.status.conditions[-1].message}").out
+        assert "exceeded quota: few" in said
+        kubectl("delete", "quota", "few")
+        guests.wait("sandbox/second", "condition=Ready")
         assert gateway.refusals == node.refusals == []
     kubectl("delete", "codeinterpreter,sandbox", "--all", "--wait=false")
 
