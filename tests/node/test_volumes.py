@@ -72,3 +72,15 @@ def test_a_host_path_into_what_is_the_nodes_own_is_refused(tmp_path, path):
     with pytest.raises(VolumeError, match="is the node agent's own; no pod may mount it"):
         maker.make(volume, None)
     assert not (tmp_path / "secret").exists()
+
+
+def test_a_sub_path_through_a_link_makes_nothing_outside_its_volume(tmp_path):
+    """The agent is root: a pod that leads a link out of its volume would have directories made anywhere."""
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    volume.mkdir()
+    outside.mkdir()
+    (volume / "a").symlink_to(outside)
+    mount = VolumeMount(name="v", mount_path="/v", sub_path="a/made")
+    with pytest.raises(ConfigError, match="leads out of its volume"):
+        mounts_of([mount], {"v": volume}, str)
+    assert list(outside.iterdir()) == []

@@ -243,10 +243,9 @@ def _mount(mount: VolumeMount, places: Mapping[str, Path], expand: Callable[[str
 
 
 def _sub_path(volume: Path, sub_path: str) -> Path:
-    path = volume / sub_path
-    if not path.exists():
-        path.mkdir(parents=True)
-    resolved = path.resolve()
+    resolved = (volume / sub_path).resolve()  # before anything is made: a link in the volume may lead anywhere
     if not resolved.is_relative_to(volume.resolve()):
         raise ConfigError(f'subPath "{sub_path}" leads out of its volume')
+    if not resolved.exists():
+        resolved.mkdir(parents=True)
     return resolved
