@@ -26,6 +26,12 @@ def test_an_argument_that_is_no_text_is_a_sentence():
     assert done.returncode in (1, 2, 3)
 
 
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_standard_input_that_is_no_text_is_a_sentence(locale):
+    done = run(["apply", "-f", "-"], input=b"a: \xff\n", env={**os.environ, "LC_ALL": locale})
+    assert (done.returncode, done.stderr) == (1, b"hekla: standard input: is not text in UTF-8\n")
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this host has no /dev/full")
 def test_a_full_disk_behind_the_output_is_a_sentence():
     with open("/dev/full", "wb") as full:

@@ -37,7 +37,8 @@ def _read_place(place: str, *, recursive: bool) -> Iterator[Manifest]:
     if place == "-":
         try:
             text = sys.stdin.read()
-        except UnicodeDecodeError:
+            text.encode()  # in a POSIX locale Python lets through what is no text
+        except UnicodeError:
             raise CommandError("standard input: is not text in UTF-8") from None
         yield from parse_manifests(text, "standard input")
         return
