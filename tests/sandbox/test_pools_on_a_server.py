@@ -487,6 +487,32 @@ def test_copies_are_made_of_what_waits_on_the_parents_node_and_of_new_ones_for_t
     virtual_time.run(scenario())
 
 
+def test_what_waits_goes_on_waiting_where_the_copies_beside_it_cannot_be_made() -> None:
+    async def scenario() -> None:
+        async with cluster(2) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            stock = KubeStock(informers, makes_pods=True)
+            await stock.start()
+            while len(pods := (await on.client.list(Pod, "default")).items) < 2:
+                await asyncio.sleep(0.1)
+            for pod in pods:
+                await on.client.bind("default", pod.metadata.name, "near")
+
+            async def is_full() -> bool:
+                return (await on.pool()).status.ready_replicas == 2
+
+            await on.eventually(is_full)
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
+            parent = await stock.take(Order(session="a", blueprint=blueprint, owner="somebody"))
+            await on.client.delete(SandboxTemplate, "python", "default")
+            await asyncio.sleep(0.1)
+            orders = [Order(session=name, blueprint=blueprint, owner="somebody", fork_of=parent.pod) for name in "bc"]
+            with pytest.raises(StockError, match="not there yet"):
+                await stock.take_forks(orders)
+            assert (await stock.take(Order(session="d", blueprint=blueprint, owner="somebody"))).is_warm
+
+    virtual_time.run(scenario())
+
+
 async def _kinds(client: ApiClient) -> None:
     for kind in AGENT_KINDS:
         await client.create(CustomResourceDefinition, crd_document(kind))

@@ -160,10 +160,12 @@ class SandboxDesk:
             fcntl.fcntl(copy, fcntl.F_ADD_SEALS, SEALS)
             if not (named := await children):
                 raise SandboxError(422, "a fork names at least one child")
-            for child in named:
-                if not self._runs(child):
-                    _expect(runtime, key, child, copy)
-            done = await asyncio.gather(*(self._fill(runtime, child, copy) for child in named))
+            awaited = [child for child in named if not self._runs(child)]
+            for child in awaited:
+                _expect(runtime, key, child, copy)
+            done = await asyncio.gather(
+                *(self._fill(runtime, child, copy, is_awaited=child in awaited) for child in named)
+            )
         finally:
             for child in named:
                 runtime.let_copy_go(child.uid)
@@ -188,10 +190,10 @@ class SandboxDesk:
         runtime, key, _ = self._find(namespace, pod)
         return await runtime.dial(key, port)
 
-    async def _fill(self, expected_in: SandboxRuntime, child: Child, copy: int) -> ForkedChild:
+    async def _fill(self, expected_in: SandboxRuntime, child: Child, copy: int, *, is_awaited: bool) -> ForkedChild:
         try:
             async with asyncio.timeout(CHILD_PATIENCE_S):
-                runtime, key = await self._until_running(expected_in, child)
+                runtime, key = await self._until_running(expected_in, child) if is_awaited else self._copy_of(child)
             await runtime.claim_as_copy(key, copy, child.claim)
         except TimeoutError:
             return ForkedChild(uid=child.uid, error=f'pod "{child.pod}" does not run here after {CHILD_PATIENCE_S:g} s')
@@ -205,22 +207,26 @@ class SandboxDesk:
     def _runs(self, child: Child) -> bool:
         """Whether it waits here already, out of a pool."""
         try:
-            return self._find(child.namespace, child.pod)[2].uid == child.uid
+            self._copy_of(child)
         except SandboxError:
             return False
+        return True
 
     async def _until_running(self, expected_in: SandboxRuntime, child: Child) -> tuple[SandboxRuntime, ContainerKey]:
         """Its pod is bound and started by others: the runtime tells of it, and if it is another one's after all a look finds it."""
         while True:
             try:
-                runtime, key, tracked = self._find(child.namespace, child.pod)
-                if tracked.uid != child.uid:
-                    raise SandboxError(409, f'pod "{child.pod}" is another one than the fork means')
-                return runtime, key
+                return self._copy_of(child)
             except SandboxError as absent:
                 if absent.code not in (404, 503):
                     raise
                 await expected_in.until_started(child.uid, LOOK_EVERY_S)
+
+    def _copy_of(self, child: Child) -> tuple[SandboxRuntime, ContainerKey]:
+        runtime, key, tracked = self._find(child.namespace, child.pod)
+        if tracked.uid != child.uid:
+            raise SandboxError(409, f'pod "{child.pod}" is another one than the fork means')
+        return runtime, key
 
     def _find(self, namespace: str, name: str) -> tuple[SandboxRuntime, ContainerKey, TrackedPod]:
         tracked = self._agent.find(namespace, name)

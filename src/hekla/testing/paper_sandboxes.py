@@ -247,12 +247,17 @@ class PaperSandboxes:
         named = await children
         self.before("fork")
         parent = self.found(pod)
-        for child in named:
-            sandbox = self.found(child.pod)
-            sandbox.files = await self.packed(parent, child.uid)
-            await self.claim(child.namespace, child.pod, child.claim)
+        done = [await self._filled(parent, child) for child in named]
         self.before("forked")
-        return Forked(children=[ForkedChild(uid=child.uid) for child in named])
+        return Forked(children=done)
+
+    async def _filled(self, parent: PaperSandbox, child: Child) -> ForkedChild:
+        try:
+            self.found(child.pod).files = await self.packed(parent, child.uid)
+            await self.claim(child.namespace, child.pod, child.claim)
+        except LinkError as error:
+            return ForkedChild(uid=child.uid, error=str(error))
+        return ForkedChild(uid=child.uid)
 
     async def restrict(self, namespace: str, pod: str, allowed: str) -> None:
         """Keep what it was told."""

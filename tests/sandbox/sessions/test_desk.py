@@ -610,11 +610,21 @@ def test_copies_that_the_disk_refuses_are_not_waited_for_and_nothing_of_them_sta
     virtual_time.run(scenario())
 
 
-def test_a_copy_that_is_ended_while_it_is_filled_takes_no_sibling_with_it_and_leaves_nothing():
+@pytest.mark.parametrize("is_warm", [False, True], ids=["made anew", "out of the pool"])
+@pytest.mark.parametrize("while_it_is", ["taken", "filled"])
+@pytest.mark.parametrize("ended", [1, 3])
+def test_a_copy_that_is_ended_on_its_way_takes_no_sibling_with_it_and_leaves_nothing(while_it_is, is_warm, ended):
     class Slow(PaperSandboxes):
         async def fork(self, namespace, pod, children):
-            await asyncio.sleep(5.0)
+            await children
+            if while_it_is == "filled":
+                await asyncio.sleep(5.0)
             return await super().fork(namespace, pod, children)
+
+        async def take_forks(self, orders):
+            if while_it_is == "taken":
+                await asyncio.sleep(5.0)
+            return [replace(held, is_warm=is_warm) for held in await super().take_forks(orders)]
 
     async def scenario():
         sandboxes = Slow([BASE])
@@ -622,15 +632,17 @@ def test_a_copy_that_is_ended_while_it_is_filled_takes_no_sibling_with_it_and_le
             parent = await one.create(e2b_wish())
             forking = asyncio.create_task(one.fork(parent.id, "alice", 3, e2b_wish()))
             await asyncio.sleep(1.0)
-            first, *others = [row.id for row in await one.listed(None) if row.id != parent.id]
-            await one.end(first, "alice")
+            copies = [row.id for row in await one.listed(None) if row.id != parent.id]
+            others = copies[ended:]
+            for copy in copies[:ended]:
+                await one.end(copy, "alice")
             told = await forking
             refused = [one for one in told if isinstance(one, RefusedError)]
-            assert [(one.status, str(one)) for one in refused] == [(404, "the session was ended meanwhile")]
+            assert [(one.status, str(one)) for one in refused] == [(404, "the session was ended meanwhile")] * ended
             assert {row.id for row in told if row not in refused} == set(others)
             await asyncio.sleep(1.0)
             assert {row.id for row in await one.listed(None)} == {parent.id, *others}
-            assert len(sandboxes.sandboxes) == 3
+            assert len(sandboxes.sandboxes) == 1 + len(others)
 
     virtual_time.run(scenario())
 

@@ -88,17 +88,19 @@ class Copying:
             async with asyncio.timeout(self._room.limits.create_timeout_s):
                 orders = [order_of(one.row, blueprint, fork_of=parent.pod) for one in entries]
                 taken = held = await self._room.stock.take_forks(orders)
-                for one, its in zip(entries, taken, strict=True):
-                    if its.is_warm:  # named before it is told whose it is, as in `making.py`
-                        await self._making.write_running(one, its, Event.TAKEN)
-                named.set_result([self._child(one, its) for one, its in zip(entries, taken, strict=True)])
-                for its in taken:
+                lost = await asyncio.gather(*map(self._name, entries, taken))
+                wanted = [(one, its) for one, its, why in zip(entries, taken, lost, strict=True) if why is None]
+                if not wanted:
+                    return [why for why in lost if why is not None]
+                named.set_result([self._child(one, its) for one, its in wanted])
+                for _, its in wanted:
                     await self._room.stock.settled(its)
                 forked = await forking
             errors = {one.uid: one.error for one in forked.children}
             return [
-                await self._settle_copy(one, its, errors.get(its.pod_uid or its.uid, "the node says nothing of it"))
-                for one, its in zip(entries, taken, strict=True)
+                why
+                or await self._settle_copy(one, its, errors.get(its.pod_uid or its.uid, "the node says nothing of it"))
+                for one, its, why in zip(entries, taken, lost, strict=True)
             ]
         except BaseException as error:
             for one, one_held in zip(entries, held, strict=True):
@@ -115,18 +117,27 @@ class Copying:
         return Child(namespace=held.namespace, pod=held.pod, uid=held.pod_uid or held.uid, claim=claim)
 
     async def _settle_copy(self, entry: Entry, held: Held, error: str) -> Session | RefusedError:
-        if error:
+        if error and entry.row.state not in (State.EXPIRING, State.GONE):
             self._room.spawn(self._ending.undo(entry, held), f"undo {entry.row.id}")
             return RefusedError(500, "fork", f"the copy failed: {error}")
+        events = (Event.BOUND,) if held.is_warm else (Event.TAKEN, Event.BOUND)
+        if (lost := await self._written(entry, held, *events)) is not None:
+            return lost
+        self._room.look_again(entry)
+        return entry.row
+
+    async def _name(self, entry: Entry, held: Held) -> RefusedError | None:
+        """One of the pool is named in its row before it is told whose it is, as in `making.py`; the refusal of one that was ended meanwhile."""
+        return await self._written(entry, held, Event.TAKEN) if held.is_warm else None
+
+    async def _written(self, entry: Entry, held: Held, *events: Event) -> RefusedError | None:
         try:
             async with entry.acting:
-                events = (Event.BOUND,) if held.is_warm else (Event.TAKEN, Event.BOUND)
                 await self._making.write_running(entry, held, *events)
         except (IllegalEventError, ChangedMeanwhileError):  # its siblings have not been ended
             self._room.spawn(self._ending.undo(entry, held), f"undo {entry.row.id}")
             return RefusedError(404, "session_not_found", "the session was ended meanwhile")
-        self._room.look_again(entry)
-        return entry.row
+        return None
 
 
 def _heard(forking: "asyncio.Future[Forked]") -> None:

@@ -11,7 +11,6 @@ import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import zip_longest
 from typing import Any, Final
 
 import structlog
@@ -29,6 +28,7 @@ from hekla.lib import quantity
 from hekla.lib.go_duration import DurationError, parse_duration, write_duration
 from hekla.sandbox.blueprint import sandbox_document
 from hekla.sandbox.late_environment import is_awaited
+from hekla.sandbox.observing import is_true
 from hekla.sandbox.owning import controller_of, is_controlled_by, owner_reference
 from hekla.sandbox.sandbox_pod import pod_document
 from hekla.sandbox.sandbox_status import refusal_told
@@ -205,7 +205,9 @@ class KubeStock:
         if blueprint.kind != SessionKind.INTERPRETER or self._templates.cache.get(*key) is not None:
             return
         interpreter = self._interpreters.cache.get(*key)
-        if interpreter is None or interpreter.status.conditions:
+        if interpreter is None or (
+            interpreter.status.conditions and not is_true(interpreter.status.conditions, "Ready")
+        ):
             return
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._for_templates.setdefault(key, []).append(waiting)
@@ -337,8 +339,7 @@ class KubeStock:
             # put together once: they differ in their names and in whose they are
             document = self._document(orders[0], node) if len(waiting) < len(orders) else None
             taken = await asyncio.gather(
-                *(self._adopted_or_made(*each, document, node) for each in zip_longest(orders, waiting)),
-                return_exceptions=True,
+                *(self._adopted_or_made(order, waiting, document, node) for order in orders), return_exceptions=True
             )
             held = [one for one in taken if isinstance(one, Held)]
             if len(held) < len(taken):
@@ -351,6 +352,9 @@ class KubeStock:
             raise StockError(
                 429 if error.code in (403, 429) else 500, error.reason or "refused", error.message
             ) from error
+        finally:
+            for candidate in waiting:  # whose adoption has not begun
+                self._candidates.let_go(candidate, is_as_it_was=True)
         return list(bound)
 
     def _near(self, order: Order, most: int, node: str) -> list[Sandbox]:
@@ -363,9 +367,9 @@ class KubeStock:
         )
 
     async def _adopted_or_made(
-        self, order: Order, candidate: Sandbox | None, document: Document | None, node: str
+        self, order: Order, waiting: list[Sandbox], document: Document | None, node: str
     ) -> Held:
-        if candidate is not None and (held := await self._adopt(candidate, order)) is not None:
+        if waiting and (held := await self._adopt(waiting.pop(0), order)) is not None:
             pod = self._pods.cache.get(held.namespace, held.pod)
             return replace(held, pod_uid=pod.metadata.uid if pod is not None else "")
         return await self._made(order, _for_order(document or self._document(order, node), order))
