@@ -1,6 +1,7 @@
 """A port lets everybody in who waits, and goes on whatever becomes of one of them."""
 
 import asyncio
+import errno
 import os
 import resource
 import socket
@@ -159,5 +160,40 @@ def test_where_no_descriptor_is_left_who_waits_is_let_in_once_there_is_one() -> 
         assert await echoed(one) == b"hello"
         one.close()
         port.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("refusal", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
+def test_a_family_that_the_kernel_lacks_is_left_out_while_another_listens(
+    monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
+    """A kernel without IPv6 whose `localhost` also stands for ::1."""
+
+    async def story() -> None:
+        loop, real = asyncio.get_running_loop(), accepting._listening
+        found = [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (HOST, 0)),
+        ]
+
+        async def resolved(*_: object, **__: object) -> list[Any]:
+            return found
+
+        def listening(family: int, address: Any, backlog: int, *, shares_port: bool) -> socket.socket:
+            if family == socket.AF_INET6:
+                raise OSError(refusal, os.strerror(refusal))
+            return real(family, address, backlog, shares_port=shares_port)
+
+        monkeypatch.setattr(loop, "getaddrinfo", resolved, raising=False)
+        monkeypatch.setattr(accepting, "_listening", listening)
+        port = Port(Echo)
+        (one,) = connected(await port.open("localhost", 0, backlog=8), 1)
+        assert await echoed(one) == b"hello"
+        one.close()
+        port.close()
+        del found[1]
+        with pytest.raises(OSError, match=os.strerror(refusal)):
+            await port.open("localhost", 0, backlog=8)
 
     run(story())

@@ -5,6 +5,7 @@ with prompts of 350 kB the last was let in after 31 such turns, 250 ms.
 """
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -16,6 +17,8 @@ _MOST_AT_ONCE: Final = 64
 """More wait for the next turn of the loop: those who are in are not to wait for a whole backlog."""
 _PAUSE_S: Final = 0.1
 """Where no descriptor is left, who waits is looked at again after so long: the port would be ready all the time."""
+_LACKING: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+"""A kernel without IPv6, or with none configured, of a name that stands for both families."""
 
 Make = Callable[[], asyncio.Protocol]
 Welcome = Callable[[socket.socket], bool]
@@ -44,14 +47,24 @@ class Port:
         self._entering: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int, *, backlog: int, shares_port: bool = False) -> int:
-        """Listen; returns the port. Raises OSError where it is taken."""
+        """Listen; returns the port. Raises OSError where it is taken, or this machine has none of the addresses."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
+            lacking: OSError | None = None
             for family, address in dict.fromkeys((family, address) for family, *_, address in found):
-                one = _listening(family, address, backlog, shares_port=shares_port)
+                try:
+                    one = _listening(family, address, backlog, shares_port=shares_port)
+                except OSError as error:
+                    if error.errno not in _LACKING:
+                        raise
+                    log.info("an address that this machine lacks is left out", host=host, address=address[0])
+                    lacking = error
+                    continue
                 self._listening.append(one)
                 loop.add_reader(one.fileno(), self._let_in, one)
+            if lacking is not None and not self._listening:
+                raise lacking
         except OSError:
             self.close()
             raise
