@@ -32,6 +32,26 @@ def test_standard_input_that_is_no_text_is_a_sentence(locale):
     assert (done.returncode, done.stderr) == (1, b"hekla: standard input: is not text in UTF-8\n")
 
 
+def test_a_key_that_no_header_can_hold_is_named_and_not_shown():
+    own = {**os.environ, "HEKLA_AGENTS_URL": "http://127.0.0.1:1", "HEKLA_AGENTS_KEY": "sk-\u201cSECRET\u201d"}
+    done = run(["agent", "list"], env=own)
+    assert b"SECRET" not in done.stderr
+    assert done.stderr.startswith(b"hekla: HEKLA_AGENTS_KEY holds a character")
+    assert done.returncode == 2
+
+
+def test_a_token_that_no_header_can_hold_is_named_and_not_shown(tmp_path):
+    own = tmp_path / "config"
+    own.write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}],"
+        " contexts: [{name: c, context: {cluster: c, user: c}}], users: [{name: c, user: {token: \u201cSECRET\u201d}}]}"
+    )
+    done = run(["get", "pods", "--kubeconfig", str(own)])
+    assert b"SECRET" not in done.stderr
+    assert b"token of user 'c'" in done.stderr
+    assert done.returncode == 1
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this host has no /dev/full")
 def test_a_full_disk_behind_the_output_is_a_sentence():
     with open("/dev/full", "wb") as full:

@@ -84,6 +84,17 @@ def test_a_user_and_password_make_basic_authentication(tmp_path):
     assert headers(load_kubeconfig(file).connection()) == {"authorization": f"Basic {pair}"}
 
 
+def test_a_token_that_no_header_can_hold_is_refused_where_it_is_read_and_not_shown(tmp_path):
+    (tmp_path / "token").write_text("\u201cSECRET\u201d")
+    by_file = load_kubeconfig(write(tmp_path / "kc", user={"tokenFile": "token"})).connection()
+    printed = {"apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "\u201cSECRET\u201d"}}
+    by_plugin = load_kubeconfig(plugin(tmp_path, f"print({json.dumps(json.dumps(printed))})")).connection()
+    for one in (by_file, by_plugin):
+        with pytest.raises(CredentialError, match="typographic quote") as refused:
+            headers(one)
+        assert "SECRET" not in str(refused.value)
+
+
 def plugin(tmp_path, body, **fields):
     script = tmp_path / "plugin.py"
     script.write_text(body)

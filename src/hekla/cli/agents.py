@@ -177,12 +177,12 @@ async def find_gateway(data_dir: Path | None) -> tuple[str, str]:
     if url and not data_dir:
         if not key:
             raise CommandError("HEKLA_AGENTS_URL is set and HEKLA_AGENTS_KEY is not; set both", EXIT_USAGE)
-        return url, key
+        return url, _told(key, "HEKLA_AGENTS_KEY")
     directory = DataDirectory((data_dir or default_data_dir()).absolute())
     await _until_open(directory)
     try:
         url = directory.agents_url.read_text().strip()
-        lines = directory.agents_key.read_text().splitlines()
+        lines = directory.agents_key.read_text(errors="replace").splitlines()
     except OSError:
         raise CommandError(
             f"no gateway of sandboxes runs on {directory.root}; start one with `hekla up --detach`, or set HEKLA_AGENTS_URL",
@@ -191,7 +191,17 @@ async def find_gateway(data_dir: Path | None) -> tuple[str, str]:
     keys = [line.partition(":")[2].strip() for line in lines if line.strip() and not line.startswith("#")]
     if not keys:
         raise CommandError(f"{directory.agents_key} has no key; write one as `owner: key`", EXIT_USAGE)
-    return url, keys[0]
+    return url, _told(keys[0], f"the first key of {directory.agents_key}")
+
+
+def _told(key: str, name: str) -> str:
+    """The key, which can be sent; else a sentence that names it and does not show it."""
+    from hekla.wire.heads import may_be_told
+
+    if not may_be_told(key):
+        what = "holds a character that no key has, such as a typographic quote or a line break; copy it anew"
+        raise CommandError(f"{name} {what}", EXIT_USAGE)
+    return key
 
 
 async def _until_open(directory: "DataDirectory") -> None:

@@ -60,7 +60,10 @@ def main(arguments: Sequence[str] | None = None, *, program: str = OWN_NAME) -> 
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not tried again when Python ends
         return _refused(program, f"{error.filename or 'the output'} cannot be written: {error.strerror}")
     except UnicodeEncodeError as error:
-        return _refused(program, f"{error.object!r} is not text in UTF-8")
+        if error.encoding != "utf-8":
+            raise
+        # no more than that: the rest may be a secret
+        return _refused(program, f"{error.object[error.start : error.end]!r} is not text in UTF-8")
 
 
 def _refused(program: str, sentence: str, exit_code: int = EXIT_REFUSED) -> int:

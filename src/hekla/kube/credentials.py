@@ -16,6 +16,7 @@ import msgspec
 
 from hekla.kube.clock import Clock, SystemClock, parse_rfc3339
 from hekla.kube.errors import KubeError
+from hekla.wire.heads import may_be_told
 
 TOKEN_REREAD_S = 60.0
 """A projected token is renewed well before it expires, so reading the file once a minute is enough."""
@@ -25,6 +26,7 @@ EXPIRY_SKEW = timedelta(seconds=30)
 
 PLUGIN_PATIENCE_S = 60.0
 MAX_PLUGIN_OUTPUT = 1024 * 1024
+NO_TOKEN = "holds a character that no token can have, such as a typographic quote or a line break"
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
@@ -110,7 +112,7 @@ class TokenFile:
 
     def _read(self) -> str:
         try:
-            token = self._path.read_text().strip()
+            token = self._path.read_text(errors="replace").strip()
         except OSError as error:
             # A file that is being replaced must not end a working session.
             if self._token:
@@ -118,6 +120,8 @@ class TokenFile:
             raise CredentialError(f"token file {str(self._path)!r} cannot be read: {error.strerror}") from error
         if not token:
             raise CredentialError(f"token file {str(self._path)!r} is empty; it must hold a bearer token")
+        if not may_be_told(token):
+            raise CredentialError(f"token file {str(self._path)!r} {NO_TOKEN}")
         return token
 
 
@@ -219,4 +223,6 @@ class PluginCredentials:
         status = document.get("status") or {}
         if not status.get("token") and not (status.get("clientCertificateData") and status.get("clientKeyData")):
             raise CredentialError(f"exec plug-in {name!r} gave neither a token nor a certificate with its key")
+        if not may_be_told(str(status.get("token") or "")):
+            raise CredentialError(f"the token of exec plug-in {name!r} {NO_TOKEN}")
         return dict(status)

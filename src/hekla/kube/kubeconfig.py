@@ -20,6 +20,7 @@ import yaml
 from hekla.kube.api_client import USER_AGENT, ApiClient
 from hekla.kube.credentials import (
     EXEC_VERSIONS,
+    NO_TOKEN,
     ClientCertificate,
     Credentials,
     FixedCredentials,
@@ -31,6 +32,7 @@ from hekla.kube.errors import KubeError
 from hekla.kube.https import HttpsTransport
 from hekla.kube.rate_limit import TokenBucket
 from hekla.lib import plain_yaml
+from hekla.wire.heads import may_be_told
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -300,6 +302,8 @@ def _credentials(user: Entry, cluster: Entry) -> Credentials:
     if token_file is not None:
         # kubectl lets the file win over a token beside it.
         return TokenFile(token_file, client_certificate=certificate)
+    if not may_be_told(token):
+        raise KubeconfigError(f"the token of user {user.name!r} in {str(user.file)!r} {NO_TOKEN}")
     return FixedCredentials(token, user.text("username"), user.text("password"), certificate)
 
 

@@ -35,6 +35,13 @@ def header_line(name: str, value: str) -> str:
     return f"{name}: {value}\r\n"
 
 
+def may_be_told(secret: str) -> bool:
+    """Whether a key or a token can stand in a header. Who reads one asks first, and can say where it stood: what is told of a header
+    that cannot be written may hold the whole of it.
+    """
+    return secret.isascii() and secret.isprintable()
+
+
 def header_lines(headers: HeaderList) -> bytes:
     """Headers as they go on the wire."""
     return "".join([header_line(name, value) for name, value in headers]).encode("latin-1")
