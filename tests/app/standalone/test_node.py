@@ -268,6 +268,26 @@ def test_nothing_is_signed_for_a_node_that_is_somebody_elses(tmp_path, found, wh
     virtual_time.run(story())
 
 
+def test_a_kept_certificate_is_not_used_while_the_node_is_somebody_elses(tmp_path):
+    """Somebody took the name while this one was down: with its old certificate it would read the Secrets of his pods."""
+    server = Signing(waits=0)
+
+    async def story():
+        await NodeIdentity(server, "n1", tmp_path, SystemClock()).connection(ACCOUNT)
+        server.node = {"nodeInfo": {"containerRuntimeVersion": "containerd://2.1.0", "bootID": "b"}}
+        identity = NodeIdentity(server, "n1", tmp_path, SystemClock())
+        begun = asyncio.create_task(identity.connection(ACCOUNT))
+        await asyncio.sleep(600)
+        assert not begun.done()
+        assert "is another agent's already" in identity.trouble
+        server.node = NotFoundError(404, "NotFound", "deleted")
+        await begun
+        assert identity.trouble == ""
+        assert len(server.asked) == 1
+
+    virtual_time.run(story())
+
+
 @pytest.mark.parametrize(
     "found",
     [

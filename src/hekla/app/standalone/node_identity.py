@@ -1,7 +1,8 @@
 """The identity of a node in a cluster that is not ours: a client certificate as `system:node:<name>`, asked for as kubelets ask.
 
     CertificateSigningRequest   kubernetes.io/kube-apiserver-client-kubelet, in the name of the process's own account
-    free                        a Node of that name that is a kubelet's, or another machine's, is left alone: nothing is asked for
+    free                        a Node of that name that is a kubelet's, or another machine's, is left alone: nothing is asked for, nor is
+                                a certificate used that is kept
     approved                    by the cluster, if that account may create certificatesigningrequests/nodeclient; else by a person
     kept                        in the node's directory; renewed when a third of its life is left, or when API servers do not know it
 
@@ -103,8 +104,7 @@ class NodeIdentity:
         """The account's connection as this node, as soon as the cluster has signed for it."""
         if await self._is_account():
             return account
-        kept = self._read()
-        self._credentials = NodeCredentials(kept or await self._signed())
+        self._credentials = NodeCredentials(await self._signed(or_kept=True))
         return replace(account, credentials=self._credentials)
 
     async def keep_fresh(self) -> None:
@@ -155,12 +155,13 @@ class NodeIdentity:
         life = shown.not_valid_after_utc - shown.not_valid_before_utc
         return shown.not_valid_after_utc - self._clock.now() > max(life * LEFT, LEAST_LEFT)
 
-    async def _signed(self) -> ClientCertificate:
+    async def _signed(self, *, or_kept: bool = False) -> ClientCertificate:
+        """A new one, or one that is kept and good, as soon as the node is nobody else's."""
         refused = 0
         while True:
             try:
                 await self._check_free()
-                made = await self._ask()
+                made = (self._read() if or_kept else None) or await self._ask()
                 self._tell("")
                 return made
             except (KubeError, IdentityRefusedError, TimeoutError) as error:
