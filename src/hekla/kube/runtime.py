@@ -1,8 +1,8 @@
 """Runs reconcilers: watches what they declare, calls them when something changed, carries out what they yield.
 
 One object is reconciled by one worker at a time, and not again before the caches show what its last commands did (read
-your writes). Failures back off per object; a conflict is an ordinary reason to look again, and who waits for room in a quota
-is woken when there is more of it (`quota_waiting.py`). What reconcilers are is said
+your writes). Failures back off per object, whatever its status says of them; a conflict is an ordinary reason to look again, and who waits
+for room in a quota is woken when there is more of it (`quota_waiting.py`). What reconcilers are is said
 in `reconcile.py`; the queue is `work_queue.py`, the caches `informer.py`, the writing `execute.py`.
 """
 
@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import structlog
+from msgspec.structs import replace
 from prometheus_client import Counter, Gauge, Histogram
 
 from hekla.api.core import ResourceQuota
@@ -56,6 +57,10 @@ BUSY_PATIENCE = 4.0
 
 
 def _never_busy() -> bool:
+    return False
+
+
+def _never_moot(old: Resource, new: Resource) -> bool:
     return False
 
 
@@ -232,7 +237,8 @@ class Controller:
         self.queue.close()
 
     def _listen(self) -> None:
-        self._hear(self._spec.kind, self._itself)
+        is_moot = self._is_its_own_word if self._spec.when_refused is not None else _never_moot
+        self._hear(self._spec.kind, self._itself, is_moot=is_moot)
         for kind in self._spec.owns:
             self._hear(kind, self._owner)
         for kind, waking in self._spec.wakes.items():
@@ -246,10 +252,14 @@ class Controller:
         for key in self._quota_waiting.on_quota(old, new):
             self.queue.add(key)
 
-    def _hear(self, kind: type[Resource], waking: Map) -> None:
+    def _hear(
+        self, kind: type[Resource], waking: Map, *, is_moot: Callable[[Resource, Resource], bool] = _never_moot
+    ) -> None:
         part_of = self._spec.heeds.get(kind)
 
         def handler(old: Resource | None, new: Resource | None) -> None:
+            if old is not None and new is not None and is_moot(old, new):
+                return
             if part_of is not None and old is not None and new is not None and part_of(old) == part_of(new):
                 return
             # Both sides: an object that moves to another owner or queue concerns the one it left as well.
@@ -259,6 +269,12 @@ class Controller:
                         self.queue.add(key)
 
         self._add_handler(self._informers[kind], handler)
+
+    def _is_its_own_word(self, old: Resource, new: Resource) -> bool:
+        """Whether an object that backs off only says what was refused. With a wording that varies (a port, one of two webhooks)
+        each word woke it for the next try, without a pause.
+        """
+        return self.queue.is_backing_off(key_of(new)) and _differ_in_status_alone(old, new)
 
     def _add_handler(self, informer: Informer[Any], handler: Any) -> None:
         informer.add_handler(handler)
@@ -475,6 +491,12 @@ async def run_reconcilers(
 
 def _found(finding: MapInWorld, world: World, obj: Resource) -> Iterator[ObjectKey]:
     return finding(obj, world)
+
+
+def _differ_in_status_alone(old: Resource, new: Resource) -> bool:
+    metadata = replace(new.metadata, resource_version=old.metadata.resource_version)
+    others = (one for one in type(new).__struct_fields__ if one not in ("metadata", "status"))
+    return metadata == old.metadata and all(getattr(old, one) == getattr(new, one) for one in others)
 
 
 def _group_of(owner: OwnerReference) -> str:

@@ -94,6 +94,10 @@ class WorkQueue:
         self.add_after(key, wait_s)
         return wait_s
 
+    def is_backing_off(self, key: ObjectKey) -> bool:
+        """Whether an object that failed waits for its next try."""
+        return key in self._failures and key in self._due
+
     def succeeded(self, key: ObjectKey) -> None:
         """Forget the failures of an object."""
         self._failures.pop(key, None)
