@@ -102,6 +102,33 @@ def test_a_name_that_is_taken_is_said_and_left_alone() -> None:
     assert world.get(SandboxWarmPool, "ns", "py") is None
 
 
+def test_whom_it_may_reach_is_told_when_it_makes_no_sense_and_what_held_before_holds_on() -> None:
+    """Its sandboxes were started again and again, and it said that sessions can be asked for."""
+    world = settled(FakeWorld(interpreter({names.EGRESS: "%%%"}, warmPoolSize=2)))
+    status = world.document(CodeInterpreter, "ns", "py")["status"]
+    told = 'annotation hekla.dev/egress: egress rule "%%%" names no host; write host[:port], *.example.com or *'
+    assert (status["ready"], status["conditions"][0]["message"]) == (False, told)
+    assert world.get(SandboxTemplate, "ns", "py") is None
+    world.change(CodeInterpreter, "ns", "py", {"metadata": {"annotations": {names.EGRESS: "example.com"}}})
+    settled(world)
+    assert world.document(CodeInterpreter, "ns", "py")["status"]["ready"] is True
+    world.change(CodeInterpreter, "ns", "py", {"metadata": {"annotations": {names.EGRESS: "example.com:0"}}})
+    settled(world)
+    template = world.document(SandboxTemplate, "ns", "py")
+    assert template["metadata"]["annotations"][names.EGRESS] == "example.com"
+
+
+def test_an_agent_that_may_reach_what_makes_no_sense_is_not_accepted() -> None:
+    spec = {"targetPort": [{"port": 80}], "podTemplate": {"spec": {"containers": [{"name": "a"}]}}}
+    metadata = {**META, "annotations": {names.EGRESS: "example.com:http"}}
+    world = FakeWorld({"apiVersion": AGENTCUBE, "kind": "AgentRuntime", "metadata": metadata, "spec": spec})
+    converge(reconcile_agent_runtime, world, "ns", "py", now=NOW)
+    (told,) = world.document(AgentRuntime, "ns", "py")["status"]["conditions"]
+    assert (told["status"], told["message"]) == (
+        "False", 'annotation hekla.dev/egress: egress rule "example.com:http" has port "http"; write 1 to 65535',
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("ports", "containers", "status"),
     [([{"port": 80}], [{"name": "a"}], "True"), ([], [{"name": "a"}], "False"), ([{"port": 80}], [], "False")],

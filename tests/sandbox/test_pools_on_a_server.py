@@ -554,6 +554,27 @@ def test_what_waits_goes_on_waiting_where_the_copies_beside_it_cannot_be_made() 
     virtual_time.run(scenario())
 
 
+@pytest.mark.parametrize("network", [{}, {"allowOut": ["%%%"], "denyOut": ["0.0.0.0/0"]}])
+def test_a_sandbox_is_not_made_that_its_node_could_never_start(network: Document) -> None:
+    """Its pod was started again and again for two minutes, and nobody was told why."""
+
+    async def scenario() -> None:
+        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            wrong = {names.EGRESS: "*" if network else "example.com:99999"}
+            await on.client.patch(SandboxTemplate, "python", {"metadata": {"annotations": wrong}}, "default")
+            stock = KubeStock(informers)
+            await stock.start()
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
+            with pytest.raises(
+                StockError, match=r'egress rule "(%%%" names no host|example\.com:99999" has port)'
+            ) as refused:
+                await stock.take(Order(session="a", blueprint=blueprint, network=network))
+            assert refused.value.status == 422
+            assert not (await on.client.list(Sandbox, "default")).items
+
+    virtual_time.run(scenario())
+
+
 async def _kinds(client: ApiClient) -> None:
     for kind in AGENT_KINDS:
         await client.create(CustomResourceDefinition, crd_document(kind))
@@ -610,8 +631,12 @@ def test_an_interpreter_without_a_template_is_refused_in_the_end_and_at_once_whe
                     session="a", blueprint=Blueprint(kind=SessionKind.INTERPRETER, namespace="default", name="py")
                 )
                 began = asyncio.get_running_loop().time()
-                with pytest.raises(StockError, match="not there yet; look at the conditions"):
+                with pytest.raises(StockError) as refused:
                     await stock.take(order)
                 assert asyncio.get_running_loop().time() - began == pytest.approx(0.0 if is_looked_at else 5.0)
+                why = (
+                    ": it is somebody else's" if is_looked_at else " yet; look at the conditions of the CodeInterpreter"
+                )
+                assert str(refused.value) == f'template "py" is not there{why}'
 
     virtual_time.run(scenario())

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from hekla.api.agents import AgentRuntime
+from hekla.api.agents import AgentRuntime, names
+from hekla.api.agents.egress import trouble_of
 from hekla.kube.commands import Command, SetStatus, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.sandbox.observing import Observation, as_documents, conditions
@@ -30,4 +31,6 @@ def _trouble(one: AgentRuntime) -> str:
         return "spec.podTemplate.spec.containers is empty: an agent needs a container"
     if not one.spec.target_ports:
         return "spec.targetPort is empty: requests need a port to go to"
+    if wrong := trouble_of(one.metadata.annotations.get(names.EGRESS, "")):
+        return f"annotation {names.EGRESS}: {wrong}"
     return ""

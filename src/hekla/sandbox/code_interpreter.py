@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from hekla.api.agents import CodeInterpreter, SandboxTemplate, SandboxWarmPool, names
+from hekla.api.agents.egress import trouble_of
 from hekla.api.agents.extensions import PolicyManagement
 from hekla.api.meta import Document, Resource
 from hekla.kube.commands import Command, Create, Delete, Patch, SetStatus, target_of
@@ -29,8 +30,9 @@ def reconcile_code_interpreter(one: CodeInterpreter, world: World, now: datetime
         return
     template = world.get(SandboxTemplate, meta.namespace, meta.name)
     pool = world.get(SandboxWarmPool, meta.namespace, meta.name)
-    trouble = next((_trouble(there) for there in (template, pool) if there and not is_controlled_by(there, one)), "")
-    if not trouble:
+    taken = next((_taken(there) for there in (template, pool) if there and not is_controlled_by(there, one)), "")
+    wrong = trouble_of(meta.annotations.get(names.EGRESS, ""))
+    if not taken and not wrong:
         yield from _keep(SandboxTemplate, one, template, template_spec(one))
         size = one.spec.warm_pool_size or 0
         if size > 0:
@@ -42,10 +44,15 @@ def reconcile_code_interpreter(one: CodeInterpreter, world: World, now: datetime
             yield from _keep(SandboxWarmPool, one, pool, spec, is_sized_by_others=_is_sized_by_others(one))
         elif pool is not None:
             yield Delete(target_of(pool), reason="warmPoolSize is absent or 0")
-    yield from _tell(one, trouble, now)
+    if taken:
+        yield from _tell(one, Observation("Ready", False, "NameTaken", taken), now)
+    elif wrong:
+        yield from _tell(one, Observation("Ready", False, "Invalid", f"annotation {names.EGRESS}: {wrong}"), now)
+    else:
+        yield from _tell(one, Observation("Ready", True, "Reconciled", "Sessions can be asked for"), now)
 
 
-def _trouble(there: Resource) -> str:
+def _taken(there: Resource) -> str:
     owner = controller_of(there)
     whose = "nobody's" if owner is None else f"{owner.kind}/{owner.name}'s"
     kind = there.kind_info.kind
@@ -153,12 +160,8 @@ def template_spec(one: CodeInterpreter) -> Document:
     }
 
 
-def _tell(one: CodeInterpreter, trouble: str, now: datetime) -> Iterator[Command]:
-    observation = (
-        Observation("Ready", False, "NameTaken", trouble)
-        if trouble
-        else Observation("Ready", True, "Reconciled", "Sessions can be asked for")
-    )
+def _tell(one: CodeInterpreter, observation: Observation, now: datetime) -> Iterator[Command]:
+    is_ready = observation.status is True
     told = conditions(one.status.conditions, [observation], one.metadata.generation, now)
-    if as_documents(one.status.conditions) != told or one.status.ready is bool(trouble):
-        yield SetStatus(target_of(one), {"ready": not trouble, "conditions": told})
+    if as_documents(one.status.conditions) != told or one.status.ready is not is_ready:
+        yield SetStatus(target_of(one), {"ready": is_ready, "conditions": told})

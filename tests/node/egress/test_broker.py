@@ -12,9 +12,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from hekla.api.agents.egress import rules_of
 from hekla.api.agents.node_contract import SecretHeader
 from hekla.node.egress.broker import EgressBroker, SecretAwayError
-from hekla.node.egress.rules import ALLOWED, judge_address, rules_of
+from hekla.node.egress.rules import ALLOWED, judge_address
 
 PATIENCE_S = 30.0
 

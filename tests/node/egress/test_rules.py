@@ -4,7 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from hekla.node.egress.rules import RulesError, canonical, judge, judge_address, rules_of
+from hekla.api.agents.egress import RulesError, canonical, rules_of
+from hekla.node.egress.rules import judge, judge_address
 
 RULES = rules_of("api.example.com, *.files.example.com:8443, 93.184.216.34:80, bücher.example")
 

@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from hekla.api.agents.egress import HTTP, Rule, canonical
 from hekla.api.agents.node_contract import SecretHeader
-from hekla.node.egress.rules import ALLOWED, HTTP, Address, Rule, Verdict, canonical, header_for, judge, judge_address
+from hekla.node.egress.rules import ALLOWED, Address, Verdict, header_for, judge, judge_address
 
 log = structlog.get_logger("hekla.egress")
 

@@ -17,6 +17,7 @@ import structlog
 
 from hekla.api.agents import AgentRuntime, CodeInterpreter, Sandbox, SandboxTemplate, names
 from hekla.api.agents.agentcube import AuthMode, TargetPort
+from hekla.api.agents.egress import trouble_of
 from hekla.api.agents.node_contract import LINEAGE
 from hekla.api.meta import Document, Resource
 from hekla.api.nodes import RuntimeClass
@@ -297,7 +298,9 @@ class KubeStock:
             metadata["annotations"][names.RESTORE_FROM] = order.restore_from
         document, egress = self._from_object(order, metadata)
         if order.network:
-            document["metadata"]["annotations"][names.EGRESS] = egress_of(egress, order.network)
+            document["metadata"]["annotations"][names.EGRESS] = egress = egress_of(egress, order.network)
+        if wrong := trouble_of(egress):  # its pod would be started again and again, and never run
+            raise StockError(422, "egress", wrong)
         spec = document["spec"]["podTemplate"]["spec"]
         if node:
             spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), "kubernetes.io/hostname": node}
@@ -313,16 +316,18 @@ class KubeStock:
             return _of_agent(runtime, metadata), runtime.metadata.annotations.get(names.EGRESS, "")
         template = self._templates.cache.get(blueprint.namespace, blueprint.name)
         if template is None:
-            raise StockError(
-                503,
-                "template_pending",
-                f'template "{blueprint.name}" is not there yet; look at the conditions of the CodeInterpreter',
-            )
+            raise StockError(503, "template_pending", f'template "{blueprint.name}" is not there{self._why(blueprint)}')
         owner: Resource = template
         if blueprint.kind == SessionKind.INTERPRETER:
             owner = self._interpreters.cache.get(blueprint.namespace, blueprint.name) or template
         document = sandbox_document(template, owner, metadata)
         return document, document["metadata"]["annotations"].get(names.EGRESS, "")
+
+    def _why(self, blueprint: Blueprint) -> str:
+        interpreter = self._interpreters.cache.get(blueprint.namespace, blueprint.name)
+        told = interpreter.status.conditions if interpreter is not None else ()
+        sentence = next((one.message for one in told if one.type == "Ready" and one.status == "False"), "")
+        return f": {sentence}" if sentence else " yet; look at the conditions of the CodeInterpreter"
 
     async def _ready(self, held: Held) -> Held:
         """Wait until its pod is ready."""

@@ -28,10 +28,10 @@ from typing import Any
 import msgspec
 import structlog
 
+from hekla.api.agents.egress import RulesError, rules_of
 from hekla.api.agents.names import EGRESS, ISOLATION_STRENGTHS, OWNER, RESTORE_FROM
 from hekla.api.agents.node_contract import DAEMON_MODULE, DAEMON_PORTS, CheckpointKind, Claim, Usage
 from hekla.node.egress.broker import PORT, EgressBroker
-from hekla.node.egress.rules import RulesError, rules_of
 from hekla.node.pod_record import Exit
 from hekla.node.runtimes import (
     ContainerKey,

@@ -5,10 +5,10 @@ from functools import partial
 
 import msgspec
 
+from hekla.api.agents.egress import RulesError, canonical, rules_of
 from hekla.api.agents.names import EGRESS
 from hekla.api.agents.node_contract import EGRESS_SECRETS, SecretHeader
 from hekla.node.egress.broker import PORT, EgressBroker
-from hekla.node.egress.rules import RulesError, canonical, rules_of
 from hekla.node.runtimes import ContainerSpec, StartError
 
 SecretOfPod = Callable[[str, SecretHeader], Awaitable[str]]
