@@ -280,6 +280,15 @@ def test_closing_the_client_fails_what_is_under_way():
     asyncio.run(run())
 
 
+def test_a_host_that_is_no_ascii_cannot_be_connected_to():
+    async def run():
+        async with HttpClient() as client:
+            with pytest.raises(ConnectFailedError, match="xn--"):
+                await client.request("GET", "http://höst:1/")
+
+    asyncio.run(run())
+
+
 def test_targets_and_headers_cannot_smuggle_lines():
     async def run():
         async with HttpClient() as client:

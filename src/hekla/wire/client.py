@@ -71,6 +71,8 @@ class _Origin:
         scheme = _SCHEMES.get(parts.scheme, parts.scheme)
         if scheme not in _DEFAULT_PORTS or not parts.hostname:
             raise ValueError(f"url {origin[:200]!r} does not begin with http://host or https://host")
+        if not parts.netloc.isascii():
+            raise ConnectFailedError(f"{parts.hostname} is no name of a host here; write it in its form of `xn--`")
         self.client = client
         self.name = origin
         self.host = parts.hostname
