@@ -20,6 +20,13 @@ def test_manifests_and_arguments_are_utf8_in_any_locale(tmp_path):
     assert "größe.conf:1: error: failed to find Action größe" in done.stdout.decode("utf-8")
 
 
+def test_python_that_is_told_to_keep_to_the_locale_is_not_started_again_and_again(tmp_path):
+    (tmp_path / "größe.conf").write_text('actions: "größe"\n')
+    told = [sys.executable, "-X", "utf8=0", *HEKLA[1:], "scheduler", "lint", "größe.conf"]
+    done = subprocess.run(told, capture_output=True, timeout=60, check=False, cwd=tmp_path, env=ASCII)
+    assert "größe.conf:1: error" in done.stdout.decode("utf-8")
+
+
 def test_an_argument_that_is_no_text_is_a_sentence():
     done = run(["snapshot", "--kubeconfig", b"/\xff"])
     assert b"Traceback" not in done.stderr

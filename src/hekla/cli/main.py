@@ -73,9 +73,10 @@ def _refused(program: str, sentence: str, exit_code: int = EXIT_REFUSED) -> int:
 
 def _read_and_write_utf8() -> None:
     """Manifests, arguments and answers are UTF-8 whatever the locale says: Python can only be told when it starts."""
-    if sys.getfilesystemencoding().lower() != "utf-8":
-        os.environ["PYTHONUTF8"] = "1"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    if sys.getfilesystemencoding().lower() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"  # for those that we start, and so that this happens once
+        # a Python of `-E` or `-I` reads no environment, and of two options of a name the first counts
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def _open_what_is_closed() -> None:
