@@ -48,11 +48,55 @@ def test_a_mount_of_a_volume_that_is_not_there_is_named():
         mounts_of([VolumeMount(name="v", mount_path="/data")], {}, lambda text: text)
 
 
-@pytest.mark.parametrize("kind", ["Directory", "File", "Socket"])
-def test_a_host_path_of_the_wrong_type_is_refused(tmp_path, kind):
-    source = HostPathVolumeSource(path=str(tmp_path / "absent"), type=kind)
-    with pytest.raises(VolumeError, match="hostPath type check failed"):
-        VolumeMaker(Path(), None, lambda claim: None).make(Volume(name="v", host_path=source), None)
+def made(path, kind=""):
+    """The volume of a hostPath."""
+    volume = Volume(name="v", host_path=HostPathVolumeSource(path=str(path), type=kind))
+    return VolumeMaker(Path(), None, lambda claim: None).make(volume, None)
+
+
+KINDS = {
+    "Directory": "directory", "File": "file", "Socket": "socket file", "CharDevice": "character device", "BlockDevice": "block device",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "words"), KINDS.items())
+def test_a_host_path_of_the_wrong_type_is_refused_as_by_a_kubelet(tmp_path, kind, words):
+    """In the sentences of 1.36.2. Of what is missing nothing is made: a BlockDevice became a directory."""
+    wrong = tmp_path / "wrong"
+    wrong.touch() if kind == "Directory" else wrong.mkdir()
+    for path in (tmp_path / "absent", wrong):
+        with pytest.raises(VolumeError, match=f'volume "v": hostPath type check failed: {path} is not a {words}$'):
+            made(path, kind)
+    assert not (tmp_path / "absent").exists()
+    if kind == "CharDevice":
+        assert made("/dev/null", kind) == Path("/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("DirectoryOrCreate", "a directory"), ("FileOrCreate", "a file"), ("Else", "invalid volume type")],
+)
+def test_what_may_be_made_is_of_its_type_if_it_is_there(tmp_path, kind, words):
+    wrong = tmp_path / "wrong"
+    wrong.mkdir() if kind == "FileOrCreate" else wrong.touch()
+    with pytest.raises(VolumeError, match=f"is (not|an) {words}$"):
+        made(wrong, kind)
+
+
+def test_what_is_made_for_a_host_path_is_its_owners_to_write(tmp_path):
+    """Whatever the umask of the agent; of no type what is missing is made too: containerd does it, if kubelets do not."""
+    before = os.umask(0)
+    try:
+        made(tmp_path / "a" / "b", "DirectoryOrCreate")
+        made(tmp_path / "c" / "d")
+        made(tmp_path / "f", "FileOrCreate")
+        with pytest.raises(VolumeError, match="No such file or directory"):
+            made(tmp_path / "no" / "f", "FileOrCreate")
+    finally:
+        os.umask(before)
+    assert {str(path.relative_to(tmp_path)): oct(path.stat().st_mode & 0o7777) for path in tmp_path.rglob("*")} == {
+        "a": "0o755", "a/b": "0o755", "c": "0o755", "c/d": "0o755", "f": "0o644",
+    }  # fmt: skip
 
 
 def test_a_claim_that_is_not_bound_is_waited_for(tmp_path):

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from hekla.api.pods import Pod
 from hekla.api.storage import PersistentVolume
-from hekla.api.volumes import DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, Volume, VolumeMount
+from hekla.api.volumes import DownwardAPIVolumeFile, KeyToPath, Volume, VolumeMount
 from hekla.node.fields import Self, field_value, resource_value
+from hekla.node.host_paths import HostPathTypeError, made_host_path
 from hekla.node.references import CONFIG_MAP, SECRET, Lookup
 from hekla.node.runtimes import ConfigError, Mount, VolumeError
 
@@ -125,6 +126,8 @@ class VolumeMaker:
         """The directory (or file) that is the volume; its content is brought up to date."""
         try:
             return self._make(volume, payload)
+        except HostPathTypeError as problem:
+            raise VolumeError(f'volume "{volume.name}": {problem}') from None
         except OSError as problem:
             raise VolumeError(f'volume "{volume.name}": {problem.strerror} ({problem.filename})') from None
 
@@ -135,7 +138,7 @@ class VolumeMaker:
             return own
         if volume.host_path is not None:
             self._check_host_path(volume.name, Path(volume.host_path.path))
-            return _host_path(volume.name, volume.host_path)
+            return made_host_path(volume.host_path)
         claim = volume.persistent_volume_claim.claim_name if volume.persistent_volume_claim else ""
         if volume.ephemeral is not None:
             claim = f"{self._pod.metadata.name}-{volume.name}"
@@ -157,12 +160,11 @@ class VolumeMaker:
         found = self._claimed(claim)
         if found is None:
             raise VolumeError(f'persistentvolumeclaim "{claim}" is not bound yet')
-        source = (
-            found.spec.local.path if found.spec.local else found.spec.host_path.path if found.spec.host_path else ""
-        )
-        if not source:
+        if found.spec.host_path is not None:
+            return made_host_path(found.spec.host_path)
+        if found.spec.local is None:
             raise VolumeError(f'persistentvolume "{found.metadata.name}" is neither local nor a hostPath')
-        path = Path(source)
+        path = Path(found.spec.local.path)
         path.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -208,20 +210,6 @@ def _holds(directory: Path, payload: Payload) -> bool:
     return present == set(payload) and all(
         (directory / path).read_bytes() == file.content for path, file in payload.items()
     )
-
-
-def _host_path(name: str, source: HostPathVolumeSource) -> Path:
-    path, kind = Path(source.path), source.type
-    if kind == "DirectoryOrCreate":
-        path.mkdir(parents=True, exist_ok=True)
-    elif kind == "FileOrCreate" and not path.exists():
-        path.touch()
-    checks = {"Directory": path.is_dir, "File": path.is_file, "Socket": path.is_socket}
-    if kind in checks and not checks[kind]():
-        raise VolumeError(f'volume "{name}": hostPath type check failed: {path} is not a {kind.lower()}')
-    if not path.exists():
-        path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def mounts_of(
