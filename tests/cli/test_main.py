@@ -8,6 +8,7 @@ import pytest
 
 HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 ASCII = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+BUFFERED = {**os.environ, "PYTHONUNBUFFERED": ""}
 
 
 def run(arguments, **options):
@@ -64,6 +65,30 @@ def test_a_full_disk_behind_the_output_is_a_sentence():
     with open("/dev/full", "wb") as full:
         done = subprocess.run([*HEKLA, "version"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (1, b"hekla: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this host has no /dev/full")
+def test_a_full_disk_behind_what_is_said_of_it_still_gives_the_exit_code():
+    with open("/dev/full", "wb") as full:
+        lost = subprocess.run([*HEKLA, "version"], stdout=full, stderr=full, timeout=60, check=False, env=BUFFERED)
+        refused = subprocess.run([*HEKLA, "why", "nothing"], stderr=full, timeout=60, check=False, env=BUFFERED)
+    assert (lost.returncode, refused.returncode) == (1, 2)
+
+
+def test_a_full_disk_behind_another_file_leaves_what_was_printed():
+    body = """
+import hekla.cli.main as main
+
+def fill(given, program):
+    print("printed")
+    raise OSError(28, "No space left on device")
+
+main._invoke = fill
+raise SystemExit(main.main())
+"""
+    done = subprocess.run([sys.executable, "-c", body], capture_output=True, timeout=60, check=False, env=BUFFERED)
+    told = b"hekla: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"printed\n", told)
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = OWN_NAME) -> 
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not tried again when Python ends
+        _flush_what_was_printed()
         return _refused(program, f"{error.filename or 'the output'} cannot be written: {error.strerror}")
     except UnicodeEncodeError as error:
         if error.encoding != "utf-8":
@@ -67,8 +67,24 @@ def main(arguments: Sequence[str] | None = None, *, program: str = OWN_NAME) -> 
 
 
 def _refused(program: str, sentence: str, exit_code: int = EXIT_REFUSED) -> int:
-    print(f"{program}: {sentence}", file=sys.stderr)  # noqa: T201  # the command line's own voice
+    try:
+        print(f"{program}: {sentence}", file=sys.stderr, flush=True)  # noqa: T201  # the command line's own voice
+    except OSError:
+        _give_up(2)  # its disk is full, too: the exit code is all that can be said
     return exit_code
+
+
+def _flush_what_was_printed() -> None:
+    """It is sound where another file had no room."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _give_up(1)
+
+
+def _give_up(descriptor: int) -> None:
+    """What is left for it is not tried again when Python ends, which would change the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _read_and_write_utf8() -> None:
