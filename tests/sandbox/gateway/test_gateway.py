@@ -580,6 +580,53 @@ def test_a_server_that_never_listens_is_told_as_absent_and_its_session_is_there(
         run(scenario, sandboxes=sandboxes, settings=GatewaySettings(drain_s=0.0, bounds=Bounds(server_patience_s=0.0)))
 
 
+@pytest.mark.parametrize(
+    ("door", "key", "stays"),
+    [
+        ("POST /v1/agent-runtime", b"", False),
+        ("POST /hekla/v1/sessions", b"", False),
+        ("POST /v1/namespaces/default/agent-runtimes/agent/invocations/", b"", False),
+        ("POST /hekla/v1/sessions", b"idempotency-key: k\r\n", True),
+    ],
+)
+def test_who_leaves_while_their_server_starts_leaves_nothing_behind_unless_they_may_ask_again(door, key, stays):
+    """Their session and its sandbox stayed until they had been idle long enough."""
+
+    async def leaves(client):
+        told = b'{"name": "agent", "namespace": "default"}'
+        _, writer = await asyncio.open_connection("127.0.0.1", client.gateway.port)
+        writer.write(
+            b"%b HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\n%bcontent-length: %d\r\n\r\n%b"
+            % (door.encode(), KEY.encode(), key, len(told), told)
+        )
+        while not client.sandboxes.looks:
+            await asyncio.sleep(0.01)
+        [made] = await client.gateway.desk.listed(None)
+        writer.close()
+        return made.id
+
+    async def scenario():
+        async with server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok") as (port, _):
+            with scratch() as root:
+                sandboxes = StartingServer(root, (agent_at(port),))
+                sandboxes.away_for = float("inf")
+                patient = GatewaySettings(drain_s=0.0, bounds=Bounds(server_patience_s=600))
+                async with asyncio.timeout(10), opened(sandboxes=sandboxes, settings=patient) as client:
+                    made = await leaves(client)
+                    if stays:
+                        while client.gateway.desk._room.register.known(made).busy:
+                            await asyncio.sleep(0.01)
+                        sandboxes.away_for = 0.0
+                        told = {"name": "agent", "namespace": "default"}
+                        _, again, _ = await client.ask("POST", "/hekla/v1/sessions", told, idempotency_key="k")
+                        assert again["id"] == made
+                    else:
+                        while await client.gateway.desk.listed(None) or sandboxes.sandboxes:
+                            await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+
+
 def test_who_asks_while_a_node_starts_again_is_held_and_answered():
     async def scenario(client):
         session = await client.session()

@@ -90,6 +90,7 @@ async def listening(house: House, session: Session) -> Session:
     """The session, once its own servers take connections: they start after its sandbox is ready, and the first request would miss them.
 
     AgentCube waits as long and then takes the session back; here a server that is slower has its session, and is told as absent.
+    Who leaves meanwhile does not know the session, and leaves nothing behind.
     """
     ports = {one.port for one in session.entry_points if one.port != DAEMON} if not session.is_checked else set()
     if ports:
@@ -100,6 +101,9 @@ async def listening(house: House, session: Session) -> Session:
                     await _listens(house, session, port)
         except TimeoutError:
             log.info("servers do not listen", session=session.id, name=session.name, ports=sorted(ports))
+        except asyncio.CancelledError:
+            house.desk.give_back(session)
+            raise
         finally:
             house.desk.leave(session)
     return session

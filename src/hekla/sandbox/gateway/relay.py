@@ -166,7 +166,8 @@ class Passage:
         else:
             self._pending.append(data)
             self._pending_size += len(data)
-            self.visitor.hold()
+            if not is_last:  # else it is read on, so that it is seen when the client leaves
+                self.visitor.hold()
 
     def raw(self, data: bytes) -> None:
         """Bytes of a tunnel."""

@@ -148,6 +148,14 @@ class Desk:
         """End a session and give its sandbox back; returns when both are done, even if the caller leaves meanwhile."""
         await self._ending.end(session, owner, why=why)
 
+    def give_back(self, session: Session) -> None:
+        """End a session, beside the caller, whose owner left before they were told of it; one with an idempotency key stays: they
+        may ask again.
+        """
+        entry = self._room.register.known(session.id)
+        if entry is not None and not session.idempotency_key:
+            self._room.spawn(self._ending.end_entry(entry, "whoever asked for it has left"), f"give back {session.id}")
+
     def enter(self, session: Session) -> None:
         """A request begins: idleness does not count while it lasts. `leave` follows."""
         entry = self._room.register.known(session.id)
