@@ -125,6 +125,10 @@ def _without_values(words: Sequence[str]) -> Iterator[str]:
 def _invoke(given: list[str], program: str) -> int:
     if given == ["--version"]:  # what every other program is asked first
         given = ["version"]
+        if program != OWN_NAME and not hasattr(
+            _module_of(program), "COMMANDS"
+        ):  # `vsub` is one command, and has no such one
+            program = OWN_NAME
     app = _own_app(given) if program == OWN_NAME else _app_of(program)
     try:
         app(args=given, prog_name=program)
