@@ -46,6 +46,7 @@ ADMISSION_RULES: tuple[AdmissionRule, ...] = (
         resource=f"modelboosters.{_WORKLOAD}",
         operations=WRITE,
         refusal=refuse_model_booster,
+        reads_annotations=True,
     ),
     WebhookRule(
         name="validate-workload-ai-v1alpha1-modelserving.volcano.sh",

@@ -210,7 +210,8 @@ def test_writes_of_what_no_webhook_looks_at_do_not_wait_for_webhooks():
         assert not is_asked(webhook, "UPDATE", told, made)
         assert not is_asked(webhook, "UPDATE", gone, made)
     by_annotations = {one["name"] for one in webhooks if is_asked(one, "UPDATE", noted, made)}
-    assert by_annotations == {"mutatequeue.volcano.sh", "validatequeue.volcano.sh"}
+    read_too = {"mutatequeue.volcano.sh", "validatequeue.volcano.sh", "validate-modelbooster.volcano.sh"}
+    assert by_annotations == read_too
 
 
 def test_what_is_printed_is_what_was_made():
