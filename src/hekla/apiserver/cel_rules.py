@@ -19,7 +19,7 @@ MOST_STEPS = 3_000_000
 MOST_RULE_CHARS = 8_000
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 _LOOP = re.compile(r"\.(?:all|exists|exists_one|map|filter)\s*\(")
-_FAILURES = (
+FAILURES = (
     ValueError,
     RuntimeError,
     TypeError,
@@ -69,23 +69,24 @@ class CompiledRule:
 def compile_rule(raw: Mapping[str, Any]) -> CompiledRule:
     """Compile a rule; raises RuleError."""
     text = str(raw.get("rule", "")).strip()
-    program = _compile(text)
+    program = compile_text(text)
     expression = raw.get("messageExpression")
     return CompiledRule(
         rule=text,
         program=program,
-        loops=_nested_loops(text),
+        loops=nested_loops(text),
         is_transition="oldSelf" in program.variables(),
         optional_old_self=bool(raw.get("optionalOldSelf")),
         message=str(raw.get("message", "")).strip(),
-        message_program=_compile(str(expression)) if expression else None,
+        message_program=compile_text(str(expression)) if expression else None,
         field_path=str(raw.get("fieldPath", "")),
         reason=str(raw.get("reason") or "FieldValueInvalid"),
     )
 
 
 @lru_cache(maxsize=1024)
-def _compile(text: str) -> "cel.Program":
+def compile_text(text: str, variables: frozenset[str] = frozenset({"self", "oldSelf"})) -> "cel.Program":
+    """Compile an expression over these variables; raises RuleError."""
     if len(text) > MOST_RULE_CHARS:
         raise RuleError(f"the expression has {len(text)} characters, at most {MOST_RULE_CHARS} are compiled")
     try:
@@ -96,7 +97,7 @@ def _compile(text: str) -> "cel.Program":
     unknown = sorted(set(program.functions()) - _known_functions())
     for name in [name for name in unknown if _is_name(name)]:
         raise RuleError(f"ERROR: <input>:1:{text.find(name) + 1}: undeclared reference to '{name}' (in container '')")
-    for name in sorted(set(program.variables()) - {"self", "oldSelf"}):
+    for name in sorted(set(program.variables()) - variables):
         if not any(function.startswith(f"{name}.") for function in _known_functions()) and not _is_bound(name, text):
             raise RuleError(
                 f"ERROR: <input>:1:{text.find(name) + 1}: undeclared reference to '{name}' (in container '')"
@@ -135,7 +136,7 @@ def _context() -> cel.Context:
     return context
 
 
-def _nested_loops(text: str) -> int:
+def nested_loops(text: str) -> int:
     """How deep calls of loop macros lie in one another."""
     depth, deepest, open_loops = 0, 0, []
     starts = {match.end() - 1 for match in _LOOP.finditer(text)}
@@ -163,8 +164,8 @@ def run_rule(rule: CompiledRule, value: Any, old: Any, has_old: bool, path: str,
     _VALUES["oldSelf"] = _old_self(rule, old, has_old) if rule.is_transition else None
     try:
         result = rule.program.execute(context)
-    except _FAILURES as error:
-        return FieldError(Cause.INVALID, path, f"Invalid value: {_go_words(error)} evaluating rule: {rule.said()}")
+    except FAILURES as error:
+        return FieldError(Cause.INVALID, path, f"Invalid value: {go_words(error)} evaluating rule: {rule.said()}")
     if result is True:
         return None
     return _failed(rule, context, path)
@@ -192,13 +193,14 @@ def _message(rule: CompiledRule, context: cel.Context) -> str:
         return rule.said()
     try:
         made = rule.message_program.execute(context)
-    except _FAILURES:
+    except FAILURES:
         return rule.said()
     text = made.strip() if isinstance(made, str) else ""
     return text if text and "\n" not in text else rule.said()
 
 
-def _go_words(error: Exception) -> str:
+def go_words(error: Exception) -> str:
+    """What went wrong while an expression was evaluated, as Kubernetes says it."""
     if isinstance(error, KeyError):
         return f"no such key: {error.args[0]!s}".replace("'", "")
     text = str(error)
@@ -229,6 +231,6 @@ def pattern_error(pattern: str) -> str:
     """Why a pattern is none; empty if it is one."""
     try:
         matches(pattern, "")
-    except _FAILURES as error:
+    except FAILURES as error:
         return str(error).splitlines()[0]
     return ""

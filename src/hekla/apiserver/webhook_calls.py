@@ -8,7 +8,7 @@ import base64
 import binascii
 import copy
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -234,9 +234,3 @@ def unreachable(webhook: Webhook, why: str) -> StatusError:
 def has_side_effects(webhook: Webhook) -> bool:
     """Whether a dry run must not reach it."""
     return webhook.spec.get("sideEffects") not in {"None", "NoneOnDryRun"}
-
-
-def conditions_of(webhook: Webhook) -> Iterator[tuple[str, str]]:
-    """(name, CEL expression) of its match conditions."""
-    for one in webhook.spec.get("matchConditions") or ():
-        yield one["name"], one["expression"]

@@ -1,6 +1,7 @@
 import asyncio
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -44,8 +45,8 @@ def creating(**more):
     )
 
 
-def run(kind, answer, request=None, namespace_labels=None, **spec):
-    """Ask one webhook of a real HTTP server that answers `answer(review request)`."""
+def run(kind, answer, request=None, namespace_labels=None, then=None, **spec):
+    """Ask one webhook, and `then` another, of a real HTTP server that answers `answer(review request)`."""
     request = request or creating()
     asked = []
 
@@ -65,7 +66,8 @@ def run(kind, answer, request=None, namespace_labels=None, **spec):
         caller = WebhookCaller(lambda *_: None, lambda: "u1")
         webhook = {"name": "w.example.com", "rules": [ALL_PODS], "sideEffects": "None", **spec}
         webhook.setdefault("clientConfig", {"url": f"http://127.0.0.1:{server.port}/"})
-        reader = Objects(kind, webhook, namespace_labels=namespace_labels)
+        others = [] if then is None else [{**webhook, **then, "name": "v.example.com"}]
+        reader = Objects(kind, webhook, *others, namespace_labels=namespace_labels)
         rule = (MutatingWebhooks if kind == "mutating" else ValidatingWebhooks)(caller)
         try:
             for step in (rule.mutate, rule.validate):
@@ -149,6 +151,74 @@ def test_a_dry_run_does_not_reach_a_webhook_with_side_effects():
 def test_only_those_concerned_are_asked(spec, labels, is_asked):
     _, asked = run("validating", lambda q: {"allowed": True}, namespace_labels=labels, **spec)
     assert bool(asked) == is_asked
+
+
+def conditions(*expressions):
+    return [{"name": f"c{number}", "expression": text} for number, text in enumerate(expressions)]
+
+
+@pytest.mark.parametrize(
+    ("expressions", "is_asked"),
+    [
+        (["request.operation == 'CREATE' && oldObject == null && !request.dryRun", "request.name == 'x'"], True),
+        (
+            ["request.userInfo.username == 'ann'", "request.resource.resource == 'pods' && request.kind.kind == 'Pod'"],
+            True,
+        ),
+        (["request.userInfo.username == 'bob'"], False),
+        (["has(object.data) && object.data.a == 'c'"], False),
+        (["object.metadata.labels.app == 'web'", "false"], False),
+        (["object.spec.nope == 1", "false"], False),  # one that is false decides
+        (["oldObject == null || object.spec != oldObject.spec"], True),
+    ],
+)
+def test_one_whose_conditions_do_not_all_hold_is_not_asked(expressions, is_asked):
+    _, asked = run("validating", lambda q: {"allowed": True}, matchConditions=conditions(*expressions))
+    assert len(asked) == is_asked
+
+
+def test_a_deletion_has_an_old_object_alone():
+    request = creating()
+    request = replace(request, operation=Operation.DELETE, object=None, old=request.object)
+    rules = [{**ALL_PODS, "operations": ["DELETE"]}]
+    told = conditions("object == null && oldObject.metadata.name == 'x'")
+    _, asked = run("validating", lambda q: {"allowed": True}, request, rules=rules, matchConditions=told)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("expressions", "said"),
+    [
+        (["object.spec.nope == 1"], "expression 'object.spec.nope == 1' resulted in error: no such key: nope"),
+        (
+            ["object.x == 1", "object.y == 1"],
+            "[expression 'object.x == 1' resulted in error: no such key: x, "
+            "expression 'object.y == 1' resulted in error: no such key: y]",
+        ),
+    ],
+)
+def test_conditions_that_cannot_be_told_refuse_as_a_real_kubernetes_1_36_2_does_unless_it_may_fail(expressions, said):
+    told = conditions(*expressions)
+    with pytest.raises(StatusError) as refused:
+        run("validating", lambda q: {"allowed": True}, matchConditions=told)
+    assert (refused.value.code, refused.value.message) == (403, f'pods "x" is forbidden: {said}')
+    _, asked = run("validating", lambda q: {"allowed": True}, matchConditions=told, failurePolicy="Ignore")
+    assert asked == []
+
+
+@pytest.mark.parametrize(("expression", "count"), [("has(object.spec.nodeName)", 2), ("!has(object.spec.nodeName)", 1)])
+def test_a_mutating_one_is_meant_by_the_object_as_the_one_before_has_left_it(expression, count):
+    change = patch({"op": "add", "path": "/spec/nodeName", "value": "n1"})
+    _, asked = run("mutating", lambda q: change, then={"matchConditions": conditions(expression)})
+    assert len(asked) == count
+
+
+def test_a_condition_that_would_take_long_is_not_evaluated():
+    request = creating()
+    request.object["spec"]["list"] = list(range(3000))
+    told = conditions("object.spec.list.all(a, object.spec.list.all(b, a + b >= 0))")
+    with pytest.raises(StatusError, match="running out of cost budget"):
+        run("validating", lambda q: {"allowed": True}, request, matchConditions=told)
 
 
 def test_a_webhook_may_be_asked_again_after_a_change():

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from hekla.apiserver.admission import AdmissionRequest, Reader
+from hekla.apiserver.match_conditions import is_meant
 from hekla.apiserver.status import StatusError, bad_request
 from hekla.apiserver.webhook_calls import (
     Verdict,
@@ -179,6 +180,8 @@ class ValidatingWebhooks:
 
 
 async def _verdict(caller: WebhookCaller, webhook: Webhook, request: AdmissionRequest) -> Verdict:
+    if not is_meant(webhook, request):
+        return Verdict(is_allowed=True)
     if request.is_dry_run and has_side_effects(webhook):
         raise bad_request(f'admission webhook "{webhook.name}" does not support dry run')
     verdict = await caller.ask(webhook, request)

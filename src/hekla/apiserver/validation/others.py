@@ -14,6 +14,7 @@ from hekla.apiserver.fielderrors import (
     not_supported,
     required,
 )
+from hekla.apiserver.match_conditions import check_conditions
 from hekla.apiserver.validation import names
 from hekla.apiserver.validation.metadata import check_labels
 from hekla.apiserver.validation.placement import check_taints, check_tolerations
@@ -332,5 +333,6 @@ def _check_webhook(webhook: Document, path: str) -> list[FieldError]:
     client = webhook.get("clientConfig", {})
     if ("url" in client) == ("service" in client):
         errors.append(required(f"{path}.clientConfig", "exactly one of url or service is required"))
+    errors += check_conditions(webhook.get("matchConditions") or (), f"{path}.matchConditions")
     errors += check_label_selector(webhook.get("namespaceSelector"), f"{path}.namespaceSelector")
     return errors + check_label_selector(webhook.get("objectSelector"), f"{path}.objectSelector")
