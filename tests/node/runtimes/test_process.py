@@ -604,27 +604,71 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not Path("/dev/kmsg").exists(), reason="needs root and a machine's devices")
+HARMLESS = next((path for path in ("/dev/fuse", "/dev/loop-control", "/dev/tty0") if os.path.exists(path)), "")
+"""A device that root opens without any capability, and nothing comes of it; /dev/kmsg asks for one."""
+
+needs_device = pytest.mark.skipif(os.geteuid() != 0 or not HARMLESS, reason="needs root and a machine's devices")
+
+
+@needs_device
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 def test_no_device_of_the_machine_opens_in_place_or_through_a_volume(tmp_path, rung):
     async def story(runtime, bench):
         isolation = runtime.isolation
         if isolation.rung is not rung or not (rung.has_mounts or isolation.uses_landlock):
             pytest.skip(isolation.sentence)
-        argv = ("python3", "-c", OPENS_DEVICES, "/dev/kmsg", "/v/dev/kmsg", "/one", "/dev/null")
+        argv = ("python3", "-c", OPENS_DEVICES, HARMLESS, f"/v{HARMLESS}", "/one", "/dev/null")
         mounts = (
             Mount(source=Path("/"), target="/v", is_read_only=True),
-            Mount(source=Path("/dev/kmsg"), target="/one"),
+            Mount(source=Path(HARMLESS), target="/one"),
         )
-        spec = replace(bench.spec("main"), argv=argv, mounts=mounts if rung.has_mounts else ())
+        spec = replace(bench.spec("main"), argv=argv, mounts=mounts)
         _, log = await bench.run(spec)
         assert [line.split()[0] for line in log.splitlines() if line.endswith("opened")] == ["/dev/null"]
         privileged = replace(bench.spec("all"), argv=argv[:4], is_privileged=True)
         _, log = await bench.run(privileged)
         if not rung.namespaces & linux.CLONE_NEWUSER:
-            assert log == "/dev/kmsg opened\n"
+            assert log == f"{HARMLESS} opened\n"
 
     live(tmp_path, story, rung)
+
+
+@pytest.mark.parametrize("is_read_only", [False, True])
+def test_on_the_lowest_rung_a_volume_that_holds_dev_and_the_nodes_own_shows_neither(tmp_path, is_read_only):
+    """Landlock cannot deny: the rule that let a hostPath of / be used let its devices, and the node's keys, be opened too."""
+    secret, seen = tmp_path / "held" / "secret", tmp_path / "held" / "deep" / "seen"
+    seen.parent.mkdir(parents=True)
+    secret.write_text("key")
+    seen.write_text("seen")
+
+    async def story(runtime, bench):
+        if not runtime.isolation.uses_landlock:
+            pytest.skip(runtime.isolation.sentence)
+        seen.write_text("seen")
+        held = Mount(source=tmp_path / "held", target="/held", is_read_only=is_read_only)
+        whole = Mount(source=Path("/"), target="/whole", is_read_only=True)
+        script = f"cat /held/secret /whole{secret} /whole{seen}; echo new >> /held/deep/seen; head -c0 /whole/dev/null && echo null"
+        _, log = await bench.run(replace(bench.spec("main", script), mounts=(held, whole)))
+        assert "key" not in log
+        assert log.count("Permission denied") == (3 if is_read_only else 2)
+        assert seen.read_text() == ("seen" if is_read_only else "seennew\n")
+        assert log.rstrip().endswith("null")
+
+    live(tmp_path, story, PROCESS_GROUP, hidden=(secret,))
+
+
+@needs_device
+def test_on_the_lowest_rung_dev_as_a_volume_has_what_every_container_has(tmp_path):
+    async def story(runtime, bench):
+        if not runtime.isolation.uses_landlock:
+            pytest.skip(runtime.isolation.sentence)
+        (tmp_path / "link").symlink_to(HARMLESS)
+        argv = ("python3", "-c", OPENS_DEVICES, f"/d/{os.path.basename(HARMLESS)}", "/d/zero", "/link")
+        mounts = (Mount(source=Path("/dev"), target="/d"), Mount(source=tmp_path / "link", target="/link"))
+        _, log = await bench.run(replace(bench.spec("main"), argv=argv, mounts=mounts))
+        assert [line.split()[0] for line in log.splitlines() if line.endswith("opened")] == ["/dev/zero"]
+
+    live(tmp_path, story, PROCESS_GROUP)
 
 
 MAKES = """

@@ -6,10 +6,12 @@ no privilege at all.
 
 import ctypes
 import os
+import stat
 import struct
 from typing import Any
 
 from hekla.node.shim import linux
+from hekla.node.shim.mounts import below, is_within, ways_to
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 READS = READ_FILE | READ_DIR
@@ -19,6 +21,8 @@ WRITES_BY_ABI = (
     (3, 1 << 14),  # truncating
 )
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | (1 << 14)
+
+DEV = "/dev"
 
 MAX_SIBLINGS = 4096
 """Entries beside a hidden directory, at each level, that stay visible."""
@@ -35,24 +39,62 @@ def version() -> int:
 def restrict(wish: dict[str, Any]) -> None:
     """Allow writes below `writable` alone, and reads everywhere but below `hidden` (what is `readable` there excepted).
 
-    Of /dev all is allowed, or the `devices` that are named.
+    Of /dev all is allowed, or the `devices` that are named. Neither it nor what is hidden shows through a place that holds it: there
+    all that is beside the way to it is allowed, and nothing new can be made on that way. OSError: a place leads to what is hidden.
     """
-    devices = wish.get("devices") or ["/dev"]
-    hidden = wish["hidden"] + (["/dev"] if "/dev" not in devices else [])
+    devices = wish.get("devices") or [DEV]
+    is_dev_closed = DEV not in devices
+    hidden = wish["hidden"] + ([DEV] if is_dev_closed else [])
+    visible = _visible(hidden)
+    guarded = [(each, way) for each in wish["hidden"] for way in ways_to(each)]
     writes = sum(rights for since, rights in WRITES_BY_ABI if version() >= since)
     handled = writes | (READS if hidden else 0)
     # an eight-byte attribute is the first version's; later kernels accept it
     ruleset = linux.syscall(linux.SYS_LANDLOCK_CREATE, struct.pack("Q", handled), ctypes.c_size_t(8), ctypes.c_uint(0))
-    for path in wish["writable"]:
-        _allow(ruleset, path, writes | (handled & READS))
+    for paths, rights in ((wish["writable"], writes | (handled & READS)), (wish["readable"], READS & handled)):
+        for path in paths:
+            _allow_place(ruleset, path, rights, guarded, visible, is_dev_closed=is_dev_closed)
     for path in (*devices, "/proc"):
         _allow(ruleset, path, WRITE_FILE | (writes & 1 << 14) | (handled & READS))
-    for path in wish["readable"]:
-        _allow(ruleset, path, READS & handled)
-    for path in _visible(hidden):
+    for path in visible:
         _allow(ruleset, path, READS)
     linux.syscall(linux.SYS_LANDLOCK_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint(0))
     os.close(ruleset)
+
+
+def _allow_place(
+    ruleset: int, path: str, rights: int, guarded: list[tuple[str, str]], visible: list[str], *, is_dev_closed: bool
+) -> None:
+    """Allow a volume. Its descriptor is what is looked at and allowed: the path may lead elsewhere a moment later."""
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        shown = os.readlink(f"/proc/self/fd/{descriptor}")
+        covered = bool(below(shown, path, guarded))
+        if is_dev_closed:
+            if _is_device(descriptor, shown):
+                return
+            covered = covered or is_within(os.path.realpath(DEV), shown)
+        if not covered:
+            _allow_opened(ruleset, descriptor, rights)
+            return
+    finally:
+        os.close(descriptor)
+    for each in visible:
+        if is_within(each, shown):
+            _allow(ruleset, each, rights)
+
+
+def _is_device(descriptor: int, shown: str) -> bool:
+    """Whether it is a device, or lies with them in /dev: those that a container has are allowed by their names."""
+    found = os.fstat(descriptor)
+    return (
+        stat.S_ISCHR(found.st_mode)
+        or stat.S_ISBLK(found.st_mode)
+        or (found.st_dev == os.stat(DEV).st_dev and is_within(shown, os.path.realpath(DEV)))
+    )
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
@@ -61,12 +103,16 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     except OSError:
         return
     try:
-        allowed = rights if os.path.isdir(path) else rights & FILE_RIGHTS
-        if allowed:
-            attributes = struct.pack("=Qi", allowed, descriptor)
-            linux.syscall(linux.SYS_LANDLOCK_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), attributes, ctypes.c_uint(0))
+        _allow_opened(ruleset, descriptor, rights)
     finally:
         os.close(descriptor)
+
+
+def _allow_opened(ruleset: int, descriptor: int, rights: int) -> None:
+    allowed = rights if stat.S_ISDIR(os.fstat(descriptor).st_mode) else rights & FILE_RIGHTS
+    if allowed:
+        attributes = struct.pack("=Qi", allowed, descriptor)
+        linux.syscall(linux.SYS_LANDLOCK_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), attributes, ctypes.c_uint(0))
 
 
 def _visible(hidden: list[str]) -> list[str]:
