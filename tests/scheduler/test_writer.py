@@ -8,7 +8,8 @@ import pytest
 from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup
 from hekla.kube.commands import Command, SetStatus, Target
-from hekla.kube.errors import ConflictError, KubeError, TransportError
+from hekla.kube.errors import ApiError, ConflictError, KubeError, TransportError
+from hekla.scheduler import writer as writer_module
 from hekla.scheduler.writer import AT_ONCE, LONG_REST_S, PROMPT_PER_S, REST_S, StatusWriter
 from hekla.testing import virtual_time
 
@@ -166,6 +167,9 @@ def test_of_many_gangs_only_some_are_told_early_and_the_others_in_one_write_each
     virtual_time.run(story())
 
 
+AWAY = ApiError(500, "InternalError", 'failed calling webhook "validatepodgroup.volcano.sh": connection refused')
+
+
 def test_what_is_refused_again_and_again_is_told_ever_more_seldom_and_at_once_after_a_success() -> None:
     """Webhooks that are away refuse the status of every group that waits: it must not be tried each second."""
     waits: list[float] = []
@@ -173,6 +177,7 @@ def test_what_is_refused_again_and_again_is_told_ever_more_seldom_and_at_once_af
     async def story() -> None:
         server = SlowServer()
         server.gate.set()
+        server.error = AWAY
         writer = StatusWriter(server, on_refused=lambda _, wait_s: waits.append(wait_s))  # type: ignore[arg-type]  # the one call of an executor
         running = asyncio.create_task(writer.run())
         for server.fails in (1, 1, 1, 1, 1, 1, 1, 0, 1):
@@ -203,3 +208,51 @@ def test_an_object_that_others_change_is_told_again_soon_however_often() -> None
 
     virtual_time.run(story())
     assert waits == [1.0, 1.0, 1.0]
+
+
+def test_what_a_server_that_is_away_did_not_hear_is_told_soon_after_it_is_back() -> None:
+    """A gang's phase was put off for up to 30 s for a server that was back long before; and its first refusal then, for as long."""
+    waits: list[float] = []
+
+    async def story() -> None:
+        server = SlowServer()
+        server.gate.set()
+        writer = StatusWriter(server, on_refused=lambda _, wait_s: waits.append(wait_s))  # type: ignore[arg-type]  # the one call of an executor
+        running = asyncio.create_task(writer.run())
+        for server.error in (*[TransportError("broken")] * 6, AWAY):
+            server.fails = 1
+            writer.tell([say("a", "x")])
+            await settle(writer)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(story())
+    assert waits == [1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 8.0]
+
+
+def test_refusals_of_more_objects_than_are_counted_back_off_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more than the bound had all begin with the first wait again."""
+    monkeypatch.setattr(writer_module, "MOST_REFUSALS", 2)
+    waits: list[float] = []
+
+    async def story() -> None:
+        server = SlowServer()
+        server.gate.set()
+        server.error = AWAY
+        writer = StatusWriter(server, on_refused=lambda _, wait_s: waits.append(wait_s))  # type: ignore[arg-type]  # the one call of an executor
+        running = asyncio.create_task(writer.run())
+        for name in ("a", "b", "c", "a", "b", "c"):
+            server.fails = 1
+            writer.tell([say(name, "x")])
+            await settle(writer)
+        await asyncio.sleep(120)  # whatever was refused and is told no more is gone, most likely
+        for name in ("d", "d"):
+            server.fails = 1
+            writer.tell([say(name, "x")])
+            await settle(writer)
+        assert len(writer._refusals) == 2
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(story())
+    assert waits == [1.0, 1.0, 30.0, 2.0, 2.0, 30.0, 1.0, 2.0]

@@ -15,7 +15,7 @@ import structlog
 
 from hekla.api.volcano.scheduling import PodGroup
 from hekla.kube.commands import Command, Event, Patch, SetStatus, Target
-from hekla.kube.errors import ConflictError, KubeError, NotFoundError
+from hekla.kube.errors import ConflictError, KubeError, NotFoundError, TransportError
 from hekla.kube.execute import CommandError, Executor
 
 log = structlog.get_logger()
@@ -40,8 +40,15 @@ rests for the long time: what is over within a second is one write then and not 
 RETELL_S = (1.0, 30.0)
 """First and longest wait until an object is told again that could not be written; it doubles with each refusal in a row."""
 
+REFUSALS_IN_A_ROW, UNHEARD_IN_A_ROW = 6, 3
+"""So many refusals in a row count at most: the longest wait; where the server could not be reached, 4 s, as it may be back at any
+moment, and gangs wait for their phase."""
+
 MOST_REFUSALS = 10_000
-"""Objects whose refusals are counted."""
+"""Objects whose refusals are counted. Where so many are refused already, whoever comes then waits the longest time, uncounted."""
+
+FORGOTTEN_S = 2 * RETELL_S[1]
+"""After so long the refusals of an object that was not told again, as it is gone most likely, give way to another's."""
 
 _URGENT_PHASES = frozenset({"Pending", "Inqueue"})
 
@@ -55,8 +62,8 @@ class StatusWriter:
         """`on_refused` is told of what could not be written, and in how many seconds it may be told again."""
         self._executor = executor
         self._on_refused = on_refused
-        self._refusals: dict[Key, int] = {}
-        """How often in a row an object could not be written; those that could have no entry."""
+        self._refusals: OrderedDict[Key, tuple[int, float]] = OrderedDict()
+        """How often in a row an object could not be written, and when last, the longest ago first; those that could have no entry."""
 
         self._waiting: dict[Key, list[Command]] = {}
         self._ready: OrderedDict[Key, None] = OrderedDict()
@@ -169,10 +176,22 @@ class StatusWriter:
         if isinstance(cause, ConflictError | NotFoundError):
             self._refusals.pop(key, None)
             return first
+        now = asyncio.get_running_loop().time()
+        most = UNHEARD_IN_A_ROW if isinstance(cause, TransportError) else REFUSALS_IN_A_ROW
+        refusals = min(self._refusals.pop(key, (0, now))[0] + 1, most)
+        if self._has_room(now):
+            self._refusals[key] = refusals, now
+        else:
+            refusals = most
+        return min(first * 2.0 ** (refusals - 1), longest)
+
+    def _has_room(self, now: float) -> bool:
+        """Whether one more object's refusals can be counted; makes room if the oldest are of an object that is gone."""
         if len(self._refusals) >= MOST_REFUSALS:
-            self._refusals.clear()  # of objects that are gone, most likely: all begin with the first wait
-        refusals = self._refusals[key] = self._refusals.get(key, 0) + 1
-        return min(first * 2.0 ** min(refusals - 1, 10), longest)
+            oldest, (_, since) = next(iter(self._refusals.items()))
+            if now - since > FORGOTTEN_S:
+                del self._refusals[oldest]
+        return len(self._refusals) < MOST_REFUSALS
 
 
 class _Haste(Enum):
