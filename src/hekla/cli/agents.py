@@ -27,8 +27,20 @@ PATIENCE_S = 150.0
 """Until the gateway begins to answer: it may make a sandbox first, and gives up before we do."""
 INPUT_BYTES = 65_536
 """At most so much of standard input goes in one call; no more is read before it has been taken."""
+READS_S = 7 * 86_400.0
+"""Until a command has read a piece of its input: it may compute before it reads, and what is said again would be read twice."""
+READS_NO_MORE = frozenset({"not_found", "failed_precondition"})
+"""Codes of a command that has ended or has closed its input."""
 STARTS_S = 20.0
 """How long a gateway is waited for whose platform has just said that it is ready."""
+
+
+class RefusedError(CommandError):
+    """The gateway or the daemon said no; `code` is its word for why."""
+
+    def __init__(self, sentence: str, code: str) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 class Gateway:
@@ -56,13 +68,15 @@ class Gateway:
         assert isinstance(answer.body, bytes)
         return answer.body
 
-    async def _whole(self, method: str, url: str, content_type: str, data: bytes) -> bytes:
+    async def _whole(
+        self, method: str, url: str, content_type: str, data: bytes, timeout_s: float = PATIENCE_S
+    ) -> bytes:
         headers = (("authorization", f"Bearer {self._key}"), ("content-type", content_type))
         with self._reached():
-            answer = await self._client.request(method, url, headers=headers, body=data, timeout_s=PATIENCE_S)
+            answer = await self._client.request(method, url, headers=headers, body=data, timeout_s=timeout_s)
         assert isinstance(answer.body, bytes)
         if answer.status >= 400:
-            raise CommandError(_sentence(answer.body, answer.status))
+            raise RefusedError(_sentence(answer.body, answer.status), _code(answer.body))
         return answer.body
 
     @contextlib.contextmanager
@@ -130,9 +144,10 @@ class Gateway:
                         yield message
         raise CommandError(f"session {session} ended before its command did")
 
-    async def call(self, session: str, call: str, asked: object) -> Any:
+    async def call(self, session: str, call: str, asked: object, timeout_s: float = PATIENCE_S) -> Any:
         """One unary call of the daemon."""
-        answer = await self._whole("POST", self._inside(session, call), "application/json", json.dumps(asked).encode())
+        url, data = self._inside(session, call), json.dumps(asked).encode()
+        answer = await self._whole("POST", url, "application/json", data, timeout_s)
         return json.loads(answer or b"{}")
 
     async def download(self, session: str, path: str, into: Callable[[bytes], object]) -> None:
@@ -221,6 +236,14 @@ def _sentence(body: bytes, status: int) -> str:
     return str(told.get("message") or told.get("error") or told) if isinstance(told, dict) else str(told)
 
 
+def _code(body: bytes) -> str:
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return ""
+    return str(told.get("code", "")) if isinstance(told, dict) else ""
+
+
 async def interact(gateway: Gateway, session: str, shell: str) -> int:
     """A shell in a session; returns its exit code. Where a person types it has a terminal, else it reads a script."""
     import shutil
@@ -253,27 +276,40 @@ async def feed(
 
     tag = f"fed-{secrets.token_hex(6)}"
 
+    begun = asyncio.Event()
+
     async def send() -> None:
-        with contextlib.suppress(CommandError):  # it has ended meanwhile, and its own call says how
+        await begun.wait()
+        try:
             while data := await _typed(sys.stdin.fileno()):
                 told = {"stdin" if size is None else "pty": base64.b64encode(data).decode()}
                 asked = {"process": {"tag": tag}, "input": told}
-                await gateway.call(session, "process.Process/SendInput", asked)
+                await gateway.call(session, "process.Process/SendInput", asked, READS_S)
             await gateway.call(session, "process.Process/CloseStdin", {"process": {"tag": tag}})
+        except RefusedError as refusal:
+            if refusal.code not in READS_NO_MORE:  # else its own call says how it ended
+                raise
 
-    sending: asyncio.Task[None] | None = None
-    try:
+    async def listen() -> int:
         async for name, told in gateway.run(session, argv, cwd=cwd, envs=envs, tag=tag, takes_input=True, size=size):
             if name == "end":
                 return int(told)
             if name == "start":
-                sending = asyncio.create_task(send())
+                begun.set()
             else:
                 os.write(2 if name == "stderr" else 1, told)
         return 1
+
+    sending, listening = asyncio.create_task(send()), asyncio.create_task(listen())
+    try:
+        await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
+        if not listening.done():
+            sending.result()  # of a command that lacks a part of its input nothing more is waited for
+        return await listening
     finally:
-        if sending is not None:
-            sending.cancel()
+        sending.cancel()
+        listening.cancel()
+        await asyncio.gather(sending, listening, return_exceptions=True)
 
 
 async def _typed(descriptor: int) -> bytes:
