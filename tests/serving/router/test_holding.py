@@ -266,7 +266,59 @@ def test_who_asks_anew_is_looked_at_once_however_many_are_held(monkeypatch, is_r
     assert len(looks) <= 50
 
 
-def test_many_who_ask_anew_do_so_a_bounded_number_in_a_turn():
+def two_models():
+    """A desk with two models that are asleep."""
+    door = Door(
+        servings=[serving(), serving("other", pod_labels={"app": "other"})], policies=[policy(), policy("other")]
+    )
+    door.desk = director(
+        route("r", to("llama"), model="m"), route("s", to("other"), model="n"), server("llama"), server("other")
+    )
+    world = door.desk.world
+    world.on_empty, world.on_join = door.holding.hold, lambda backend, endpoint: door.holding.joined(backend)
+
+    def ask(model, resume):
+        found = door.desk.plan(question(model), door.now)
+        found.when_ready(resume)
+        return found
+
+    return door, ask
+
+
+@pytest.mark.parametrize("is_by_a_route", [True, False])
+def test_who_goes_to_another_model_that_is_full_of_leavers_is_held_and_answered(monkeypatch, is_by_a_route):
+    """It was put into a list that the look under way then overwrote with the one of before: nobody ever answered it."""
+    monkeypatch.setattr(holding_module, "MOST_HELD", 2)
+    door, ask = two_models()
+    moved, stays = [], []
+    ask("m", lambda refusal: ask("n", moved.append))
+    ask("n", stays.append)
+    ask("n", stays.append).abandon()
+    if is_by_a_route:
+        door.version += 1
+    else:
+        door.holding._is_there = lambda backend: backend.traits.books != "ml/llama"
+    door.now = LOOK_S
+    door.holding.tick()
+    door.desk.world.note(None, pod("a", {"app": "other"}))
+    assert (moved, stays) == ([None], [None])
+
+
+def test_routes_that_change_all_the_time_keep_no_model_from_asking_anew():
+    """All the room went to the model that came first."""
+    door, ask = two_models()
+    again = []
+    for _ in range(2 * holding_module.MOST_ASKED):
+        ask("m", lambda refusal: ask("m", again.append))
+    ask("n", again.append)
+    for _ in range(2):
+        door.version += 1
+        door.now += LOOK_S
+        door.holding.tick()
+    assert again == [None]
+
+
+def test_many_who_ask_anew_do_so_a_bounded_number_at_a_look():
     """A change of any route had a thousand held requests planned anew in one turn of the router's loop: 20 ms."""
     door = Door()
     again = []

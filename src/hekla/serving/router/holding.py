@@ -33,8 +33,8 @@ MOST_HELD: Final = 1_000
 LOOK_S: Final = 1.0
 """How often it is looked whether anybody would still come."""
 MOST_ASKED: Final = 50
-"""Requests that ask the desk anew in one turn of the loop when a route has changed; the others do it in the next turns. A thousand
-together kept everybody else waiting for 20 ms, and longer with many routes."""
+"""Requests that ask the desk anew at one look (`tick`, ten a second) when a route has changed; the others do it at the next ones, a
+thousand within 2 s. Together they kept everybody else waiting for 20 ms, and longer with many routes."""
 
 TOO_LATE: Final = Refusal(504, "pod_discovery", f"no engine of the model became ready within {HOLD_S:.0f} s")
 GONE: Final = Refusal(503, "pod_discovery", f"no engine of the model came back within {RESTART_S:.0f} s", 5.0)
@@ -70,7 +70,9 @@ class Holding:
         self._is_there = is_there
         self._version, self._version_asked = version, version()
         self._is_asking = False
-        """Whether some are to ask the desk anew in the next turn."""
+        """Whether some are to ask the desk anew at the next look."""
+        self._asked_last = ""
+        """The backend whose requests asked anew last: at the next look the one after it comes first."""
         self._asking: _Held | None = None
         """Who asks the desk anew at this moment: what is held again for it is held no longer than it was."""
         self._looked_at = float("-inf")
@@ -136,7 +138,10 @@ class Holding:
         self._looked_at = now if looks else self._looked_at
         if self._is_asking or (looks and self._version_asked != self._version()):
             self._ask_anew()
-        for key, held in list(self._held.items()):
+        for key in [*self._held]:
+            held = self._held.get(key)  # as it is now: who was told to go on may have been held here
+            if held is None:
+                continue
             for one in held:
                 if one.until <= now:
                     one.go(_with_why(one.late, self._backends[key]))
@@ -161,8 +166,14 @@ class Holding:
     def _ask_anew(self) -> None:
         """A route may be gone, or lead elsewhere: whoever's does says so; the others wait on, no longer than they would have."""
         version, room = self._version(), MOST_ASKED
-        for key, held in [*self._held.items()]:
+        for key in _after(self._asked_last, [*self._held]):
+            held = self._held.get(key, [])  # as it is now: who asked before may be held here
             due = [one for one in held if one.version != version]
+            if not due:
+                continue
+            if room == 0:
+                break
+            self._asked_last = key
             asks, later = due[:room], due[room:]
             self._held[key] = later + [one for one in held if one.version == version]
             room -= len(asks)
@@ -206,6 +217,12 @@ class Holding:
             and one.metadata.name in scaled
             and makes(one, backend.traits.match_labels)
         ]
+
+
+def _after(key: str, keys: list[str]) -> list[str]:
+    """All the keys, beginning with the one after this."""
+    start = keys.index(key) + 1 if key in keys else 0
+    return keys[start:] + keys[:start]
 
 
 def _with_why(late: Refusal, backend: Backend) -> Refusal:
