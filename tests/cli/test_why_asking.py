@@ -8,6 +8,7 @@ import pytest
 
 from hekla.api.explanation import EXPLANATION
 from hekla.cli.commands.why import _explained, explanation_name
+from hekla.cli.connection import warnings_on_stderr
 from hekla.cli.main import CommandError
 from hekla.cli.why_asking import SCHEDULED, _kinds, _names, word_for
 from hekla.cli.why_text import _why
@@ -108,3 +109,18 @@ def test_of_a_job_whose_pods_are_refused_the_servers_reason_is_told() -> None:
     assert (one["object"], one["times"]) == ("job/train", 3)
     lines = list(_why({**found, "nodes": None, "lacks": []}))
     assert lines[-1].startswith('  refused Error creating: pods "t-0" is forbidden: exceeded quota: q (3 times since ')
+
+
+class RefusesAndFails(Refuses):
+    """The same, and its events cannot be had."""
+
+    async def list_documents(self, kind: object, namespace: str, *, field_selector: str) -> SimpleNamespace:
+        raise ApiError(503, "ServiceUnavailable", "the store is away")
+
+
+def test_an_answer_stands_without_the_events_that_cannot_be_had(capsys: pytest.CaptureFixture[str]) -> None:
+    connection = SimpleNamespace(client=RefusesAndFails(), default_namespace="default")
+    with warnings_on_stderr():
+        found = asyncio.run(_explained(cast(Any, connection), "vcjob.train", ""))
+    assert (found["verdict"], found["refusals"]) == ("Waits", [])
+    assert capsys.readouterr().err == "Warning: what events say is missing here: the store is away\n"

@@ -221,11 +221,11 @@ async def why_below(connection: "Connection", name: str, kind: "Kind", namespace
     explained = [one for one in await explanations(connection, namespace, asked[:MOST_EXPLAINED]) if one is not None]
     failing = await with_last_words(connection, namespace, broken(found.pods))
     owners, now = [one["metadata"]["uid"] for one in (root, *found.jobs)], datetime.now(UTC)
-    events = await listed(connection, [Event.kind_info], namespace, field_selector=f"reason={POD_FAILED}")
+    events = await remarks(connection, Event.kind_info, namespace, field_selector=f"reason={POD_FAILED}")
     failed = failures(owners, events, now)
-    events = await listed(connection, [Event.kind_info], namespace, field_selector=f"reason={POD_REFUSED}")
+    events = await remarks(connection, Event.kind_info, namespace, field_selector=f"reason={POD_REFUSED}")
     refused = told_lately(POD_REFUSED, owners, events, now)
-    policies = await listed(connection, [AutoscalingPolicy.kind_info], namespace)
+    policies = await remarks(connection, AutoscalingPolicy.kind_info, namespace)
     asleep = next(filter(None, (sleep_of(one, policies) for one in (root, *found.jobs))), "")
     return summary(name, root, found, explained, len(asked[MOST_EXPLAINED:]), failing, failed, refused, asleep)
 
@@ -236,14 +236,14 @@ async def refusals(connection: "Connection", job: str, namespace: str) -> list["
 
     from hekla.api.core import Event
     from hekla.api.volcano import Job
-    from hekla.kube.errors import ApiError
+    from hekla.kube.errors import KubeError
 
     try:
         found = await connection.client.get_document(Job.kind_info, job, namespace)
-    except ApiError:
+    except KubeError:
         return []
     about = f"reason={POD_REFUSED},involvedObject.name={job}"
-    events = await listed(connection, [Event.kind_info], namespace, field_selector=about)
+    events = await remarks(connection, Event.kind_info, namespace, field_selector=about)
     return told_lately(POD_REFUSED, [found["metadata"]["uid"]], events, datetime.now(UTC))
 
 
@@ -287,6 +287,22 @@ async def listed(
 
     pages = await asyncio.gather(*map(of, kinds))
     return [one for page in pages for one in page]
+
+
+async def remarks(
+    connection: "Connection", kind: "Kind", namespace: str, *, field_selector: str = ""
+) -> list["Document"]:
+    """Objects that only add to an answer: it stands without them where the server fails, and that is said."""
+    from hekla.kube.errors import KubeError
+
+    try:
+        return await listed(connection, [kind], namespace, field_selector=field_selector)
+    except KubeError as error:
+        import structlog
+
+        what = f"what {kind.plural} say is missing here: {error}"
+        structlog.get_logger().warning("answer without remarks", warning=what)
+        return []
 
 
 async def explanations(connection: "Connection", namespace: str, names: Sequence[str]) -> list["Document | None"]:

@@ -152,7 +152,7 @@ async def last_words(connection: "Connection", namespace: str, one: "Document") 
 async def _tail(connection: "Connection", namespace: str, one: "Document", *, is_previous: bool) -> list[str]:
     from urllib.parse import urlencode
 
-    from hekla.kube.errors import ApiError
+    from hekla.kube.errors import KubeError
 
     query = {"container": one["container"], "tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
     asked = urlencode(query | ({"previous": "true"} if is_previous else {}))
@@ -161,7 +161,7 @@ async def _tail(connection: "Connection", namespace: str, one: "Document", *, is
             piece
             async for piece in connection.client.stream(f"/api/v1/namespaces/{namespace}/pods/{one['pod']}/log?{asked}")
         ]
-    except ApiError:
+    except KubeError:
         return []  # no log, or none that the asker may see: what the status says stands without
     return b"".join(pieces).decode(errors="replace").splitlines()[-LOG_LINES:]
 
