@@ -1,7 +1,11 @@
+import contextlib
+
 import pytest
 
 from hekla.apiserver.memory_store import MemoryStore
-from hekla.app.embedded import create_first_objects
+from hekla.app import embedded, serving
+from hekla.app.embedded import FirstObjectsError, create_first_objects
+from hekla.app.settings import Settings
 from hekla.kube.errors import ApiError
 from hekla.testing.server import api_server, in_process_client
 from hekla.testing.virtual_time import run
@@ -16,5 +20,16 @@ def test_a_disk_that_is_full_from_the_start_ends_the_start_with_its_own_words():
             store.refuse_commits = 1000
             await create_first_objects(client)
 
-    with pytest.raises(ApiError, match="refuse this commit"):
+    with pytest.raises(FirstObjectsError, match=r"could not make its first objects: .*refuse this commit"):
         run(story())
+
+
+def test_what_fails_later_is_not_told_as_the_first_objects(monkeypatch, tmp_path):
+    @contextlib.asynccontextmanager
+    async def platform(_settings):
+        raise ApiError(503, "ServiceUnavailable", "the store is away")
+        yield
+
+    monkeypatch.setattr(embedded, "platform", platform)
+    with pytest.raises(ApiError, match="the store is away"):
+        run(serving._serve(Settings(data_dir=tmp_path), lambda _running: None, -1, -1))

@@ -10,7 +10,7 @@ it through an in-process client. What they are is listed in `features.py`.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ from hekla.app.settings import Settings
 from hekla.kube.api_client import ApiClient
 from hekla.kube.client import PatchType
 from hekla.kube.credentials import ClientCertificate
-from hekla.kube.errors import AlreadyExistsError, ApiError, NotFoundError
+from hekla.kube.errors import AlreadyExistsError, ApiError, KubeError, NotFoundError
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
 from hekla.kube.kubeconfig import write_kubeconfig
@@ -61,6 +61,10 @@ STOP_GRACE_S = 5.0
 
 STORE_REFUSES = 503
 """Of the server in this process: its disk is full. A webhook that does not answer is a 500."""
+
+
+class FirstObjectsError(Exception):
+    """A start that is refused what every platform has; the sentence is for the user."""
 
 
 @dataclass
@@ -149,7 +153,10 @@ def service_address(reader: Reader, namespace: str, name: str, port: int) -> tup
 
 
 async def create_first_objects(client: ApiClient) -> None:
-    """What every platform has: roles, Hekla's kinds, priority classes, queues. What exists already is left as it is."""
+    """What every platform has: roles, Hekla's kinds, priority classes, queues. What exists already is left as it is.
+
+    Raises FirstObjectsError.
+    """
 
     async def create(path: str, document: Document) -> None:
         name = document["metadata"]["name"]
@@ -166,8 +173,17 @@ async def create_first_objects(client: ApiClient) -> None:
                 raise
             log.warning("not made; start again once its webhook answers", path=path, name=name, error=error.message)
 
-    for wave in first_objects():
-        await asyncio.gather(*(create(path, document) for path, document in wave))
+    with _refusals_in_words():
+        for wave in first_objects():
+            await asyncio.gather(*(create(path, document) for path, document in wave))
+
+
+@contextlib.contextmanager
+def _refusals_in_words() -> Iterator[None]:
+    try:
+        yield
+    except KubeError as error:
+        raise FirstObjectsError(f"the platform could not make its first objects: {error}") from error
 
 
 async def _publish_front_proxy(client: ApiClient, pki: Pki) -> None:
@@ -176,7 +192,8 @@ async def _publish_front_proxy(client: ApiClient, pki: Pki) -> None:
         pki.front_proxy_authority.certificate.read_text(), pki.authority.certificate.read_text()
     ):
         query = "?fieldManager=hekla&force=true"
-        await client.request("PATCH", path + query, document, content_type=PatchType.APPLY)
+        with _refusals_in_words():
+            await client.request("PATCH", path + query, document, content_type=PatchType.APPLY)
 
 
 def _write_kubeconfig(directory: DataDirectory, pki: Pki, url: str) -> None:

@@ -54,8 +54,7 @@ def serve_platform(
 async def _serve(settings: Settings, ready: "Callable[[Platform], None]", ready_fd: int, lives_while: int) -> None:
     from hekla.apiserver.auth.pki import PkiError
     from hekla.apiserver.store import StoreError
-    from hekla.app.embedded import platform
-    from hekla.kube.errors import KubeError
+    from hekla.app.embedded import FirstObjectsError, platform
 
     stop = asyncio.Event()
     _listen_for_signals(stop)
@@ -72,10 +71,8 @@ async def _serve(settings: Settings, ready: "Callable[[Platform], None]", ready_
             _tell_parent(ready_fd, {"url": running.url})
             ready(running)
             await _until(stop, running)
-    except (DataDirectoryError, StoreError, PkiError) as error:
+    except (DataDirectoryError, StoreError, PkiError, FirstObjectsError) as error:
         raise PlatformError(str(error)) from error
-    except KubeError as error:
-        raise PlatformError(f"the platform could not make its first objects: {error}") from error
     except OSError as error:
         raise PlatformError(file_trouble(error)) from error
 
