@@ -1,8 +1,8 @@
 """The virtual nodes of the embedded platform, declared from the settings and served by one node agent."""
 
 import asyncio
-import contextlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -18,9 +18,10 @@ from hekla.apiserver.status import StatusError
 from hekla.app.node_serving import NodeServing, node_serving
 from hekla.app.own_service import publish_own_service
 from hekla.app.settings import Settings
+from hekla.app.standalone.node_settings import NODE_KEY
 from hekla.kube.client import Client
 from hekla.kube.clock import SystemClock
-from hekla.kube.errors import NotFoundError
+from hekla.kube.errors import KubeError
 from hekla.kube.informer import Informers
 from hekla.kube.runtime import run_reconcilers
 from hekla.lib.quantity import from_bytes
@@ -28,7 +29,7 @@ from hekla.node.agent import NodeAgent
 from hekla.node.callers import Callers
 from hekla.node.endpoint import NodeEndpoint
 from hekla.node.provisioning import local_provisioner, reconcile_ephemeral_claims, reconcile_volume
-from hekla.node.registration import VirtualNode
+from hekla.node.registration import AT_ONCE, RUNTIME_PREFIX, VirtualNode, is_removed
 from hekla.node.service_proxy import ServiceProxy
 from hekla.node.volume_directories import VolumeDirectories
 from hekla.wire.messages import Answer
@@ -40,6 +41,8 @@ log = structlog.get_logger()
 
 DECLARED = {"hekla.dev/declared-by": "up"}
 """The annotation of the nodes that the platform declares by itself; those of `hekla run node` lack it."""
+OWN_NAME = re.compile(r"node-[1-9][0-9]*|sim-[0-9]{5,}")
+"""How `declared_nodes` calls them."""
 API_HOST = "127.0.0.1"
 PODS_PER_NODE = "110"
 SIMULATED_CPU, SIMULATED_MEMORY = "64", "512Gi"
@@ -149,15 +152,33 @@ def _agent_of(nodes: Sequence[VirtualNode], features: "Features", informers: Inf
 
 
 async def forget_nodes(client: Client, declared: Sequence[VirtualNode]) -> None:
-    """Delete the nodes of an earlier start with more of them: nobody serves these, so their pods would never end."""
-    names = {node.name for node in declared}
-    for node in (await client.list(Node)).items:
-        metadata = node.metadata
-        if metadata.name in names or not DECLARED.items() <= metadata.annotations.items():
-            continue
-        with contextlib.suppress(NotFoundError):
-            await client.delete(Node, metadata.name)
-            log.info("node forgotten", node=metadata.name, why="it is not among the nodes of this start")
+    """Delete the nodes of an earlier start with more of them: nobody serves these, so their pods would never end.
+
+    One that may not be deleted stays, and the log says so: the platform starts all the same.
+    """
+    names, at_once = {node.name for node in declared}, asyncio.Semaphore(AT_ONCE)
+
+    async def forget(name: str) -> None:
+        async with at_once:
+            if await is_removed(name, client):
+                log.info("node forgotten", node=name, why="it is not among the nodes of this start")
+
+    try:
+        nodes = (await client.list(Node)).items
+    except KubeError as trouble:
+        log.warning("nodes of earlier starts not looked for", why=str(trouble))
+        return
+    surplus = [one.metadata.name for one in nodes if one.metadata.name not in names and _is_declared_by_up(one)]
+    await asyncio.gather(*map(forget, surplus))
+
+
+def _is_declared_by_up(node: Node) -> bool:
+    """Whether the platform declared it by itself: before 2026-11-28 no annotation said so, but `hekla run node` has always set a label."""
+    if DECLARED.items() <= node.metadata.annotations.items():
+        return True
+    info, is_joined = node.status.node_info, NODE_KEY in node.metadata.labels
+    is_ours = info is not None and info.container_runtime_version.startswith(RUNTIME_PREFIX) and not is_joined
+    return is_ours and OWN_NAME.fullmatch(node.metadata.name) is not None
 
 
 class NodeDoor:

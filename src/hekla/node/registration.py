@@ -223,6 +223,19 @@ def first_of(failures: BaseException) -> BaseException:
 Write = Callable[[str], Awaitable[None]]
 
 
+async def is_removed(name: str, remover: Client) -> bool:
+    """Delete a Node and its lease; whether that was let be. What is gone already is fine."""
+    try:
+        with contextlib.suppress(NotFoundError):
+            await remover.delete(Node, name)
+        with contextlib.suppress(NotFoundError):
+            await remover.delete(Lease, name, LEASE_NAMESPACE)
+    except KubeError as refusal:
+        log.warning("node not deleted", node=name, why=str(refusal))
+        return False
+    return True
+
+
 class Registrar:
     """Writes Node objects and leases for all the nodes of one agent."""
 
@@ -290,22 +303,11 @@ class Registrar:
             )  # fmt: skip
 
         async def leave(name: str) -> None:
-            if remover is None or not await self._is_removed(name, remover):
+            if remover is None or not await is_removed(name, remover):
                 await say(name)
 
         names, self._registered = sorted(self._registered), set()
         await self._all(names, leave)
-
-    async def _is_removed(self, name: str, remover: Client) -> bool:
-        try:
-            with contextlib.suppress(NotFoundError):
-                await remover.delete(Node, name)
-            with contextlib.suppress(NotFoundError):
-                await remover.delete(Lease, name, LEASE_NAMESPACE)
-        except KubeError as refusal:
-            log.warning("node not deleted", node=name, why=str(refusal))
-            return False
-        return True
 
     async def _spread(self, period_s: float) -> None:
         """Renew everyone's lease once within a period, in up to ten slices; of many the first may run out before the last is made."""
