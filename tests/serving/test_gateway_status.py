@@ -106,7 +106,7 @@ def test_our_class_is_accepted_and_no_other() -> None:
     ours = thing(GatewayClass, "kthena-router", {"controllerName": "volcano.sh/kthena-router"})
     assert said(status(GatewayClass, "kthena-router", ours).conditions) == {"Accepted": ("True", "Accepted")}
     alias = thing(GatewayClass, "inference", {"controllerName": "volcano.sh/kthena-router"})
-    assert said(status(GatewayClass, "inference", alias).conditions) == {"Accepted": ("False", "Unsupported")}
+    assert said(status(GatewayClass, "inference", alias).conditions) == {"Accepted": ("True", "Accepted")}
     other = thing(GatewayClass, "istio", {"controllerName": "istio.io/gateway-controller"})
     assert status(GatewayClass, "istio", other).conditions == []
     assert status(Gateway, "gw", gateway(of="istio")).conditions == []
@@ -322,6 +322,18 @@ def test_other_controllers_parts_of_a_status_are_left_alone() -> None:
     ]
     unrelated = status(HttpRoute, "r", gateway(of="istio"), one, POOL_OBJECT)
     assert [parent.controller_name for parent in unrelated.parents] == ["istio.io/gateway-controller"]
+
+
+@pytest.mark.parametrize(("of", "controller", "is_ours"), [
+    ("inference", "volcano.sh/kthena-router", True), ("kthena-router", "istio.io/gateway-controller", False),
+    ("kthena-router", "volcano.sh/kthena-router", True), ("inference", "istio.io/gateway-controller", False),
+])  # fmt: skip
+def test_a_class_is_whose_controller_it_names_whatever_it_is_called(of: str, controller: str, *, is_ours: bool) -> None:
+    """Gateways of the class `kthena-router` were ours even where it was another controller's, and those of our others nobody's."""
+    world = (thing(GatewayClass, of, {"controllerName": controller}), gateway(of=of), route(), POOL_OBJECT)
+    assert bool(status(Gateway, "gw", *world).conditions) is is_ours
+    assert bool(status(HttpRoute, "r", *world).parents) is is_ours
+    assert bool(status(InferencePool, "pool", *world).parents) is is_ours
 
 
 def test_a_pool_says_which_gateways_send_to_it() -> None:

@@ -18,7 +18,6 @@ from hekla.kube.reconcile import World, reconciler
 from hekla.serving.conditions import Observation, as_documents, conditions
 from hekla.serving.listener_status import CertificateSecret, listener_said
 from hekla.serving.router.attachment import (
-    CLASS_NAME,
     CONTROLLER_NAME,
     Door,
     allows_kind,
@@ -26,6 +25,7 @@ from hekla.serving.router.attachment import (
     common_hosts,
     doors,
     is_gateway,
+    is_served,
     names_door,
     names_gateway,
 )  # fmt: skip
@@ -40,13 +40,10 @@ KINDS = [
 
 @reconciler(GatewayClass)
 def reconcile_gateway_class(one: GatewayClass, world: World, now: datetime) -> Iterator[Command]:
-    """Accept our class; routers know it by its name."""
+    """Accept the classes that name our controller, however they are called."""
     if one.spec.controller_name != CONTROLLER_NAME:
         return
     observed = [Observation("Accepted", True, "Accepted", "Gateways of this class are served by the router")]
-    if one.metadata.name != CLASS_NAME:
-        said = f'routers serve Gateways of the class "{CLASS_NAME}" and of no other; name that one in gatewayClassName'
-        observed = [Observation("Accepted", False, "Unsupported", said)]
     told = conditions(one.status.conditions, observed, one.metadata.generation, now)
     if told != as_documents(one.status.conditions):
         yield SetStatus(target_of(one), {"conditions": told})
@@ -61,6 +58,16 @@ def _gateways(route: HttpRoute | ModelRoute) -> Iterator[tuple[str, str]]:
 def _gateways_beside(gateway: Gateway, world: World) -> Iterator[tuple[str, str]]:
     for other in world.list(Gateway):
         yield other.metadata.namespace, other.metadata.name
+
+
+def _is_ours(gateway: Gateway, world: World) -> bool:
+    return is_served(gateway, world.get(GatewayClass, "", gateway.spec.gateway_class_name))
+
+
+def _gateways_of_class(one: GatewayClass, world: World) -> Iterator[tuple[str, str]]:
+    """All of them: one that is ours now may come before others at a port."""
+    for gateway in world.list(Gateway):
+        yield gateway.metadata.namespace, gateway.metadata.name
 
 
 def _gateways_showing(secret: Resource, world: World) -> Iterator[tuple[str, str]]:
@@ -78,17 +85,20 @@ def _gateways_granted(grant: ReferenceGrant, world: World) -> Iterator[tuple[str
 
 @reconciler(
     Gateway,
-    reads=(HttpRoute, ModelRoute, Namespace, CertificateSecret, ReferenceGrant),
+    reads=(GatewayClass, HttpRoute, ModelRoute, Namespace, CertificateSecret, ReferenceGrant),
     wakes={HttpRoute: _gateways, ModelRoute: _gateways},
-    finds={Gateway: _gateways_beside, CertificateSecret: _gateways_showing, ReferenceGrant: _gateways_granted},
-)
+    finds={
+        Gateway: _gateways_beside, GatewayClass: _gateways_of_class, CertificateSecret: _gateways_showing,
+        ReferenceGrant: _gateways_granted,
+    },
+)  # fmt: skip
 def reconcile_gateway(gateway: Gateway, world: World, now: datetime) -> Iterator[Command]:
     """Say which listeners of a Gateway are served, and how many routes each has."""
-    if gateway.spec.gateway_class_name != CLASS_NAME or gateway.metadata.deletion_timestamp is not None:
+    if not _is_ours(gateway, world) or gateway.metadata.deletion_timestamp is not None:
         return
     generation = gateway.metadata.generation
     served = {door.listener.name: door for door in doors([gateway])}
-    late = clashes(world.list(Gateway))
+    late = clashes(one for one in world.list(Gateway) if _is_ours(one, world))
     me = f"{gateway.metadata.namespace}/{gateway.metadata.name}"
     before = {one.name: one for one in gateway.status.listeners}
     listeners: list[Document] = []
@@ -162,6 +172,12 @@ def _routes_of_gateway(gateway: Gateway, world: World) -> Iterator[tuple[str, st
             yield route.metadata.namespace, route.metadata.name
 
 
+def _routes_of_class(one: GatewayClass, world: World) -> Iterator[tuple[str, str]]:
+    for gateway in world.list(Gateway):
+        if gateway.spec.gateway_class_name == one.metadata.name:
+            yield from _routes_of_gateway(gateway, world)
+
+
 def _routes_to_pool(pool: InferencePool, world: World) -> Iterator[tuple[str, str]]:
     for route in world.list(HttpRoute):
         if (pool.metadata.namespace, pool.metadata.name) in _pools(route):
@@ -181,9 +197,12 @@ def _pools(route: HttpRoute) -> set[tuple[str, str]]:
 
 @reconciler(
     HttpRoute,
-    reads=(Gateway, InferencePool, Namespace, ReferenceGrant),
-    finds={Gateway: _routes_of_gateway, InferencePool: _routes_to_pool, ReferenceGrant: _routes_of_grant},
-)
+    reads=(Gateway, GatewayClass, InferencePool, Namespace, ReferenceGrant),
+    finds={
+        Gateway: _routes_of_gateway, GatewayClass: _routes_of_class, InferencePool: _routes_to_pool,
+        ReferenceGrant: _routes_of_grant,
+    },
+)  # fmt: skip
 def reconcile_http_route(route: HttpRoute, world: World, now: datetime) -> Iterator[Command]:
     """Say which of our Gateways took a route, and whether its backends exist."""
     if route.metadata.deletion_timestamp is not None:
@@ -195,7 +214,7 @@ def reconcile_http_route(route: HttpRoute, world: World, now: datetime) -> Itera
     told: list[Document] = []
     for reference in route.spec.parent_refs:
         gateway = ours.get(f"{reference.namespace or route.metadata.namespace}/{reference.name}")
-        if not is_gateway(reference) or gateway is None or gateway.spec.gateway_class_name != CLASS_NAME:
+        if not is_gateway(reference) or gateway is None or not _is_ours(gateway, world):
             continue
         known = next((one.conditions for one in before if one.parent_ref == reference), [])
         observed = [_route_accepted(route, reference, gateway, namespaces), _route_resolved(route, world)]
@@ -263,6 +282,11 @@ def _pools_of(route: HttpRoute) -> Iterator[tuple[str, str]]:
     yield from sorted(_pools(route))
 
 
+def _pools_of_class(one: GatewayClass, world: World) -> Iterator[tuple[str, str]]:
+    for pool in world.list(InferencePool):
+        yield pool.metadata.namespace, pool.metadata.name
+
+
 def _pools_granted(grant: ReferenceGrant, world: World) -> Iterator[tuple[str, str]]:
     for pool in world.list(InferencePool, grant.metadata.namespace):
         yield pool.metadata.namespace, pool.metadata.name
@@ -270,9 +294,9 @@ def _pools_granted(grant: ReferenceGrant, world: World) -> Iterator[tuple[str, s
 
 @reconciler(
     InferencePool,
-    reads=(HttpRoute, Gateway, ReferenceGrant),
+    reads=(HttpRoute, Gateway, GatewayClass, ReferenceGrant),
     wakes={HttpRoute: _pools_of},
-    finds={ReferenceGrant: _pools_granted},
+    finds={GatewayClass: _pools_of_class, ReferenceGrant: _pools_granted},
 )
 def reconcile_inference_pool(pool: InferencePool, world: World, now: datetime) -> Iterator[Command]:
     """Say which of our Gateways send requests to a pool; the router picks endpoints itself."""
@@ -282,7 +306,7 @@ def reconcile_inference_pool(pool: InferencePool, world: World, now: datetime) -
     others = [one for one in pool.status.parents if one.controller_name != CONTROLLER_NAME]
     told: list[Document] = []
     for gateway in world.list(Gateway):
-        if gateway.spec.gateway_class_name != CLASS_NAME or not _is_sent_to(pool, gateway, world):
+        if not _is_ours(gateway, world) or not _is_sent_to(pool, gateway, world):
             continue
         meta = gateway.metadata
         reference = ParentReference(name=meta.name, namespace=meta.namespace)

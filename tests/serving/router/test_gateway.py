@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from hekla.api.core import Namespace
-from hekla.api.foreign import Gateway, HttpRoute, InferencePool, ReferenceGrant
+from hekla.api.foreign import Gateway, GatewayClass, HttpRoute, InferencePool, ReferenceGrant
 from hekla.api.foreign.gateway import PathMatch, UrlRewrite
 from hekla.serving.router.attachment import common_hosts, host_fits
 from hekla.serving.router.backends import Backend
@@ -334,6 +334,27 @@ def test_gateways_of_another_class_are_not_ours() -> None:
     made = desk(gateway("gw", of="istio"), http_route("r", rule("a")), *POOLS, *PODS)
     assert goes_to(made, asked()).startswith("404")
     assert wanted_ports(made.world) == {}
+
+
+def gateway_class(name: str, controller: str) -> GatewayClass:
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"controllerName": controller}}, GatewayClass)
+
+
+def test_a_class_is_whose_controller_it_names_whatever_it_is_called() -> None:
+    """Ports were opened for Gateways of another controller's class that was called as ours is by default."""
+    ours, theirs = "volcano.sh/kthena-router", "istio.io/gateway-controller"
+    one, more = gateway("gw", of="inference"), (http_route("r", rule("a")), *POOLS, *PODS)
+    made = desk(gateway_class("inference", ours), one, *more)
+    assert goes_to(made, asked()) == "a"
+    assert wanted_ports(made.world) == {80: False}
+    made.world.note(gateway_class("inference", ours), gateway_class("inference", theirs))
+    assert goes_to(made, asked()).startswith("404")
+    assert wanted_ports(made.world) == {}
+    made = desk(gateway_class("kthena-router", theirs), gateway("gw"), *more)
+    assert goes_to(made, asked()).startswith("404")
+    assert wanted_ports(made.world) == {}
+    made.world.note(gateway_class("kthena-router", theirs), None)  # Kthena goes by its name
+    assert goes_to(made, asked()) == "a"
 
 
 def test_hostnames_fit_and_meet() -> None:

@@ -1,5 +1,6 @@
 """Whether ports open and close with the Gateways that ask for them, and what routers write into the cluster."""
 
+import asyncio
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ import pytest
 from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import Namespace
 from hekla.api.crd import CUSTOM_KINDS, crd_document
-from hekla.api.foreign import FOREIGN_KINDS, HttpRoute, InferencePool
+from hekla.api.foreign import FOREIGN_KINDS, Gateway, GatewayClass, HttpRoute, InferencePool
 from hekla.api.kthena import ExternalModelProvider, ModelServer
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
@@ -120,6 +121,22 @@ def test_a_router_serves_http_routes_of_its_default_gateway(tmp_path: Path) -> N
             assert (await it.ask(kit.chat())).status == 200
 
     kit.run(story())
+
+
+def test_no_first_gateway_is_made_of_a_class_of_another_controller() -> None:
+    async def story() -> None:
+        async with api_server() as server:
+            client = ApiClient(InProcessTransport(server.handle))
+            for kind in FOREIGN_KINDS:
+                await client.create(CustomResourceDefinition, crd_document(kind))
+            theirs = {"metadata": {"name": "kthena-router"}, "spec": {"controllerName": "istio.io/gateway-controller"}}
+            made = world(await client.create(GatewayClass, theirs))
+            upkeep = Upkeep(client, made, wall=lambda: NOW)
+            upkeep.gateway = "default", 8080
+            await upkeep.look()
+            assert (await client.list(Gateway, "default")).items == []
+
+    asyncio.run(story())
 
 
 def test_a_providers_status_is_written_once_and_follows_its_secret() -> None:

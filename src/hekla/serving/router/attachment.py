@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from hekla.api.core import Namespace
-from hekla.api.foreign import Gateway
+from hekla.api.foreign import Gateway, GatewayClass
 from hekla.api.foreign.gateway import Listener
 from hekla.api.foreign.references import GROUP, ParentReference
 from hekla.api.selectors import LabelSelector
 
 CLASS_NAME: Final = "kthena-router"
-"""The GatewayClass that this router serves."""
+"""The GatewayClass that a router makes, as Kthena's does."""
 CONTROLLER_NAME: Final = "volcano.sh/kthena-router"
-"""Who writes statuses, as Kthena calls itself."""
+"""Who serves classes and writes statuses, as Kthena calls itself."""
 HTTP: Final = "HTTP"
 HTTPS: Final = "HTTPS"
 
@@ -44,14 +44,21 @@ class Door:
         return self.listener.protocol == HTTPS
 
 
+def is_served(gateway: Gateway, found: GatewayClass | None) -> bool:
+    """Whether a Gateway is ours, by its class as found: whose controller that names. Where it is not there (it was deleted, or may
+    not be read) its name decides, as with Kthena.
+    """
+    name = gateway.spec.gateway_class_name
+    return found.spec.controller_name == CONTROLLER_NAME if found is not None else name == CLASS_NAME
+
+
 def doors(gateways: Iterable[Gateway]) -> Iterator[Door]:
-    """The listeners that can be served, of the oldest Gateway first."""
+    """The listeners of our Gateways that can be served, of the oldest Gateway first."""
     for gateway in sorted(gateways, key=age):
-        if gateway.spec.gateway_class_name == CLASS_NAME:
-            for listener in gateway.spec.listeners:
-                is_passed_through = listener.tls is not None and listener.tls.mode == "Passthrough"
-                if listener.protocol == HTTP or (listener.protocol == HTTPS and not is_passed_through):
-                    yield Door(gateway, listener)
+        for listener in gateway.spec.listeners:
+            is_passed_through = listener.tls is not None and listener.tls.mode == "Passthrough"
+            if listener.protocol == HTTP or (listener.protocol == HTTPS and not is_passed_through):
+                yield Door(gateway, listener)
 
 
 def age(gateway: Gateway) -> tuple[str, str, str]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import structlog
 
 from hekla.api.core import Pod, Secret
-from hekla.api.foreign import Gateway, HttpRoute, InferencePool, ReferenceGrant
+from hekla.api.foreign import Gateway, GatewayClass, HttpRoute, InferencePool, ReferenceGrant
 from hekla.api.kthena import ExternalModelProvider, ModelRoute, ModelServer
 from hekla.api.meta import Resource
 from hekla.kube.informer import Informer, Informers
@@ -20,7 +20,9 @@ from hekla.serving.router.world import GATEWAY_KINDS, KINDS, SECRET_SELECTOR, Wo
 log = structlog.get_logger(__name__)
 
 
-OPTIONAL: Final[tuple[type[Resource], ...]] = (ExternalModelProvider, Gateway, HttpRoute, InferencePool, ReferenceGrant)
+OPTIONAL: Final[tuple[type[Resource], ...]] = (
+    ExternalModelProvider, Gateway, GatewayClass, HttpRoute, InferencePool, ReferenceGrant,
+)  # fmt: skip
 """Kinds that a cluster may lack: whoever upgrades from an early Kthena, or has the Gateway API without InferencePools."""
 
 
@@ -81,6 +83,6 @@ class Discovery:
 
 def _is_enough(one: Informer[Any]) -> bool:
     """Whether requests can be answered by what is known of a kind."""
-    if one.kind is ReferenceGrant and one.trouble:
-        return True  # where none may be read nothing is granted
+    if one.kind in (ReferenceGrant, GatewayClass) and one.trouble:
+        return True  # where none may be read nothing is granted, and classes are known by name
     return one.is_known if one.kind in OPTIONAL else one.is_synced

@@ -22,7 +22,7 @@ MOST_WAYS = 4096
 
 def wanted_ports(world: World) -> dict[int, bool]:
     """The ports that Gateways of ours ask for, and whether with TLS."""
-    return {port: doors[0].is_tls for port, doors in doors_by_port(world.gateways.values()).items()}
+    return {port: doors[0].is_tls for port, doors in doors_by_port(world.our_gateways()).items()}
 
 
 class GatewayDesk:
@@ -76,7 +76,7 @@ class GatewayDesk:
     def _read_again(self) -> None:
         world = self.world
         self._version = world.version
-        at_port = doors_by_port(world.gateways.values()).get(self._port, [])
+        at_port = doors_by_port(world.our_gateways()).get(self._port, [])
         # what asks for HTTPS is never answered on a port that does not end it by the listener's certificate
         self._doors = [one for one in at_port if one.is_tls == self._is_tls]
         routes = world.http_routes.values()

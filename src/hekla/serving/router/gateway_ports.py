@@ -73,7 +73,7 @@ class GatewayPorts:
         if self._version == self._world.version:
             return
         self._version = self._world.version
-        doors = doors_by_port(self._world.gateways.values())
+        doors = doors_by_port(self._world.our_gateways())
         for port, one in self.certificates.items():
             one.take(doors.get(port, []), self._world.certificates, self._world.grants.values())
 

@@ -74,7 +74,13 @@ class Upkeep:
             )
 
     async def _make_gateway(self, namespace: str, port: int) -> bool:
-        """The class that this router serves, and a Gateway on the router's own port; what is there already stays."""
+        """The class that this router serves, and a Gateway on the router's own port; what is there already stays. Of a class of
+        another controller no Gateway is made: that one would serve it.
+        """
+        known = self._world.gateway_classes.get(CLASS_NAME)
+        if known is not None and known.spec.controller_name != CONTROLLER_NAME:
+            self._refused(GatewayClass, f'"{CLASS_NAME}" is a class of the controller "{known.spec.controller_name}"')
+            return False
         for kind, document in default_gateway(namespace, port):
             where = namespace if kind.kind_info.is_namespaced else ""
             try:
@@ -82,11 +88,14 @@ class Upkeep:
             except AlreadyExistsError:
                 continue
             except KubeError as error:
-                if str(error) != self._gateway_refused:
-                    self._gateway_refused = str(error)
-                    log.warning("default gateway not made", kind=kind.kind_info.kind, why=str(error), again_s=AGAIN_S)
+                self._refused(kind, str(error))
                 return False
         return True
+
+    def _refused(self, kind: type[Resource], why: str) -> None:
+        if why != self._gateway_refused:
+            self._gateway_refused = why
+            log.warning("default gateway not made", kind=kind.kind_info.kind, why=why, again_s=AGAIN_S)
 
 
 def default_gateway(namespace: str, port: int) -> list[tuple[type[Resource], Document]]:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from hekla.api.core import Namespace, Pod, Secret
-from hekla.api.foreign import Gateway, HttpRoute, InferencePool, ReferenceGrant
+from hekla.api.foreign import Gateway, GatewayClass, HttpRoute, InferencePool, ReferenceGrant
 from hekla.api.kthena import ExternalModelProvider, ModelRoute, ModelServer, labels
 from hekla.api.meta import Resource
+from hekla.serving.router.attachment import is_served
 from hekla.serving.router.backends import (
     Backend,
     MakePool,
@@ -31,7 +32,9 @@ T = TypeVar("T")
 
 KINDS: Final[tuple[type[Resource], ...]] = (ModelRoute, ModelServer, ExternalModelProvider, Secret, Pod)
 """The kinds that it must be told of."""
-GATEWAY_KINDS: Final[tuple[type[Resource], ...]] = (Gateway, HttpRoute, InferencePool, Namespace, ReferenceGrant)
+GATEWAY_KINDS: Final[tuple[type[Resource], ...]] = (
+    Gateway, GatewayClass, HttpRoute, InferencePool, Namespace, ReferenceGrant,
+)  # fmt: skip
 """Those that it must be told of where the Gateway API is on."""
 STICKY_S: Final = 300
 """How long a session stays with its engine where a ModelServer does not say."""
@@ -49,6 +52,7 @@ class World:
         self.inference_pools: dict[str, Backend] = {}
         self.providers: dict[str, Provider] = {}
         self.gateways: dict[str, Gateway] = {}
+        self.gateway_classes: dict[str, GatewayClass] = {}
         self.http_routes: dict[str, HttpRoute] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.grants: dict[str, ReferenceGrant] = {}
@@ -98,6 +102,8 @@ class World:
                 self._note_provider(key, told, is_there)
             case Gateway():
                 _put(self.gateways, key, told if is_there else None)
+            case GatewayClass():
+                _put(self.gateway_classes, key, told if is_there else None)
             case HttpRoute():
                 _put(self.http_routes, key, told if is_there else None)
             case Namespace():
@@ -113,6 +119,11 @@ class World:
         assert told is not None, "a change has an object"
         self.version += 1
         _put(self.certificates, f"{told.metadata.namespace}/{told.metadata.name}", new)
+
+    def our_gateways(self) -> list[Gateway]:
+        """Those of classes that are ours."""
+        classes = self.gateway_classes
+        return [one for one in self.gateways.values() if is_served(one, classes.get(one.spec.gateway_class_name))]
 
     def backends(self) -> Iterator[Backend]:
         """All of them."""
