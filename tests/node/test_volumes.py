@@ -118,6 +118,24 @@ def test_a_host_path_into_what_is_the_nodes_own_is_refused(tmp_path, path):
     assert not (tmp_path / "secret").exists()
 
 
+def test_a_link_that_is_put_into_the_way_while_a_sub_path_is_made_is_not_followed(tmp_path, monkeypatch):
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    volume.mkdir()
+    outside.mkdir()
+    real = Path.exists
+
+    def swapped(path, **options):
+        if path.is_relative_to(volume) and not (volume / "a").is_symlink():
+            (volume / "a").symlink_to(outside)
+            return False
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "exists", swapped)
+    with pytest.raises(ConfigError, match="leads out of its volume"):
+        mounts_of([VolumeMount(name="v", mount_path="/v", sub_path="a/made")], {"v": volume}, str)
+    assert list(outside.iterdir()) == []
+
+
 def test_a_sub_path_through_a_link_makes_nothing_outside_its_volume(tmp_path):
     """The agent is root: a pod that leads a link out of its volume would have directories made anywhere."""
     volume, outside = tmp_path / "volume", tmp_path / "outside"

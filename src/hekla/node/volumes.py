@@ -225,15 +225,30 @@ def _mount(mount: VolumeMount, places: Mapping[str, Path], expand: Callable[[str
     source = places[mount.name]
     sub_path = expand(mount.sub_path_expr) if mount.sub_path_expr else mount.sub_path
     if sub_path:
-        source = _sub_path(source, _inside(sub_path))
+        source = _sub_path(source.resolve(), _inside(sub_path))
     target = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
-    return Mount(source=source, target=target, is_read_only=mount.read_only)
+    return Mount(source=source, target=target, is_read_only=mount.read_only, is_exact=bool(sub_path))
 
 
 def _sub_path(volume: Path, sub_path: str) -> Path:
     resolved = (volume / sub_path).resolve()  # before anything is made: a link in the volume may lead anywhere
-    if not resolved.is_relative_to(volume.resolve()):
+    if not resolved.is_relative_to(volume):
         raise ConfigError(f'subPath "{sub_path}" leads out of its volume')
     if not resolved.exists():
-        resolved.mkdir(parents=True)
+        try:
+            _make_below(volume, resolved.relative_to(volume).parts)
+        except NotADirectoryError:
+            raise ConfigError(f'subPath "{sub_path}" leads out of its volume, or through a file') from None
     return resolved
+
+
+def _make_below(directory: Path, parts: Sequence[str]) -> None:
+    """Make directories one in the other. NotADirectoryError: a link was put into their way meanwhile, or a file is there."""
+    with contextlib.ExitStack() as opened:
+        parent = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+        opened.callback(os.close, parent)
+        for part in parts:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=parent)
+            parent = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+            opened.callback(os.close, parent)

@@ -49,6 +49,8 @@ class Mount:
     source: Path
     target: str
     is_read_only: bool = False
+    is_exact: bool = False
+    """The source was looked at, and has no link in it: one that is there later is not followed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,7 @@ class Confiner:
             "root": str(self.root),
             "rootfs": str(container.rootfs or ""),
             "mounts": [],
+            "exact": [],
             "hidden": [str(path) for path in self.hidden],
             "log_dir": str(logs),
             "log_name": f"{container.key.attempt}.log",
@@ -95,6 +96,7 @@ class Confiner:
         if order["message_file"]:
             message_file.touch(0o666)
         mounts = self._mounts(container, directory, scratch, message_file, is_read_only=is_read_only)
+        order["exact"] = [str(each.source) for each in mounts if each.is_exact]
         if has_mounts:
             order["mounts"] = [[str(each.source), each.target, each.is_read_only] for each in mounts]
             return order
@@ -105,6 +107,7 @@ class Confiner:
             order["landlock"] = {
                 "writable": [str(each.source) for each in mounts if not each.is_read_only],
                 "readable": [str(each.source) for each in mounts if each.is_read_only] + own,
+                "exact": order["exact"],
                 # also where they lead now: a command that is run later finds a link led elsewhere
                 "hidden": list(dict.fromkeys(str(way) for path in self.hidden for way in (path, path.resolve()))),
                 "devices": None if container.is_privileged else _device_files(order["devices"]),

@@ -67,7 +67,7 @@ def _run(spec: Spec, control: socket.socket) -> int:
 def build_root(spec: Spec) -> None:
     """Lay out the file system and enter it. Sources are opened first: what is laid over may hide them. What is hidden is so below them too."""
     sources = [
-        (os.open(source, os.O_PATH | os.O_CLOEXEC), source, target, is_ro) for source, target, is_ro in spec["mounts"]
+        (linux.open_place(source, spec["exact"]), source, target, is_ro) for source, target, is_ro in spec["mounts"]
     ]
     hidden = [(each, way) for each in spec["hidden"] for way in ways_to(each)]
     has_all_devices = spec["devices"] is None

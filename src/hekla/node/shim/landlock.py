@@ -5,9 +5,11 @@ no privilege at all.
 """
 
 import ctypes
+import errno
 import os
 import stat
 import struct
+from collections.abc import Collection
 from typing import Any
 
 from hekla.node.shim import linux
@@ -53,7 +55,9 @@ def restrict(wish: dict[str, Any]) -> None:
     ruleset = linux.syscall(linux.SYS_LANDLOCK_CREATE, struct.pack("Q", handled), ctypes.c_size_t(8), ctypes.c_uint(0))
     for paths, rights in ((wish["writable"], writes | (handled & READS)), (wish["readable"], READS & handled)):
         for path in paths:
-            _allow_place(ruleset, path, rights, guarded, visible, is_dev_closed=is_dev_closed)
+            descriptor = _opened_place(path, wish.get("exact") or ())
+            if descriptor >= 0:
+                _allow_place(ruleset, path, descriptor, rights, guarded, visible, is_dev_closed=is_dev_closed)
     for path in (*devices, "/proc"):
         _allow(ruleset, path, WRITE_FILE | (writes & 1 << 14) | (handled & READS))
     for path in visible:
@@ -62,14 +66,26 @@ def restrict(wish: dict[str, Any]) -> None:
     os.close(ruleset)
 
 
+def _opened_place(path: str, exact: Collection[str]) -> int:
+    try:
+        return linux.open_place(path, exact)
+    except OSError as problem:
+        if path in exact and problem.errno == errno.ELOOP:
+            raise
+        return -1
+
+
 def _allow_place(
-    ruleset: int, path: str, rights: int, guarded: list[tuple[str, str]], visible: list[str], *, is_dev_closed: bool
+    ruleset: int,
+    path: str,
+    descriptor: int,
+    rights: int,
+    guarded: list[tuple[str, str]],
+    visible: list[str],
+    *,
+    is_dev_closed: bool,
 ) -> None:
     """Allow a volume. Its descriptor is what is looked at and allowed: the path may lead elsewhere a moment later."""
-    try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return
     try:
         shown = os.readlink(f"/proc/self/fd/{descriptor}")
         covered = bool(below(shown, path, guarded))

@@ -4,8 +4,10 @@ Used in single-threaded processes only. `mounts.py` and `confinement.py` say wha
 """
 
 import ctypes
+import errno
 import os
 import platform
+from collections.abc import Collection
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -75,6 +77,15 @@ def join_groups(groups: list[str]) -> None:
             os.write(joined, b"0")
         finally:
             os.close(joined)
+
+
+def open_place(path: str, exact: Collection[str] = ()) -> int:
+    """A descriptor of what lies at a path, for mounting. OSError: the path is one of the `exact`, and there is a link in it."""
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    if path in exact and os.readlink(f"/proc/self/fd/{descriptor}") != path:
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, "a link was put into the way of a subPath", path)
+    return descriptor
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:

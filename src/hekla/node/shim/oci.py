@@ -65,7 +65,7 @@ def _hand_in(pid: int, spec: Spec, ours: socket.socket) -> None:
 def _become_runtime(spec: Spec, held: socket.socket) -> NoReturn:
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     # opened in this mount namespace, and while we may still see what the container's users may not
-    sources = [(os.open(source, os.O_PATH), target, is_ro) for source, target, is_ro in spec["mounts"]]
+    sources = [(linux.open_place(source, spec["exact"]), target, is_ro) for source, target, is_ro in spec["mounts"]]
     rootfs = os.open(spec["rootfs"], os.O_PATH | os.O_DIRECTORY) if spec["rootfs"] else -1
     go, trees, _, _ = socket.recv_fds(held, 1, MOST_TREES)
     held.close()

@@ -14,7 +14,7 @@ import pytest
 
 from hekla.api.agents.names import ISOLATION_STRENGTHS
 from hekla.api.agents.node_contract import CheckpointKind, Claim
-from hekla.node.runtimes import ContainerKey, ContainerSpec, StartError
+from hekla.node.runtimes import ContainerKey, ContainerSpec, Feature, Mount, StartError
 from hekla.node.runtimes.sandbox import SandboxError, SandboxFeature, SandboxRuntime, bundle
 from hekla.testing.conformance.runtimes import PATIENCE_S, output_of
 
@@ -95,6 +95,29 @@ class SandboxContract:
     def test_it_says_how_strongly_it_isolates(self, tmp_path: Path) -> None:
         async def story(made: Sandboxes) -> None:
             assert made.runtime.isolation in ISOLATION_STRENGTHS
+
+        self.live(tmp_path, story)
+
+    def test_a_link_that_is_put_into_the_way_of_a_sub_path_is_not_followed(self, tmp_path: Path) -> None:
+        """A volume may be another sandbox's too, which swaps it in after the agent has looked."""
+        outside, exact = tmp_path / "outside", tmp_path / "volume" / "sub"
+        outside.mkdir()
+        exact.mkdir(parents=True)
+
+        async def story(made: Sandboxes) -> None:
+            if Feature.MOUNTS not in made.runtime.features:
+                pytest.skip("the runtime mounts nothing")
+            for is_read_only in (False, True):
+                mount = Mount(source=exact, target="/data", is_read_only=is_read_only, is_exact=True)
+                (exact / "seen").write_text("mine")
+                key = await made.claimed(f"a{is_read_only}", mounts=(mount,))
+                assert await made.sh(key, "cat /data/seen") == "mine"
+                exact.rename(tmp_path / f"aside-{is_read_only}")
+                exact.symlink_to(outside)
+                with pytest.raises(StartError):
+                    await made.start(f"b{is_read_only}", mounts=(mount,))
+                exact.unlink()
+                exact.mkdir()
 
         self.live(tmp_path, story)
 

@@ -60,6 +60,7 @@ def spec_of(host: Host, *, slot: int, hostname: str, container: ContainerSpec | 
         "uid_base": FIRST_USER + slot * USERS_APART if host.is_root else 0,
         "hostname": hostname,
         "mounts": [[str(each.source), each.target, each.is_read_only] for each in mounts],
+        "exact": [str(each.source) for each in mounts if each.is_exact],
         "rootfs": str(rootfs or ""),
         "owned": list(
             dict.fromkeys(

@@ -62,7 +62,7 @@ def live(spec: Spec, daemon: Any, fds: list[int], held: socket.socket, told: int
     try:
         os.umask(0o022)
         control, listener = _settle_descriptors(fds, (held.fileno(), told))
-        sources = [(os.open(source, os.O_PATH), target, is_ro) for source, target, is_ro in spec["mounts"]]
+        sources = [(linux.open_place(source, spec["exact"]), target, is_ro) for source, target, is_ro in spec["mounts"]]
         linux.join_groups(spec["cgroups"])
         go, trees, _, _ = socket.recv_fds(held, 1, MOST_TREES)
         if go != b"g":

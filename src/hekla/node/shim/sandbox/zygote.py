@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from hekla.node.shim import linux
@@ -174,9 +175,17 @@ def trees_of(pid: int, spec: Order) -> list[int]:
         return []
     users = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return [linux.seen_by(path, users) for path in spec["owned"]]
+        return [_seen_by(path, users, spec["exact"]) for path in spec["owned"]]
     finally:
         os.close(users)
+
+
+def _seen_by(path: str, users: int, exact: Sequence[str]) -> int:
+    place = linux.open_place(path, exact)
+    try:
+        return linux.seen_by(f"/proc/self/fd/{place}", users)
+    finally:
+        os.close(place)
 
 
 def main() -> None:
