@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.node.runtimes import LogOptions
+from hekla.node.runtimes import LogOptions, logs
 from hekla.node.runtimes.logs import last_text, read_log
 from hekla.node.shim.logfile import LogFile
 
@@ -107,3 +107,34 @@ def test_reading_begins_where_the_log_ended_at_the_call(tmp_path):
         return [piece async for piece in lines]
 
     assert asyncio.run(told()) == [b"answer\n"]
+
+
+@pytest.mark.parametrize("begin", ["kept", "followed"])
+def test_a_container_that_writes_faster_than_it_is_read_is_read_piece_by_piece(tmp_path, monkeypatch, begin):
+    """All that was there was read before any was sent, and more was there each time: the loop stood still and memory grew."""
+    path = write(tmp_path, ("stdout", b"first\n"))
+    read_before_a_turn = 0
+
+    def flood(self):
+        nonlocal read_before_a_turn
+        while True:
+            read_before_a_turn += 1
+            assert read_before_a_turn < 10_000
+            yield b"2026-01-01T00:00:00Z stdout F x"
+
+    async def told():
+        nonlocal read_before_a_turn
+        options = LogOptions(follow=True, **({"tail_lines": 1} if begin == "followed" else {"limit_bytes": 20}))
+        lines = read_log(path, options, lambda: True)
+        if begin == "kept":
+            assert b"".join([piece async for piece in lines]) == b"x\n" * 10
+            return
+        assert await anext(lines) == b"first\n"
+        for _ in range(20):
+            assert set((await anext(lines)).splitlines()) == {b"x"}
+            read_before_a_turn = 0
+        await lines.aclose()
+
+    monkeypatch.setattr(logs._Follower, "news", flood)
+    monkeypatch.setattr(logs._Follower, "backlog", flood)
+    asyncio.run(told())

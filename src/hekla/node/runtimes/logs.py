@@ -37,14 +37,19 @@ async def _read(
 ) -> AsyncIterator[bytes]:
     budget = _Budget(options.limit_bytes)
     try:
-        while pieces := list(islice(stored, LINES_AT_ONCE)):
+        while not budget.is_spent and (pieces := list(islice(stored, LINES_AT_ONCE))):
             if data := budget.take(b"".join(render(raw, options) for raw in pieces)):
                 yield data
             await asyncio.sleep(0)  # a long log must not hold up the loop
+        unread: Iterator[bytes] = iter(())
         while options.follow and not budget.is_spent:
             was_running = is_running()
-            if data := b"".join(render(raw, options) for raw in follower.news()):
-                yield budget.take(data)
+            # some at a time: the container may write faster than it is read
+            pieces = list(islice(unread, LINES_AT_ONCE)) or list(islice(unread := follower.news(), LINES_AT_ONCE))
+            if pieces:
+                if data := b"".join(render(raw, options) for raw in pieces):
+                    yield budget.take(data)
+                await asyncio.sleep(0)
             elif not was_running:
                 return
             else:
