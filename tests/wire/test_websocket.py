@@ -217,6 +217,54 @@ def test_a_raw_upgrade_carries_bytes_both_ways():
     asyncio.run(run())
 
 
+class Written(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+MASK = bytes(4)  # a key that changes nothing
+EMPTY, PING = b"\x00\x80" + MASK, b"\x89\x80" + MASK
+
+
+def test_a_message_of_endless_empty_pieces_is_closed_and_a_peer_that_takes_no_answers_gets_none():
+    """Neither counted: both filled the memory, a few bytes for each of the peer's."""
+
+    async def run():
+        transport = Written()
+        session = WebSocketSession(
+            transport,
+            asyncio.get_running_loop(),
+            is_client=False,
+            subprotocol="",
+            message_bytes=6400,
+            ping_interval_s=30,
+        )
+        session.pause_writing()
+        session.feed(PING * 100)
+        assert transport.written == b""
+        session.resume_writing()
+        session.feed(PING)
+        assert transport.written == b"\x8a\x00"
+        session.feed(b"\x02\x80" + MASK)
+        for _ in range(20):
+            session.feed(EMPTY * 100)
+        assert transport.written[2:6] == b"\x88" + transport.written[3:4] + (1009).to_bytes(2, "big")
+
+    asyncio.run(run())
+
+
 PARTS = (Connection, RequestReader, ClientConnection, WebSocketSession, RawDuplex, Inbox)
 
 

@@ -41,7 +41,7 @@ class Limits:
     """What a pushed response may leave unread before it is cut; producers should act long before."""
 
     message_bytes: int = 16 * 1024 * 1024
-    """One WebSocket message; beyond it the WebSocket is closed with 1009."""
+    """One WebSocket message; beyond it, or in pieces of less than 64 bytes on the whole, the WebSocket is closed with 1009."""
 
     ping_interval_s: float = 30.0
     """A silent WebSocket is pinged this often, and cut after two pings without a sign of life."""

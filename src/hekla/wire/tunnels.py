@@ -65,6 +65,11 @@ class Turnstile:
         if self._is_lost:
             raise ConnectionLostError("the peer has closed the connection")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the transport takes bytes."""
+        return self._is_open
+
     def shut(self) -> None:
         """The transport's buffer is full."""
         self._is_open = False

@@ -23,6 +23,10 @@ from hekla.wire.tunnels import Inbox, Turnstile
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 _CLOSE_WAIT_S = 2.0  # for the peer's half of the closing handshake
 _MESSAGE_OVERHEAD = 256  # what an empty message weighs while it waits to be read
+_MIN_PIECES, _PIECE_BYTES = (
+    1000,
+    64,
+)  # pieces that any message may come in, and how large more must be if the message is a large one
 
 _NORMAL, _GOING_AWAY, _TOO_BIG, _NO_STATUS = 1000, 1001, 1009, 1005
 
@@ -158,7 +162,8 @@ class WebSocketSession:
         if isinstance(event, TextMessage | BytesMessage):
             self._collect(event)
         elif isinstance(event, Ping):
-            self._transport.write(self._framing.send(event.response()))
+            if self._turnstile.is_open:  # who takes no answers gets none: they would pile up
+                self._transport.write(self._framing.send(event.response()))
         elif isinstance(event, CloseConnection):
             self._peer_closed(event)
         else:
@@ -168,6 +173,8 @@ class WebSocketSession:
         self._size += len(event.data)
         if self._size > self._message_bytes:
             raise _MessageTooBigError(f"a message is larger than {self._message_bytes} bytes")
+        if len(self._pieces) > _MIN_PIECES + self._message_bytes // _PIECE_BYTES:
+            raise _MessageTooBigError("a message comes in too many pieces")
         self._pieces.append(event.data)
         if event.message_finished:
             pieces, self._pieces, size, self._size = self._pieces, [], self._size, 0
