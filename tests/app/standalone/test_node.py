@@ -17,7 +17,7 @@ from hekla.api.agents.node_contract import NODE_RUNTIME_LABEL
 from hekla.app.standalone.certificates import renewed
 from hekla.app.standalone.manifests import Installation, InstallError, files, rendered
 from hekla.app.standalone.node import ASK_AGAIN_S, _Being, declared, secret_places
-from hekla.app.standalone.node_identity import REQUESTS, SIGNER, NodeIdentity, end_of
+from hekla.app.standalone.node_identity import AGAIN_S, REQUESTS, SIGNER, NodeIdentity, end_of
 from hekla.app.standalone.node_settings import NodeSettings
 from hekla.app.standalone.node_surroundings import address_towards
 from hekla.app.standalone.rights import rights_of
@@ -284,6 +284,53 @@ def test_a_kept_certificate_is_not_used_while_the_node_is_somebody_elses(tmp_pat
         await begun
         assert identity.trouble == ""
         assert len(server.asked) == 1
+
+    virtual_time.run(story())
+
+
+def test_it_is_looked_again_soon_whether_the_node_is_free(tmp_path):
+    """Nobody is asked by a look: refused requests alone are made ever more seldom."""
+    server = Signing(waits=0)
+    server.node = ApiError(403, "Forbidden", "no get")
+
+    async def story():
+        asked = asyncio.create_task(NodeIdentity(server, "n1", tmp_path, SystemClock()).connection(ACCOUNT))
+        await asyncio.sleep(320)
+        server.node = NotFoundError(404, "NotFound", "mended")
+        await asyncio.sleep(AGAIN_S + 1)
+        assert asked.done()
+
+    virtual_time.run(story())
+
+
+@pytest.mark.parametrize("key", ["machineID", "systemUUID"])
+def test_a_reboot_does_not_wait_for_the_old_word_to_end(tmp_path, monkeypatch, key):
+    ours = dict(node_info("process")) | {key: "0123456789abcdef"}
+    monkeypatch.setattr("hekla.app.standalone.node_identity.node_info", lambda runtime: ours)
+    server = Signing(waits=0)
+
+    async def story():
+        await NodeIdentity(server, "n1", tmp_path, SystemClock()).connection(ACCOUNT)
+        server.node = {"nodeInfo": ours | {"bootID": "the boot before"}, "conditions": READY}
+        begun = asyncio.create_task(NodeIdentity(server, "n1", tmp_path, SystemClock()).connection(ACCOUNT))
+        await asyncio.sleep(1)
+        assert begun.done()
+
+    virtual_time.run(story())
+
+
+def test_what_no_machine_is_called_makes_it_no_other(monkeypatch, tmp_path):
+    ours = dict(node_info("process")) | {"machineID": "", "systemUUID": "uninitialized"}
+    monkeypatch.setattr("hekla.app.standalone.node_identity.node_info", lambda runtime: ours)
+    server = Signing(waits=0)
+    server.node = {"nodeInfo": ours | {"bootID": "b"}, "conditions": READY}
+
+    async def story():
+        identity = NodeIdentity(server, "n1", tmp_path, SystemClock())
+        begun = asyncio.create_task(identity.connection(ACCOUNT))
+        await asyncio.sleep(60)
+        assert "is ready on another machine" in identity.trouble
+        begun.cancel()
 
     virtual_time.run(story())
 

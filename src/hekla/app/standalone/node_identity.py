@@ -45,9 +45,9 @@ LOOK_S: Final = 1.0
 PATIENCE_S: Final = 3600.0
 """Then another request is made: cluster controllers delete unanswered ones after a day, and answered ones after an hour."""
 AGAIN_S: Final = 5.0
-"""After a refusal, or while the API server is away."""
+"""After a refusal, or while the API server is away or the node is somebody else's."""
 REFUSED_S: Final = 300.0
-"""The longest time after a refusal: each doubles it."""
+"""The longest time after a refused request: each doubles it."""
 RENEW_LOOK_S: Final = 60.0
 DOUBT_S: Final = 300.0
 """After a new certificate nobody doubts it for so long: answers to what showed the old one may still come."""
@@ -57,6 +57,10 @@ LEAST_LEFT: Final = timedelta(minutes=5)
 
 class IdentityRefusedError(Exception):
     """A request was denied or failed; the sentence is the cluster's."""
+
+
+class NodeNotFreeError(Exception):
+    """The node is somebody else's, or it cannot be known whose it is. Nothing was asked for."""
 
 
 @dataclass
@@ -164,6 +168,10 @@ class NodeIdentity:
                 made = (self._read() if or_kept else None) or await self._ask()
                 self._tell("")
                 return made
+            except NodeNotFreeError as error:
+                self._tell(str(error))
+                await asyncio.sleep(AGAIN_S)
+                continue
             except (KubeError, IdentityRefusedError, TimeoutError) as error:
                 self._tell(str(error) or "nobody has approved the certificate")
                 # each refusal leaves a request behind that a person looks at
@@ -171,7 +179,7 @@ class NodeIdentity:
             await asyncio.sleep(min(AGAIN_S * 2 ** min(refused - 1, 16) if refused else AGAIN_S, REFUSED_S))
 
     async def _check_free(self) -> None:
-        """IdentityRefusedError: the node of that name is another agent's, or it cannot be known. Nobody gets a certificate as a machine
+        """NodeNotFreeError: the node of that name is another agent's, or it cannot be known. Nobody gets a certificate as a machine
         that is not theirs, not even for a moment: with it they could read the Secrets of its pods.
         """
         try:
@@ -181,22 +189,22 @@ class NodeIdentity:
         except ApiError as refusal:
             if refusal.code != 403:
                 raise
-            raise IdentityRefusedError(
+            raise NodeNotFreeError(
                 f'whose node "{self._name}" is cannot be known: {refusal}; let the account get nodes'
             ) from None
         info = status.get("nodeInfo") or {}
         if why := taken(self._name, str(info.get("containerRuntimeVersion") or "")) or self._elsewhere(status, info):
-            raise IdentityRefusedError(why)
+            raise NodeNotFreeError(why)
 
     def _elsewhere(self, status: Document, info: Document) -> str:
-        """One of ours that lives on another machine. After this one is started anew its old word counts for as long as it is ready: a minute."""
-        begun, ours = str(info.get("bootID") or ""), str(node_info("").get("bootID") or "")
+        """One of ours that lives on another machine. One that is ready counts as alive: a minute longer than it lives."""
+        ours = node_info("")
         is_ready = any(
             one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions") or ()
         )
-        if not begun or not ours or begun == ours or not is_ready:
+        if not info.get("bootID") or not ours["bootID"] or not is_ready or is_this_machine(info, ours):
             return ""
-        return f'node "{self._name}" is ready on another machine, or was a minute ago on this one; choose another --node-name'
+        return f'node "{self._name}" is ready on another machine, or was a minute ago; choose another --node-name'
 
     async def _ask(self) -> ClientCertificate:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -264,6 +272,12 @@ async def is_node(client: Client, name: str) -> bool:
             return False
         raise
     return bool(((found.get("status") or {}).get("userInfo") or {}).get("username") == USER + name)
+
+
+def is_this_machine(info: Document, ours: Document) -> bool:
+    """Whether a Node's nodeInfo speaks of the machine of `ours`: the boot changes with every start, what the machine is called does not."""
+    told = ((str(info.get(key) or ""), ours[key]) for key in ("bootID", "machineID", "systemUUID"))
+    return any(found == known and found not in ("", "uninitialized") for found, known in told)
 
 
 def end_of(one: ClientCertificate) -> datetime:
