@@ -165,6 +165,15 @@ def start_claim(claim: Document) -> None:
     source = spec.get("dataSource")
     if source is not None and (source.get("apiGroup", ""), source.get("kind")) not in _COPIED:
         del spec["dataSource"]
+    _say_both(spec)
+
+
+def keep_claim(claim: Document, old: Document) -> None:
+    """What it is filled from is said in both ways whoever wrote it: a claim that is replaced by its manifest says it in one."""
+    _say_both(claim["spec"])
+
+
+def _say_both(spec: Document) -> None:
     for key, other in (("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")):
         if key in spec and other not in spec:
             spec[other] = dict(spec[key])

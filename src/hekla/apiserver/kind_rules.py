@@ -73,6 +73,7 @@ KIND_RULES: dict[str, Rules] = {
         check_status=storage.check_claim_status,
         default=others.default_claim,
         create=others.start_claim,
+        update=others.keep_claim,
     ),
     "persistentvolumes": Rules(
         check=persistent_volumes.check_volume,

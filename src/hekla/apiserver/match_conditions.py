@@ -111,14 +111,12 @@ def _environment() -> tuple["cel.Context", Document]:
 
 
 def _longest(value: Any) -> int:
-    """The length of the longest list, map or text in a document."""
+    """The length of the longest list or map in a document: what loops go over."""
     inner: Sequence[Any] = ()
     if isinstance(value, dict):
         inner = tuple(value.values())
     elif isinstance(value, list):
         inner = value
-    elif isinstance(value, str):
-        return len(value)
     else:
         return 0
     return max(len(inner), max(map(_longest, inner), default=0))

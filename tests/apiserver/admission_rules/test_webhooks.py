@@ -221,6 +221,16 @@ def test_a_condition_that_would_take_long_is_not_evaluated():
         run("validating", lambda q: {"allowed": True}, request, matchConditions=told)
 
 
+def test_a_long_text_is_nothing_that_loops_go_over():
+    """Any pod that kubectl had applied was refused: what was applied last stands in its annotations, 2,000 characters long."""
+    request = creating()
+    request.object["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 100_000}
+    request.object["spec"]["containers"] = [{"name": "a", "env": [{"name": "A", "value": "1"}]}]
+    told = conditions("object.spec.containers.all(c, c.env.all(e, e.name != 'B'))")
+    _, asked = run("validating", lambda q: {"allowed": True}, request, matchConditions=told)
+    assert len(asked) == 1
+
+
 def test_a_webhook_may_be_asked_again_after_a_change():
     request = creating()
     seen = []

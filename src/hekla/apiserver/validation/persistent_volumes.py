@@ -171,8 +171,15 @@ _CHECKS: Final[dict[str, Callable[[Document, str], list[FieldError]]]] = {
 def check_volume_update(new: Document, old: Document) -> list[FieldError]:
     """Where a volume is stays, and whether it is a device."""
     wanted, before, errors = new["spec"], old["spec"], list[FieldError]()
-    if any(wanted.get(key) != before.get(key) for key in _SOURCES):
+    if any(_said(wanted.get(key), before.get(key)) != before.get(key) for key in _SOURCES):
         errors.append(forbidden_field("spec.persistentvolumesource", _FIXED))
     if wanted.get("volumeMode") != before.get("volumeMode"):
         errors.append(invalid("volumeMode", wanted.get("volumeMode"), IMMUTABLE))
     return errors
+
+
+def _said(source: Document | None, before: Document | None) -> Document | None:
+    """A source less what may be added to a driver's: the secret by which it is enlarged."""
+    if source and before and "controllerExpandSecretRef" in source and "controllerExpandSecretRef" not in before:
+        return {key: value for key, value in source.items() if key != "controllerExpandSecretRef"}
+    return source

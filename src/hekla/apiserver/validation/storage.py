@@ -100,7 +100,10 @@ def check_claim_update(new: Document, old: Document) -> list[FieldError]:
         if "storageClassName" not in before:
             wanted.pop("storageClassName", None)
     errors = [] if wanted == before else [forbidden_field("spec", _ONLY)]
-    if is_bound and _size(new["spec"]) < _size(old["spec"]):
+    shrinks = is_bound and _size(new["spec"]) < _size(old["spec"])
+    if shrinks and _size(new["spec"]) <= _storage(
+        old.get("status", {}).get("capacity", {})
+    ):  # what could not be enlarged so far may be asked for less, not what it is
         said = "field can not be less than status.capacity"
         errors.append(forbidden_field("spec.resources.requests.storage", said))
     if new["spec"].get("volumeMode") != old["spec"].get("volumeMode"):
@@ -115,7 +118,11 @@ def _fixed(spec: Document, *, is_bound: bool) -> Document:
 
 
 def _size(spec: Document) -> int:
-    return quantity.to_int(spec.get("resources", {}).get("requests", {}).get("storage", "0"))
+    return _storage(spec.get("resources", {}).get("requests", {}))
+
+
+def _storage(amounts: Document) -> int:
+    return quantity.to_int(amounts.get("storage", "0"))
 
 
 def check_claim_status(new: Document, old: Document) -> list[FieldError]:
