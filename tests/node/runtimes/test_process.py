@@ -292,6 +292,45 @@ def test_credentials_that_are_renewed_by_a_rename_stay_covered_in_a_running_cont
     live(tmp_path, story, rung, hidden=[kept / name for name in ("a.key", "b.key", "current", "late")])
 
 
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+@pytest.mark.parametrize("named", ["key", "certs/current/key"])
+@pytest.mark.parametrize("store", ["", "../store/"])
+def test_credentials_that_are_renewed_by_leading_a_directory_elsewhere_stay_covered(tmp_path, rung, named, store):
+    """As Secrets of Kubernetes and certbot renew them: another directory is made, and a link on the way leads there."""
+    kept = tmp_path / "kept"
+    certs = kept / "certs"
+    held = certs / (store or ".")
+
+    async def story(runtime, bench):
+        if runtime.isolation.rung is not rung or not (rung.has_mounts or runtime.isolation.uses_landlock):
+            pytest.skip(runtime.isolation.sentence)
+        ways = ["key", "certs/current/key", *(os.path.normpath(f"certs/{store}{each}/key") for each in ("v1", "v2"))]
+        seen = [f"/{kept}/{each}" for each in ways]
+        if rung.has_mounts:
+            seen += [f"/v/{each}" for each in ways]
+        spec = bench.spec("main", "sleep 1000", mounts=(Mount(source=kept, target="/v"),) if rung.has_mounts else ())
+        await runtime.start(spec)
+        (held / "v2").mkdir()
+        (held / "v2/key").write_text("RENEWED\n")
+        (certs / "next").symlink_to(f"{store}v2")
+        (certs / "next").rename(certs / "current")
+        command = await runtime.exec(
+            spec.key, ["cat", *seen, "/v/other/plain" if rung.has_mounts else f"/{kept}/other/plain"]
+        )
+        output, _, _ = await output_of(command)
+        assert output.split() == ["plain"]
+        await runtime.stop(spec.key, grace_s=0)
+
+    certs.mkdir(parents=True)
+    (held / "v1").mkdir(parents=True)
+    (kept / "other").mkdir()
+    (kept / "other/plain").write_text("plain\n")
+    (held / "v1/key").write_text("key\n")
+    (certs / "current").symlink_to(f"{store}v1")
+    (kept / "key").symlink_to("certs/current/key")
+    live(tmp_path, story, rung, hidden=[kept / named])
+
+
 def test_a_root_that_is_read_only_shows_nothing_of_the_hosts_private_places(tmp_path):
     async def story(runtime, bench):
         if not runtime.isolation.rung.has_mounts:

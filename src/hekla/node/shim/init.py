@@ -21,7 +21,7 @@ from typing import Any
 
 from hekla.node.shim import confinement, linux, own_address
 from hekla.node.shim.logfile import LogFile
-from hekla.node.shim.mounts import Root, below, ways_to
+from hekla.node.shim.mounts import Root, below, decisive, is_within, ways_to
 
 Spec = dict[str, Any]
 
@@ -70,6 +70,7 @@ def build_root(spec: Spec) -> None:
         (linux.open_place(source, spec["exact"]), source, target, is_ro) for source, target, is_ro in spec["mounts"]
     ]
     hidden = [(each, way) for each in spec["hidden"] for way in ways_to(each)]
+    kept = [place for each in spec["hidden"] for place in decisive(each)]
     has_all_devices = spec["devices"] is None
     root = Root(spec["root"], spec["rootfs"], has_all_devices=has_all_devices)
     for target in spec["hidden"]:
@@ -85,6 +86,9 @@ def build_root(spec: Spec) -> None:
         shown = os.readlink(f"/proc/self/fd/{source}")
         covered = below(shown, told, hidden)
         root.bind(source, target, is_read_only=is_read_only)
+        for place in kept:
+            if is_within(place, shown):
+                root.keep(f"{target}/{os.path.relpath(place, shown)}")
         for each in covered:
             root.hide(f"{target}/{each}")
         os.close(source)

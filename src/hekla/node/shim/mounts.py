@@ -17,6 +17,9 @@ MAX_SHADOWED = 4096
 
 MAX_LINKS = 40
 
+STANDING = ("/", "/var")
+"""Directories whose links are the machine's own (/var/run, /bin): nobody renews a credential by leading one of them elsewhere."""
+
 HOST_WIDE = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 """Files of /proc that speak of the whole machine: root of a container could set `core_pattern`, and be the host's."""
 
@@ -83,8 +86,11 @@ class Root:
 
     def hide(self, target: str) -> None:
         """Put nothing over a directory. A file is left out of its directory, which stays as it is now: a cover on the file itself would
-        go with it when another is renamed into its place, as certificates and tokens are. Of a link both ends are.
+        go with it when another is renamed into its place, as certificates and tokens are. Of a link both ends are. What decides where
+        its way leads stays as it is now, too: a renewed credential may be in another directory, to which a link is led.
         """
+        for each in decisive(target, self.path):
+            self.keep(each)
         where = self.path + resolve(self.path, target)
         place = self._place(target)
         if os.path.islink(place):
@@ -95,6 +101,12 @@ class Root:
             )
         else:
             self._leave_out(where)
+
+    def keep(self, target: str) -> None:
+        """A directory stays as it is now: what comes later does not show."""
+        where = self.path + resolve(self.path, target)
+        if os.path.isdir(where) and where not in self._shadows:
+            self._shadow(where)
 
     def _place(self, target: str) -> str:
         parent, _, name = target.rstrip("/").rpartition("/")
@@ -196,16 +208,31 @@ def ways_to(path: str) -> list[str]:
     return list(dict.fromkeys((place, os.path.realpath(path))))
 
 
+def decisive(path: str, root: str = "") -> list[str]:
+    """Directories that decide where a path leads inside `root`: those of the links on its way, and those of what they lead to."""
+    links: list[str] = []
+    end = resolve(root, path, links=links)
+    found: list[str] = []
+    for link in links:
+        directory = os.path.dirname(link)
+        if directory not in STANDING:
+            leads = resolve(root, link)
+            found += [directory] if leads == end else [directory, os.path.dirname(leads)]
+    return [each for each in dict.fromkeys(found) if each not in STANDING]
+
+
 def is_within(path: str, directory: str) -> bool:
     """Whether a path is a place or lies below it, by their words."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
-def resolve(root: str, path: str, start: str = "/") -> str:
-    """Where `path` leads inside `root`, every symbolic link taken as that root sees it; `start` was resolved before."""
+def resolve(root: str, path: str, start: str = "/", links: list[str] | None = None) -> str:
+    """Where `path` leads inside `root`, every symbolic link taken as that root sees it; `start` was resolved before. The places of the
+    links on the way are added to `links`.
+    """
     todo = [part for part in path.split("/") if part and part != "."][::-1]
     done = [part for part in start.split("/") if part]
-    links = 0
+    crossed = 0
     while todo:
         part = todo.pop()
         if part == "..":
@@ -216,8 +243,10 @@ def resolve(root: str, path: str, start: str = "/") -> str:
         except OSError:
             done.append(part)
             continue
-        links += 1
-        if links > MAX_LINKS:
+        crossed += 1
+        if links is not None:
+            links.append("/" + "/".join([*done, part]))
+        if crossed > MAX_LINKS:
             raise OSError(errno.ELOOP, f"too many symbolic links in {path}")
         if link.startswith("/"):
             done.clear()
