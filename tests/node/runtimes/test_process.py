@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 
 from hekla.api.volumes import VolumeMount
 from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits, LogOptions, Mount, StartError, confine
@@ -241,7 +242,7 @@ def test_credentials_of_the_node_are_seen_neither_in_place_nor_through_a_volume(
         if not runtime.isolation.rung.has_mounts:
             pytest.skip(runtime.isolation.sentence)
         script = f"cat {tmp_path}/kept/a.key {tmp_path}/kept/token/t; cat /v/a.key /v/token/t; cat /v/plain"
-        above = Mount(source=tmp_path / "kept", target="/v")
+        above = Mount(source=tmp_path / "kept", target="/v", is_read_only=True)
         _, log = await bench.run(replace(bench.spec("main", script), mounts=(above,)))
         assert ("key" in log.split(), "plain" in log.split()) == (False, True)
         (tmp_path / "link").symlink_to(tmp_path / "kept/token")
@@ -267,7 +268,11 @@ def test_credentials_that_are_renewed_by_a_rename_stay_covered_in_a_running_cont
         # two slashes, so that the lowest rung does not take the path for one of the container's own /tmp
         places = [f"/{kept}/{name}" for name in ("a.key", "current", "second", "late", "first", "b.key")]
         seen = [*places, *(each.replace(f"/{kept}", "/v") for each in places)] if rung.has_mounts else places
-        spec = bench.spec("main", "sleep 1000", mounts=(Mount(source=kept, target="/v"),) if rung.has_mounts else ())
+        spec = bench.spec(
+            "main",
+            "sleep 1000",
+            mounts=(Mount(source=kept, target="/v", is_read_only=True),) if rung.has_mounts else (),
+        )
         await runtime.start(spec)
         for name in ("a.key", "b.key", "late", "second"):
             (kept / "fresh").write_text("key\n")
@@ -308,7 +313,11 @@ def test_credentials_that_are_renewed_by_leading_a_directory_elsewhere_stay_cove
         seen = [f"/{kept}/{each}" for each in ways]
         if rung.has_mounts:
             seen += [f"/v/{each}" for each in ways]
-        spec = bench.spec("main", "sleep 1000", mounts=(Mount(source=kept, target="/v"),) if rung.has_mounts else ())
+        spec = bench.spec(
+            "main",
+            "sleep 1000",
+            mounts=(Mount(source=kept, target="/v", is_read_only=True),) if rung.has_mounts else (),
+        )
         await runtime.start(spec)
         (held / "v2").mkdir()
         (held / "v2/key").write_text("RENEWED\n")
@@ -329,6 +338,44 @@ def test_credentials_that_are_renewed_by_leading_a_directory_elsewhere_stay_cove
     (certs / "current").symlink_to(f"{store}v1")
     (kept / "key").symlink_to("certs/current/key")
     live(tmp_path, story, rung, hidden=[kept / named])
+
+
+def test_a_volume_stays_writable_or_is_refused_where_a_credential_of_the_node_lies_in_it(tmp_path):
+    kept = tmp_path / "above/kept"
+
+    async def story(runtime, bench):
+        if not runtime.isolation.rung.has_mounts:
+            pytest.skip(runtime.isolation.sentence)
+        told = replace(bench.spec("told", "echo"), mounts=(Mount(source=kept, target="/v"),))
+        with pytest.raises(StartError, match="holds a credential of the node; mount it read-only") as refused:
+            await runtime.start(told)
+        assert str(kept) in str(refused.value)
+        # above it all is writable but the directory of the credential, and what may come some day seals nothing
+        script = "echo x > /v/x && cat /v/x; cat /v/kept/key; echo y > /v/kept/y"
+        above = replace(bench.spec("above", script), mounts=(Mount(source=tmp_path / "above", target="/v"),))
+        end, log = await bench.run(above)
+        assert log.split()[0] == "x"
+        assert ("SECRET" in log, end.code) == (False, 2)
+
+    kept.mkdir(parents=True)
+    (kept / "key").write_text("SECRET\n")
+    live(tmp_path, story, hidden=(kept / "key", tmp_path / "above/token"))
+
+
+def test_a_node_says_at_its_start_which_directories_are_too_crowded_for_a_credential(tmp_path, monkeypatch):
+    monkeypatch.setattr("hekla.node.shim.mounts.MAX_SHADOWED", 3)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for name in ("key", "a", "b", "c"):
+        (kept / name).touch()
+
+    async def story(runtime, bench):
+        pass
+
+    with structlog.testing.capture_logs() as told:
+        live(tmp_path, story, hidden=(kept / "key",))
+    [warning] = [each for each in told if "too many entries" in each["event"]]
+    assert (warning["directory"], warning["entries"], warning["log_level"]) == (str(kept), 4, "warning")
 
 
 def test_a_root_that_is_read_only_shows_nothing_of_the_hosts_private_places(tmp_path):

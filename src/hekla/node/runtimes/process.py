@@ -19,6 +19,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from hekla.node.pod_record import Exit
 from hekla.node.runtimes import (
     ContainerKey,
@@ -39,6 +41,9 @@ from hekla.node.runtimes.logs import last_text, read_log
 from hekla.node.runtimes.process_exec import AttachedStreams, ProcessExec
 from hekla.node.runtimes.spawner_link import Report, SpawnerLink
 from hekla.node.runtimes.sweep import describe_process, sweep
+from hekla.node.shim.mounts import crowded
+
+log = structlog.get_logger(__name__)
 
 START_TIMEOUT_S = 60.0
 """A start takes milliseconds; this bounds one on a machine that swaps."""
@@ -97,9 +102,18 @@ class ProcessRuntime:
         await loop.run_in_executor(None, sweep, self._state, self._digest)
         self.cgroups = await loop.run_in_executor(None, find_cgroups, f"hekla-{self._digest}")
         self._open_link()
+        await loop.run_in_executor(None, self._warn_of_crowds)
         self.isolation = await self._find_isolation()
         self._confiner = self._confiner_for(self.isolation)
         self._on_exit = on_exit
+
+    def _warn_of_crowds(self) -> None:
+        """With more entries the mounts of one container would be too many."""
+        for directory, entries in crowded([str(path) for path in self._hidden]).items():
+            log.warning(
+                "a directory has too many entries to be shown without the node's credentials: containers do not start with mounts",
+                directory=directory, entries=entries,
+            )  # fmt: skip
 
     async def start(self, container: ContainerSpec) -> str:
         """Start one attempt; a second call with the same key finds it."""

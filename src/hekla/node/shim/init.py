@@ -86,11 +86,15 @@ def build_root(spec: Spec) -> None:
         shown = os.readlink(f"/proc/self/fd/{source}")
         covered = below(shown, told, hidden)
         root.bind(source, target, is_read_only=is_read_only)
-        for place in kept:
-            if is_within(place, shown):
-                root.keep(f"{target}/{os.path.relpath(place, shown)}")
-        for each in covered:
-            root.hide(f"{target}/{each}")
+        writable = "" if is_read_only else target
+        try:
+            for place in kept:
+                if is_within(place, shown):
+                    root.keep(f"{target}/{os.path.relpath(place, shown)}", writable)
+            for each in covered:
+                root.hide(f"{target}/{each}", writable)
+        except OSError as refusal:
+            raise OSError(refusal.errno, f"volume {told}: {refusal.strerror or refusal}") from None
         os.close(source)
     if spec["namespaces"] & linux.CLONE_NEWPID:
         root.proc()

@@ -5,6 +5,7 @@ do not exist there get a mount point by *shadowing* their parent: a small tmpfs 
 bound one by one, beside the new one.
 """
 
+import contextlib
 import errno
 import os
 import stat
@@ -84,39 +85,46 @@ class Root:
         where = self._mount_point(target, is_directory=True)
         linux.mount("tmpfs", where, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, data)
 
-    def hide(self, target: str) -> None:
+    def hide(self, target: str, writable: str = "") -> None:
         """Put nothing over a directory. A file is left out of its directory, which stays as it is now: a cover on the file itself would
         go with it when another is renamed into its place, as certificates and tokens are. Of a link both ends are. What decides where
-        its way leads stays as it is now, too: a renewed credential may be in another directory, to which a link is led.
+        its way leads stays as it is now, too: a renewed credential may be in another directory, to which a link is led. Of what is in a volume that is `writable` a file that is not
+        there yet is let be. OSError: a file lies in such a volume itself, which could then not be written.
         """
         for each in decisive(target, self.path):
-            self.keep(each)
+            self.keep(each, writable)
         where = self.path + resolve(self.path, target)
         place = self._place(target)
         if os.path.islink(place):
-            self._leave_out(place)
+            self._leave_out(place, writable)
         if os.path.isdir(where):
             linux.mount(
                 "tmpfs", where, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_RDONLY, "size=4k,mode=0755"
             )
         else:
-            self._leave_out(where)
+            self._leave_out(where, writable)
 
-    def keep(self, target: str) -> None:
-        """A directory stays as it is now: what comes later does not show."""
+    def keep(self, target: str, writable: str = "") -> None:
+        """A directory stays as it is now: what comes later does not show. OSError: it is the `writable` volume."""
         where = self.path + resolve(self.path, target)
         if os.path.isdir(where) and where not in self._shadows:
+            self._check_apart(where, writable)
             self._shadow(where)
+
+    def _check_apart(self, directory: str, writable: str) -> None:
+        if writable and directory == self.path + resolve(self.path, writable):
+            raise OSError(errno.EACCES, "holds a credential of the node; mount it read-only, or a directory in it")
 
     def _place(self, target: str) -> str:
         parent, _, name = target.rstrip("/").rpartition("/")
         return f"{self.path}{resolve(self.path, parent).rstrip('/')}/{name}"
 
-    def _leave_out(self, where: str) -> None:
+    def _leave_out(self, where: str, writable: str) -> None:
         parent, _, name = where.rpartition("/")
-        if not os.path.isdir(parent):
+        if not os.path.isdir(parent) or (writable and not os.path.lexists(where)):
             return
         if parent not in self._shadows:
+            self._check_apart(parent, writable)
             self._shadow(parent, leave_out=name)
         elif os.path.lexists(where):
             if not os.path.islink(where):
@@ -219,6 +227,22 @@ def decisive(path: str, root: str = "") -> list[str]:
             leads = resolve(root, link)
             found += [directory] if leads == end else [directory, os.path.dirname(leads)]
     return [each for each in dict.fromkeys(found) if each not in STANDING]
+
+
+def crowded(hidden: Sequence[str]) -> dict[str, int]:
+    """Directories of which something is to be left out, and that have too many entries for that; how many they have."""
+    places = {place for path in hidden for place in decisive(path)}
+    places |= {
+        os.path.dirname(way)
+        for path in hidden
+        for way in ways_to(path)
+        if os.path.islink(way) or not os.path.isdir(way)
+    }
+    counted: dict[str, int] = {}
+    for place in sorted(places):
+        with contextlib.suppress(OSError):
+            counted[place] = len(os.listdir(place))
+    return {place: entries for place, entries in counted.items() if entries > MAX_SHADOWED}
 
 
 def is_within(path: str, directory: str) -> bool:
