@@ -19,6 +19,7 @@ from hekla.node.runtimes.process import ProcessRuntime
 from hekla.node.runtimes.sweep import start_time
 from hekla.node.shim import linux
 from hekla.node.shim.init import children_of
+from hekla.node.shim.landlock import MAX_SIBLINGS
 from hekla.node.volumes import mounts_of
 from hekla.testing.conformance.runtimes import Bench, eventually, output_of, processes_with
 
@@ -376,6 +377,25 @@ def test_a_node_says_at_its_start_which_directories_are_too_crowded_for_a_creden
         live(tmp_path, story, hidden=(kept / "key",))
     [warning] = [each for each in told if "too many entries" in each["event"]]
     assert (warning["directory"], warning["entries"], warning["log_level"]) == (str(kept), 4, "warning")
+
+
+def test_a_volume_that_could_be_shown_only_in_part_on_the_lowest_rung_is_refused(tmp_path):
+    """Which entries were missing was chance."""
+    kept = tmp_path / "above/kept"
+    kept.mkdir(parents=True)
+    for number in range(MAX_SIBLINGS + 1):
+        (kept / f"{number}.key").touch()
+
+    async def story(runtime, bench):
+        if not runtime.isolation.uses_landlock:
+            pytest.skip(runtime.isolation.sentence)
+        told = replace(bench.spec("told", "echo"), mounts=(Mount(source=tmp_path / "above", target="/v"),))
+        with pytest.raises(StartError, match=f"{kept} holds what containers must not see, and 4097 entries"):
+            await runtime.start(told)
+        end, _ = await bench.run(bench.spec("other", "true"))
+        assert end.code == 0
+
+    live(tmp_path, story, PROCESS_GROUP, hidden=(kept / "7.key",))
 
 
 def test_a_root_that_is_read_only_shows_nothing_of_the_hosts_private_places(tmp_path):

@@ -27,7 +27,7 @@ FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | (1 << 14)
 DEV = "/dev"
 
 MAX_SIBLINGS = 4096
-"""Entries beside a hidden directory, at each level, that stay visible."""
+"""Entries beside a hidden directory, at each level, that stay visible. A volume that has more is refused."""
 
 
 def version() -> int:
@@ -42,7 +42,8 @@ def restrict(wish: dict[str, Any]) -> None:
     """Allow writes below `writable` alone, and reads everywhere but below `hidden` (what is `readable` there excepted).
 
     Of /dev all is allowed, or the `devices` that are named. Neither it nor what is hidden shows through a place that holds it: there
-    all that is beside the way to it is allowed, and nothing new can be made on that way. OSError: a place leads to what is hidden.
+    all that is beside the way to it is allowed, and nothing new can be made on that way. OSError: a place leads to what is hidden, or
+    could be allowed in part alone.
     """
     devices = wish.get("devices") or [DEV]
     is_dev_closed = DEV not in devices
@@ -98,9 +99,18 @@ def _allow_place(
             return
     finally:
         os.close(descriptor)
+    _check_whole(path, shown, guarded)
     for each in visible:
         if is_within(each, shown):
             _allow(ruleset, each, rights)
+
+
+def _check_whole(path: str, shown: str, guarded: list[tuple[str, str]]) -> None:
+    for directory in sorted(_crossed({way for _, way in guarded})):
+        entries = len(_names(directory)) if is_within(directory, shown) else 0
+        if entries > MAX_SIBLINGS:
+            sentence = f"volume {path}: {directory} holds what containers must not see, and {entries} entries: more than {MAX_SIBLINGS}"
+            raise OSError(errno.E2BIG, sentence)
 
 
 def _is_device(descriptor: int, shown: str) -> bool:
@@ -136,13 +146,21 @@ def _visible(hidden: list[str]) -> list[str]:
     if not hidden:
         return []
     ways = {os.path.realpath(path) for path in hidden}
-    crossed = {"/".join(way.split("/")[:depth]) or "/" for way in ways for depth in range(1, way.count("/") + 1)}
+    crossed = _crossed(ways)
     visible: list[str] = []
     for directory in sorted(crossed - ways):
-        try:
-            names = os.listdir(directory)[:MAX_SIBLINGS]
-        except OSError:
-            continue
-        paths = [f"{directory.rstrip('/')}/{name}" for name in names]
+        paths = [f"{directory.rstrip('/')}/{name}" for name in _names(directory)[:MAX_SIBLINGS]]
         visible += [path for path in paths if path not in crossed and path not in ways and not os.path.islink(path)]
     return visible
+
+
+def _crossed(ways: set[str]) -> set[str]:
+    """The directories above."""
+    return {"/".join(way.split("/")[:depth]) or "/" for way in ways for depth in range(1, way.count("/") + 1)}
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
