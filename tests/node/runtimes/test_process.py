@@ -701,6 +701,25 @@ def test_a_container_has_a_dev_of_its_own_with_what_every_program_expects(tmp_pa
     live(tmp_path, story, rung)
 
 
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_a_terminal_is_its_users_who_may_open_it_anew(tmp_path, rung):
+    async def story(runtime, bench):
+        if runtime.isolation.rung is not rung or os.geteuid() != 0 or runtime.isolation.rung.name != "namespaces":
+            pytest.skip(runtime.isolation.sentence)
+        script = "echo opened > $(tty); stat -c %u:%a $(tty)"
+        await runtime.start(replace(bench.spec("main", f"{script}; sleep 1000"), user=1000, group=1000, has_tty=True))
+        command = await runtime.exec(ContainerKey("u1", "main", 0), ["sh", "-c", script], has_tty=True)
+        output, _, _ = await output_of(command)
+        assert output.split() == ["opened", "1000:620"]
+        async with asyncio.timeout(10):
+            while "1000:620" not in (log := await bench.log_of(ContainerKey("u1", "main", 0))):
+                await asyncio.sleep(0.01)
+        assert log.split() == ["opened", "1000:620"]
+        await runtime.stop(ContainerKey("u1", "main", 0), grace_s=0)
+
+    live(tmp_path, story, rung)
+
+
 OPENS_DEVICES = """
 import os, sys
 for path in sys.argv[1:]:

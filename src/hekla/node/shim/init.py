@@ -213,6 +213,8 @@ def become(spec: Spec, take_streams: Any, problem_pipe: int, channel: socket.soc
                 signal.signal(number, signal.SIG_DFL)
         os.setsid()
         take_streams()
+        if spec["tty"]:
+            confinement.give_terminal(spec)
         if not spec["namespaces"] & linux.CLONE_NEWPID:
             linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.umask(0o022)
