@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import structlog
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -284,6 +285,33 @@ def test_a_kept_certificate_is_not_used_while_the_node_is_somebody_elses(tmp_pat
         await begun
         assert identity.trouble == ""
         assert len(server.asked) == 1
+
+    virtual_time.run(story())
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["of its own key", "of another key"])
+def test_an_older_role_keeps_no_node_out_that_has_its_certificate(tmp_path, is_own):
+    """An upgraded image under the role of before, which may not get nodes."""
+    server = Signing(waits=0)
+
+    async def story():
+        await NodeIdentity(server, "n1", tmp_path, SystemClock()).connection(ACCOUNT)
+        if not is_own:
+            await NodeIdentity(server, "n1", tmp_path / "other", SystemClock()).connection(ACCOUNT)
+            mark = b"-----BEGIN PRIVATE KEY-----"
+            certificate, _, _ = (tmp_path / "identity.pem").read_bytes().partition(mark)
+            _, _, key = (tmp_path / "other/identity.pem").read_bytes().partition(mark)
+            (tmp_path / "identity.pem").write_bytes(certificate + mark + key)
+        server.node = ApiError(403, "Forbidden", "no get")
+        identity = NodeIdentity(server, "n1", tmp_path, SystemClock())
+        begun = asyncio.create_task(identity.connection(ACCOUNT))
+        with structlog.testing.capture_logs() as told:
+            await asyncio.sleep(60)
+        assert begun.done() is is_own
+        assert ("let the account get nodes" in identity.trouble) is not is_own
+        warnings = [each["why"] for each in told if each["log_level"] == "warning"]
+        assert ["let the account get nodes" in each for each in warnings] == [True] * is_own
+        begun.cancel()
 
     virtual_time.run(story())
 

@@ -2,7 +2,7 @@
 
     CertificateSigningRequest   kubernetes.io/kube-apiserver-client-kubelet, in the name of the process's own account
     free                        a Node of that name that is a kubelet's, or another machine's, is left alone: nothing is asked for, nor is
-                                a certificate used that is kept
+                                a certificate used that is kept; where the account may not look, one that is kept is used with a warning
     approved                    by the cluster, if that account may create certificatesigningrequests/nodeclient; else by a person
     kept                        in the node's directory; renewed when a third of its life is left, or when API servers do not know it
 
@@ -22,6 +22,7 @@ from typing import Final
 
 import structlog
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -61,6 +62,10 @@ class IdentityRefusedError(Exception):
 
 class NodeNotFreeError(Exception):
     """The node is somebody else's, or it cannot be known whose it is. Nothing was asked for."""
+
+
+class NodeUnknownError(NodeNotFreeError):
+    """The account may not look whose it is."""
 
 
 @dataclass
@@ -147,10 +152,13 @@ class NodeIdentity:
             text = self._file.read_bytes()
             head, mark, key = text.partition(b"-----BEGIN PRIVATE KEY-----")
             shown = x509.load_pem_x509_certificate(head)
-        except (OSError, ValueError):
+            own = serialization.load_pem_private_key(mark + key, password=None).public_key()
+        except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
             return None
         names = [str(each.value) for each in shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-        is_good = names == [USER + self._name] and shown.not_valid_after_utc > self._clock.now()
+        is_good = (
+            names == [USER + self._name] and shown.not_valid_after_utc > self._clock.now() and shown.public_key() == own
+        )
         return ClientCertificate(head, mark + key) if is_good else None
 
     def _is_fresh(self, one: ClientCertificate) -> bool:
@@ -169,6 +177,11 @@ class NodeIdentity:
                 self._tell("")
                 return made
             except NodeNotFreeError as error:
+                kept = self._read() if or_kept and isinstance(error, NodeUnknownError) else None
+                if kept is not None:  # the role of an earlier release; the machine spoke as this node before
+                    log.warning("the certificate that the node kept is used unchecked", node=self._name, why=str(error))
+                    self._tell("")
+                    return kept
                 self._tell(str(error))
                 await asyncio.sleep(AGAIN_S)
                 continue
@@ -179,7 +192,7 @@ class NodeIdentity:
             await asyncio.sleep(min(AGAIN_S * 2 ** min(refused - 1, 16) if refused else AGAIN_S, REFUSED_S))
 
     async def _check_free(self) -> None:
-        """NodeNotFreeError: the node of that name is another agent's, or it cannot be known. Nobody gets a certificate as a machine
+        """NodeNotFreeError: the node of that name is another agent's. NodeUnknownError: that cannot be known. Nobody gets a certificate as a machine
         that is not theirs, not even for a moment: with it they could read the Secrets of its pods.
         """
         try:
@@ -189,7 +202,7 @@ class NodeIdentity:
         except ApiError as refusal:
             if refusal.code != 403:
                 raise
-            raise NodeNotFreeError(
+            raise NodeUnknownError(
                 f'whose node "{self._name}" is cannot be known: {refusal}; let the account get nodes'
             ) from None
         info = status.get("nodeInfo") or {}
