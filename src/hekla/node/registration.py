@@ -188,7 +188,8 @@ def node_info(runtime: str) -> Document:
         "machineID": _read("/etc/machine-id"),
         "operatingSystem": "linux",
         "osImage": _os_name(),
-        "systemUUID": _read("/etc/machine-id"),
+        # of the firmware, as kubelets tell it: a container has no machine ID of the machine, and sees this one
+        "systemUUID": _read("/sys/class/dmi/id/product_uuid") or _read("/etc/machine-id"),
     }
 
 

@@ -347,6 +347,15 @@ def test_a_reboot_does_not_wait_for_the_old_word_to_end(tmp_path, monkeypatch, k
     virtual_time.run(story())
 
 
+def test_a_node_in_a_container_is_known_by_its_firmware_too(monkeypatch):
+    """Images have no machine ID: after a reboot nothing else tells that it is the same machine."""
+    files = {"/sys/class/dmi/id/product_uuid": "4c4c4544-0042"}
+    monkeypatch.setattr("hekla.node.registration._read", lambda path: files.get(path, ""))
+    assert node_info.__wrapped__("process")["systemUUID"] == "4c4c4544-0042"
+    files = {"/etc/machine-id": "0123"}
+    assert node_info.__wrapped__("process")["systemUUID"] == "0123"
+
+
 def test_what_no_machine_is_called_makes_it_no_other(monkeypatch, tmp_path):
     ours = dict(node_info("process")) | {"machineID": "", "systemUUID": "uninitialized"}
     monkeypatch.setattr("hekla.app.standalone.node_identity.node_info", lambda runtime: ours)
