@@ -121,7 +121,7 @@ def test_a_pod_reads_no_credential_of_its_node_by_no_way(live, tmp_path):
     async def story(cluster):
         script = f"cat {kept}/node.kubeconfig {kept}/serviceaccount/token /v/node.kubeconfig /v/serviceaccount/token; cat /v/plain"
         main = {
-            "name": "main", "image": "b", "command": ["sh", "-c", script], "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+            "name": "main", "image": "b", "command": ["sh", "-c", script], "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": True}],
             "securityContext": {"readOnlyRootFilesystem": True},
         }  # fmt: skip
         volumes = [{"name": "v", "hostPath": {"path": str(kept)}}]
