@@ -5,6 +5,8 @@ do not exist there get a mount point by *shadowing* their parent: a small tmpfs 
 bound one by one, beside the new one.
 """
 
+from __future__ import annotations  # images have older interpreters, too
+
 import contextlib
 import errno
 import os
