@@ -38,9 +38,10 @@ def router_settings(flags: Mapping[str, Any], environment: Mapping[str, str]) ->
         raise RouterSettingsError(str(error)) from None
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise RouterSettingsError("--tls-cert and --tls-key go together; give both or neither")
-    for name in ("port", "metrics_port", "debug_port"):
-        if not 0 <= (port := getattr(settings, name)) <= 65_535:
-            raise RouterSettingsError(f"--{name.replace('_', '-')} is {port}; a port lies between 0 and 65535")
+    for name, least in (("port", 0), ("metrics_port", -1), ("debug_port", -1)):
+        if not least <= (port := getattr(settings, name)) <= 65_535:
+            none = "; -1 is none" if least < 0 else ""
+            raise RouterSettingsError(f"--{name.replace('_', '-')} is {port}; a port lies between 0 and 65535{none}")
     if not 1 <= settings.processes <= MOST_PROCESSES:
         raise RouterSettingsError(f"--processes {settings.processes} must be 1 to {MOST_PROCESSES}")
     return settings
