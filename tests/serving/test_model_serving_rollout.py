@@ -264,6 +264,38 @@ def test_a_role_that_is_no_more_goes_and_a_new_one_comes() -> None:
     assert list(world.pods) == ["llama-0-both-0-0", "llama-0-prefill-0-0"]
 
 
+def mark(world: ServingWorld) -> None:
+    """Pods made anew have the names and uids of those before, so those that are there are marked."""
+    for name in world.pods:
+        world.world.change(Pod, NAMESPACE, name, {"metadata": {"annotations": {"was": "there"}}})
+
+
+def anew(world: ServingWorld) -> list[str]:
+    return [name for name, pod in world.pods.items() if "was" not in pod.metadata.annotations]
+
+
+def test_groups_that_were_updated_by_role_are_not_made_anew_where_updates_are_by_group_from_then_on() -> None:
+    """The role that no update had to touch still has the first revision's label."""
+    world = world_of(replicas=2, roles=[role("prefill"), role("decode")], rolloutStrategy=BY_ROLE)
+    world.change_roles(role("prefill"), role("decode", image="engine:2")).roll()
+    mark(world)
+    world.change(rolloutStrategy=rolling()).roll()
+    assert anew(world) == []
+    assert world.condition() == "Available"
+    world.fail("llama-0-decode-0-0").roll()
+    assert anew(world) == ["llama-0-decode-0-0"]
+    mark(world)
+    world.change_roles(role("prefill"), role("decode", image="engine:3")).roll()
+    assert len(anew(world)) == 4
+
+
+def test_a_role_that_comes_makes_groups_anew_where_updates_are_by_group() -> None:
+    world = world_of(replicas=1, roles=[role("prefill"), role("decode")])
+    mark(world)
+    world.change_roles(role("prefill"), role("decode"), role("router")).roll()
+    assert anew(world) == list(world.pods) and len(world.pods) == 3
+
+
 def test_a_role_surges_by_itself() -> None:
     old = role("decode", replicas=2, maxUnavailable=0, maxSurge=1)
     world = world_of(roles=[old], rolloutStrategy=BY_ROLE)

@@ -113,9 +113,15 @@ class Revisions:
             return False
         if self.is_update(revision) or template_hash in (wanted.hash, self.hashes.get((self.update, role))):
             return True
-        roles = self.known.get(revision)
-        made_from = next((one for one in roles or () if one.name == role), None)
-        return roles is None if made_from is None else made_from.content == wanted.content
+        return revision not in self.known or self.has_same(role, revision)
+
+    def has_same(self, role: str, revision: str) -> bool:
+        """Whether a remembered revision has the role as the spec wants it."""
+        wanted, before = (
+            next((one.content for one in roles if one.name == role), None)
+            for roles in (self.roles, self.known.get(revision, ()))
+        )
+        return wanted is not None and wanted == before
 
     def hash_of(self, revision: str, role: RoleTemplate) -> str:
         """The hash that further pods of a revision get: that of those which are there."""

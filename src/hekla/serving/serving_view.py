@@ -161,10 +161,20 @@ class ServingView:
 
     def is_current(self, group: Group) -> bool:
         """Whether a group is as the spec wants it. One without pods will be."""
-        if not self.is_by_role:
-            return all(self.revisions.is_update(pod.metadata.labels.get(labels.REVISION, "")) for pod in group.pods)
         instances = [one for some in group.instances.values() for one in some]
-        return all(self.is_current_instance(one) for one in instances)
+        if self.is_by_role:
+            return all(self.is_current_instance(one) for one in instances)
+        if all(self.revisions.is_update(pod.metadata.labels.get(labels.REVISION, "")) for pod in group.pods):
+            return True
+        # a role that an update by role had no need to touch keeps the label of an earlier revision, and is what the spec wants
+        return self._has_all_roles(group) and all(
+            self.revisions.is_update(one.revision) or self.revisions.has_same(one.role, one.revision)
+            for one in instances
+        )
+
+    def _has_all_roles(self, group: Group) -> bool:
+        """Whether a group has the spec's roles. During an update one that lacks a role may be of a revision without it."""
+        return not self.is_rolling or all(group.instances.get(role.name) for role in self.roles if role.replicas)
 
     def is_current_instance(self, one: Instance) -> bool:
         """Whether an instance is as the spec wants its role."""
