@@ -5,8 +5,10 @@ import json
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from hekla.testing.components import ROOT, Cluster, Component
+from hekla.testing.kubectl import Kubectl
 from serving.worlds import under_kthena
 
 ENGINES = """
@@ -87,6 +89,72 @@ def test_a_model_is_scaled_updated_behind_its_partition_and_deleted(
     kubectl("delete", "modelserving", "m", "--cascade=foreground")
     assert kubectl("get", "podgroups,pods", "-o", "json").json["items"] == []
     assert not serving.refusals
+
+
+A_QUOTA = """
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: full}
+spec: {hard: {pods: "1", count/modelservings.workload.serving.volcano.sh: "1"}}
+"""
+
+
+def test_a_full_quota_is_told_of_by_the_model_and_felt_when_it_is_raised(
+    cluster: Cluster, serving: Component, namespace: str
+):
+    kubectl = cluster.kubectl.within(namespace)
+    kubectl("apply", "-f", "-", stdin=A_QUOTA)
+    cluster.wait(f"resourcequota/full -n {namespace}", "jsonpath={.status.used.pods}=0")
+    kubectl("apply", "--server-side", "-f", "-", stdin=ENGINES)
+    where = f"modelserving/m -n {namespace}"
+    cluster.wait(where, "jsonpath={.status.conditions[?(@.reason=='GroupsRefused')].status}=True")
+    told = kubectl("get", "modelserving", "m", "-o", "json").json["status"]["conditions"]
+    assert "exceeded quota: full, requested: pods=1" in told[0]["message"]
+    kubectl("apply", "-f", str(ROOT / "examples" / "serving" / "booster.yaml"))
+    until = "jsonpath={.status.conditions[?(@.type=='Active')].status}=False"
+    cluster.wait(f"modelbooster/qwen -n {namespace}", until)
+    told = kubectl("get", "modelbooster", "qwen", "-o", "json").json["status"]["conditions"]
+    assert "exceeded quota: full, requested: count/modelservings.workload.serving.volcano.sh=1" in told[1]["message"]
+    kubectl("patch", "resourcequota", "full", "--type=merge", "-p", '{"spec": {"hard": {"pods": "4"}}}')
+    cluster.wait(where, "condition=Available", timeout_s=20)
+    assert not serving.refusals
+
+
+BY_GROUP = '[{"op": "replace", "path": "/spec/rolloutStrategy", "value": {"type": "ServingGroupRollingUpdate"}}]'
+
+
+def test_a_switch_from_updates_by_role_to_updates_by_group_makes_nothing_anew(
+    cluster: Cluster, serving: Component, namespace: str
+):
+    kubectl = cluster.kubectl.within(namespace)
+    document = yaml.safe_load(ENGINES)
+    spec = document["spec"]
+    spec["rolloutStrategy"] = {"type": "RoleRollingUpdate"}
+    spec["template"]["roles"].append({**spec["template"]["roles"][0], "name": "untouched"})
+    kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(document))
+    where = f"modelserving/m -n {namespace}"
+    cluster.wait(where, "jsonpath={.status.availableReplicas}=2")
+    before = _uids(kubectl)
+    kubectl("patch", "modelserving", "m", "--type=json", "-p", AN_UPDATE)
+    for until in (
+        "jsonpath={.status.observedGeneration}=2",
+        "jsonpath={.status.updatedReplicas}=2",
+        "condition=Available",
+    ):
+        cluster.wait(where, until)
+    by_role = _uids(kubectl)
+    assert {name for name in before if before[name] != by_role[name]} == {"m-0-server-0-0", "m-1-server-0-0"}
+    kubectl("patch", "modelserving", "m", "--type=json", "-p", BY_GROUP)
+    for until in ("jsonpath={.status.observedGeneration}=3", "condition=Available"):
+        cluster.wait(where, until)
+    assert _uids(kubectl) == by_role
+    assert not serving.refusals
+
+
+def _uids(kubectl: Kubectl) -> dict[str, str]:
+    return {
+        one["metadata"]["name"]: one["metadata"]["uid"] for one in kubectl("get", "pods", "-o", "json").json["items"]
+    }
 
 
 def test_a_booster_and_what_it_makes_show_what_they_are(cluster: Cluster, serving: Component, namespace: str):

@@ -7,7 +7,7 @@ import pytest
 
 from hekla.api.kthena import AutoscalingPolicy, ModelBooster, ModelRoute, ModelServer, ModelServing, labels
 from hekla.api.meta import Document
-from hekla.serving.model_booster import reconcile_model_booster
+from hekla.serving.model_booster import reconcile_model_booster, tell_refusal
 from hekla.serving.model_booster_pods import Images, flags, images_of
 from hekla.serving.reconcilers import reconcilers
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, converge
@@ -215,6 +215,20 @@ def test_a_booster_is_active_when_its_serving_is_available() -> None:
     world.change(ModelServing, NAMESPACE, "qwen-main", {"status": available})
     converge(reconcile_model_booster, world, NAMESPACE, "qwen", now=NOW)
     assert condition(world, "Active") == ("True", "ModelBooster is ready")
+
+
+def test_a_child_that_the_api_server_refuses_is_told_of() -> None:
+    world = FakeWorld(booster())
+    full = 'modelservings "qwen-main" is forbidden: exceeded quota: q, requested: N, used: N, limited: N'
+    for why in (full, full.replace("N", "1")):
+        one = world.get(ModelBooster, NAMESPACE, "qwen")
+        assert one is not None
+        world.execute(list(tell_refusal(one, why, world, NOW)))
+        assert condition(world, "Active") == (
+            "False", f"ModelBooster not ready yet; the API server refuses what it needs: {full}",
+        )  # fmt: skip
+    converge(reconcile_model_booster, world, NAMESPACE, "qwen", now=NOW)
+    assert "refuses" not in condition(world, "Active")[1]
 
 
 def test_arguments_that_contradict_each_other_are_told_and_mended() -> None:

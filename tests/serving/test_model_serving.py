@@ -5,10 +5,10 @@ import pytest
 from hekla.api.core import Pod, Service
 from hekla.api.kthena import labels
 from hekla.api.volcano import PodGroup
-from hekla.kube.commands import RequeueAfter
-from hekla.serving.model_serving import reconcile_model_serving
+from hekla.kube.commands import Create, RequeueAfter
+from hekla.serving.model_serving import reconcile_model_serving, tell_refusal
 from hekla.serving.serving_pods import DEFAULT_CONTAINER
-from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own
+from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, decide
 from hekla.testing.serving_world import NAMESPACE, NOW, ServingWorld, groups_of, role, serving
 from hekla.testing.world import FakeWorld
 
@@ -228,6 +228,46 @@ def test_a_group_without_room_says_what_the_scheduler_says() -> None:
     over = {"status": {"conditions": [refused | {"status": "False"}]}}
     world.world.change(PodGroup, NAMESPACE, "llama-1", over)
     world.settle()
+    assert told(world)["Progressing"][1] == "GroupProgressing"
+
+
+def refuse(world: ServingWorld, why: str) -> bool:
+    """A round whose first pod the API server refuses; whether the status was written."""
+    before = world.status.get("conditions")
+    commands = decide(reconcile_model_serving, world.world, NAMESPACE, world.name, now=world.now)
+    at = next(at for at, one in enumerate(commands) if isinstance(one, Create) and one.kind is Pod)
+    world.world.execute(commands[:at])
+    world.world.execute(list(tell_refusal(world.serving, why, world.world, world.now)))
+    return world.status["conditions"] != before
+
+
+def test_what_the_api_server_refuses_is_said_once_and_until_nothing_is_missing() -> None:
+    world = ServingWorld(serving(roles=[role("server")], replicas=2))
+    full = 'pods "llama-0-server-0-0" is forbidden: exceeded quota: q, requested: pods=1, used: pods=NUMBER, limited: pods=2'
+    assert refuse(world, full.replace("NUMBER", "2"))
+    told_of = "Some groups is progressing: [0 1]; the API server refuses what is missing: " + full.replace(
+        "NUMBER", "2"
+    )
+    assert told(world)["Progressing"] == ("True", "GroupsRefused", told_of)
+    assert not refuse(world, full.replace("NUMBER", "1"))
+    assert refuse(world, 'admission webhook "w" denied the request: no')
+    assert told(world)["Progressing"][2].endswith(
+        'refuses what is missing: admission webhook "w" denied the request: no'
+    )
+    world.settle()
+    assert told(world)["Progressing"][1] == "GroupProgressing"
+    assert world.run_all().settle().condition() == "Available"
+    before = world.status
+    world.world.execute(list(tell_refusal(world.serving, "something else", world.world, world.now)))
+    assert world.status == before
+
+
+def test_what_was_refused_of_another_spec_is_not_said_any_more() -> None:
+    world = ServingWorld(serving(roles=[role("server")]))
+    refuse(world, "no")
+    world.change(replicas=0).settle()
+    assert world.condition() == "Available"
+    world.change(replicas=1).step()
     assert told(world)["Progressing"][1] == "GroupProgressing"
 
 

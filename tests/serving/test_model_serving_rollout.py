@@ -293,7 +293,8 @@ def test_a_role_that_comes_makes_groups_anew_where_updates_are_by_group() -> Non
     world = world_of(replicas=1, roles=[role("prefill"), role("decode")])
     mark(world)
     world.change_roles(role("prefill"), role("decode"), role("router")).roll()
-    assert anew(world) == list(world.pods) and len(world.pods) == 3
+    assert anew(world) == list(world.pods)
+    assert len(world.pods) == 3
 
 
 def test_a_role_surges_by_itself() -> None:

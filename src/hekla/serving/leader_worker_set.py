@@ -33,7 +33,8 @@ def reconcile_leader_worker_set(lws: LeaderWorkerSet, world: World, now: datetim
     found = world.get(ModelServing, lws.metadata.namespace, lws.metadata.name)
     wanted = serving_spec(lws)
     if found is None or not any(owner.uid == lws.metadata.uid for owner in found.metadata.owner_references):
-        yield Create(ModelServing, _document(lws, wanted))  # where the name is taken by another, an event says by whom
+        # where the name is taken by another, an event says by whom
+        yield Create(ModelServing, _document(lws, wanted), is_told_of_when_refused=True)
         return
     if _meaning(found) != _meaning(_read(wanted)):
         yield Patch(target_of(found), {"spec": wanted})

@@ -18,16 +18,27 @@ from hekla.api.kthena import AutoscalingPolicy, ModelBooster, ModelRoute, ModelS
 from hekla.api.meta import Document, Resource
 from hekla.api.volcano.topology import StrictCondition
 from hekla.kube.commands import Command, Create, Delete, Patch, SetStatus, target_of
+from hekla.kube.quota_waiting import is_of_quota
 from hekla.kube.reconcile import Reconciler, World, reconciler
 from hekla.kube.timestamps import rfc3339
 from hekla.serving.engine_arguments import ArgumentError
 from hekla.serving.model_booster_children import children
 from hekla.serving.model_booster_pods import Images
+from hekla.serving.serving_status import MOST_WORDS
 
+_IS_REFUSED = "the API server refuses what it needs: "
 OWNED: tuple[type[Resource], ...] = (ModelServing, ModelServer, ModelRoute, AutoscalingPolicy)
 
 
-@reconciler(ModelBooster, owns=OWNED)
+def tell_refusal(booster: ModelBooster, why: str, world: World, now: datetime) -> Iterator[Command]:
+    """Say why it is not ready. Of a full quota once: its numbers change with each that comes and goes."""
+    active = next((one for one in booster.status.conditions if one.type == "Active"), None)
+    is_told = active is not None and _IS_REFUSED in active.message and is_of_quota(active.message) and is_of_quota(why)
+    if not _is_up(booster, world) and not is_told:
+        yield from _set_status(booster, world, now, refused=why)
+
+
+@reconciler(ModelBooster, owns=OWNED, when_refused=tell_refusal)
 def reconcile_model_booster(booster: ModelBooster, world: World, now: datetime) -> Iterator[Command]:
     """Bring one ModelBooster a step closer."""
     yield from _bring_closer(booster, world, now, Images())
@@ -48,19 +59,19 @@ def _bring_closer(booster: ModelBooster, world: World, now: datetime, images: Im
     try:
         wanted = children(booster, images)
     except ArgumentError as error:
-        yield from _set_status(booster, world, now, str(error))
+        yield from _set_status(booster, world, now, problem=str(error))
         return
     for kind, document in wanted:
         yield from _keep(booster, world, kind, document)
     yield from _strangers(booster, world, wanted)
-    yield from _set_status(booster, world, now, "")
+    yield from _set_status(booster, world, now)
 
 
 def _keep(booster: ModelBooster, world: World, kind: type[Resource], document: Document) -> Iterator[Command]:
     metadata = document["metadata"]
     found = world.get(kind, booster.metadata.namespace, metadata["name"])
     if found is None or not any(owner.uid == booster.metadata.uid for owner in found.metadata.owner_references):
-        yield Create(kind, document)
+        yield Create(kind, document, is_told_of_when_refused=True)
         return
     if found.metadata.labels.get(labels.BOOSTER_REVISION) == metadata["labels"][labels.BOOSTER_REVISION]:
         return
@@ -91,11 +102,14 @@ def _strangers(
                 yield Delete(target_of(one), reason="the ModelBooster has another backend or asks for it no more")
 
 
-def _set_status(booster: ModelBooster, world: World, now: datetime, problem: str) -> Iterator[Command]:
+def _set_status(
+    booster: ModelBooster, world: World, now: datetime, *, problem: str = "", refused: str = ""
+) -> Iterator[Command]:
     told = {one.type: one for one in booster.status.conditions}
     wanted = [("Initialized", True, "ModelCreating", "ModelBooster initialized")]
     is_up = not problem and _is_up(booster, world)
-    not_yet = ("ModelProcessing", "; ".join(["ModelBooster not ready yet", *_what_is_missing(booster, world)]))
+    missing = [_IS_REFUSED + refused[:MOST_WORDS]] if refused else _what_is_missing(booster, world)
+    not_yet = ("ModelProcessing", "; ".join(["ModelBooster not ready yet", *missing]))
     wanted.append(("Active", is_up, *(("ModelAvailable", "ModelBooster is ready") if is_up else not_yet)))
     if problem:
         wanted.append(("Failed", True, "ModelAbnormal", problem))
@@ -105,7 +119,7 @@ def _set_status(booster: ModelBooster, world: World, now: datetime, problem: str
         _condition(told.get(kind), kind, holds, reason, message, now) for kind, holds, reason, message in wanted
     ]
     # what was made from this generation is known by it, so a spec that cannot be made is not yet looked at
-    observed = booster.status.observed_generation if problem else booster.metadata.generation
+    observed = booster.status.observed_generation if problem or refused else booster.metadata.generation
     if conditions != booster.status.conditions or observed != booster.status.observed_generation:
         written = [_written(one) for one in conditions]
         yield SetStatus(target_of(booster), {"conditions": written, "observedGeneration": observed})

@@ -17,6 +17,7 @@ from hekla.api.core import Pod, Service
 from hekla.api.kthena import ModelServing, labels
 from hekla.api.volcano import PodGroup
 from hekla.kube.commands import Command, Create, Delete, Event, RequeueAfter, target_of
+from hekla.kube.quota_waiting import is_of_quota
 from hekla.kube.reconcile import World, reconciler
 from hekla.serving.serving_plan import GroupPlan, plans_of
 from hekla.serving.serving_plugins.plugin import PluginError
@@ -25,12 +26,21 @@ from hekla.serving.serving_pod_group import ensure_group, group_spec
 from hekla.serving.serving_pods import Blueprint, has_service, new_pod, new_service
 from hekla.serving.serving_recovery import marks
 from hekla.serving.serving_revision import forget, remember
-from hekla.serving.serving_status import set_status, status_of
+from hekla.serving.serving_status import lacks_pods, refusal_told, set_status, status_of
 from hekla.serving.serving_troubles import POD_FAILED, troubles
 from hekla.serving.serving_view import Group, Instance, ServingView, is_leaving, view_of
 
 
-@reconciler(ModelServing, owns=(Pod, PodGroup, Service, ControllerRevision))
+def tell_refusal(serving: ModelServing, why: str, world: World, now: datetime) -> Iterator[Command]:
+    """Say why its pods are missing. Of a full quota once: its numbers change with each pod that comes and goes."""
+    view = view_of(serving, world, now)
+    plans = plans_of(view)
+    is_told = is_of_quota(why) and is_of_quota(refusal_told(view))
+    if lacks_pods(plans) and not is_told:
+        yield from set_status(view, status_of(view, plans, why))
+
+
+@reconciler(ModelServing, owns=(Pod, PodGroup, Service, ControllerRevision), when_refused=tell_refusal)
 def reconcile_model_serving(serving: ModelServing, world: World, now: datetime) -> Iterator[Command]:
     """Bring one ModelServing a step closer to its spec."""
     if serving.metadata.deletion_timestamp is not None:
@@ -135,7 +145,7 @@ def _services(view: ServingView, plan: GroupPlan) -> Iterator[Command]:
     there = {one.metadata.name for one in plan.found.services} if plan.found is not None else set()
     for blueprint in _instances(view, plan):
         if has_service(blueprint.role) and blueprint.pod_name(0) not in there:
-            yield Create(Service, new_service(view.serving, blueprint))
+            yield Create(Service, new_service(view.serving, blueprint), is_told_of_when_refused=True)
 
 
 def _instances(view: ServingView, plan: GroupPlan) -> Iterator[Blueprint]:

@@ -4,8 +4,9 @@ Available           every group is ready
 Progressing         some group is not
 UpdateInProgress    some group is not, and more groups are of an old revision than the partition protects
 
-One of them holds; the others, once they held, say what is the case instead. Kthena's words come first in what holds; what the
-scheduler says of a gang that waits follows, or how a container of it ended, so that "why is my model not up?" is answered where it is asked.
+One of them holds; the others, once they held, say what is the case instead. Kthena's words come first in what holds; why the API
+server refuses what is missing follows, or what the scheduler says of a gang that waits, or how a container of it ended, so that
+"why is my model not up?" is answered where it is asked.
 """
 
 from collections import Counter
@@ -29,8 +30,11 @@ from hekla.serving.serving_view import Group, ServingView
 
 AVAILABLE, PROGRESSING, UPDATING = "Available", "Progressing", "UpdateInProgress"
 REASONS = {AVAILABLE: "AllGroupsReady", PROGRESSING: "GroupProgressing", UPDATING: "GroupsUpdating"}
-WAITING = "GroupsWaiting"
-"""The reason in place of the others' where the scheduler has no room for a group."""
+WAITING, REFUSED = "GroupsWaiting", "GroupsRefused"
+"""The reasons in place of the others' where the scheduler has no room for a group, or the API server refuses what one needs."""
+_IS_REFUSED = "; the API server refuses what is missing: "
+MOST_WORDS = 8_192
+"""Characters of a refusal that are told: a condition holds 32,768, and names the groups as well."""
 ALL_READY = "All Serving groups are ready"
 
 
@@ -42,8 +46,10 @@ def set_status(view: ServingView, status: ModelServingStatus) -> Iterator[SetSta
         yield SetStatus(target_of(view.serving), patch)
 
 
-def status_of(view: ServingView, plans: Sequence[GroupPlan]) -> ModelServingStatus:
-    """What is true now."""
+def status_of(view: ServingView, plans: Sequence[GroupPlan], refused: str = "") -> ModelServingStatus:
+    """What is true now. `refused` is why the API server refused what is missing, if it did; else what was told of that stays
+    until nothing is missing, so that it does not come and go with each try.
+    """
     found = [one for one in plans if one.found is not None]
     ready = [at for at, one in enumerate(found) if _is_available(one)]
     staying = [at for at, one in enumerate(found) if not _is_going(one)]
@@ -58,7 +64,14 @@ def status_of(view: ServingView, plans: Sequence[GroupPlan]) -> ModelServingStat
         update_revision=view.revisions.update,
         current_revision=_current_revision(view, found, old, is_settled=_is_settled(view, found)),
         label_selector=label_selector(view),
-        conditions=_conditions(view, [at for at in range(len(found)) if at not in ready], updated, old, len(staying)),
+        conditions=_conditions(
+            view,
+            [at for at in range(len(found)) if at not in ready],
+            updated,
+            old,
+            len(staying),
+            (refused[:MOST_WORDS] or refusal_told(view)) if lacks_pods(plans) else "",
+        ),
     )
     is_over = status.updated_replicas == status.available_replicas == status.replicas == view.replicas
     if is_over and _partition(view) == 0:
@@ -143,11 +156,29 @@ class _Held:
     message: str
 
 
+def lacks_pods(plans: Sequence[GroupPlan]) -> bool:
+    """Whether pods are to be made."""
+    return any(plan.missing and not plan.removed for plan in plans)
+
+
+def refusal_told(view: ServingView) -> str:
+    """Why the API server refuses what is missing, as its conditions say; empty if they do not."""
+    status = view.serving.status
+    held = next((one for one in status.conditions if one.status == "True" and one.reason == REFUSED), None)
+    is_of_this_spec = status.observed_generation == view.serving.metadata.generation
+    return held.message.partition(_IS_REFUSED)[2] if held is not None and is_of_this_spec else ""
+
+
 def _conditions(
-    view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int], staying: int
+    view: ServingView,
+    progressing: Sequence[int],
+    updated: Sequence[int],
+    old: Sequence[int],
+    staying: int,
+    refused: str,
 ) -> list[StrictCondition]:
     """The condition that holds, and those that held before as false, in the order in which they first held."""
-    held = _what_holds(view, progressing, updated, old)
+    held = _what_holds(view, progressing, updated, old, refused)
     before = {one.type: one for one in view.serving.status.conditions}
     known = before.get(held.type)
     if known is not None and (known.status, known.reason, known.message) == ("True", held.reason, held.message):
@@ -160,13 +191,17 @@ def _conditions(
     return [_told(view, before.get(kind), kind, held, counted) for kind in dict.fromkeys([*before, held.type])]
 
 
-def _what_holds(view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int]) -> _Held:
+def _what_holds(
+    view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int], refused: str
+) -> _Held:
     if not progressing and len(view.groups) >= view.replicas:
         return _Held(AVAILABLE, REASONS[AVAILABLE], ALL_READY)
     message = f"Some groups is progressing: {_go_list(progressing)}"
     kind = PROGRESSING
     if len(old) > _partition(view):
         kind, message = UPDATING, f"{message}, Updated Groups are: {_go_list(updated)}"
+    if refused:
+        return _Held(kind, REFUSED, f"{message}{_IS_REFUSED}{refused}")
     waiting = list(_waiting(view.groups))
     troubles = waiting or list(_broken(view.groups))
     more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
