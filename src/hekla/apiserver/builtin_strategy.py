@@ -13,6 +13,7 @@ from hekla.apiserver.status import StatusError, bad_request
 from hekla.apiserver.strategy import Decoded
 from hekla.apiserver.validation.kind_warnings import KIND_WARNINGS
 from hekla.apiserver.validation.metadata import check_metadata, check_metadata_update
+from hekla.apiserver.validation.names import NameCheck, any_name
 
 _KEPT_METADATA = ("uid", "deletionGracePeriodSeconds", "generateName")
 _FIXED_METADATA = ("creationTimestamp", "deletionTimestamp")
@@ -128,19 +129,23 @@ class BuiltinStrategy:
 
     def validate_create(self, document: Document) -> list[FieldError]:
         """What is wrong with a new object."""
-        return self._check_metadata(document) + self.rules.check(document) + self.rules.check_new(document)
+        return (
+            self._check_metadata(document, self.rules.name)
+            + self.rules.check(document)
+            + self.rules.check_new(document)
+        )
 
     def validate_update(self, new: Document, old: Document, subresource: str = "") -> list[FieldError]:
         """What is wrong with a change."""
-        errors = self._check_metadata(new) + check_metadata_update(new["metadata"], old["metadata"])
+        errors = self._check_metadata(new, any_name) + check_metadata_update(new["metadata"], old["metadata"])
         if subresource == "status":
             return errors + self.rules.check_status(new, old)
         if subresource not in _CHECKED_SUBRESOURCES or wanted(new) == wanted(old):
             return errors  # a binding changes what users may not; rules that came later than the object must not stop a change of its labels
         return errors + self.rules.check(new) + self.rules.check_update(new, old)
 
-    def _check_metadata(self, document: Document) -> list[FieldError]:
-        return check_metadata(document["metadata"], is_namespaced=self.kind.is_namespaced, name_check=self.rules.name)
+    def _check_metadata(self, document: Document, name_check: NameCheck) -> list[FieldError]:
+        return check_metadata(document["metadata"], is_namespaced=self.kind.is_namespaced, name_check=name_check)
 
     def warnings(self, new: Document, old: Document | None = None) -> list[str]:
         """What the user should know although it is allowed; what they have been told of already is not repeated."""

@@ -81,11 +81,27 @@ def _parse_json(body: bytes) -> Parsed:
 def _object(document: Any) -> Document:
     if isinstance(document, dict):
         return document
-    words = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
-    word = words.get(type(document), "null")
     raise DecodeError(
-        f'json: cannot unmarshal {word} into Go value of type struct {{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }}'
+        f'json: cannot unmarshal {_word(document)} into Go value of type struct {{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }}'
     )
+
+
+def _word(value: Any) -> str:
+    words = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
+    return words.get(type(value), "null")
+
+
+def wrong_with_map(text: bytes) -> str:
+    """What Go says of a JSON text that is read as a map; empty if it is one."""
+    try:
+        document = msgspec.json.decode(text)
+    except RecursionError:
+        return "exceeded max depth"
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _go_syntax_error(text)
+    if document is None or isinstance(document, dict):
+        return ""
+    return f"json: cannot unmarshal {_word(document)} into Go value of type map[string]interface {{}}"
 
 
 def _go_syntax_error(body: bytes) -> str:

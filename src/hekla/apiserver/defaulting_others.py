@@ -145,9 +145,19 @@ def keep_finalizers(new: Document, old: Document) -> None:
 
 def default_node(node: Document) -> None:
     """Everything a node has may be used, unless it says otherwise."""
+    _say_ranges(node.get("spec", {}))
     status = node.get("status", {})
     if status.get("capacity") and "allocatable" not in status:
         status["allocatable"] = dict(status["capacity"])
+
+
+def _say_ranges(spec: Document) -> None:
+    """The first range of addresses is said in two ways, and the older one counts."""
+    first, ranges = spec.get("podCIDR"), spec.get("podCIDRs")
+    if first and (not ranges or ranges[0] != first):
+        spec["podCIDRs"] = [first]
+    elif ranges and not first:
+        spec["podCIDR"] = ranges[0]
 
 
 def default_claim(claim: Document) -> None:
@@ -215,7 +225,9 @@ def default_endpoints(endpoints: Document) -> None:
     """TCP."""
     for subset in endpoints.get("subsets", ()):
         for port in subset.get("ports", ()):
-            port.setdefault("protocol", "TCP")
+            port["protocol"] = port.get("protocol") or "TCP"
+            if port.get("name") == "":
+                del port["name"]
 
 
 def default_endpoint_slice(endpoint_slice: Document) -> None:
@@ -227,10 +239,11 @@ def default_endpoint_slice(endpoint_slice: Document) -> None:
 
 def default_binding(binding: Document) -> None:
     """Groups of subjects and of the role."""
-    binding.setdefault("roleRef", {}).setdefault("apiGroup", _RBAC)
+    role = binding.setdefault("roleRef", {})
+    role["apiGroup"] = role.get("apiGroup") or _RBAC
     for subject in binding.get("subjects", ()):
         if subject.get("kind") in ("User", "Group"):
-            subject.setdefault("apiGroup", _RBAC)
+            subject["apiGroup"] = subject.get("apiGroup") or _RBAC
 
 
 def default_limit_range(limit_range: Document) -> None:

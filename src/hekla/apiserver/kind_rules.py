@@ -6,8 +6,11 @@ from hekla.apiserver import defaulting_workloads as workloads
 from hekla.apiserver.label_keys import merge_label_keys
 from hekla.apiserver.rules import Generation, Rules, empty_status
 from hekla.apiserver.validation import (
+    attachments,
     autoscalers,
     definitions,
+    endpoints,
+    events,
     ingresses,
     jobs,
     names,
@@ -37,6 +40,7 @@ KIND_RULES: dict[str, Rules] = {
         default=others.default_namespace,
         create=others.start_namespace,
         update=others.keep_finalizers,
+        check_new=other_checks.check_new_namespace,
         name=names.dns_label,
     ),
     "nodes": Rules(
@@ -61,12 +65,18 @@ KIND_RULES: dict[str, Rules] = {
         update=others.keep_allocated,
         name=names.dns_label,
     ),
-    "endpoints": Rules(default=others.default_endpoints),
+    "endpoints": Rules(check=endpoints.check_endpoints, default=others.default_endpoints),
+    "events": Rules(check=events.check_event),
+    "events.events.k8s.io": Rules(
+        check=events.check_newer_event,
+        check_new=events.check_new_newer_event,
+        check_update=events.check_newer_event_update,
+    ),
     "secrets": Rules(
         check=other_checks.check_secret, check_update=other_checks.check_immutable, default=others.default_secret
     ),
     "limitranges": Rules(check=quotas.check_limit_range, default=others.default_limit_range),
-    "resourcequotas": Rules(check=quotas.check_quota, create=empty_status),
+    "resourcequotas": Rules(check=quotas.check_quota, check_update=quotas.check_quota_update, create=empty_status),
     "persistentvolumeclaims": Rules(
         check=storage.check_claim,
         check_update=storage.check_claim_update,
@@ -105,9 +115,11 @@ KIND_RULES: dict[str, Rules] = {
     ),
     "statefulsets.apps": Rules(
         check=workload_checks.check_stateful_set,
+        check_new=workload_checks.check_new_stateful_set,
         check_update=workload_checks.check_stateful_set_update,
         default=workloads.default_stateful_set,
         create=empty_status,
+        name=names.dns_label,
         generation=_COUNTED,
         keeps_labels_on_status=True,
     ),
@@ -120,8 +132,14 @@ KIND_RULES: dict[str, Rules] = {
         generation=_COUNTED,
         keeps_labels_on_status=True,
     ),
+    "controllerrevisions.apps": Rules(
+        check=workload_checks.check_revision,
+        check_new=workload_checks.check_new_revision,
+        check_update=workload_checks.check_revision_update,
+    ),
     "jobs.batch": Rules(
         check=jobs.check_job,
+        check_new=jobs.check_new_job,
         check_update=jobs.check_job_update,
         default=workloads.default_job,
         create=workloads.start_job,
@@ -139,8 +157,8 @@ KIND_RULES: dict[str, Rules] = {
         generation=Generation.FIRST,
     ),
     "endpointslices.discovery.k8s.io": Rules(
-        check=services.check_endpoint_slice,
-        check_update=services.check_endpoint_slice_update,
+        check=endpoints.check_endpoint_slice,
+        check_update=endpoints.check_endpoint_slice_update,
         default=others.default_endpoint_slice,
         generation=_COUNTED,
     ),
@@ -149,6 +167,8 @@ KIND_RULES: dict[str, Rules] = {
         check_update=storage.check_storage_class_update,
         default=others.default_storage_class,
     ),
+    "csinodes.storage.k8s.io": Rules(check=attachments.check_csi_node),
+    "volumeattachments.storage.k8s.io": Rules(check=attachments.check_attachment),
     "csidrivers.storage.k8s.io": Rules(check=storage.check_csi_driver, default=others.default_csi_driver),
     "roles." + _RBAC: Rules(check=other_checks.check_role, name=names.path_segment),
     "clusterroles." + _RBAC: Rules(check=other_checks.check_role, name=names.path_segment),

@@ -58,7 +58,7 @@ CASES: list[tuple[str, Document, str]] = [
     ("storageclasses.storage.k8s.io/v1", {}, "provisioner: Required value"),
     ("poddisruptionbudgets.policy/v1", {"spec": {"minAvailable": 1, "maxUnavailable": 1}}, "spec: Invalid value: {\"minAvailable\":1,\"maxUnavailable\":1}: minAvailable and maxUnavailable cannot be both set"),
     ("poddisruptionbudgets.policy/v1", {"spec": {"minAvailable": "x"}}, "spec.minAvailable: Invalid value: \"x\": a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"),
-    ("nodes/v1", {"spec": {"taints": [{"key": "a", "effect": "X"}]}}, 'spec.taints[0].effect: Unsupported value: "X": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"'),
+    ("nodes/v1", {"spec": {"taints": [{"key": "a", "effect": "X"}]}}, 'metadata.taints[0].effect: Unsupported value: "X": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"'),
     ("leases.coordination.k8s.io/v1", {"spec": {"leaseDurationSeconds": 0}}, "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"),
     ("priorityclasses.scheduling.k8s.io/v1", {"value": 2_000_000_000}, "value: Forbidden: maximum allowed value of a user defined priority is 1000000000"),
     ("roles.rbac.authorization.k8s.io/v1", {"rules": [{"resources": ["pods"]}]}, "rules[0].verbs: Required value: verbs must contain at least one value"),

@@ -5,17 +5,18 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from hekla.api.meta import Document
 from hekla.apiserver.fielderrors import IMMUTABLE, FieldError, invalid, not_supported, required, too_long
 from hekla.apiserver.validation import names
+from hekla.apiserver.validation.cron_schedules import wrong_with_schedule
 from hekla.apiserver.validation.job_policies import check_failure_policy, check_success_policy
 from hekla.apiserver.validation.pods import check_pod_template
 from hekla.apiserver.validation.selectors import check_label_selector, matches_labels
 from hekla.apiserver.validation.workloads import check_counts
 
-_KEPT = ("completions", "completionMode", "backoffLimitPerIndex", "podFailurePolicy", "successPolicy", "managedBy")
+_KEPT = ("completionMode", "backoffLimitPerIndex", "podFailurePolicy", "successPolicy", "managedBy")
 _MUTABLE_WHILE_SUSPENDED = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
+_CONTAINERS = ("containers", "initContainers")
 _MOST_INDEXED = 100_000
 _LONGEST_MANAGER = 63
 _MANUAL = "`selector` not auto-generated"
-_MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 
 
 def check_job(job: Document) -> list[FieldError]:
@@ -24,36 +25,39 @@ def check_job(job: Document) -> list[FieldError]:
     errors = check_job_spec(spec, "spec")
     selector = spec.get("selector")
     if selector is None:
-        return [*errors, required("spec.selector")]
+        errors.append(required("spec.selector"))
     errors += check_label_selector(selector, "spec.selector")
     labels = spec.get("template", {}).get("metadata", {}).get("labels", {})
-    if not matches_labels(selector, labels):
+    if selector is None or not matches_labels(selector, labels):  # no selector selects nothing
         errors.append(invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"))
     if not spec.get("manualSelector"):
-        errors += _check_generated(labels, selector, metadata)
-    if spec.get("completionMode") == "Indexed" and metadata.get("name") and spec.get("completions"):
-        last = f"{metadata['name']}-{spec['completions'] - 1}"
-        if len(last) > 63:
-            said = f"will not able to create pod with invalid DNS label: {last}"
-            errors.append(invalid("metadata.name", metadata["name"], said))
+        errors += _check_generated(labels, selector or {}, metadata)
     return errors
 
 
+def check_new_job(job: Document) -> list[FieldError]:
+    """A job whose pods are numbered gives them names that can be host names."""
+    spec, name = job.get("spec", {}), job["metadata"].get("name", "")
+    if spec.get("completionMode") != "Indexed" or not name or not spec.get("completions"):
+        return []
+    last = f"{name}-{spec['completions'] - 1}"
+    said = f"will not able to create pod with invalid DNS label: {last}"
+    return [invalid("metadata.name", name, said)] if names.dns_label(last) else []
+
+
 def _check_generated(labels: dict[str, str], selector: Document, metadata: Document) -> list[FieldError]:
-    uid, errors = metadata.get("uid", ""), []
-    for key, wanted in (
-        ("batch.kubernetes.io/controller-uid", uid),
-        ("batch.kubernetes.io/job-name", metadata.get("name", "")),
-    ):
-        if key not in labels:
-            errors.append(required(f"spec.template.metadata.labels[{key}]", f"must be '{wanted}'"))
-        elif labels[key] != wanted:
-            errors.append(invalid("spec.template.metadata.labels", labels, f"must be '{wanted}'"))
     expected = {
         f"{head}{key}": value
-        for head in ("", "batch.kubernetes.io/")
-        for key, value in (("controller-uid", uid), ("job-name", metadata.get("name", "")))
+        for key, value in (("controller-uid", metadata.get("uid", "")), ("job-name", metadata.get("name", "")))
+        for head in ("batch.kubernetes.io/", "")
     }
+    errors = []
+    for key, wanted in expected.items():
+        where, said = f"spec.template.metadata.labels[{key}]", f"must be '{wanted}'"
+        if key not in labels:
+            errors.append(required(where, said))
+        elif labels[key] != wanted:
+            errors.append(invalid(where, dict(sorted(labels.items())), said))
     if not matches_labels(selector, expected):
         errors.append(invalid("spec.selector", selector, _MANUAL))
     return errors
@@ -110,8 +114,11 @@ def _check_failed_indexes(spec: Document, path: str) -> list[FieldError]:
         errors.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     if spec.get("completionMode") != "Indexed":
         errors.append(invalid(where, most, "requires indexed completion mode"))
-    elif spec.get("completions") is not None and most > spec["completions"]:
-        errors.append(invalid(where, most, "must be less than or equal to completions"))
+    elif spec.get("completions") is not None:
+        if most > spec["completions"]:
+            errors.append(invalid(where, most, "must be less than or equal to completions"))
+        if most > _MOST_INDEXED:
+            errors.append(invalid(where, most, f"must be less than or equal to {_MOST_INDEXED}"))
     return errors
 
 
@@ -128,6 +135,8 @@ def _check_manager(spec: Document, path: str) -> list[FieldError]:
     name, where = spec.get("managedBy"), f"{path}.managedBy"
     if name is None:
         return []
+    if not name:
+        return [required(where)]
     errors = list[FieldError]()
     domain, slash, rest = name.partition("/")
     if not slash or not rest:
@@ -143,21 +152,28 @@ def check_job_update(new: Document, old: Document) -> list[FieldError]:
     errors = []
     if wanted.get("selector") != before.get("selector"):
         errors.append(invalid("spec.selector", wanted.get("selector"), IMMUTABLE))
-    for key in _KEPT:
-        is_elastic = (
-            key == "completions"
-            and wanted.get("completionMode") == "Indexed"
-            and wanted.get("completions") == wanted.get("parallelism")
-        )
-        if wanted.get(key) != before.get(key) and not is_elastic:
-            errors.append(invalid(f"spec.{key}", wanted.get(key), IMMUTABLE))
+    errors += _check_completions_kept(wanted, before)
+    errors += [
+        invalid(f"spec.{key}", wanted.get(key), IMMUTABLE) for key in _KEPT if wanted.get(key) != before.get(key)
+    ]
     if _template(wanted, old) != _template(before, old):
         errors.append(invalid("spec.template", wanted.get("template"), IMMUTABLE))
     return errors
 
 
+def _check_completions_kept(wanted: Document, before: Document) -> list[FieldError]:
+    """A job whose pods are numbered may grow and shrink, as many at once as there are."""
+    count = wanted.get("completions")
+    if count == before.get("completions"):
+        return []
+    if wanted.get("completionMode") != "Indexed" or count is None or before.get("completions") is None:
+        return [invalid("spec.completions", count, IMMUTABLE)]
+    tandem = "can only be modified in tandem with spec.parallelism"
+    return [] if count == wanted.get("parallelism") else [invalid("spec.completions", count, tandem)]
+
+
 def _template(spec: Document, old: Document) -> Document:
-    """The template without what a suspended job that never ran may still change."""
+    """The template without what a suspended job that runs no pod may still change."""
     template: Document = spec.get("template", {})
     if not old["spec"].get("suspend") or old.get("status", {}).get("startTime"):
         return template
@@ -165,6 +181,9 @@ def _template(spec: Document, old: Document) -> Document:
         key: value for key, value in template.get("metadata", {}).items() if key not in ("labels", "annotations")
     }
     pod = {key: value for key, value in template.get("spec", {}).items() if key not in _MUTABLE_WHILE_SUSPENDED}
+    for key in _CONTAINERS:
+        if key in pod:
+            pod[key] = [{name: value for name, value in one.items() if name != "resources"} for one in pod[key]]
     return {"metadata": metadata, "spec": pod}
 
 
@@ -200,6 +219,8 @@ def _check_time_zone(name: str | None) -> list[FieldError]:
     if name.lower() == "local":
         said = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
         errors.append(invalid("spec.timeZone", name, said))
+    if name == "Local":
+        return errors  # Go knows a zone of that name
     try:
         ZoneInfo(name)
     except (ValueError, OSError, ZoneInfoNotFoundError):
@@ -213,19 +234,11 @@ def _check_schedule(schedule: str) -> list[FieldError]:
     if "TZ" in schedule:
         said = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
         return [invalid("spec.schedule", schedule, said)]
-    if schedule in _MACROS or schedule.startswith("@every "):
-        return []
-    fields = schedule.split()
-    if len(fields) != 5:
-        return [
-            invalid(
-                "spec.schedule",
-                schedule,
-                f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]",
-            )
-        ]
+    wrong = wrong_with_schedule(schedule)
+    if wrong or schedule.startswith("@"):
+        return [invalid("spec.schedule", schedule, wrong)] if wrong else []
     from croniter import croniter  # 25 ms that a start without cron jobs need not wait for
 
-    if not croniter.is_valid(schedule.replace("?", "*")):
+    if not croniter.is_valid(schedule.replace("?", "*")):  # it is what reads the schedule later
         return [invalid("spec.schedule", schedule, f"failed to parse schedule {schedule}")]
     return []

@@ -119,6 +119,24 @@ def warn_of_runtime_class(runtime: Document, is_new: bool) -> list[str]:
     return [f"scheduling.nodeSelector: {said}" for label in sorted(labels) if (said := label_warning(label))]
 
 
+def warn_of_account(account: Document, is_new: bool) -> list[str]:
+    """A service account that keeps secrets apart the old way."""
+    key = "kubernetes.io/enforce-mountable-secrets"
+    said = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+    return [f"metadata.annotations[{key}]: {said}"] * (is_new and key in account["metadata"].get("annotations", {}))
+
+
+def warn_of_endpoint_slice(endpoint_slice: Document, is_new: bool) -> list[str]:
+    """An endpoint slice of names."""
+    return ["spec.addressType: FQDN endpoints are deprecated"] * (endpoint_slice.get("addressType") == "FQDN")
+
+
+def warn_of_node(node: Document, is_new: bool) -> list[str]:
+    """A node."""
+    old = ("spec.externalID: this field is deprecated, and is unused by Kubernetes",)
+    return [*old] if node.get("spec", {}).get("externalID") else []
+
+
 def _about_name(document: Document, use: str = "this is used in Pod names and hostnames") -> list[str]:
     wrong = names.dns_label(document["metadata"].get("name", ""))
     recommended = f"a DNS label is recommended: [{' '.join(wrong)}]"
@@ -162,6 +180,9 @@ KIND_WARNINGS: dict[str, Warn] = {
     "ingresses.networking.k8s.io": warn_of_ingress,
     "persistentvolumeclaims": warn_of_claim,
     "persistentvolumes": warn_of_volume,
+    "serviceaccounts": warn_of_account,
+    "endpointslices.discovery.k8s.io": warn_of_endpoint_slice,
+    "nodes": warn_of_node,
     "runtimeclasses.node.k8s.io": warn_of_runtime_class,
 }
 """By `plural.group`."""

@@ -84,6 +84,11 @@ def too_long(bound: int) -> str:
     return f"must be no more than {bound} characters"
 
 
+def any_name(name: str, is_prefix: bool = False) -> list[str]:
+    """What an object that is there already is called: it was looked at when the object was made."""
+    return []
+
+
 def dns_label(name: str, is_prefix: bool = False) -> list[str]:
     """RFC 1123 label: namespaces, containers, volumes."""
     masked = _masked(name, is_prefix)
@@ -113,7 +118,7 @@ def dns_label_1035(name: str, is_prefix: bool = False) -> list[str]:
 
 def path_segment(name: str, is_prefix: bool = False) -> list[str]:
     """Any text that can stand in a URL path: roles and their bindings."""
-    said = [f'may not be "{name}"'] if name in (".", "..") and not is_prefix else []
+    said = [f"may not be '{name}'"] if name in (".", "..") and not is_prefix else []
     return said + [f"may not contain '{char}'" for char in "/%" if char in name]
 
 
@@ -128,10 +133,11 @@ def qualified_name(name: str) -> Sequence[str]:
         said = (
             ["prefix part must be non-empty"] if not prefix else [f"prefix part {one}" for one in dns_subdomain(prefix)]
         )
+        said = [one.replace("253 characters", "253 bytes") for one in said]
     if not last:
         said.append("name part must be non-empty")
     elif len(last) > 63:
-        said.append(f"name part {too_long(63)}")
+        said.append("name part must be no more than 63 bytes")
     if not _match_qualified(last):
         said.append(_NOT_QUALIFIED)
     return said
@@ -141,7 +147,7 @@ def label_key(name: str) -> Sequence[str]:
     """The same for a label's key, which Kubernetes calls by that name where it has too many slashes."""
     if name.count("/") > 1:
         return [_NOT_LABEL_KEY]
-    return [said.replace("characters", "bytes") if "no more than" in said else said for said in qualified_name(name)]
+    return qualified_name(name)
 
 
 @lru_cache(maxsize=8192)

@@ -1,9 +1,10 @@
 """What is wrong with configuration, nodes, budgets, quotas, leases, rights, webhooks and other small kinds."""
 
 import base64
-import json
+from ipaddress import ip_network
 
 from hekla.api.meta import Document
+from hekla.apiserver.decoding import wrong_with_map
 from hekla.apiserver.fielderrors import (
     IMMUTABLE,
     Cause,
@@ -18,7 +19,7 @@ from hekla.apiserver.match_conditions import check_conditions
 from hekla.apiserver.validation import names
 from hekla.apiserver.validation.metadata import check_labels
 from hekla.apiserver.validation.placement import check_taints, check_tolerations
-from hekla.apiserver.validation.quantities import check_amounts, check_container_resources
+from hekla.apiserver.validation.quantities import check_container_resources, check_not_negative
 from hekla.apiserver.validation.selectors import check_label_selector
 from hekla.apiserver.validation.workloads import check_count_or_percent
 
@@ -74,23 +75,8 @@ def check_secret(secret: Document) -> list[FieldError]:
 
 
 def _check_json(value: str, path: str) -> list[FieldError]:
-    try:
-        document = json.loads(base64.b64decode(value))
-    except ValueError as error:
-        return [invalid(path, "<secret contents redacted>", str(error))]
-    except RecursionError:
-        return [invalid(path, "<secret contents redacted>", "exceeded max depth")]
-    return (
-        []
-        if isinstance(document, dict)
-        else [
-            invalid(
-                path,
-                "<secret contents redacted>",
-                "json: cannot unmarshal array into Go value of type map[string]interface {}",
-            )
-        ]
-    )
+    wrong = wrong_with_map(base64.b64decode(value))
+    return [invalid(path, "<secret contents redacted>", wrong)] if wrong else []
 
 
 def _check_size(size: int, path: str) -> list[FieldError]:
@@ -116,24 +102,52 @@ def _check_type_kept(new: Document, old: Document) -> list[FieldError]:
     return [invalid("type", new.get("type", ""), IMMUTABLE)] if new.get("type") != old.get("type") else []
 
 
-def check_node(node: Document) -> list[FieldError]:
-    """Taints and addresses of a node."""
-    spec = node.get("spec", {})
-    errors = check_taints(spec.get("taints", []), "spec.taints")
-    for key in ("capacity", "allocatable"):
-        errors += check_amounts(node.get("status", {}).get(key, {}), f"status.{key}")
+def check_new_namespace(namespace: Document) -> list[FieldError]:
+    """Names of those whom a namespace waits for."""
+    errors = list[FieldError]()
+    for name in namespace.get("spec", {}).get("finalizers") or ():
+        errors += [invalid("spec.finalizers", name, said) for said in names.qualified_name(name)]
+        if "/" not in name and name != "kubernetes":
+            said = "name is neither a standard finalizer name nor is it fully qualified"
+            errors.append(invalid("spec.finalizers", name, said))
     return errors
+
+
+def check_node(node: Document) -> list[FieldError]:
+    """Taints, amounts and ranges of addresses of a node."""
+    spec = node.get("spec", {})
+    errors = check_taints(spec.get("taints", []), "metadata.taints")
+    for key in ("capacity", "allocatable"):
+        for name, amount in sorted(node.get("status", {}).get(key, {}).items()):
+            where = f"status.{key}.{name}"
+            errors += [invalid(where, name, said) for said in names.qualified_name(name)]
+            errors += check_not_negative(amount, where)
+    ranges = spec.get("podCIDRs", ())
+    for index, one in enumerate(ranges):
+        if not _is_network(one):
+            said = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            errors.append(invalid(f"spec.podCIDRs[{index}]", one, said))
+    if not errors and len({":" in one for one in ranges}) < len(ranges):
+        errors.append(invalid("spec.podCIDRs", list(ranges), "may specify no more than one CIDR for each IP family"))
+    return errors
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return "/" in text
 
 
 def check_node_update(new: Document, old: Document) -> list[FieldError]:
     """A node keeps its provider and address range."""
     errors = []
-    for key in ("providerID", "podCIDR"):
+    for key, name in (("providerID", "providerID"), ("podCIDRs", "podCIDR")):
         before = old.get("spec", {}).get(key)
         if before and new.get("spec", {}).get(key) != before:
-            errors.append(
-                forbidden_field(f"spec.{key}", "node updates may not change " + key + ' except from "" to valid')
-            )
+            said = f'node updates may not change {name} except from "" to valid'
+            errors.append(forbidden_field(f"spec.{key}", said))
     return errors
 
 
@@ -248,7 +262,11 @@ def _check_aggregation(rule: Document) -> list[FieldError]:
     path, selectors = "aggregationRule.clusterRoleSelectors", rule.get("clusterRoleSelectors") or ()
     if not selectors:
         return [required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")]
-    return [error for index, one in enumerate(selectors) for error in check_label_selector(one, f"{path}[{index}]")]
+    errors = list[FieldError]()
+    for index, one in enumerate(selectors):
+        wrong = check_label_selector(one, f"{path}[{index}]")
+        errors += [*wrong, invalid(f"{path}[{index}]", one, "invalid label selector.")] if wrong else []
+    return errors
 
 
 def check_binding(binding: Document) -> list[FieldError]:
@@ -261,6 +279,8 @@ def check_binding(binding: Document) -> list[FieldError]:
         errors.append(not_supported("roleRef.kind", role.get("kind", ""), allowed))
     if not role.get("name"):
         errors.append(required("roleRef.name"))
+    else:
+        errors += [invalid("roleRef.name", role["name"], said) for said in names.path_segment(role["name"])]
     for index, subject in enumerate(binding.get("subjects", ())):
         errors += _check_subject(subject, f"subjects[{index}]", is_cluster=not binding["metadata"].get("namespace"))
     return errors

@@ -1,7 +1,16 @@
 """What is wrong with a pod's wishes for its place: affinity, tolerations, spread, gates."""
 
 from hekla.api.meta import Document
-from hekla.apiserver.fielderrors import FieldError, duplicate, forbidden_field, invalid, not_supported, required
+from hekla.apiserver.fielderrors import (
+    Cause,
+    FieldError,
+    duplicate,
+    forbidden_field,
+    invalid,
+    not_supported,
+    required,
+    shown,
+)
 from hekla.apiserver.validation import names
 from hekla.apiserver.validation.selectors import check_label_selector, check_node_selector, check_node_selector_term
 
@@ -177,6 +186,7 @@ def check_taints(taints: list[Document], path: str) -> list[FieldError]:
         elif effect not in _EFFECTS:
             errors.append(not_supported(f"{where}.effect", effect, _EFFECTS))
         if (key, effect) in seen:
-            errors.append(duplicate(where, taint))
+            said = "taints must be unique by key and effect pair"
+            errors.append(FieldError(Cause.DUPLICATE, where, f"Duplicate value: {shown(taint)}: {said}"))
         seen.add((key, effect))
     return errors

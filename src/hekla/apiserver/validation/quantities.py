@@ -45,15 +45,6 @@ def check_pod_resources(spec: Document, path: str) -> list[FieldError]:
     return errors or check_container_resources(resources, path)
 
 
-def check_amounts(amounts: dict[str, str], path: str) -> list[FieldError]:
-    """A map from resources to amounts that must not be negative."""
-    errors = []
-    for name, amount in sorted(amounts.items()):
-        errors += [invalid(f"{path}[{name}]", name, said) for said in names.qualified_name(name)]
-        errors += check_not_negative(amount, f"{path}[{name}]")
-    return errors
-
-
 def check_not_negative(amount: str, path: str) -> list[FieldError]:
     """An amount of zero or more."""
     if amount.startswith("-"):

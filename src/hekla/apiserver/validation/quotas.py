@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hekla.api.meta import Document
-from hekla.apiserver.fielderrors import Cause, FieldError, forbidden_field, invalid, required
+from hekla.apiserver.fielderrors import IMMUTABLE, Cause, FieldError, forbidden_field, invalid, required
 from hekla.apiserver.validation import names
 from hekla.lib import quantity
 
@@ -29,6 +29,12 @@ _ONLY_EXISTS = (
 )
 _LIMIT_TYPES = ("Pod", "Container", "PersistentVolumeClaim")
 _BOUNDS = ("min", "defaultRequest", "default", "max")
+_TOLD_AT = {
+    ("min", "defaultRequest"): ("defaultRequest", True),
+    ("min", "default"): ("default", False),
+    ("default", "max"): ("default", True),
+}
+"""Of two bounds in the wrong order: at which of them Kubernetes says so if not the lower, and whether it shows the higher."""
 
 
 def check_quota(quota: Document) -> list[FieldError]:
@@ -45,6 +51,12 @@ def check_quota(quota: Document) -> list[FieldError]:
     for one in wanted:
         errors += _check_requirement(one, hard, spec["scopeSelector"])
     return errors + _check_opposites([one.get("scopeName", "") for one in wanted], scopes)
+
+
+def check_quota_update(new: Document, old: Document) -> list[FieldError]:
+    """What a quota counts stays."""
+    scopes, before = new.get("spec", {}).get("scopes") or [], old.get("spec", {}).get("scopes") or []
+    return [] if set(scopes) == set(before) else [invalid("spec.scopes", scopes or None, IMMUTABLE)]
 
 
 def _check_hard(name: str, amount: str, path: str) -> list[FieldError]:
@@ -170,13 +182,14 @@ def _check_ratios(item: Document, path: str) -> list[FieldError]:
 def _check_bounds(item: Document, path: str) -> list[FieldError]:
     errors = []
     said = {"min": "min", "defaultRequest": "default request", "default": "default", "max": "max"}
-    for at, low in enumerate(_BOUNDS):
-        for high in _BOUNDS[at + 1 :]:
+    for index, low in enumerate(_BOUNDS):
+        for high in _BOUNDS[index + 1 :]:
             for name, amount in sorted(item.get(low, {}).items()):
                 bound = item.get(high, {}).get(name)
-                if bound is not None and quantity.parse(amount).value > quantity.parse(bound).value:
-                    where = f"{path}.{low}[{name}]"
-                    errors.append(
-                        invalid(where, amount, f"{said[low]} value {amount} is greater than {said[high]} value {bound}")
-                    )
+                if bound is None or quantity.parse(amount).value <= quantity.parse(bound).value:
+                    continue
+                at, shows_bound = _TOLD_AT.get((low, high), (low, False))
+                limit = "default limit" if (low, high) == ("defaultRequest", "default") else said[high]
+                sentence = f"{said[low]} value {amount} is greater than {limit} value {bound}"
+                errors.append(invalid(f"{path}.{at}[{name}]", bound if shows_bound else amount, sentence))
     return errors

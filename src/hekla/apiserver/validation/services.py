@@ -1,7 +1,7 @@
-"""What is wrong with services, endpoints and endpoint slices."""
+"""What is wrong with services; `endpoints.py` has what they lead to."""
 
 from hekla.api.meta import Document
-from hekla.apiserver.fielderrors import IMMUTABLE, FieldError, duplicate, invalid, not_supported, required
+from hekla.apiserver.fielderrors import FieldError, duplicate, invalid, not_supported, required
 from hekla.apiserver.validation import names
 from hekla.apiserver.validation.metadata import check_labels
 from hekla.apiserver.validation.pod_network import is_ip
@@ -82,43 +82,4 @@ def check_service_update(new: Document, old: Document) -> list[FieldError]:
         return [
             invalid("spec.clusterIPs[0]", address, "may not change once set"),
         ]
-    return []
-
-
-def check_endpoint_slice(endpoint_slice: Document) -> list[FieldError]:
-    """An endpoint slice."""
-    kind = endpoint_slice.get("addressType", "")
-    errors = []
-    if not kind:
-        errors.append(required("addressType"))
-    elif kind not in ("FQDN", "IPv4", "IPv6"):
-        errors.append(not_supported("addressType", kind, ("FQDN", "IPv4", "IPv6")))
-    for index, endpoint in enumerate(endpoint_slice.get("endpoints") or ()):
-        addresses = endpoint.get("addresses") or []
-        if not addresses:
-            errors.append(required(f"endpoints[{index}].addresses", "must contain at least 1 address"))
-        for at, address in enumerate(addresses):
-            if kind in ("IPv4", "IPv6") and not is_ip(address):
-                errors.append(
-                    invalid(
-                        f"endpoints[{index}].addresses[{at}]",
-                        address,
-                        "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-                    )
-                )
-    seen: set[str] = set()
-    for index, port in enumerate(endpoint_slice.get("ports") or ()):
-        name = port.get("name", "")
-        if name:
-            errors += [invalid(f"ports[{index}].name", name, said) for said in names.dns_label(name)]
-        if name in seen:
-            errors.append(duplicate(f"ports[{index}].name", name))
-        seen.add(name)
-    return errors
-
-
-def check_endpoint_slice_update(new: Document, old: Document) -> list[FieldError]:
-    """The type of addresses stays."""
-    if new.get("addressType") != old.get("addressType"):
-        return [invalid("addressType", new.get("addressType", ""), IMMUTABLE)]
     return []
