@@ -72,3 +72,12 @@ def error_from_status(status: dict[str, Any]) -> ApiError:
     }  # fmt: skip
     cls = by_reason.get(reason) or by_code.get(code) or ApiError
     return cls(code, reason, str(status.get("message") or reason), status.get("details"))
+
+
+def hint_of(why: str) -> str:
+    """What whoever runs a component can do about a refusal that tells of its credentials or its rights; else empty."""
+    if "forbidden" in why:
+        return "the account lacks the right; `hekla install --render` has the roles"
+    if "Unauthorized" in why:
+        return "its credentials are not taken: a token has expired, or is of another cluster"
+    return ""

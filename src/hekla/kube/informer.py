@@ -69,6 +69,9 @@ class Informer(Generic[T]):
         self.is_forbidden = False
         """Whether that is because who asks has no right to it."""
 
+        self.refusals = 0
+        """How often in a row the server has said that who asks is nobody it knows (401), or has no right (403)."""
+
         self._client = client
         self._namespace = namespace
         self._selectors: dict[str, Any] = {"label_selector": label_selector, "field_selector": field_selector}
@@ -158,7 +161,7 @@ class Informer(Generic[T]):
             try:
                 if not self.resource_version:
                     await self._fill()
-                    self.trouble, self.is_forbidden = "", False
+                    self.trouble, self.is_forbidden, self.refusals = "", False, 0
                 await self._watch()
                 # A server that ends every watch at once must not be asked in a tight loop.
                 failures = 0 if self.resource_version != before else min(failures + 1, 4)
@@ -180,6 +183,7 @@ class Informer(Generic[T]):
         say = log.debug if str(error) == self.trouble else log.warning
         say("watch refused", kind=self.kind.kind_info.resource, error=str(error), failures=failures)
         self.trouble, self.is_forbidden = str(error), error.code == 403
+        self.refusals = self.refusals + 1 if error.code in (401, 403) else 0
         if isinstance(error, NotFoundError):
             # a server that still starts answers 503 for paths that it does not know yet: this one has no such kind
             self._known.set()

@@ -304,20 +304,29 @@ def test_a_router_goes_on_without_what_its_api_server_forbids(
     kit.run(story())
 
 
-def test_a_router_that_may_read_nothing_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error", [ApiError(403, "Forbidden", "all of it is forbidden"), ApiError(401, "Unauthorized", "Unauthorized")]
+)
+def test_a_router_that_may_read_nothing_says_so_at_once(tmp_path: Path, error: ApiError) -> None:
+    """It took the API server for one that is away, and held every request of its first ten seconds."""
+
     def forbid(request: Any) -> None:
-        raise ApiError(403, "Forbidden", "all of it is forbidden")
+        raise error
 
     async def story() -> None:
         async with routed(tmp_path, kit.whole()) as it:
             flaky = FlakyTransport(it.client._transport)
             flaky.before = forbid
             async with beside(it.router.settings, flaky) as (second, client):
-                await eventually(lambda: "all of it is forbidden" in second.trouble)
-                second.beginning._until = 0.0
-                answer = await client.ask(kit.chat())
-                assert answer.status == 503
-                assert b"all of it is forbidden" in answer.body
+                second.beginning._until = float("inf")
+                with capture_logs() as logged:
+                    answer = await client.ask(kit.chat())
+                    assert answer.status == 503
+                    assert error.message.encode() in answer.body
+                    assert (await client.ask(kit.chat())).status == 503
+                said = [one for one in logged if one["event"] == "the router may not read the cluster"]
+                assert [(one["why"], bool(one["hint"])) for one in said] == [(error.message, True)]
+                assert not second.beginning._held
 
     kit.run(story())
 

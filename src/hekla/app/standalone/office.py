@@ -25,7 +25,7 @@ from hekla.app.standalone.settings import StandaloneSettings
 from hekla.kube.api_client import USER_AGENT, ApiClient
 from hekla.kube.client import Transport
 from hekla.kube.clock import Clock, SystemClock
-from hekla.kube.errors import TransportError
+from hekla.kube.errors import TransportError, hint_of
 from hekla.kube.informer import Informers
 from hekla.kube.kubeconfig import Connection
 from hekla.kube.leases import LeaderElector, LeaseTimes
@@ -190,10 +190,7 @@ class _Term:
         source = FOREIGN.get(group, HINT if kind in CUSTOM_KINDS else "")
         is_absent = (source and "could not find" in why) or "not found" in why
         hint = f"the cluster lacks its CustomResourceDefinition; {source}" if is_absent and source else ""
-        if "forbidden" in why:
-            hint = "the account lacks the right; `hekla install --render` has the roles"
-        if "Unauthorized" in why:
-            hint = "its credentials are not taken: a token has expired, or is of another cluster"
+        hint = hint_of(why) or hint
         waits = "what needs it waits, the rest works" if self.is_optional(kind) else f"{self.component} waits"
         words = {"kind": kind.kind_info.resource, "why": why, "so": waits}
         return {**words, "hint": hint} if hint else words

@@ -23,10 +23,19 @@ MOST_HELD: Final = 1_000
 class Beginning:
     """The first moments of one router."""
 
-    def __init__(self, missing: Callable[[], str], is_blind: Callable[[], bool], now: Callable[[], float]) -> None:
-        """`missing` says what is not known yet; `is_blind`, whether that is what no request can be answered without."""
+    def __init__(
+        self,
+        missing: Callable[[], str],
+        is_blind: Callable[[], bool],
+        now: Callable[[], float],
+        refused: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`missing` says what is not known yet; `is_blind`, whether that is what no request can be answered without; `refused`,
+        why waiting for it is in vain: the API server does not let the router read it.
+        """
         self._missing = missing
         self._is_blind = is_blind
+        self._refused = refused
         self._now = now
         self._until = now() + HOLD_S
         self._held: list[Held] = []
@@ -38,7 +47,7 @@ class Beginning:
             return None
         if len(self._held) >= MOST_HELD:
             self._held = [one for one in self._held if not one.is_abandoned]
-        if now >= self._until or len(self._held) >= MOST_HELD:
+        if self._is_late() or len(self._held) >= MOST_HELD:
             return self._refusal()
         self._held.append(Held())
         return self._held[-1]
@@ -48,7 +57,7 @@ class Beginning:
 
     def look(self) -> bool:
         """Let go who waits once all is known, or enough and time is up; whether it is over."""
-        is_late = self._now() >= self._until
+        is_late = self._is_late()
         self.is_over = self.is_over or not self._missing() or (is_late and not self._is_blind())
         if self.is_over or is_late:
             held, self._held = self._held, []
@@ -56,5 +65,13 @@ class Beginning:
                 one.go(None if self.is_over else self._refusal())
         return self.is_over
 
+    def _is_late(self) -> bool:
+        return self._now() >= self._until or bool(self._refused())
+
     def _refusal(self) -> Refusal:
+        if self._refused():
+            said = (
+                f"the API server does not let the router read what it routes by; {self._missing()}; try again in 30 s"
+            )
+            return Refusal(503, "pod_discovery", said, 30.0)
         return Refusal(503, "pod_discovery", f"the router has just begun; {self._missing()}; try again in 1 s", 1.0)

@@ -25,6 +25,11 @@ OPTIONAL: Final[tuple[type[Resource], ...]] = (
 )  # fmt: skip
 """Kinds that a cluster may lack: whoever upgrades from an early Kthena, or has the Gateway API without InferencePools."""
 
+_NEEDED: Final = (ModelRoute, ModelServer, Pod)
+"""Kinds that no request can be answered without."""
+SURE_REFUSALS: Final = 4
+"""So many times in a row, within a second."""
+
 
 class Discovery:
     """The informers of one router."""
@@ -63,9 +68,17 @@ class Discovery:
 
         What the API server forbids will not come: requests are answered by what else there is, if it told anything at all.
         """
-        kinds = [one for one, _ in self._followed if one.kind in (ModelRoute, ModelServer, Pod)]
+        kinds = [one for one, _ in self._followed if one.kind in _NEEDED]
         has_any = any(one.is_known for one in kinds)
         return not has_any or not all(one.is_known or one.is_forbidden for one in kinds)
+
+    @property
+    def refused(self) -> str:
+        """Why the API server lets the router read none of what it waits for, once that is sure: a server that has just begun refuses
+        for a moment whom it does not know yet. Empty: it lets it, or nothing is sure.
+        """
+        kinds = [one for one, _ in self._followed if one.kind in _NEEDED and not one.is_known]
+        return kinds[0].trouble if kinds and all(one.refusals >= SURE_REFUSALS for one in kinds) else ""
 
     def known(self, kind: type[Resource]) -> list[Resource]:
         """The objects of a kind; none of a kind that is not followed."""

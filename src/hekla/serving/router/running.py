@@ -24,6 +24,7 @@ import structlog
 from hekla.api.kthena import AutoscalingPolicy, ModelServing
 from hekla.edge.bearer import Expected
 from hekla.edge.shared_buckets import AbsentBuckets, SharedBuckets, place_of
+from hekla.kube.errors import hint_of
 from hekla.kube.informer import Informers
 from hekla.serving.router.access_log import AccessLog
 from hekla.serving.router.authentication import ApiKeyError, read_api_keys
@@ -123,7 +124,9 @@ class Router:
         )
         self.replication.share(self.world, self.doors.limits, self.doors.lines)
         self.pools = Pools(settings.bounds, settings.engine_ca_file)
-        self.beginning = Beginning(lambda: self._unknown, lambda: self.discovery.is_blind, self._now)
+        self.beginning = Beginning(
+            lambda: self._unknown, lambda: self.discovery.is_blind, self._now, lambda: self.discovery.refused
+        )
         self._guards = self.doors.guards_with(self.beginning)
         self.house = House(self.director, self.pools, settings.bounds, guards=self._guards, clock=self._now)
         self.house.doorkeeper = self.doors.authentication
@@ -296,7 +299,11 @@ class Router:
 
     async def _begin(self) -> None:
         """Look until all is known; then nothing is left to do, and `lasting` is to begin nothing anew."""
+        told = ""
         while not self.beginning.look():
+            if (why := self.discovery.refused) and why != told:
+                log.error("the router may not read the cluster", why=why, hint=hint_of(why))
+                told = why
             await asyncio.sleep(BEGINNING_LOOK_S)
         await self._stopping.wait()
 
