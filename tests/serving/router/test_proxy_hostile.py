@@ -1,6 +1,7 @@
 """Clients that are wrong, slow, huge, many or malicious: each is answered with a sentence or cut off, within a bound."""
 
 import asyncio
+import gzip
 import json
 import random
 
@@ -82,6 +83,7 @@ def test_a_request_that_two_parsers_might_read_differently_is_refused(data: byte
         (b"[]", 400, "invalid request body"),
         (b'{"model":"m","prompt":"x"} {}', 400, "invalid request body"),
         (b"", 400, "empty"),
+        (gzip.compress(b'{"model":"m","prompt":"x"}', mtime=0), 415, "compressed with gzip, which is not read"),
         (
             b'{"prompt":"x"}',
             400,
@@ -102,7 +104,7 @@ def test_a_body_in_which_no_question_can_be_read_is_told_so_in_openais_shape(
             assert answer.status == status
             assert message in answer.error["message"]
             assert set(answer.error) == {"message", "type", "param", "code"}
-            assert answer.error["type"] == ("invalid_request_error" if status == 400 else "not_found_error")
+            assert answer.error["type"] == ("not_found_error" if status == 404 else "invalid_request_error")
             assert (await client.ask(kit.chat())).status == 200, "the connection goes on"
 
     kit.run(story())

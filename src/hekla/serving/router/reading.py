@@ -200,10 +200,13 @@ def _read_tolerantly(path: str, body: bytes, headers: Mapping[str, str], user: s
     return _question(asked, path, body, headers, user)
 
 
+_GZIP = b"\x1f\x8b"
 _FIELDS = {field.name: field.type for field in msgspec.structs.fields(_Body)}
 
 
 def _malformed(body: bytes, error: Exception) -> Refusal:
+    if body.startswith(_GZIP):  # as engines read none either, nor does OpenAI's API
+        return Refusal(415, "request_parsing", "the body is compressed with gzip, which is not read; send it as it is")
     if "trailing characters" in str(error):
         return Refusal(400, "request_parsing", "invalid request body")
     if isinstance(error, UnicodeDecodeError):
