@@ -91,7 +91,7 @@ def test_options_go_before_the_file_and_the_file_before_defaults(workspace: Path
 )
 def test_wrong_metadata_is_told_with_what_would_do(workspace: Path, told: str, sentence: str) -> None:
     (workspace / "agent_metadata.yaml").write_text(told)
-    code, said = run("pack", str(workspace), "--output", str(workspace / "out"))
+    code, said = run("pack", str(workspace), "-o", str(workspace / "out"))
     assert code == 2
     assert sentence in said
     assert not (workspace / "out").exists()

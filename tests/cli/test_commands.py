@@ -105,7 +105,7 @@ def test_a_definition_and_its_first_object_are_applied_in_one_go(cluster):
     assert "How big it is to be." in out
     assert cluster.run("explain", "widget.spec.sise")[::2] == (
         2,
-        'hekla: widget.spec has no field "sise"; it has: size\n',
+        'hekla: widget.spec has no field "sise"; did you mean "size"?\n',
     )
 
 
@@ -117,7 +117,9 @@ def test_get_all_shows_what_belongs_to_the_category_with_its_type(web):
     assert names == ["deployment.apps/web", "widget.example.com/w"]
     code, out, _ = web.run("get", "all", "-o", "name")
     assert (code, out.split()) == (0, ["deployment.apps/web", "widget.example.com/w"])
-    assert web.run("get", "all", "-n", "nowhere")[2] == "No resources found in nowhere namespace.\n"
+    assert web.run("get", "all", "-n", "nowhere")[2] == (
+        'No resources found in nowhere namespace.\nhekla: there is no namespace "nowhere"\n'
+    )
 
 
 def test_what_the_server_warns_of_is_told_apart_from_the_answer(cluster):
@@ -299,3 +301,99 @@ def test_the_version_is_told_as_other_programs_tell_it(capsys):
 def test_apply_without_a_file_is_wrong_usage(capsys):
     assert main(["apply"]) == 2
     assert "name a manifest with -f FILE" in capsys.readouterr().err
+
+
+WEBS = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: research}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: crawler, namespace: research}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: busybox}]}
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["get"], ["get", "-o", "yaml"], ["describe"], ["delete"], ["logs"], ["why"], ["scale", "--replicas", "2"],
+        ["patch", "-p", "{}"], ["label"],
+    ],
+)  # fmt: skip
+def test_a_misspelt_name_is_answered_with_the_nearest(web, command):
+    words = ["a=b"] if command == ["label"] else []
+    code, _, err = web.run(command[0], "deploy/wbe", *words, *command[1:])
+    assert (code, err.strip().endswith('deployments.apps "wbe" not found; did you mean "web"?')) == (1, True), err
+
+
+def test_a_name_that_is_in_another_namespace_is_found_there_and_a_misspelt_namespace_named(web):
+    web.run("apply", "-f", web.file(WEBS))
+    missing = 'hekla: Error from server (NotFound): deployments.apps "crawler" not found; '
+    found = web.run("get", "deploy", "crawler")[2]
+    assert found == missing + 'there is one in namespace "research": add -n research\n'
+    found = web.run("get", "deploy", "crawler", "-n", "reserch")[2]
+    assert found == missing + 'there is no namespace "reserch"; did you mean "research"?\n'
+    assert web.run("get", "deploy", "-n", "reserch") == (
+        0, "", 'No resources found in reserch namespace.\nhekla: there is no namespace "reserch"; did you mean "research"?\n'
+    )  # fmt: skip
+    assert web.run("get", "deploy", "zzz")[2].endswith('"zzz" not found\n')
+
+
+def test_explain_shows_every_field_below_and_what_holds_itself_once(cluster):
+    cluster.run("apply", "-f", cluster.file(WIDGETS))
+    code, out, _ = cluster.run("explain", "widget", "--recursive")
+    fields = out.partition("FIELDS:\n")[2]
+    assert (code, "  spec  <object>\n    size  <integer>\n" in fields, "How big" in fields) == (0, True, False)
+    code, out, _ = cluster.run("explain", "crd.spec.versions.schema", "--recursive")
+    assert (code, out.count("\n          additionalProperties  <")) == (0, 0)
+    assert "\n  openAPIV3Schema  <" in out
+    deployment = cluster.run("explain", "deploy.spec.template.spec", "--recursive")[1]
+    assert "\n  containers  <[]object> -required-\n    args  <[]string>\n" in deployment
+    assert "\n      limits  <map[string]" in deployment
+
+
+def test_explain_names_the_nearest_field(cluster):
+    assert cluster.run("explain", "deploy.spec.replica")[2].startswith(
+        'hekla: deployment.spec has no field "replica"; did you mean "replicas"?\n'
+    )
+    assert ' has no field "zzz"; it has: minReadySeconds, paused, ' in cluster.run("explain", "deploy.spec.zzz")[2]
+
+
+def test_a_misspelt_field_is_named_with_its_object_its_value_and_the_nearest(cluster):
+    wrong = DEPLOYMENT.replace("replicas: 1", "replica: 1").replace("image: busybox", 'imagee: busybox, tty: "yes"')
+    file = cluster.file(wrong)
+    code, out, err = cluster.run("apply", "-f", file)
+    assert (code, out) == (1, "")
+    first = f'hekla: {file}: Deployment "web": spec has no field "replica"; did you mean "replicas"?'
+    found = err.splitlines()
+    assert found[0].startswith(first)
+    assert found[0].endswith(" (written is replica: 1)")
+    assert err.count('containers[name="c"] has no field "imagee"; did you mean "image"?') == 1
+    assert 'containers[name="c"].tty is "yes": expected boolean' in err
+    code, _, err = cluster.run("create", "-f", cluster.file(DEPLOYMENT.replace("replicas: 1", "replica: 1")))
+    assert err.startswith(first)
+
+
+def test_a_misspelt_kind_or_version_is_answered_with_what_is_there(cluster):
+    file = cluster.file(DEPLOYMENT.replace("kind: Deployment", "kind: Deploiment"))
+    assert 'kind "Deploiment" in version "apps/v1"; did you mean "Deployment"?' in cluster.run("apply", "-f", file)[2]
+    file = cluster.file(DEPLOYMENT.replace("apps/v1", "apps/v1beta1"))
+    assert 'kind "Deployment" in version "apps/v1beta1"; it is in apps/v1\n' in cluster.run("apply", "-f", file)[2]
+
+
+def test_a_command_that_only_kubectl_has_is_answered_with_what_does_it_here(cluster, capsys):
+    assert main(["top", "pods"]) == 2
+    assert capsys.readouterr().err == ('hekla: there is no command "top"; `hekla job top` shows which jobs hold what\n')
+    assert main(["cordon", "node-1"]) == 2
+    assert capsys.readouterr().err == (
+        'hekla: there is no command "cordon"; kubectl has it: export KUBECONFIG=$(hekla kubeconfig)\n'
+    )
+    assert main(["aply"]) == 2
+    assert "Did you mean 'apply'" in capsys.readouterr().err

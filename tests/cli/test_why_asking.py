@@ -12,7 +12,7 @@ from hekla.cli.connection import warnings_on_stderr
 from hekla.cli.main import CommandError
 from hekla.cli.why_asking import SCHEDULED, _kinds, _names, word_for
 from hekla.cli.why_text import _why
-from hekla.kube.errors import ApiError, NotFoundError
+from hekla.kube.errors import ApiError, NotFoundError, TransportError
 
 WORDS = {
     "pod": "pod pods po Pod pods.v1",
@@ -61,8 +61,15 @@ class Server:
         return {"metadata": {"name": name, "namespace": namespace}, "status": {"state": {"phase": "Completed"}}}
 
 
+class Closed:
+    """What lists no names for a misspelt one."""
+
+    async def send(self, request: object) -> None:
+        raise TransportError("closed")
+
+
 def told(of_explanations: ApiError | None, name: str) -> str:
-    connection = SimpleNamespace(client=Server(of_explanations), default_namespace="default")
+    connection = SimpleNamespace(client=Server(of_explanations), transport=Closed(), default_namespace="default")
     with pytest.raises((CommandError, ApiError)) as refusal:
         asyncio.run(_explained(cast(Any, connection), name, ""))
     return str(refusal.value)

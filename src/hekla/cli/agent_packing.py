@@ -33,7 +33,7 @@ def pack(
     version: Annotated[str, typer.Option("--version", help="Its version.")] = "",
     description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
     requirements: Annotated[bool, typer.Option("--requirements/--no-requirements", help="Let pip fetch what its requirements file names, and pack it, too.")] = True,
-    output: Annotated[str, typer.Option("--output", help="The file to write; NAME-VERSION.agent.tar.gz if empty.", show_default=False)] = "",
+    output: Annotated[str, typer.Option("-o", "--output", help="The file to write; NAME-VERSION.agent.tar.gz if empty.", show_default=False)] = "",
 ) -> None:  # fmt: skip
     """Pack a directory with an agent into one file. Its agent_metadata.yaml, if it has one, says what options do not.
 

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from hekla.cli.connection import Connection
 
 PATIENCE_S = 1.0
-MOST_NAMES = 500
-"""More are of no help to somebody who presses Tab."""
-
-NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 Ask = Callable[["Connection"], Awaitable[list[str]]]
 
@@ -86,16 +82,11 @@ def _kind(module: str, name: str) -> "Kind":
 
 
 async def _names(connection: "Connection", kind: "Kind", ctx: typer.Context) -> list[str]:
-    import json
-
-    from hekla.wire.messages import Request
+    from hekla.cli.names import names_at
 
     everywhere = bool(ctx.params.get("all_namespaces"))
     namespace = "" if everywhere else ctx.params.get("namespace") or connection.default_namespace
-    path = f"{kind.path(namespace)}?limit={MOST_NAMES}"
-    answer = await connection.transport.send(Request("GET", path, {"accept": NAMES_ONLY}))
-    assert isinstance(answer.body, bytes)
-    return [one["metadata"]["name"] for one in json.loads(answer.body).get("items") or ()]
+    return await names_at(connection, kind.path(namespace))
 
 
 def _offered(ctx: typer.Context, incomplete: str, ask: Ask) -> list[str]:

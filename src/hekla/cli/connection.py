@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hekla.cli.main import EXIT_UNREACHABLE, CommandError
+from hekla.cli.names import did_you_mean
 
 if TYPE_CHECKING:
     from hekla.api.meta import Document
@@ -44,18 +45,23 @@ class Connection:
         answer = await self.transport.send(Request("GET", path, {"accept": TABLE}))
         assert isinstance(answer.body, bytes)
         if answer.status >= 400:
-            raise error_from_response(answer.status, answer.body, answer.headers)
+            error = error_from_response(answer.status, answer.body, answer.headers)
+            error.path = path
+            raise error
         document: Document = json.loads(answer.body)
         return document
 
 
 def run_connected(kubeconfig: str, work: Callable[[Connection], Awaitable[Result]], master: str = "") -> Result:
     """Run `work` against the server; what it says no to becomes a sentence and an exit code."""
-    from hekla.kube.errors import KubeError
+    from hekla.kube.errors import KubeError, NotFoundError
 
     async def whole() -> Result:
         async with connected(kubeconfig, master) as connection:
-            return await work(connection)
+            try:
+                return await work(connection)
+            except NotFoundError as missing:
+                raise CommandError(refusal_text(missing) + await did_you_mean(connection, missing)) from None
 
     try:
         with warnings_on_stderr():

@@ -102,6 +102,20 @@ def _open_what_is_closed() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for as long as the program runs
 
 
+KUBECTL_ONLY = {
+    "top": "`hekla job top` shows which jobs hold what",
+    "events": "`hekla describe TYPE/NAME` shows an object's events, `hekla get events` those of the namespace",
+    "edit": "`hekla patch` changes fields, `hekla apply -f` a whole manifest",
+    "replace": "`hekla apply -f` changes objects as a manifest says",
+    "set": "`hekla patch` changes fields",
+    **dict.fromkeys(
+        ("attach", "auth", "autoscale", "cluster-info", "config", "cordon", "cp", "debug", "diff", "drain", "expose"),
+        "",
+    ),
+    **dict.fromkeys(("kustomize", "proxy", "rollout", "taint", "uncordon"), ""),
+}
+"""What kubectl's users type: what does it here, or nothing where kubectl itself is to be asked."""
+
 ON_UNLESS_TOLD = frozenset({"--wait", "--leader-elect", "--enable-prefix-caching", "--requirements", "--fast-lane"})
 """Switches that are on unless they are turned off; false for any other is what it is anyway."""
 
@@ -129,6 +143,9 @@ def _invoke(given: list[str], program: str) -> int:
             _module_of(program), "COMMANDS"
         ):  # `vsub` is one command, and has no such one
             program = OWN_NAME
+    if program == OWN_NAME and given and given[0] in KUBECTL_ONLY:
+        hint = KUBECTL_ONLY[given[0]] or "kubectl has it: export KUBECONFIG=$(hekla kubeconfig)"
+        raise CommandError(f'there is no command "{given[0]}"; {hint}', EXIT_USAGE)
     app = _own_app(given) if program == OWN_NAME else _app_of(program)
     try:
         app(args=given, prog_name=program)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hekla.cli.main import EXIT_USAGE, CommandError
+from hekla.cli.names import nearest
 
 if TYPE_CHECKING:
     from hekla.api.meta import Document, Kind
@@ -55,14 +56,21 @@ class Catalogue:
         for one in self.served:
             if one.kind.api_version == version and one.kind.kind == kind:
                 return one
-        raise CommandError(f'{source}: no matches for kind "{kind}" in version "{version}"; is its CRD installed?')
+        raise CommandError(
+            f'{source}: no matches for kind "{kind}" in version "{version}"; {self._meant(version, kind)}'
+        )
+
+    def _meant(self, version: str, kind: str) -> str:
+        """The versions that have a kind of that name, or the nearest kind of that version."""
+        versions = sorted({one.kind.api_version for one in self.served if one.kind.kind == kind})
+        if versions:
+            return f"it is in {' and '.join(versions)}"
+        near = nearest(kind, {one.kind.kind for one in self.served if one.kind.api_version == version})
+        return f'did you mean "{near}"?' if near else "is its CRD installed?"
 
     def _nearest(self, asked: str) -> str:
-        import difflib
-
-        words = sorted({word for one in self.served for word in _words(one.kind)})
-        near = difflib.get_close_matches(asked, words, n=1)
-        return f'; did you mean "{near[0]}"?' if near else "; `hekla api-resources` lists them"
+        near = nearest(asked, {word for one in self.served for word in _words(one.kind)})
+        return f'; did you mean "{near}"?' if near else "; `hekla api-resources` lists them"
 
 
 async def discover(connection: "Connection") -> Catalogue:

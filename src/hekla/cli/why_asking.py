@@ -69,12 +69,15 @@ async def explanation(connection: "Connection", namespace: str, name: str) -> "D
     """The scheduler's answer; NotFoundError where it knows of no such thing, CommandError where no scheduler can be asked at all."""
     from hekla.api.explanation import EXPLANATION
     from hekla.cli.main import CommandError
+    from hekla.cli.names import hint
     from hekla.kube.errors import NotFoundError
 
     try:
         return await connection.client.request("GET", EXPLANATION.path(namespace, name))
-    except NotFoundError:
+    except NotFoundError as unknown:
         if await _is_served(connection):
+            word, _, asked = name.partition(".")
+            unknown.message += await hint(connection, dict(_kinds())[word].path(namespace), asked)
             raise
         raise CommandError(
             f"nobody answers here why something waits: the server does not know {EXPLANATION.plural}.{EXPLANATION.group}; "

@@ -396,6 +396,7 @@ class ApiClient:
             error = error_from_response(response.status, response.body, response.headers)
             wait_s = _retry_after_s(error)
             if wait_s is None or attempt == retries:
+                error.path = path
                 raise error
             log.debug("server asked to wait", method=method, path=path, wait_s=wait_s)
             await asyncio.sleep(wait_s)

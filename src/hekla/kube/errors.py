@@ -24,6 +24,9 @@ class TransportError(KubeError):
 class ApiError(KubeError):
     """The server said no."""
 
+    path = ""
+    """The URL that was asked, where the client knows it."""
+
     def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code, self.reason, self.message, self.details = code, reason, message, details or {}

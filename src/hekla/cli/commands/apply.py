@@ -61,8 +61,8 @@ class Apply:
 
     async def all(self, connection: "Connection", manifests: "list[Manifest]") -> int:
         """How many were refused; the others are applied all the same, as with kubectl."""
-        from hekla.cli.connection import about, refusal_text
         from hekla.cli.main import CommandError
+        from hekla.cli.refused_fields import tell_refusal
         from hekla.cli.resources import discover
         from hekla.kube.errors import ApiError
 
@@ -76,7 +76,7 @@ class Apply:
                 else:
                     await self._one(connection, catalogue, manifest)
             except ApiError as error:
-                typer.echo(refusal_text(error, about(manifest.source, manifest.document)), err=True)
+                await tell_refusal(connection, catalogue, manifest, error)
                 failures += 1
             except CommandError as error:
                 typer.echo(f"hekla: {error}", err=True)

@@ -42,8 +42,8 @@ def run(
 async def _create(
     connection: "Connection", manifests: "list[Manifest]", namespace: str, output: str, *, dry_run: bool
 ) -> int:
-    from hekla.cli.connection import about, refusal_text
     from hekla.cli.output import print_document, resource_name
+    from hekla.cli.refused_fields import tell_refusal
     from hekla.cli.resources import discover
     from hekla.kube.errors import ApiError
 
@@ -56,7 +56,7 @@ async def _create(
         try:
             made = await connection.client.request("POST", path + query, manifest.document)
         except ApiError as error:
-            typer.echo(refusal_text(error, about(manifest.source, manifest.document)), err=True)
+            await tell_refusal(connection, catalogue, manifest, error)
             failures += 1
             continue
         made.get("metadata", {}).pop("managedFields", None)

@@ -7,6 +7,8 @@ Examples:
   hekla explain vcjob.spec.tasks
 
   hekla explain pod.spec.containers.resources
+
+  hekla explain vcjob --recursive
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,82 +20,75 @@ from hekla.cli.options import Kubeconfig
 if TYPE_CHECKING:
     from hekla.api.meta import Document, Kind
     from hekla.cli.connection import Connection
+    from hekla.cli.schemas import Schemas
 
 WIDTH = 100
 
 
 def run(
-    what: Annotated[str, typer.Argument(metavar="TYPE[.FIELD...]", show_default=False)], kubeconfig: Kubeconfig = ""
+    what: Annotated[str, typer.Argument(metavar="TYPE[.FIELD...]", show_default=False)],
+    recursive: Annotated[bool, typer.Option("--recursive", help="Every field below, with its type alone.")] = False,
+    kubeconfig: Kubeconfig = "",
 ) -> None:
     """Explain a kind or a field."""
     from hekla.cli.connection import run_connected
 
-    run_connected(kubeconfig, lambda connection: _explain(connection, what))
+    run_connected(kubeconfig, lambda connection: _explain(connection, what, recursive=recursive))
 
 
-async def _explain(connection: "Connection", what: str) -> None:
+async def _explain(connection: "Connection", what: str, *, recursive: bool) -> None:
     from hekla.cli.resources import discover
+    from hekla.cli.schemas import schemas_of
 
     word, *fields = what.split(".")
     kind = (await discover(connection)).find(word).kind
-    place = f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
-    schemas = Schemas(await connection.client.request("GET", f"/openapi/v3/{place}"))
-    typer.echo(explanation(schemas, kind, fields))
+    typer.echo(explanation(await schemas_of(connection, kind), kind, fields, recursive=recursive))
 
 
-class Schemas:
-    """The schemas of one API version."""
-
-    def __init__(self, openapi: "Document") -> None:
-        self._by_name: dict[str, Document] = openapi["components"]["schemas"]
-
-    def of_kind(self, kind: "Kind") -> "Document":
-        """A kind's own schema."""
-        wanted = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-        for schema in self._by_name.values():
-            if wanted in schema.get("x-kubernetes-group-version-kind", ()):
-                return schema
-        return {}
-
-    def resolved(self, schema: "Document") -> "Document":
-        """What a schema refers to; its own description wins over that of what it refers to."""
-        parts = [schema, *schema.get("allOf", ())]
-        target = next((part["$ref"].rpartition("/")[2] for part in parts if "$ref" in part), "")
-        return {**self._by_name.get(target, {}), **schema} if target else schema
-
-    def inner(self, schema: "Document") -> "Document":
-        """What an object, or every item of a list, is."""
-        schema = self.resolved(schema)
-        return self.inner(schema["items"]) if "items" in schema else schema
-
-
-def explanation(schemas: Schemas, kind: "Kind", fields: list[str]) -> str:
-    """The text; CommandError that names a field that is not there and what is."""
+def explanation(schemas: "Schemas", kind: "Kind", fields: list[str], *, recursive: bool = False) -> str:
+    """The text; CommandError that names a field that is not there, the nearest and what there is."""
     from hekla.cli.main import EXIT_USAGE, CommandError
+    from hekla.cli.schemas import without_field
 
     schema, path = schemas.of_kind(kind), kind.singular
     for field in fields:
         known: dict[str, Document] = schemas.inner(schema).get("properties", {})
         if field not in known:
-            listed = ", ".join(sorted(known)) or "none"
-            raise CommandError(f'{path} has no field "{field}"; it has: {listed}', EXIT_USAGE)
+            raise CommandError(without_field(path, field, known), EXIT_USAGE)
         schema, path = known[field], f"{path}.{field}"
     lines = [f"KIND:     {kind.kind}", f"VERSION:  {kind.api_version}"]
     lines += [f"FIELD:    {'.'.join(fields)} <{_type(schemas, schema)}>"] if fields else []
     lines += ["", "DESCRIPTION:", *_wrapped(schemas.resolved(schema).get("description", "<empty>"), 4)]
     inner = schemas.inner(schema)
-    shown = [line for name in sorted(inner.get("properties", {})) for line in _field(schemas, inner, name)]
+    if recursive:
+        shown = _tree(schemas, inner, ())
+    else:
+        shown = [line for name in sorted(inner.get("properties", {})) for line in _field(schemas, inner, name)]
     return "\n".join([*lines, "", "FIELDS:", *shown] if shown else lines)
 
 
-def _field(schemas: Schemas, owner: "Document", name: str) -> list[str]:
-    schema = owner["properties"][name]
+def _tree(schemas: "Schemas", owner: "Document", above: tuple[str, ...]) -> list[str]:
+    """A line for every field below, indented by depth; what holds itself, as JSON schemas do, is entered once."""
+    lines = []
+    for field, schema in sorted(owner.get("properties", {}).items()):
+        lines.append("  " * (len(above) + 1) + _head(schemas, owner, field))
+        name, inner = schemas.below(schema)
+        if not name or name not in above:
+            lines += _tree(schemas, inner, (*above, name))
+    return lines
+
+
+def _head(schemas: "Schemas", owner: "Document", name: str) -> str:
     needed = " -required-" if name in owner.get("required", ()) else ""
-    head = f"  {name}  <{_type(schemas, schema)}>{needed}"
-    return [head, *_wrapped(schemas.resolved(schema).get("description", ""), 6)]
+    return f"{name}  <{_type(schemas, owner['properties'][name])}>{needed}"
 
 
-def _type(schemas: Schemas, schema: "Document") -> str:
+def _field(schemas: "Schemas", owner: "Document", name: str) -> list[str]:
+    schema = owner["properties"][name]
+    return [f"  {_head(schemas, owner, name)}", *_wrapped(schemas.resolved(schema).get("description", ""), 6)]
+
+
+def _type(schemas: "Schemas", schema: "Document") -> str:
     whole: dict[str, Any] = schemas.resolved(schema)
     if "items" in whole:
         return f"[]{_type(schemas, whole['items'])}"

@@ -89,6 +89,8 @@ async def show(connection: "Connection", words: list[str], query: Query, *, watc
 
 
 async def _print_all_tables(connection: "Connection", selections: "list[Selection]", query: Query) -> None:
+    from hekla.cli.names import namespace_hint
+
     is_alone, found = len(selections) == 1, 0
     for selection in selections:
         text = await _table(connection, selection, query, is_alone=is_alone)
@@ -97,8 +99,11 @@ async def _print_all_tables(connection: "Connection", selections: "list[Selectio
             found += 1
     if not found:
         is_anywhere = query.everywhere or not any(one.served.kind.is_namespaced for one in selections)
-        where = "" if is_anywhere else f" in {query.namespace or connection.default_namespace} namespace"
-        typer.echo(f"No resources found{where}.", err=True)
+        namespace = query.namespace or connection.default_namespace
+        typer.echo(f"No resources found{'' if is_anywhere else f' in {namespace} namespace'}.", err=True)
+        # a misspelt namespace is as empty as any
+        if not is_anywhere and (unknown := await namespace_hint(connection, namespace)):
+            typer.echo(f"hekla: {unknown}", err=True)
 
 
 async def _table(connection: "Connection", selection: "Selection", query: Query, *, is_alone: bool) -> str:

@@ -107,6 +107,7 @@ async def _explained_job(connection: "Connection", name: str, namespace: str) ->
     """What the scheduler says of a Volcano job. It knows PodGroups only, so where it has none the job itself is asked."""
     from hekla.api.volcano import Job
     from hekla.cli.main import CommandError
+    from hekla.cli.names import hint
     from hekla.cli.why_asking import explanation
     from hekla.cli.why_below import refusals
     from hekla.kube.errors import ApiError, NotFoundError
@@ -120,7 +121,10 @@ async def _explained_job(connection: "Connection", name: str, namespace: str) ->
         try:
             job = await connection.client.get_document(Job.kind_info, job_name, namespace)
         except NotFoundError:
-            raise CommandError(f'vcjob "{job_name}" does not exist in namespace "{namespace}"') from None
+            raise CommandError(
+                f'vcjob "{job_name}" does not exist in namespace "{namespace}"'
+                + await hint(connection, Job.kind_info.path(namespace), job_name)
+            ) from None
         except ApiError:
             raise unknown from None  # who may not see jobs hears what the scheduler said
         raise CommandError(without_group(job)) from None

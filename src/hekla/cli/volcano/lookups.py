@@ -34,13 +34,13 @@ async def listed(
 
 
 async def _missing(connection: "Connection", kind: "Kind", name: str, namespace: str) -> str:
-    import difflib
+    from hekla.cli.names import nearest
 
     names = [one["metadata"]["name"] for one in (await listed(connection, kind, namespace)).items]
-    near = difflib.get_close_matches(name, names, n=1)
+    near = nearest(name, names)
     where = f' in namespace "{namespace}"' if namespace else ""
     lists = f"`hekla {kind.singular} list{f' -n {namespace}' if namespace else ''}` shows those that do"
-    hint = f'did you mean "{near[0]}"?' if near else lists
+    hint = f'did you mean "{near}"?' if near else lists
     return f'{kind.singular} "{name}" does not exist{where}; {hint}'
 
 

@@ -1,0 +1,110 @@
+"""What a server refuses about single fields of a manifest, in words: which object, which field, its value, and the nearest field.
+
+An API server names the path of a field that it does not know, or whose type is wrong, and nothing else; its schema and the manifest
+have the rest.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hekla.api.meta import Document, Kind
+    from hekla.cli.connection import Connection
+    from hekla.cli.manifests import Manifest
+    from hekla.cli.resources import Catalogue
+    from hekla.cli.schemas import Schemas
+    from hekla.kube.errors import ApiError
+
+UNKNOWN = "field not declared in schema"
+MOST_OF_A_VALUE = 60
+"""Characters of a value that a sentence shows."""
+
+_APPLIED = re.compile(r"(?:^|: |\n\s*)\.(\S+): (field not declared in schema|expected [^\n]*)")
+_CREATED = re.compile(r'unknown field "([^"]+)"')
+_STEP = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+
+
+async def tell_refusal(
+    connection: "Connection", catalogue: "Catalogue", manifest: "Manifest", error: "ApiError"
+) -> None:
+    """Say on standard error why a manifest was refused: field by field where that is it, else in the server's own words."""
+    from hekla.cli.connection import about, refusal_text
+
+    kind = catalogue.of_document(manifest.document, manifest.source).kind
+    what = about(manifest.source, manifest.document)
+    fields = await field_refusals(connection, kind, manifest.document, error)
+    for line in [f"hekla: {what}{one}" for one in fields] or [refusal_text(error, what)]:
+        print(line, file=sys.stderr)  # noqa: T201  # the command line's own voice
+
+
+async def field_refusals(connection: "Connection", kind: "Kind", document: "Document", error: "ApiError") -> list[str]:
+    """A sentence for each field; none where the refusal is about something else, or the schema cannot be had."""
+    from hekla.cli.schemas import schemas_of
+    from hekla.kube.errors import KubeError
+
+    found = list(_fields(error.message))
+    try:
+        schemas = await schemas_of(connection, kind) if found else None
+    except KubeError:
+        return []
+    return [_sentence(schemas, kind, document, path, what) for path, what in found] if schemas else []
+
+
+def _fields(message: str) -> Iterator[tuple[str, str]]:
+    """Paths, and what is wrong with each."""
+    yield from _APPLIED.findall(message)
+    for path in _CREATED.findall(message):
+        yield path, UNKNOWN
+
+
+def _sentence(schemas: "Schemas", kind: "Kind", document: "Document", path: str, what: str) -> str:
+    from hekla.cli.schemas import without_field
+
+    value = _value_at(document, path)
+    if what != UNKNOWN:
+        return f"{path} is {_shown(value)}: {what}"
+    above, field = _divided(path)
+    known = _schema_at(schemas, kind, above).get("properties") or {}
+    return without_field(above or "it", field, known) + f" (written is {field}: {_shown(value)})"
+
+
+def _divided(path: str) -> tuple[str, str]:
+    above, _, field = path.rpartition(".")
+    return above, field
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MOST_OF_A_VALUE else f"{text[:MOST_OF_A_VALUE]}..."
+
+
+def _schema_at(schemas: "Schemas", kind: "Kind", path: str) -> "Document":
+    schema = schemas.of_kind(kind)
+    for name, _ in _STEP.findall(path):
+        if name:  # what stands in brackets is an item, whose schema is that of the list
+            schema = schemas.below((schema.get("properties") or {}).get(name, {}))[1]
+    return schema
+
+
+def _value_at(document: Any, path: str) -> Any:
+    """What the manifest has there; None if the path leads nowhere."""
+    found = document
+    for name, item in _STEP.findall(path):
+        if name and isinstance(found, dict):
+            found = found.get(name)
+        elif item and isinstance(found, list):
+            found = _item(found, item)
+        else:
+            return None
+    return found
+
+
+def _item(items: list[Any], which: str) -> Any:
+    """`0`, or `name="worker"` as lists with keys are named."""
+    if which.isdigit():
+        return items[int(which)] if int(which) < len(items) else None
+    key, _, value = which.partition(",")[0].partition("=")
+    return next((one for one in items if isinstance(one, dict) and json.dumps(one.get(key)) == value), None)
