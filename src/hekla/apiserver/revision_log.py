@@ -11,15 +11,17 @@ import heapq
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 
 import structlog
 
 from hekla.apiserver.change_window import ChangeWindow, WindowLimits
+from hekla.apiserver.early_telling import Early
 from hekla.apiserver.object_table import ObjectTable, overlaid
 from hekla.apiserver.store import (
     Change,
+    EarlyListener,
     Key,
     OnChanges,
     Render,
@@ -38,6 +40,10 @@ log = structlog.get_logger(__name__)
 BATCH_WRITES, BATCH_BYTES = 4096, 8 << 20
 PENDING_BYTES = 256 << 20
 UNDONE_RANGES = 1000
+
+LAST_CALL_S = 0.02
+"""A batch waits so long at most for what its creations make an early listener write. It takes the listener three turns of the
+loop, each of 5 ms where very many write at once."""
 
 
 class _Write:
@@ -78,6 +84,7 @@ class RevisionLog(ABC):
         self._subscribers: dict[str, dict[_Subscription, OnChanges]] = {}
         self._is_scheduled = self._is_closed = False
         self._pause: asyncio.TimerHandle | None = None  # in which the next batch waits for more
+        self._early: Early | None = None
 
     # ---- where batches go
 
@@ -220,6 +227,8 @@ class RevisionLog(ABC):
         self._table.set(change.key, change.current)
         write = _Write(change, asyncio.get_running_loop().create_future())
         self._queue.append(write)
+        if self._early is not None:
+            self._early.note(change)
         self._pending_bytes += _bytes(change)
         self._schedule()
         return write.done
@@ -232,10 +241,10 @@ class RevisionLog(ABC):
         loop = asyncio.get_running_loop()
         pause_s = self._pause_s(loop.time())
         if pause_s and not self._is_scheduled:
-            self._pause = loop.call_later(pause_s, self._start)
+            self._pause = loop.call_later(pause_s, self._last_call)
         elif not pause_s:  # at the end of this turn of the loop, so that all who write in it share one commit
             self._end_pause()
-            loop.call_soon(self._start)
+            loop.call_soon(self._last_call)
         self._is_scheduled = True
 
     def _pause_s(self, now_s: float) -> float:
@@ -250,8 +259,23 @@ class RevisionLog(ABC):
             self._pause.cancel()
             self._pause = None
 
+    def _last_call(self) -> None:
+        """Begin the batch, once the early listener has written what it makes of it into the same one."""
+        self._pause = None
+        answered = self._early.last_call(self._durable) if self._early is not None else None
+        if answered is None:
+            self._start()
+            return
+        timer = asyncio.get_running_loop().call_later(LAST_CALL_S, answered.cancel)
+
+        def begin(_: "asyncio.Future[None]") -> None:
+            timer.cancel()
+            self._start()
+
+        answered.add_done_callback(begin)
+
     def _start(self) -> None:
-        self._is_scheduled, self._pause = False, None
+        self._is_scheduled = False
         size = 0
         while self._queue and len(self._in_flight) < BATCH_WRITES and size < BATCH_BYTES:
             write = self._queue.popleft()
@@ -273,6 +297,8 @@ class RevisionLog(ABC):
         self._durable = changes[-1].revision
         self._pending_bytes -= sum(map(_bytes, changes))
         self._forget_before(changes)
+        if self._early is not None:
+            self._early.settle(self._durable)
         fallen = self._window.add(changes, time.monotonic())
         self._publish(changes)
         for write in batch:
@@ -302,6 +328,8 @@ class RevisionLog(ABC):
         self._before.clear()
         low, high = writes[0].change.revision, writes[-1].change.revision
         self._note_undone(low, high)
+        if self._early is not None:
+            self._early.undo(self._durable)
         for write in writes:
             if not write.done.done():
                 write.done.set_exception(copy(error))
@@ -333,6 +361,16 @@ class RevisionLog(ABC):
         if past:
             callback(past)
         return subscription
+
+    def listen_early(self, listener: EarlyListener, *, resource: str, after: Collection[str]) -> Subscription:
+        """Have a listener hear of a resource's creations before they are durable."""
+        assert self._early is None, "two listeners would need an order"
+        self._early = Early(listener, resource, after, self._end_early)
+        return self._early
+
+    def _end_early(self, early: Early) -> None:
+        if self._early is early:
+            self._early = None
 
     def _publish(self, changes: Sequence[Change]) -> None:
         by_resource: dict[str, list[Change]] = {}

@@ -21,7 +21,7 @@ StoreError
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
@@ -160,6 +160,22 @@ class Subscription(Protocol):
         """Stop; the callback is not called again."""
 
 
+class EarlyListener(Protocol):
+    """Who hears of creations before they are durable, so that what it writes because of them is in the same commit.
+
+    What it writes is ordered behind them, so it is never durable without them. It may act on them in no other way.
+    """
+
+    def created(self, objects: Sequence[Stored], newest: Mapping[str, int]) -> "asyncio.Future[None] | None":
+        """These are about to be made durable; the commit waits a moment for the future, which it may cancel.
+
+        `newest` is the last revision of each resource that has to be known first: all are durable, and perhaps not told yet.
+        """
+
+    def undone(self, objects: Sequence[Stored]) -> None:
+        """These could not be made durable, and are not there."""
+
+
 class Store(Protocol):
     """A revision log with its current state in memory."""
 
@@ -250,6 +266,12 @@ class Store(Protocol):
 
         What is known already comes before `subscribe` returns. None: from now on. Raises CompactedError if
         `since` is older than `oldest`.
+        """
+
+    def listen_early(self, listener: EarlyListener, *, resource: str, after: Collection[str]) -> Subscription:
+        """Have a listener hear of a resource's creations before they are durable. There is one at a time.
+
+        It hears nothing early from a batch that also changes one of the resources `after`: those have to be known first.
         """
 
     async def close(self) -> None:

@@ -145,6 +145,7 @@ async def _run_agents(features: Features, informers: Informers, api: ApiServer) 
 
 
 async def _run_scheduler(features: Features, informers: Informers, api: ApiServer) -> None:
+    from hekla.app.early_pods import listen
     from hekla.scheduler.batch import BatchScheduler
     from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
 
@@ -153,11 +154,13 @@ async def _run_scheduler(features: Features, informers: Informers, api: ApiServe
         scheduler_names=EMBEDDED_SCHEDULER_NAMES, configuration_file=features.settings.scheduler_conf, window_s=0.0
     )
     features.scheduler = BatchScheduler(informers, settings)
+    early = listen(api.backend.store, features.scheduler)
     loop = asyncio.get_running_loop()
     try:
         # a moment later, so that its first binds are answered before others read everything in one go
         await features.scheduler.run(on_read=lambda: loop.call_later(FIRST_BINDS_S, features.has_read.set))
     finally:
+        early.close()
         features.has_read.set()
 
 

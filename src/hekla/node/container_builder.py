@@ -8,7 +8,6 @@ from pathlib import Path
 
 from hekla.api.containers import Container
 from hekla.lib import quantity
-from hekla.node.admission import gpu_environment, gpu_request
 from hekla.node.engines import EngineChoice, adapted
 from hekla.node.environment import command_of, environment_of, expand
 from hekla.node.fields import Self
@@ -29,17 +28,15 @@ def build(
     places: Mapping[str, Path] | None,
     rootfs: Path | None,
     hosts_file: Path | None,
-    devices: tuple[int, ...] = (),
+    devices: Mapping[str, str],
     default_command: Sequence[str] = (),
     entry: Sequence[str] = (),
     engine: EngineChoice | None = None,
     needs_command: bool = True,
 ) -> ContainerSpec:
-    """One attempt at a container, everything decided; `devices` are the numbers of its GPUs."""
+    """One attempt at a container, everything decided; `devices` are variables that tell of devices."""
     pod = me.pod
-    env = environment_of(container, me, lookup)
-    if devices:
-        env |= gpu_environment(gpu_request(container)[0], devices)
+    env = environment_of(container, me, lookup) | dict(devices)
     argv = command_of(container, env) or tuple(default_command)
     if entry and not container.command:
         argv = (*entry, *argv)
@@ -75,7 +72,7 @@ def build(
         user=user,
         group=_first(security.run_as_group if security else None, pod_security.run_as_group if pod_security else None),
         groups=_groups(me),
-        devices=devices,
+        has_accelerators=bool(devices),
         is_privileged=bool(security and security.privileged),
         may_gain_privileges=not (security and security.allow_privilege_escalation is False),
         is_root_read_only=bool(security and security.read_only_root_filesystem),

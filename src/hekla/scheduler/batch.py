@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY
 
 from hekla.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from hekla.api.meta import Resource
+from hekla.api.pods import Pod
 from hekla.api.storage import PersistentVolumeClaim
 from hekla.api.volcano.scheduling import Queue
 from hekla.api.volcano.shard import NodeShard
@@ -43,6 +44,7 @@ from hekla.scheduler.decisions import decisions_of
 from hekla.scheduler.engine_state import saved
 from hekla.scheduler.evictor import Evictor
 from hekla.scheduler.extender_calls import ExtenderCalls
+from hekla.scheduler.foresight import Foresight
 from hekla.scheduler.gate_opening import gate_openings
 from hekla.scheduler.memory import MemoryKeeper
 from hekla.scheduler.metrics import SchedulerMetrics
@@ -131,6 +133,9 @@ class BatchScheduler:
         self._queues_told = -1
         self._queues = Paced(self._tell_queues, pause_s=PAUSE_S)
         self._alarm: asyncio.TimerHandle | None = None
+        self.foresight = Foresight()
+        """Who may be told of pods before they are durable."""
+
         self._heard: list[Decision] | None = None
         """What the cycle that runs has decided, where somebody records it."""
 
@@ -209,7 +214,7 @@ class BatchScheduler:
         """Run one whole cycle now, in which all who wait are looked at anew, and tell what it decided and by what."""
         self.cluster.gains += 1
         objects = [obj for kind in self.feed.followed for obj in self._informers.of(kind).cache]
-        inputs = snapshot_of(self, objects, saved(self.feed))
+        inputs = snapshot_of(self, [*objects, *self.foresight.pods], saved(self.feed))
         heard: list[Decision] = []
         self._heard = heard
         try:
@@ -256,9 +261,17 @@ class BatchScheduler:
         informers = [self._informers.of(kind) for kind, _ in kinds]
         for informer, (_, handle) in zip(informers, kinds, strict=True):
             await informer.synced()
-            await informer.follow(self._waking(handle), self._on_pods if handle == self.feed.on_pod else None)
+            if handle == self.feed.on_pod:
+                await informer.follow(self.foresight.in_front_of(self._waking(handle)), self._on_pods)
+            else:
+                await informer.follow(self._waking(handle))
         self._informers.of(PersistentVolumeClaim).add_handler(self._binder.on_claim)
         self.is_following = True
+        is_sharded = self.settings.sharding.mode is not ShardingMode.NONE
+        others = [kind for kind in self.feed.followed if kind is not Pod and (is_sharded or kind is not NodeShard)]
+        self.foresight.begin(
+            self._informers.of(Pod), {kind.kind_info.resource: self._informers.of(kind) for kind in others}
+        )
         self._wake.set()
 
     def _on_pods(self, pods: Sequence[Any]) -> None:
@@ -338,6 +351,7 @@ class BatchScheduler:
             else:
                 self._set_aside(job, error)
             self._wake.set()
+        self.foresight.after_cycle()
         if not self._wake.is_set():
             self._idle.set()
 

@@ -1,28 +1,15 @@
-"""Nouns of other projects: the Gateway API, the Inference Extension and LeaderWorkerSet for serving; Kubernetes'
-APIService and FlowSchema.
+"""Nouns of other projects: the Gateway API, the Inference Extension and LeaderWorkerSet for serving; Kubernetes' APIService.
 
 Their definitions belong to those projects; on a cluster we read what is installed, and the embedded server serves these.
 """
 
 from hekla.api.foreign.aggregation import ApiService
-from hekla.api.foreign.flow_control import FlowSchema
 from hekla.api.foreign.gateway import Gateway, GatewayClass, HttpRoute
 from hekla.api.foreign.grant import ReferenceGrant
 from hekla.api.foreign.inference import InferencePool
 from hekla.api.foreign.leader_worker_set import LeaderWorkerSet
 
-__all__ = [
-    "ApiService", "FlowSchema", "Gateway", "GatewayClass", "HttpRoute", "InferencePool", "LeaderWorkerSet", "ReferenceGrant",
-]  # fmt: skip
+__all__ = ["ApiService", "Gateway", "GatewayClass", "HttpRoute", "InferencePool", "LeaderWorkerSet", "ReferenceGrant"]
 
-FOREIGN_KINDS = (
-    GatewayClass,
-    Gateway,
-    HttpRoute,
-    ReferenceGrant,
-    InferencePool,
-    LeaderWorkerSet,
-    ApiService,
-    FlowSchema,
-)
+FOREIGN_KINDS = (GatewayClass, Gateway, HttpRoute, ReferenceGrant, InferencePool, LeaderWorkerSet, ApiService)
 """Every kind of this package."""

@@ -1,7 +1,7 @@
 """What every `Store` promises. A store's test class inherits `StoreContract` and says how to open one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -414,6 +414,98 @@ class StoreContract:
 
         self.run(tmp_path, story, WindowLimits(superseded_bytes=5000))
 
+    # ---- telling early
+
+    def test_what_an_early_listener_writes_is_in_the_commit_of_what_it_was_told(self, tmp_path: Path) -> None:
+        async def story(store: Store) -> None:
+            batches: list[list[Key]] = []
+            store.subscribe(lambda changes: batches.append([change.key for change in changes]), resource="")
+            early = Early(store, reacts=lambda: put(store, B) if store.get(B) is None else asyncio.sleep(0))
+            first = await put(store, A)
+            assert early.told == [(A, first.revision)]
+            assert early.durable_then < first.revision
+            await asyncio.gather(*early.reactions)
+            assert batches == [[A, B]]
+            await put(store, Key("pods", "ml", "c"))
+            assert [key.name for key, _ in early.told] == ["a", "c"], (
+                "what came too late to be told early is told as ever"
+            )
+
+        self.run(tmp_path, story)
+
+    def test_an_early_listener_hears_of_creations_of_its_resource_alone_each_once(self, tmp_path: Path) -> None:
+        async def story(store: Store) -> None:
+            await put(store, A)
+            early = Early(store)
+            await put(store, A, "changed")
+            await put(store, Key("nodes", "", "n"))
+            await asyncio.gather(put(store, B), put(store, B, "changed"))
+            await delete(store, B)
+            again = await put(store, B)
+            assert [key for key, _ in early.told] == [B, B]
+            assert early.told[1] == (B, again.revision)
+            assert early.undone_keys == []
+
+        self.run(tmp_path, story)
+
+    def test_an_early_listener_that_never_answers_or_fails_holds_nobody_up(self, tmp_path: Path) -> None:
+        async def story(store: Store) -> None:
+            silent = Early(store, answers=False)
+            await asyncio.wait_for(put(store, A), 60)
+            assert [key for key, _ in silent.told] == [A]
+            silent.subscription.close()
+            failing = Early(store, fails=True)
+            await asyncio.wait_for(put(store, B), 60)
+            assert [key for key, _ in failing.told] == [B]
+
+        self.run(tmp_path, story)
+
+    def test_an_early_listener_is_told_what_could_not_be_made_durable(self, tmp_path: Path) -> None:
+        async def story(store: Store) -> None:
+            early = Early(store, reacts=lambda: put(store, Key("events", "ml", "because")))
+            await put(store, B)
+            await asyncio.gather(*early.reactions)
+            self.refuse_commits(store, 1)
+            assert isinstance(await raised(put(store, A)), StoreFullError)
+            assert isinstance(await raised(early.reactions[-1]), StoreFullError)
+            assert early.undone_keys == [A]
+            assert store.get(A) is None
+            await put(store, A)
+            assert [key for key, _ in early.told] == [B, A, A]
+
+        self.run(tmp_path, story)
+
+    def test_an_early_listener_hears_nothing_early_of_what_comes_with_something_to_be_known_first(
+        self, tmp_path: Path
+    ) -> None:
+        async def story(store: Store) -> None:
+            early, node = Early(store), Key("nodes", "", "n")
+            cordoned, _ = await asyncio.gather(put(store, node), put(store, A))
+            assert early.told == []
+            await asyncio.gather(put(store, Key("events", "ml", "e")), put(store, B))
+            assert [key for key, _ in early.told] == [B]
+            assert early.newest == {"nodes": cordoned.revision}
+            self.refuse_commits(store, 1)
+            assert isinstance(await raised(put(store, Key("queues", "", "q"))), StoreFullError)
+            await delete(store, A)
+            await put(store, A)
+            assert early.newest == {"nodes": cordoned.revision}, "what was undone need not be known"
+
+        self.run(tmp_path, story)
+
+    def test_a_closed_early_listener_hears_nothing_and_another_may_follow_it(self, tmp_path: Path) -> None:
+        async def story(store: Store) -> None:
+            first = Early(store)
+            first.subscription.close()
+            second = Early(store)
+            first.subscription.close()
+            await put(store, A)
+            second.subscription.close()
+            await put(store, B)
+            assert (first.told, [key for key, _ in second.told]) == ([], [A])
+
+        self.run(tmp_path, story)
+
     # ---- the end
 
     def test_closing_finishes_what_was_decided(self, tmp_path: Path) -> None:
@@ -426,6 +518,41 @@ class StoreContract:
             assert store.count("pods") == 50
 
         self.run(tmp_path, story)
+
+
+class Early:
+    """An early listener of pods that writes down what it hears, and answers once it has reacted."""
+
+    def __init__(
+        self, store: Store, *, reacts: Callable[[], Coroutine[None, None, object]] | None = None, answers: bool = True,
+        fails: bool = False,
+    ) -> None:  # fmt: skip
+        self.told: list[tuple[Key, int]] = []
+        self.undone_keys: list[Key] = []
+        self.durable_then = 0
+        self.reactions: list[asyncio.Task[object]] = []
+        self._store, self._reacts, self._answers, self._fails = store, reacts, answers, fails
+        self.newest: Mapping[str, int] = {}
+        self.subscription = store.listen_early(self, resource="pods", after={"nodes", "queues"})
+
+    def created(self, objects: Sequence[Stored], newest: Mapping[str, int]) -> "asyncio.Future[None] | None":
+        """Write down and react."""
+        self.newest = dict(newest)
+        self.told += [(stored.key, stored.revision) for stored in objects]
+        self.durable_then = self._store.revision
+        if self._fails:
+            raise ValueError("a listener that fails")
+        loop = asyncio.get_running_loop()
+        answered = loop.create_future()
+        if self._reacts is not None:
+            self.reactions.append(loop.create_task(self._reacts()))
+        if self._answers:
+            loop.call_soon(answered.set_result, None)
+        return answered
+
+    def undone(self, objects: Sequence[Stored]) -> None:
+        """Write down."""
+        self.undone_keys += [stored.key for stored in objects]
 
 
 async def _subscribe(store: Store, since: int) -> None:

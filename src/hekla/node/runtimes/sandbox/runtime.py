@@ -388,10 +388,6 @@ class DaemonSandboxes:
         if logs.exists():  # of most sandboxes there are none
             await asyncio.to_thread(shutil.rmtree, logs, ignore_errors=True)
 
-    async def leave(self) -> None:
-        """What ends with its agent ends."""
-        await self.close()
-
     async def close(self) -> None:
         """End everything."""
         self._on_exit = lambda key, end: None
@@ -456,7 +452,6 @@ class DaemonSandboxes:
                     await box.remembered()  # in a later life too
                 raise
             box.is_claimed, box.takes_key = True, answer.get("takes_key") is True
-            box.meter.begin()
             await box.remembered()
             return True
 
