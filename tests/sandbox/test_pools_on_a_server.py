@@ -169,6 +169,28 @@ def test_an_order_whose_cache_shows_what_another_has_adopted_makes_its_own() -> 
     virtual_time.run(scenario())
 
 
+def test_a_sandbox_that_was_waited_for_in_vain_is_dropped_at_once() -> None:
+    """Where a quota was full it stayed until a sweep, and took the room that was freed first."""
+
+    async def scenario() -> None:
+        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            quota = {"metadata": {"name": "full"}, "spec": {"hard": {"pods": "0"}}}
+            await on.client.create(ResourceQuota, quota, "default")
+            stock = KubeStock(informers)
+            await stock.start()
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(5.0):
+                    await stock.take(Order(session="a", blueprint=blueprint))
+
+            async def is_gone() -> bool:
+                return not (await on.client.list(Sandbox, "default")).items
+
+            await on.eventually(is_gone)
+
+    virtual_time.run(scenario())
+
+
 def test_forty_claims_on_a_pool_of_thirty_get_forty_sandboxes() -> None:
     async def scenario() -> None:
         async with cluster(30) as on:

@@ -68,6 +68,8 @@ class KubeStock:
         self._waits = PodWaits()
         self._for_templates: dict[tuple[str, str], list[asyncio.Future[None]]] = {}
         """Orders that wait for a template, by its namespace and name."""
+        self._dropping: set[asyncio.Task[None]] = set()
+        """Those that were made and waited for in vain."""
         self._undurable: dict[str, Decided[Sandbox]] = {}
         """Sandboxes on their way to the disk, by uid, until whoever took asks for them or gives back."""
         self._on_restart: Callable[[str, str], None] = lambda session, container: None
@@ -197,8 +199,22 @@ class KubeStock:
                     return adopted
         await self._until_template(blueprint)
         made = await self._make(order)
-        await self.settled(made)
-        return await self._ready(made)
+        try:
+            await self.settled(made)
+            return await self._ready(made)
+        except (
+            BaseException
+        ):  # who waited has left, or is refused: else it took the room that is freed next, as nobody's
+            dropping = asyncio.get_running_loop().create_task(self._drop_in_vain(made), name=f"drop {made.name}")
+            self._dropping.add(dropping)
+            dropping.add_done_callback(self._dropping.discard)
+            raise
+
+    async def _drop_in_vain(self, made: Held) -> None:
+        try:
+            await self.drop(made)
+        except StockError as error:
+            log.info("a sandbox that nobody waits for stays until the next sweep", sandbox=made.name, error=str(error))
 
     async def _until_template(self, blueprint: Blueprint) -> None:
         """An interpreter that was made a moment ago has no template yet; one that the reconciler has looked at and told why not is not waited for."""
