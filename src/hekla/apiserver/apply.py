@@ -58,10 +58,15 @@ def applied_at_creation(config: Document, schema: Schema, me: Entry) -> list[Ent
 
 def _settle(others: list[Entry], written: Paths, removed: Paths, *, force: bool) -> list[Entry]:
     """Take from others what is written and removed; raises 409 where that needs force and there is none."""
-    conflicts = [(entry, path) for entry in others for path in sorted((entry.paths or NONE) & written)]
+    conflicts = [(entry, path) for entry in others for path in sorted((entry.paths or NONE) & written, key=_place)]
     if conflicts and not force:
         raise _refused(conflicts)
     return [replace(entry, paths=(entry.paths or NONE) - written - removed) for entry in others]
+
+
+def _place(path: Path) -> list[tuple[bool, str]]:
+    """Where a path comes among others: what lies in a map itself before what lies deeper."""
+    return [(at < len(path) - 1, element) for at, element in enumerate(path)]
 
 
 # ---- merging

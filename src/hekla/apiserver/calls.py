@@ -1,5 +1,6 @@
 """One request about one resource, with everything that was found out about it on its way in."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +13,13 @@ from hekla.wire.messages import Request
 
 LONGEST_KEPT_QUERY = 64
 
-TRUE = frozenset({"true", "True", "TRUE", "1", "t", "T"})
+FALSE = frozenset({"false", "0"})
+"""What a boolean of the query says no with, in small letters; whatever else is there says yes, as in Kubernetes."""
+
+
+def is_true(values: Sequence[str]) -> bool:
+    """A boolean of the query, by its values there."""
+    return bool(values) and values[0].lower() not in FALSE
 
 
 @dataclass(eq=False)
@@ -45,7 +52,7 @@ class Call:
 
     def flag(self, name: str) -> bool:
         """A boolean of the query."""
-        return self.option(name) in TRUE
+        return is_true(self.query.get(name, ()))
 
     def number(self, name: str, default: int = 0) -> int:
         """A whole number of the query; raises 400 for anything else."""

@@ -175,8 +175,19 @@ def difference(old: Document, new: Document, schema: Schema | None) -> Differenc
     """What `new` adds, changes and drops."""
     found: tuple[set[Path], set[Path], set[Path]] = (set(), set(), set())
     for name in {**old, **new}:
-        _compare(old.get(name), new.get(name), root_field(schema, name), (f"f:{name}",), found)
+        _compare_field(old, new, name, root_field(schema, name), (f"f:{name}",), found)
     return Difference(*(frozenset(one) for one in found))
+
+
+def _compare_field(
+    old: Document, new: Document, name: str, schema: Schema | None, path: Path,
+    found: tuple[set[Path], set[Path], set[Path]],
+) -> None:  # fmt: skip
+    before, after = old.get(name), new.get(name)
+    if after is None and before is not None and name in new:
+        found[1].add(path)  # a field that is said to be null is set, which is more than not being said
+        return
+    _compare(before, after, schema, path, found)
 
 
 def _compare(
@@ -191,7 +202,7 @@ def _compare(
         _collect(old, schema, path, removed, parents=True)
     elif isinstance(old, dict) and isinstance(new, dict) and not is_atomic(new, schema):
         for name in {**old, **new}:
-            _compare(old.get(name), new.get(name), field_schema(schema, name), (*path, f"f:{name}"), found)
+            _compare_field(old, new, name, field_schema(schema, name), (*path, f"f:{name}"), found)
     elif isinstance(old, list) and isinstance(new, list) and not is_atomic(new, schema):
         assert schema is not None, "a list without a schema is atomic"
         before, after = by_element(old, schema), by_element(new, schema)

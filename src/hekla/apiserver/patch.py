@@ -103,6 +103,11 @@ def _find(root: Any, path: list[str]) -> Any:
 
 
 def _index(part: str, last: int) -> int:
+    if part.startswith("-"):  # from the end, as by the library that Kubernetes uses
+        at = last + 1 - _index(part[1:], last + 1)
+        if at > last:
+            raise rejected()
+        return at
     if not part.isdigit() or (part != "0" and part.startswith("0")) or len(part) > 9 or int(part) > last:
         raise rejected()
     return int(part)

@@ -22,7 +22,7 @@ from hekla.apiserver.backend import LOCAL_ADMIN, Backend, random_suffix, random_
 from hekla.apiserver.bootstrap_namespaces import ensure_namespaces
 from hekla.apiserver.bulk_binding import PATH as BULK_BINDINGS
 from hekla.apiserver.bulk_binding import bind_pods
-from hekla.apiserver.calls import Call
+from hekla.apiserver.calls import Call, is_true
 from hekla.apiserver.computed import Computed
 from hekla.apiserver.crds import CustomResources, NoWebhookConversion
 from hekla.apiserver.discovery import Discovery
@@ -193,7 +193,7 @@ class ApiServer:
 
     def _resource(self, request: Request, user: User, target: Target) -> Answer | Awaitable[Answer]:
         served = self.registry.at(target.group, target.version, target.resource)
-        is_watch = "watch=" in request.target and _asks_to_watch(request)
+        is_watch = "watch=" in request.target and not target.name and _asks_to_watch(request)
         if served is None and target.resource == "watch":
             # the watch paths of old clients: /api/v1/watch/namespaces/x/pods
             target, served, is_watch = self._old_watch(target, request)
@@ -346,5 +346,4 @@ def _wanted_name(request: Request) -> str:
 
 
 def _asks_to_watch(request: Request) -> bool:
-    values = request.query().get("watch", [""])
-    return values[0] in {"true", "1", "True", "t", ""} and request.method == "GET"
+    return is_true(request.query().get("watch", ())) and request.method == "GET"

@@ -57,9 +57,9 @@ def not_found(resource: str, group: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", message, details=details_of(resource, group, name))
 
 
-def already_exists(resource: str, group: str, name: str) -> StatusError:
-    """409 because the name is taken."""
-    message = f'{qualified(resource, group)} "{name}" already exists'
+def already_exists(resource: str, group: str, name: str, *, is_going: bool = False) -> StatusError:
+    """409 because the name is taken, perhaps by an object that is about to go."""
+    message = f'{"object is being deleted: " if is_going else ""}{qualified(resource, group)} "{name}" already exists'
     return StatusError(409, "AlreadyExists", message, details=details_of(resource, group, name))
 
 

@@ -35,7 +35,7 @@ def _merge_map(document: Any, patch: Document, schema: Schema | None) -> Documen
     if directive == "delete":
         return {}
     if directive not in {None, "merge"}:
-        raise bad_request(f"Unknown patch type found: {directive}")
+        raise bad_request(f"unknown patch type: {directive}")
     merged = dict(document) if isinstance(document, dict) else {}
     _merge_fields(merged, patch, schema)
     return merged
@@ -101,6 +101,8 @@ def _merge_by_key(items: list[Any], patch: list[Any], schema: Schema, key: str) 
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise _no_key(key, item)
+        if item.get(PATCH) == "merge":
+            raise bad_request("merging lists cannot yet be specified in the patch")
         at = next((i for i, one in enumerate(merged) if isinstance(one, dict) and one.get(key) == item[key]), None)
         directive = item.get(PATCH)
         if directive == "delete":

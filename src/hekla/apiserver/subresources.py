@@ -113,6 +113,10 @@ async def _change_scale(backend: Backend, call: Call, paths: ScalePaths) -> Resp
     def revise(old: Document) -> Document:
         scale = change(scale_of(old, paths, is_custom=is_custom))
         replicas = _wanted_replicas(call, scale)
+        named = text_in(part_of(scale, "metadata"), "name")
+        if named and named != call.target.name:
+            said = f"the name of the object ({named}) does not match the name on the URL ({call.target.name})"
+            raise bad_request(said)
         revision = text_in(part_of(scale, "metadata"), "resourceVersion")
         if revision:
             old["metadata"]["resourceVersion"] = revision

@@ -12,7 +12,7 @@ from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRequest, Operation
 from hekla.apiserver.auth.attributes import Attributes, refusal
 from hekla.apiserver.backend import Backend
-from hekla.apiserver.bodies import is_same, render_of, tail_of, tail_with, unstored_body, with_revision
+from hekla.apiserver.bodies import decode_document, is_same, render_of, tail_of, tail_with, unstored_body, with_revision
 from hekla.apiserver.calls import Call
 from hekla.apiserver.fielderrors import invalid_object
 from hekla.apiserver.pod_templates import Lesson, PodTemplate
@@ -148,9 +148,16 @@ async def create_alike(backend: Backend, call: Call, template: PodTemplate, name
             Key(served.resource, namespace, name), render, expected=0, labels=labels, fields=selected
         )
     except RevisionMismatchError:
-        raise already_exists(call.target.resource, call.target.group, name) from None
+        raise _taken(backend, call, name) from None
     await _durable(call, durable)
     return Outcome(served.shown(stored.body), stored.managed_fields, document, stored, is_created=True)
+
+
+def _taken(backend: Backend, call: Call, name: str) -> StatusError:
+    """409 because the name is taken, and whether whoever has it is going."""
+    there = backend.store.get(Key(call.served.resource, call.target.namespace, name))
+    is_going = there is not None and "deletionTimestamp" in decode_document(there.body)["metadata"]
+    return already_exists(call.target.resource, call.target.group, name, is_going=is_going)
 
 
 async def _store_new(backend: Backend, call: Call, document: Document, track: Track) -> Outcome:
@@ -160,7 +167,7 @@ async def _store_new(backend: Backend, call: Call, document: Document, track: Tr
     document["metadata"].pop("managedFields", None)
     if call.is_dry_run:
         if backend.store.get(key) is not None:
-            raise already_exists(call.target.resource, call.target.group, name)
+            raise _taken(backend, call, name)
         return Outcome(unstored_body(served.head, document), fields, document, None, is_created=True)
     form = served.stored_form(document)
     render = render_of(served.storage_head, tail_of(form), fields)
@@ -168,7 +175,7 @@ async def _store_new(backend: Backend, call: Call, document: Document, track: Tr
     try:
         stored, durable = backend.store.put_soon(key, render, expected=0, labels=labels, fields=served.fields_of(form))
     except RevisionMismatchError:
-        raise already_exists(call.target.resource, call.target.group, name) from None
+        raise _taken(backend, call, name) from None
     await _durable(call, durable)
     return _outcome(served, document, stored, is_created=True)
 
