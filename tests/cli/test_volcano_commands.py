@@ -634,3 +634,26 @@ def test_a_file_is_deleted_from_its_end_so_that_children_go_before_their_parents
     assert volcano.out("delete", "-f", str(file)).splitlines() == [
         'queue.scheduling.volcano.sh "nlp" deleted', 'queue.scheduling.volcano.sh "research" deleted',
     ]  # fmt: skip
+
+
+APPLIED = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: applied}
+spec:
+  tasks:
+  - {name: worker, replicas: 2, template: {spec: {restartPolicy: Never, containers: [{name: c, image: busybox}]}}}
+"""
+
+
+def test_a_job_that_is_applied_again_is_no_new_generation(volcano: Volcano, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(APPLIED)
+    assert volcano.out("apply", "-f", str(file)) == "job.batch.volcano.sh/applied created\n"
+    first = volcano.ask("GET", f"{JOBS}/applied")
+    assert first["spec"]["tasks"][0]["minAvailable"] == 2  # which the manifest leaves out, in a list that is one value
+    assert volcano.out("apply", "-f", str(file)) == "job.batch.volcano.sh/applied unchanged\n"
+    assert volcano.ask("GET", f"{JOBS}/applied") == first
+    file.write_text(APPLIED.replace("replicas: 2", "replicas: 3, minAvailable: 2"))
+    assert volcano.out("apply", "-f", str(file)) == "job.batch.volcano.sh/applied configured\n"
+    assert volcano.ask("GET", f"{JOBS}/applied")["metadata"]["generation"] == 2

@@ -190,6 +190,11 @@ def _replaced(managed_fields: bytes, asked: object, old: Document, served: Serve
     return None if _owners(wanted) == _owners(known) else written(wanted)
 
 
+def are_as_before(fields: bytes, entries: list[Entry], document: Document, served: Served) -> bool:
+    """Whether entries, which are explicit, say of an object what its stored ones do, but for times."""
+    return bool(fields) and _owners(entries) == _owners(made_explicit(read(fields), document, served))
+
+
 def _owners(entries: Iterable[Entry]) -> dict[tuple[str, str, str, str], Paths]:
     return {(e.manager, e.operation, e.subresource, e.api_version): e.paths or NONE for e in entries}
 

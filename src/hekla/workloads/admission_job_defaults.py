@@ -34,6 +34,7 @@ def default_job(request: AdmissionRequest, reader: Reader, ours: Ours) -> None:
     complete(spec, ours)
     if request.operation is Operation.UPDATE:
         _keep_zeroes(spec, given)
+        request.is_rewritten |= spec != given  # what is as it was again is no new generation
 
 
 def _keep_zeroes(spec: Document, given: Document) -> None:
