@@ -144,6 +144,16 @@ def test_a_wrong_argument_is_told_in_a_sentence_that_a_model_can_read(tool, argu
     run(scenario)
 
 
+def test_null_is_an_argument_that_was_left_out():
+    async def scenario(client):
+        told = await call(client, "run_code", code="1 + 1", session_id=None, session_reuse=None, timeout_seconds=None)
+        assert (told["isError"], told["content"][0]["text"].strip()) == (False, "2")
+        told = await call(client, "run_code", code=None)
+        assert '"code" of tool "run_code" must be a string' in told["content"][0]["text"]
+
+    run(scenario)
+
+
 class Listening:
     """A client of 2024-11-05: listens to events, and sends where it was told to."""
 

@@ -200,7 +200,9 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {"string": (str,), "boolean": (bool
 
 
 def check_arguments(tool: Tool, given: dict[str, Any]) -> None:
-    """Refuse what the tool's schema does not allow."""
+    """Refuse what the tool's schema does not allow. Null is not said: models whose arguments are all required send it for what they leave out."""
+    for name in [name for name, value in given.items() if value is None and name not in tool.required]:
+        del given[name]
     properties = schema_of(tool)["properties"]
     for name in tool.required:
         if name not in given:
