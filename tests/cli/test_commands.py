@@ -397,3 +397,49 @@ def test_a_command_that_only_kubectl_has_is_answered_with_what_does_it_here(clus
     )
     assert main(["aply"]) == 2
     assert "Did you mean 'apply'" in capsys.readouterr().err
+
+
+STRANDED = """
+apiVersion: v1
+kind: Node
+metadata: {name: far}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: stranded}
+spec: {nodeName: far, containers: [{name: c, image: busybox}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: held, finalizers: [example.com/wait]}
+"""
+
+
+def test_a_deletion_that_waits_says_what_it_waits_for(cluster, monkeypatch):
+    cluster.run("apply", "-f", cluster.file(STRANDED))
+    ready = {
+        "type": "Ready",
+        "status": "Unknown",
+        "lastTransitionTime": "2026-11-28T10:00:00Z",
+        "message": "it is silent",
+    }
+    cluster.run("patch", "node/far", "--subresource", "status", "-p", json.dumps({"status": {"conditions": [ready]}}))
+    slept = []
+
+    async def sleep(pause_s):
+        slept.append(pause_s)
+        if sum(slept) > 10:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("hekla.cli.commands.delete.pause", sleep)
+    code, out, err = cluster.run("delete", "pod/stranded")
+    assert (code, out) == (130, 'pod "stranded" deleted\n')
+    why = 'its node "far" is not ready since 2026-11-28T10:00:00Z (it is silent), so nobody there ends it: bring the node back'
+    assert err.startswith(f'hekla: Pod "stranded" is still there: {why}')
+    assert err.count("\n") == 1
+    code, _, err = cluster.run("why", "pod/stranded")
+    assert (code, f": {why}" in err) == (1, True), err
+    assert 'pod "stranded" in namespace "default" was to be gone by 2' in err
+    slept.clear()
+    err = cluster.run("delete", "configmap/held")[2]
+    assert "its finalizers keep it until somebody has done what they stand for: example.com/wait" in err

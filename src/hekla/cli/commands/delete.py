@@ -19,7 +19,11 @@ from hekla.cli import completion
 from hekla.cli.options import Files, Kubeconfig, Namespace, Recursive, Selector
 
 if TYPE_CHECKING:
+    from hekla.api.meta import Document
     from hekla.cli.connection import Connection
+
+TELL_AFTER_S = 5.0
+"""How long an object may take to go before it is said what keeps it."""
 
 CASCADE = {"background": "Background", "foreground": "Foreground", "orphan": "Orphan"}
 
@@ -94,13 +98,11 @@ class Deletion:
         return leaving
 
     async def wait(self, connection: "Connection", leaving: dict[str, str]) -> None:
-        """Return when each is gone, or replaced by another of the same name."""
-        import asyncio
-
+        """Return when each is gone, or replaced by another of the same name; what keeps one for long is told once."""
         from hekla.kube.errors import NotFoundError
 
         for path, uid in leaving.items():
-            pause_s = 0.05
+            pause_s, waited_s = 0.05, 0.0
             while True:
                 try:
                     found = await connection.client.request("GET", path)
@@ -108,7 +110,10 @@ class Deletion:
                     break
                 if uid and found["metadata"]["uid"] != uid:
                     break
-                await asyncio.sleep(pause_s)
+                if waited_s <= TELL_AFTER_S < waited_s + pause_s:
+                    await _tell_what_keeps(connection, found)
+                waited_s += pause_s
+                await pause(pause_s)
                 pause_s = min(pause_s * 1.5, 1.0)
 
     async def _targets(
@@ -137,6 +142,23 @@ class Deletion:
                 names = tuple(one["metadata"]["name"] for one in page.items)
             found += [(kind.path(namespace, name), _label(kind, name)) for name in names]
         return found
+
+
+async def pause(pause_s: float) -> None:
+    """Before the next look."""
+    import asyncio
+
+    await asyncio.sleep(pause_s)
+
+
+async def _tell_what_keeps(connection: "Connection", document: "Document") -> None:
+    from hekla.cli.terminal import harmless
+    from hekla.cli.what_keeps import what_keeps
+
+    if keeps := await what_keeps(connection, document):
+        typer.echo(
+            harmless(f'hekla: {document["kind"]} "{document["metadata"]["name"]}" is still there: {keeps}'), err=True
+        )
 
 
 def _label(kind: Any, name: str) -> str:

@@ -94,6 +94,8 @@ async def _explained(connection: "Connection", name: str, namespace: str) -> dic
     namespace, word = namespace or connection.default_namespace, name.partition(".")[0]
     if word == "vcjob":
         return await _explained_job(connection, name, namespace)
+    if word == "pod":
+        return await _explained_pod(connection, name, namespace)
     if word in SUBJECTS:
         return await explanation(connection, namespace, name)
     if word == "modelroute":
@@ -101,6 +103,25 @@ async def _explained(connection: "Connection", name: str, namespace: str) -> dic
     if word == "modelserver":
         return await why_server(connection, name, namespace)
     return await why_below(connection, name, owners()[word], namespace)
+
+
+async def _explained_pod(connection: "Connection", name: str, namespace: str) -> dict[str, Any]:
+    """What the scheduler says of a pod, unless it is leaving and something keeps it."""
+    from hekla.api.pods import Pod
+    from hekla.cli.main import CommandError
+    from hekla.cli.what_keeps import what_keeps
+    from hekla.cli.why_asking import explanation
+    from hekla.kube.errors import ApiError
+
+    pod_name = name.partition(".")[2]
+    try:
+        pod = await connection.client.get_document(Pod.kind_info, pod_name, namespace)
+    except ApiError:  # who may not see it, or misspelt it, hears what the scheduler says
+        return await explanation(connection, namespace, name)
+    if keeps := await what_keeps(connection, pod):
+        since = pod["metadata"]["deletionTimestamp"]
+        raise CommandError(f'pod "{pod_name}" in namespace "{namespace}" was to be gone by {since}: {keeps}')
+    return await explanation(connection, namespace, name)
 
 
 async def _explained_job(connection: "Connection", name: str, namespace: str) -> dict[str, Any]:
