@@ -28,6 +28,7 @@ from hekla.node.endpoint import NodeEndpoint
 from hekla.node.objects import SECRET_S, Objects
 from hekla.node.registration import NodeTakenError, Registrar, Standing, VirtualNode, status_document
 from hekla.sandbox.cluster_link import ClusterLink, NodeAddress
+from hekla.sandbox.link import SandboxGoneError, UnansweredError
 from hekla.testing import virtual_time
 from hekla.wire.client import HttpClient
 from hekla.wire.messages import Request, Response
@@ -304,6 +305,37 @@ def test_a_certificate_that_somebody_keeps_is_shown_and_gateways_believe_it_with
             assert (await web.request("GET", f"https://127.0.0.1:{serving.port}/healthz", (), b"", 30)).status == 503
             await web.close()
             await link.close()
+
+    asyncio.run(story())
+
+
+def test_a_checkpoint_is_looked_for_on_every_node():
+    """It lies where its sandbox was."""
+
+    class Nodes(ClusterLink):
+        answers = {"n1": (404, b""), "n2": (200, b"{}")}
+
+        def _addresses(self):
+            return [NodeAddress(name, "127.0.0.1", 1, "x") for name in self.answers]
+
+        async def _ask(self, address, method, path, body):
+            assert (method, path) == ("GET", "/checkpoints/c-1")
+            if self.answers[address.name] is None:
+                raise UnansweredError(f'node "{address.name}" does not answer')
+            return self.answers[address.name]
+
+    async def story():
+        nobody = SimpleNamespace(prefers_watch_list=False)
+        link = Nodes(SimpleNamespace(of=lambda kind: Informer(nobody, kind)), lambda: "token")
+        assert await link.node_of("c-1") == "n2"
+        link.answers = {"n1": None, "n2": (200, b"{}")}
+        assert await link.node_of("c-1") == "n2"
+        link.answers = {"n1": (404, b""), "n2": (404, b"")}
+        with pytest.raises(SandboxGoneError, match=r'checkpoint "c-1" is on no node'):
+            await link.node_of("c-1")
+        link.answers = {"n1": None, "n2": (404, b"")}
+        with pytest.raises(UnansweredError, match='node "n1" does not answer'):
+            await link.node_of("c-1")
 
     asyncio.run(story())
 

@@ -179,9 +179,11 @@ def test_a_sandbox_that_was_waited_for_in_vain_is_dropped_at_once() -> None:
             stock = KubeStock(informers)
             await stock.start()
             blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(5.0):
-                    await stock.take(Order(session="a", blueprint=blueprint))
+            taking = asyncio.create_task(stock.take(Order(session="a", blueprint=blueprint, node="n2")))
+            await asyncio.sleep(5.0)
+            [made] = (await on.client.list(Sandbox, "default")).items
+            assert made.spec.pod_template.spec["nodeSelector"] == {"kubernetes.io/hostname": "n2"}
+            taking.cancel()
 
             async def is_gone() -> bool:
                 return not (await on.client.list(Sandbox, "default")).items

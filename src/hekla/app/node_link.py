@@ -41,6 +41,10 @@ class NodeLink:
         """Write a checkpoint of it."""
         return await _told(self._desk().checkpoint(namespace, pod, order))
 
+    async def node_of(self, checkpoint: str) -> str:
+        """The nodes of this process have their checkpoints in common."""
+        return ""
+
     async def drop_checkpoint(self, checkpoint: str) -> None:
         """Forget a checkpoint."""
         try:

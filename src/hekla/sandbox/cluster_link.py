@@ -115,10 +115,23 @@ class ClusterLink:
         """Write a checkpoint of it; it lies on its node."""
         return await self._act(namespace, pod, "checkpoint", order, Checkpoint)
 
+    async def node_of(self, checkpoint: str) -> str:
+        """Ask every node: a checkpoint lies where its sandbox was, and a row may be older than its gateway."""
+        addresses = self._addresses()
+        told = await asyncio.gather(
+            *(self._ask(one, "GET", f"/checkpoints/{checkpoint}", b"") for one in addresses), return_exceptions=True
+        )
+        for address, answer in zip(addresses, told, strict=True):
+            if not isinstance(answer, BaseException) and answer[0] == 200:
+                return address.name
+        silent = [one for one in told if isinstance(one, BaseException)]
+        if silent:
+            raise UnansweredError(f'checkpoint "{checkpoint}" is on no node that answers: {silent[0]}') from silent[0]
+        raise SandboxGoneError(f'checkpoint "{checkpoint}" is on no node: the one that it was on is gone')
+
     async def drop_checkpoint(self, checkpoint: str) -> None:
         """Forget a checkpoint, on whichever node it lies."""
-        found = {one.url: one for node in self._nodes.cache if (one := address_of(node)) is not None}
-        for address in found.values():
+        for address in self._addresses():
             status, body = await self._ask(address, "DELETE", f"/checkpoints/{checkpoint}", b"")
             if status not in (200, 204, 404):
                 raise _refusal(address, status, body)
@@ -166,6 +179,11 @@ class ClusterLink:
                 "sandboxes run on nodes of `hekla run node` and `hekla up --without agents`"
             )
         return address
+
+    def _addresses(self) -> list[NodeAddress]:
+        """Of every agent."""
+        found = {one.url: one for node in self._nodes.cache if (one := address_of(node)) is not None}
+        return list(found.values())
 
     def _door(self, address: NodeAddress) -> _NodeDoor:
         """Kept for as long as the node says the same of itself."""

@@ -69,6 +69,9 @@ class SandboxLink(Protocol):
     async def checkpoint(self, namespace: str, pod: str, order: CheckpointOrder) -> Checkpoint:
         """Write a checkpoint of it."""
 
+    async def node_of(self, checkpoint: str) -> str:
+        """The node on which a checkpoint lies; empty: any sandbox may begin with it. SandboxGoneError: it is nowhere."""
+
     async def drop_checkpoint(self, checkpoint: str) -> None:
         """Forget a checkpoint; one that is gone is no error."""
 

@@ -72,6 +72,10 @@ class PaperSandboxes:
         """Called before and after each step, for tests that break things there."""
         self.takes_s = 0.0
         """How long it takes to start one."""
+        self.checkpoint_nodes: dict[str, str] = {}
+        """Where checkpoints lie that are not everywhere."""
+        self.asked_nodes: list[str] = []
+        """Of those that were taken with a node in mind, which."""
         self.refuses = ""
         """What is said to stand in the way of those that start."""
         self._on_restart: Callable[[str, str], None] = lambda session, container: None
@@ -93,6 +97,7 @@ class PaperSandboxes:
     async def take(self, order: Order) -> Held:
         """A new one, or the one that the session has."""
         self.before("take")
+        self.asked_nodes += [order.node] if order.node else []
         if self.takes_s:
             await asyncio.sleep(self.takes_s)
         for one in self.sandboxes.values():
@@ -235,6 +240,10 @@ class PaperSandboxes:
     async def packed(self, sandbox: PaperSandbox, checkpoint: str) -> dict[str, Any]:
         """What is in a sandbox."""
         return dict(sandbox.files)
+
+    async def node_of(self, checkpoint: str) -> str:
+        """The one that a test names."""
+        return self.checkpoint_nodes.get(checkpoint, "")
 
     async def drop_checkpoint(self, checkpoint: str) -> None:
         """Forget it."""

@@ -432,6 +432,40 @@ def test_a_sandbox_that_a_quota_refuses_is_waited_for_and_then_refused_in_the_se
     virtual_time.run(scenario())
 
 
+def test_what_begins_with_a_checkpoint_is_made_where_it_lies():
+    """On a cluster of two nodes every other one began on the node without it, again and again until its time was over."""
+
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        async with desk(sandboxes) as one:
+            session = await one.create(e2b_wish())
+            snapshot = await one.snapshot(session.id, "alice")
+            sandboxes.checkpoint_nodes[snapshot.checkpoint] = "n2"
+            await one.create(replace(e2b_wish(), snapshot=snapshot))
+            assert sandboxes.asked_nodes == ["n2"]
+            paused = await one.pause(session.id, keeps_memory=False)
+            sandboxes.checkpoint_nodes[paused.checkpoint] = "n3"
+            await one.wake(session.id)
+            assert sandboxes.asked_nodes == ["n2", "n3"]
+
+    virtual_time.run(scenario())
+
+
+def test_a_session_whose_used_up_checkpoint_cannot_be_dropped_runs():
+    class Away(PaperSandboxes):
+        async def drop_checkpoint(self, checkpoint):
+            raise LinkError("its node does not answer")
+
+    async def scenario():
+        async with desk(Away([BASE])) as one:
+            session = await one.create(e2b_wish())
+            await one.pause(session.id, keeps_memory=False)
+            awake = await one.wake(session.id)
+            assert (awake.state, awake.checkpoint) == (State.RUNNING, "")
+
+    virtual_time.run(scenario())
+
+
 def test_forks_are_sessions_of_their_own_with_fresh_credentials():
     async def scenario():
         sandboxes = PaperSandboxes([BASE])

@@ -280,7 +280,7 @@ class KubeStock:
 
     async def _make(self, order: Order) -> Held:
         """A new one, which may not be on disk yet (`settled`)."""
-        return await self._made(order, self._document(order, ""))
+        return await self._made(order, self._document(order, order.node))
 
     async def _made(self, order: Order, document: Document) -> Held:
         try:

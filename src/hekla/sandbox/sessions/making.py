@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event
@@ -116,7 +117,7 @@ class Making:
             held: Held | None = None
             try:
                 async with asyncio.timeout(self._room.limits.create_timeout_s):
-                    held = await self._room.stock.take(order)
+                    held = await self.taken(order)
                     await self.bind(entry, held)
             except BaseException as error:  # a cancellation, too, leaves nothing behind
                 why = self._room.stock.trouble(entry.row.id) if isinstance(error, TimeoutError) else ""
@@ -127,6 +128,12 @@ class Making:
                     raise refusal from error
                 raise
         self._room.look_again(entry)
+
+    async def taken(self, order: Order) -> Held:
+        """A sandbox from the stock, on the node of the checkpoint that it begins with."""
+        if order.restore_from:
+            order = replace(order, node=await self._room.link.node_of(order.restore_from))
+        return await self._room.stock.take(order)
 
     async def bind(self, entry: Entry, held: Held) -> None:
         """Make the sandbox the session's own. The row is written once: until then the sandbox's label tells.

@@ -47,6 +47,8 @@ class Order:
     ends_s: float = 0.0
     """When it is to end by itself, should everybody forget it."""
     restore_from: str = ""
+    node: str = ""
+    """Where it has to be: what it begins with lies there. Empty: anywhere."""
     fork_of: str = ""
     """The pod that it begins as a copy of."""
     lineage: tuple[str, ...] = ()
