@@ -90,6 +90,14 @@ def test_code_that_a_model_wrote_reaches_nobody_unless_somebody_says_whom(egress
     assert waiting.metadata.annotations.get(names.EGRESS) == told
 
 
+def test_what_an_interpreter_says_no_more_its_template_says_no_more() -> None:
+    world = settled(FakeWorld(interpreter({names.BUDGET: "awake=6s", names.EGRESS: "pypi.org:443"}, warmPoolSize=1)))
+    gone = {"metadata": {"annotations": {names.BUDGET: None, names.EGRESS: None}}}
+    world.change(CodeInterpreter, "ns", "py", gone)
+    converge(reconcile_code_interpreter, world, "ns", "py", now=NOW)
+    assert world.document(SandboxTemplate, "ns", "py")["metadata"]["annotations"] == {names.EGRESS: ""}
+
+
 def test_a_name_that_is_taken_is_said_and_left_alone() -> None:
     taken = {
         "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxTemplate",

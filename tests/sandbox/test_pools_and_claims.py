@@ -134,6 +134,33 @@ def test_a_changed_template_replaces_members_as_the_strategy_says(strategy: str 
     assert (not before & after) is is_replaced
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("example.com", None), ("example.com", "example.com:443"), (None, "example.com")]
+)
+def test_a_member_that_may_reach_what_its_template_says_no_more_is_given_to_nobody(
+    before: str | None, after: str | None
+) -> None:
+    """Whoever came next after an operator had taken a host away could reach it still."""
+    world = FakeWorld(template(), pool(2))
+    world.change(SandboxTemplate, "ns", "python", {"metadata": {"annotations": {names.EGRESS: before}}})
+    filled(world)
+    was = {one.metadata.uid for one in world.list(Sandbox, "ns")}
+    world.change(SandboxTemplate, "ns", "python", {"metadata": {"annotations": {names.EGRESS: after}}})
+    converge(reconcile_sandbox_warm_pool, world, "ns", "pool", now=NOW)
+    now = world.list(Sandbox, "ns")
+    assert len(now) == 2
+    assert not was & {one.metadata.uid for one in now}
+
+
+def test_members_that_another_controller_made_stay() -> None:
+    world = filled(FakeWorld(template(), pool(2)))
+    before = {one.metadata.uid for one in world.list(Sandbox, "ns")}
+    for one in world.list(Sandbox, "ns"):
+        world.change(Sandbox, "ns", one.metadata.name, {"metadata": {"annotations": {names.EGRESS: None}}})
+    converge(reconcile_sandbox_warm_pool, world, "ns", "pool", now=NOW)
+    assert {one.metadata.uid for one in world.list(Sandbox, "ns")} == before
+
+
 def test_labels_of_a_template_replace_nobody() -> None:
     world = filled(FakeWorld(template(), pool(2, updateStrategy={"type": "Recreate"})))
     before = {one.metadata.uid for one in world.list(Sandbox, "ns")}

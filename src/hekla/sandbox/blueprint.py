@@ -91,6 +91,15 @@ def _plain(claim: Document) -> Document:
     return {"metadata": metadata, "spec": claim["spec"]}
 
 
+def allows_the_same(one: Sandbox, template: SandboxTemplate) -> bool:
+    """Whether a Sandbox that waits may reach what its template says now, with the secrets and the isolation that it says. Of one that
+    another controller made, which says nothing of that, nothing is wanted.
+    """
+    has, given, told = one.metadata.annotations, template.metadata.annotations, _handed_down(template)
+    said = (key for key in _HANDED_DOWN if key != names.QUEUE and (key in has or given.get(key)))
+    return all(has.get(key, "") == told.get(key, "") for key in said)
+
+
 _HANDED_DOWN = (names.MIN_ISOLATION, names.QUEUE, names.EGRESS, "hekla.dev/egress-secrets")
 
 

@@ -91,10 +91,18 @@ def _keep(
         spec = {key: value for key, value in spec.items() if key != "replicas"}
     if not _says(there, spec):
         patch["spec"] = _replacing(there, spec)
-    if not annotations.items() <= there.metadata.annotations.items():
-        patch["metadata"] = {"annotations": annotations}
+    taken_back = _taken_back(there, annotations)
+    if taken_back or not annotations.items() <= there.metadata.annotations.items():
+        patch["metadata"] = {"annotations": {**taken_back, **annotations}}
     if patch:
         yield Patch(target_of(there), patch)
+
+
+def _taken_back(there: SandboxTemplate | SandboxWarmPool, annotations: Document) -> Document:
+    """What a template still says that its interpreter says no more; a pool's own policy may be its user's."""
+    if isinstance(there, SandboxWarmPool):
+        return {}
+    return {key: None for key in there.metadata.annotations if key.startswith("hekla.dev/") and key not in annotations}
 
 
 def _says(there: SandboxTemplate | SandboxWarmPool, spec: Document) -> bool:

@@ -13,7 +13,7 @@ from hekla.api.meta import Document
 from hekla.kube.commands import Command, Create, Delete, Event, Patch, RequeueAfter, SetStatus, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.kube.timestamps import parse_rfc3339
-from hekla.sandbox.blueprint import blueprint_hash, sandbox_document
+from hekla.sandbox.blueprint import allows_the_same, blueprint_hash, sandbox_document
 from hekla.sandbox.observing import find, is_true
 from hekla.sandbox.owning import controller_of, name_hash, owner_reference
 
@@ -82,7 +82,12 @@ def _orphans(pool: SandboxWarmPool, world: World) -> list[Sandbox]:
 
 
 def _is_to_be_replaced(one: Sandbox, pool: SandboxWarmPool, template: SandboxTemplate) -> bool:
-    """Whether a member is of an older template and the pool replaces such; an orphan must match in any case."""
+    """Whether a member is of an older template and the pool replaces such; an orphan must match in any case.
+
+    Whatever the pool replaces, one that may reach more or less than its template says now is given to nobody.
+    """
+    if not allows_the_same(one, template):
+        return True
     strategy = pool.spec.update_strategy.type if pool.spec.update_strategy is not None else "OnReplenish"
     if strategy != "Recreate" and controller_of(one) is not None:
         return False
