@@ -1,5 +1,6 @@
 """What an agent does with a session, through either shell of `hekla-sdk`."""
 
+import asyncio
 import urllib.request
 
 import pytest
@@ -163,6 +164,23 @@ async def test_a_session_whose_budget_is_spent_says_so_and_goes_on_when_it_is_ra
         assert (await session.run_code("x")).text == "1"
         with pytest.raises(hekla_sdk.InvalidError, match="makes no sense"):
             await session.set_budget("luck=1")
+
+
+async def test_a_budget_that_is_spent_while_a_cell_runs_is_told_as_that_and_not_as_a_broken_connection(sessions):
+    async with sessions.create(timeout=120) as session:
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        cell = "import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.01)"
+
+        async def run():
+            await session.run_code(cell, on_stdout=lambda _: loop.call_soon_threadsafe(begun.set) and None)
+
+        running = asyncio.create_task(run())
+        await begun.wait()
+        await session.set_budget("awake=1ms")
+        with pytest.raises(hekla_sdk.LimitError, match=f'session "{session.id}" stands still: it has') as refusal:
+            await running
+        assert (refusal.value.reason, refusal.value.status) == ("budget_spent", 402)
 
 
 async def test_forks_are_sessions_of_their_own_and_end_with_their_block(sessions):

@@ -1,14 +1,24 @@
 """The exchanges of `AsyncSession`: what `wire.py` does, awaited."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import TypeVar
 
 import httpx
 
-from hekla_sdk.errors import UnreachableError
-from hekla_sdk.exchange import MOST_REFUSAL, Answer, Request, Steps, fine, wait_refused_s, wait_unconnected_s
+from hekla_sdk.errors import HeklaError, UnreachableError
+from hekla_sdk.exchange import (
+    MOST_REFUSAL,
+    Answer,
+    Request,
+    Steps,
+    fine,
+    spent,
+    state_asked,
+    wait_refused_s,
+    wait_unconnected_s,
+)
 from hekla_sdk.settings import Gateway
 from hekla_sdk.wire import timeout_of, too_large, unreachable
 
@@ -18,15 +28,17 @@ Told = TypeVar("Told")
 class AsyncStream:
     """An answer as it comes."""
 
-    def __init__(self, gateway: Gateway, response: httpx.Response) -> None:
-        self._gateway, self._response = gateway, response
+    def __init__(
+        self, response: httpx.Response, broken: Callable[[httpx.TransportError], Awaitable[HeklaError]]
+    ) -> None:
+        self._response, self._broken = response, broken
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for piece in self._response.aiter_bytes():
                 yield piece
         except httpx.TransportError as error:
-            raise unreachable(self._gateway, error) from error
+            raise await self._broken(error) from error
 
     async def __aenter__(self) -> "AsyncStream":
         return self
@@ -75,21 +87,33 @@ class AsyncWire:
         response = await self._sent(request)
         if response.status_code >= 300:
             try:
-                fine(await self._read(response, MOST_REFUSAL))
+                fine(await self._read(request, response, MOST_REFUSAL))
             finally:
                 await response.aclose()
-        return AsyncStream(self.gateway, response)
+        return self._stream(request, response)
 
     async def _answer(self, request: Request) -> Answer:
         response = await self._sent(request)
         try:
-            return await self._read(response, request.most)
+            return await self._read(request, response, request.most)
         finally:
             await response.aclose()
 
-    async def _read(self, response: httpx.Response, most: int) -> Answer:
+    def _stream(self, request: Request, response: httpx.Response) -> AsyncStream:
+        return AsyncStream(response, lambda error: self._broken(request, error))
+
+    async def _broken(self, request: Request, error: httpx.TransportError) -> HeklaError:
+        asked = state_asked(request)
+        try:
+            answered = await self._client.get(asked.path, timeout=timeout_of(asked)) if asked else None
+        except httpx.TransportError:
+            answered = None
+        refused = spent(Answer(answered.status_code, answered.content)) if answered is not None else None
+        return refused or unreachable(self.gateway, error)
+
+    async def _read(self, request: Request, response: httpx.Response, most: int) -> Answer:
         body = bytearray()
-        async for piece in AsyncStream(self.gateway, response):
+        async for piece in self._stream(request, response):
             body += piece
             if len(body) > most:
                 raise too_large(most)
@@ -112,7 +136,7 @@ class AsyncWire:
                 if wait_s is None:
                     raise unreachable(self.gateway, error) from error
             except httpx.TransportError as error:
-                raise unreachable(self.gateway, error) from error
+                raise await self._broken(request, error) from error
             else:
                 wait_s = wait_refused_s(
                     Answer(response.status_code, b"", response.headers.get("retry-after", "")), tries

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from hekla_sdk.documents import document_of
-from hekla_sdk.errors import BadAnswerError, refusal
+from hekla_sdk.errors import BadAnswerError, RefusedError, refusal
 
 Told = TypeVar("Told")
 MOST_ANSWER: Final = 64 * 1024 * 1024
 MOST_REFUSAL: Final = 64 * 1024
+CONNECT_S: Final = 10.0
 PATIENCE_S: Final = 120.0
 """The gateway may hold a request while a session wakes or a place is found."""
 MOST_TRIES: Final = 4
@@ -59,6 +60,25 @@ def fine(answer: Answer) -> bytes:
     sentence = told.get("message") or told.get("error") or answer.body[:500].decode("utf-8", "replace").strip()
     reason = told.get("reason") or told.get("code") or ""
     raise refusal(answer.status, f"{reason}", f"{sentence or 'the gateway gave no reason'}")
+
+
+def state_asked(request: Request) -> Request | None:
+    """What to ask when a connection broke: how the session is by now. None: the request was about none."""
+    parts = request.path.split("/")
+    if len(parts) < 3 or parts[0] != "sessions":
+        return None
+    return Request("GET", f"sessions/{parts[1]}", patience_s=CONNECT_S)
+
+
+def spent(answer: Answer) -> RefusedError | None:
+    """The refusal that broke a connection: a session whose budget is used up stands still in the middle of what it does."""
+    try:
+        told = document_of(answer.body) if answer.status < 300 else {}
+    except BadAnswerError:
+        return None
+    if not told.get("why") or told.get("state") == "running":
+        return None
+    return refusal(402, "budget_spent", f'session "{told.get("id")}" stands still: {told["why"]}')
 
 
 def wait_unconnected_s(tries: int) -> float | None:

@@ -1,19 +1,29 @@
 """The exchanges of `Session`: over httpx, one connection pool for a session and its forks."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from types import TracebackType
 from typing import TypeVar
 
 import httpx
 
-from hekla_sdk.errors import BadAnswerError, UnreachableError
-from hekla_sdk.exchange import MOST_REFUSAL, Answer, Request, Steps, fine, wait_refused_s, wait_unconnected_s
+from hekla_sdk.errors import BadAnswerError, HeklaError, UnreachableError
+from hekla_sdk.exchange import (
+    CONNECT_S,
+    MOST_REFUSAL,
+    Answer,
+    Request,
+    Steps,
+    fine,
+    spent,
+    state_asked,
+    wait_refused_s,
+    wait_unconnected_s,
+)
 from hekla_sdk.settings import Gateway
 
 Told = TypeVar("Told")
-CONNECT_S = 10.0
 
 
 def timeout_of(request: Request) -> httpx.Timeout:
@@ -34,14 +44,14 @@ def too_large(most: int) -> BadAnswerError:
 class Stream:
     """An answer as it comes."""
 
-    def __init__(self, gateway: Gateway, response: httpx.Response) -> None:
-        self._gateway, self._response = gateway, response
+    def __init__(self, response: httpx.Response, broken: Callable[[httpx.TransportError], HeklaError]) -> None:
+        self._response, self._broken = response, broken
 
     def __iter__(self) -> Iterator[bytes]:
         try:
             yield from self._response.iter_bytes()
         except httpx.TransportError as error:
-            raise unreachable(self._gateway, error) from error
+            raise self._broken(error) from error
 
     def __enter__(self) -> "Stream":
         return self
@@ -90,16 +100,29 @@ class Wire:
         response = self._sent(request)
         if response.status_code >= 300:
             with closing(response):
-                fine(self._read(response, MOST_REFUSAL))
-        return Stream(self.gateway, response)
+                fine(self._read(request, response, MOST_REFUSAL))
+        return self._stream(request, response)
 
     def _answer(self, request: Request) -> Answer:
         with closing(self._sent(request)) as response:
-            return self._read(response, request.most)
+            return self._read(request, response, request.most)
 
-    def _read(self, response: httpx.Response, most: int) -> Answer:
+    def _stream(self, request: Request, response: httpx.Response) -> Stream:
+        return Stream(response, lambda error: self._broken(request, error))
+
+    def _broken(self, request: Request, error: httpx.TransportError) -> HeklaError:
+        """Why a connection broke: what the gateway says of the session, if it says anything, else the connection's own words."""
+        asked = state_asked(request)
+        try:
+            answered = self._client.get(asked.path, timeout=timeout_of(asked)) if asked else None
+        except httpx.TransportError:
+            answered = None
+        refused = spent(Answer(answered.status_code, answered.content)) if answered is not None else None
+        return refused or unreachable(self.gateway, error)
+
+    def _read(self, request: Request, response: httpx.Response, most: int) -> Answer:
         body = bytearray()
-        for piece in Stream(self.gateway, response):
+        for piece in self._stream(request, response):
             body += piece
             if len(body) > most:
                 raise too_large(most)
@@ -122,7 +145,7 @@ class Wire:
                 if wait_s is None:
                     raise unreachable(self.gateway, error) from error
             except httpx.TransportError as error:
-                raise unreachable(self.gateway, error) from error
+                raise self._broken(request, error) from error
             else:
                 wait_s = wait_refused_s(
                     Answer(response.status_code, b"", response.headers.get("retry-after", "")), tries
