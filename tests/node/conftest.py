@@ -92,9 +92,11 @@ class Cluster:
                         return each.message
                 await asyncio.sleep(0.01)
 
-    async def restart_agent(self):
-        """End this life of the agent and begin the next on the same data."""
-        await self.agent.close()
+    async def restart_agent(self, *, leaves_containers=False, meanwhile=None):
+        """End this life of the agent and begin the next on the same data; `meanwhile` no agent is there."""
+        await self.agent.close(leaves_containers=leaves_containers)
+        if meanwhile is not None:
+            await meanwhile()
         page = await self.client.list(Pod)
         seen = asyncio.Event()
         self.informers.of(Pod).when_seen(int(page.resource_version), seen.set)

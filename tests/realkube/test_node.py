@@ -1,5 +1,6 @@
 """`hekla run node` beside the kubelets of a real cluster, with exactly the rights of `hekla install --with node`."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import yaml
 from hekla.api.agents.node_contract import NODE_AUDIENCE
 from hekla.app.standalone.manifests import Installation, rendered
 from hekla.testing.components import Cluster, Component
+from hekla.testing.conformance.runtimes import eventually, processes_with
 from hekla.testing.kubectl import Kubectl
 from hekla.testing.kubernetes import ControlPlane, host_address, missing
 
@@ -131,6 +133,50 @@ def test_a_pod_that_never_asked_is_refused_and_one_that_went_meanwhile_ends(gues
         again.wait_for('event="node is ready"', timeout_s=90)
         kubectl("wait", "pod/leaves", "--for=delete", "--timeout=60s")
         assert "no identity yet" not in again.printed  # it has it from its directory
+
+
+def test_pods_of_a_killed_agent_run_on_and_the_next_one_takes_them_up(guests: Cluster, tmp_path: Path):
+    kubectl = guests.kubectl
+    flags = (
+        f"--node-name={NAME}", f"--node-directory={guests.home / 'node'}", f"--node-address={host_address()}",
+        "--node-listen=0.0.0.0:0", "--allow-processes",
+    )  # fmt: skip
+    seen = {"volumes": [{"name": "marks", "hostPath": {"path": str(tmp_path)}}]}
+
+    def marked(name: str, script: str, **more: object) -> str:
+        document = json.loads(pod(name, script, **seen, **more))
+        document["spec"]["containers"][0]["volumeMounts"] = [{"name": "marks", "mountPath": "/marks"}]
+        return json.dumps(document)
+
+    counts = "n=0; while :; do n=$((n+1)); echo $$ $n; echo $n > /marks/count; sleep 0.1; done"
+    told = "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}"
+    with guests.running("node", *flags) as first:
+        first.wait_for('event="node is ready"', timeout_s=90)
+        kubectl("apply", "-f", "-", stdin=marked("stays", counts))
+        ends = marked("ends", "until [ -e /marks/now ]; do sleep 0.1; done; exit 7", restartPolicy="Never")
+        kubectl("apply", "-f", "-", stdin=ends)
+        kubectl("apply", "-f", "-", stdin=pod("goes", "exec sleep 81234.1"))
+        for name in ("stays", "ends", "goes"):
+            guests.wait(f"pod/{name}", "condition=Ready")
+        before = kubectl("get", "pod", "stays", "-o", told).out
+        first.process.kill()
+    (tmp_path / "now").touch()
+    counted = int((tmp_path / "count").read_text() or 0)
+    kubectl("delete", "pod", "goes", "--force", "--grace-period=0")
+    assert processes_with("sleep\x0081234.1") != []
+    with guests.running("node", *flags) as again:
+        again.wait_for('event="node is ready"', timeout_s=90)
+        guests.wait("pod/ends", "jsonpath={.status.phase}=Failed")
+        code = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"
+        assert kubectl("get", "pod", "ends", "-o", code).out == "7"
+        asyncio.run(eventually(lambda: processes_with("sleep\x0081234.1") == []))
+        lines = [line.split() for line in kubectl("logs", "stays").out.splitlines()]
+        assert [int(number) for _, number in lines] == list(range(1, len(lines) + 1))
+        assert len(lines) > counted
+        assert len({pid for pid, _ in lines}) == 1
+        assert kubectl("exec", "stays", "--", "sh", "-c", "exit 3", code=3).out == ""
+        assert kubectl("get", "pod", "stays", "-o", told).out == before
+        kubectl("delete", "pod", "stays", "ends", "--wait")
 
 
 def test_sandboxes_live_on_it_by_kubectl_and_by_the_package_e2b(guests: Cluster, node: Component, tmp_path: Path):

@@ -146,6 +146,7 @@ def _agent_of(nodes: Sequence[VirtualNode], features: "Features", informers: Inf
         api_address=(API_HOST, features.api_port),
         hidden=(features.directory.root,),
         sandbox_grace_s=features.settings.sandbox_grace_s,
+        pod_grace_s=features.settings.sandbox_grace_s,
         is_hurried=features.is_hurried,
         engine_python=features.settings.engine_python,
     )

@@ -74,7 +74,8 @@ class Settings:
     """How many nodes pretend to run pods, for scale and what-if."""
 
     sandbox_grace_s: int = 60
-    """For how many seconds sandboxes of a platform that was killed wait for the next one to take them up; 0: they end with it."""
+    """For how many seconds sandboxes, and containers of other pods, of a platform that was killed wait for the next one to take them up;
+    0: they end with it."""
 
     without: frozenset[str] = frozenset()
     """Components to leave out: scheduler, workloads, serving, router, agents, controlplane, node."""

@@ -130,6 +130,10 @@ class DeviceLedger:
             self.held[key] = tuple(free[:count])
         return self.held[key]
 
+    def hold(self, resource: str, pod_uid: str, container: str, indices: tuple[int, ...]) -> None:
+        """The container has these already."""
+        self.held[resource, pod_uid, container] = indices
+
     def release(self, pod_uid: str) -> None:
         """The pod is gone or has ended."""
         for key in [key for key in self.held if key[1] == pod_uid]:

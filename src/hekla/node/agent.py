@@ -16,6 +16,7 @@ import base64
 import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -71,6 +72,9 @@ HOSTS_PAUSE_S = 0.03
 CONTRADICTS_S = 5.0
 """How long what somebody else says of a pod stands before it is contradicted: the node has to be believed to be back first."""
 
+STRAY_GRACE_S = 1.0
+"""Between SIGTERM and SIGKILL for what outlived its pod, as kubelets have it: what grace it had is not known any more."""
+
 REFRESH_S = 60.0
 """How often volumes with tokens and own fields are looked at."""
 
@@ -93,13 +97,15 @@ class NodeAgent:
         hidden: Sequence[Path] = (),
         backoff: Backoff | None = None,
         sandbox_grace_s: float = GRACE_S,
+        pod_grace_s: float = GRACE_S,
         is_hurried: Callable[[], bool] = lambda: False,
         engine_python: Path | None = None,
         is_guest: bool = False,
         takes_processes: bool = True,
     ) -> None:
         """`hidden` directories and files (keys, databases) are covered in containers, as `data_dir` is; a pod chooses among
-        `runtimes` by runtimeClassName, by default all there are. For `sandbox_grace_s` sandboxes outlive us if we are killed.
+        `runtimes` by runtimeClassName, by default all there are. For `sandbox_grace_s` sandboxes outlive us if we are killed,
+        and for `pod_grace_s`, which may be infinite, other containers.
         `is_hurried` says that somebody waits for sessions: what is told of those that run already can wait.
         `engine_python` is of an environment that has vLLM, where ours has not (`engines.py`). A guest is in a cluster of somebody
         else, and sees its own pods alone (`objects.py`); unless it `takes_processes`, they are sandboxes, or only pretend.
@@ -110,7 +116,7 @@ class NodeAgent:
         hidden = (data_dir, *(each.absolute() for each in hidden))
         checkpoints = CheckpointStore(data_dir / "checkpoints")
         own = runtimes or (
-            ProcessRuntime(data_dir / "runtime", hidden=hidden), SimulatedRuntime(self._clock),
+            ProcessRuntime(data_dir / "runtime", hidden=hidden, grace_s=pod_grace_s), SimulatedRuntime(self._clock),
             ZygoteSandboxes(data_dir / "sandboxes", checkpoints=checkpoints, grace_s=sandbox_grace_s),
             OciSandboxes(data_dir / "oci", checkpoints=checkpoints),
             OciSandboxes(data_dir / "gvisor", checkpoints=checkpoints, name="gvisor", engines=(RUNSC,)),
@@ -178,8 +184,8 @@ class NodeAgent:
             log.info("container of an earlier life ends", pod_uid=key.pod_uid, container=key.name, why=why)
             self._spawn_apart(self._end_stray(runtime, key))
 
-    async def close(self) -> None:
-        """Leave: containers are ended, pods stay bound and are taken up by the next life."""
+    async def close(self, *, leaves_containers: bool = False) -> None:
+        """Leave: pods stay bound and are taken up by the next life. Containers are ended; or left to it, where their runtime can."""
         self._is_closing = True
         for unfollow in self._unfollow:
             unfollow()
@@ -188,7 +194,7 @@ class NodeAgent:
             tracked.cancel_wake()
             await self._cancel(tracked.tasks)
         for runtime in self.runtimes.values():
-            await runtime.close()
+            await (runtime.leave() if leaves_containers else runtime.close())
 
     async def say_goodbye(self, why: str, remover: Client | None = None) -> None:
         """Tell the API server that the nodes are ready no more; a `remover`, who may, deletes them."""
@@ -214,11 +220,14 @@ class NodeAgent:
     async def _find_outlived(self) -> None:
         """Containers that outlived an earlier life of this node, by pod."""
         for runtime in self.runtimes.values():
-            for key, found in (await runtime.observe()).items():
+            for key, found in sorted((await runtime.observe()).items()):
+                self._addresses.reserve(key.pod_uid, found.pod_ip)
                 pod = self._outlived.setdefault((runtime.name, key.pod_uid), {})
-                known = pod.get(key.name)
-                if known is None or known.attempt < key.attempt:
-                    pod[key.name] = Outlived(key.attempt, found.container_id, found.started_at, found.exit)
+                before = pod.get(key.name)
+                pod[key.name] = Outlived(
+                    key.attempt, found.container_id, found.started_at, found.exit, before.exit if before else None,
+                    found.devices,
+                )  # fmt: skip
 
     def _strays(self) -> Iterator[tuple[Runtime, ContainerKey, str]]:
         """Of those the ones that no pod has, or needs, any more."""
@@ -228,6 +237,8 @@ class NodeAgent:
                 key = ContainerKey(uid, container, found.attempt)
                 if tracked is None:
                     yield self.runtimes[name], key, "there is no such pod"
+                elif found.exit is not None:
+                    continue
                 elif tracked.record.is_over:
                     yield self.runtimes[name], key, "its pod is over"
                 elif tracked.key(container) != key:
@@ -235,9 +246,10 @@ class NodeAgent:
         self._outlived.clear()
 
     async def _end_stray(self, runtime: Runtime, key: ContainerKey) -> None:
-        await runtime.stop(key, grace_s=0)
+        await runtime.stop(key, grace_s=STRAY_GRACE_S)
         if key.pod_uid not in self._pods:
             await runtime.remove(key.pod_uid)
+            await asyncio.to_thread(shutil.rmtree, self._directory / "pods" / key.pod_uid, ignore_errors=True)
 
     def _listen(self) -> None:
         objects = self._objects
@@ -298,7 +310,9 @@ class NodeAgent:
         now = self._now()
         outlived = self._outlived.get((runtime.name, pod.metadata.uid), {}) if runtime is not None else {}
         was_ours = bool(pod.status.start_time or outlived)
-        address = self._addresses.of(pod.metadata.uid) if outlived and self._is_guest else ""  # a guest told another
+        address = ""  # a guest has told another, and what began under one that was killed may not have told its own
+        if outlived:
+            address = node.address if pod.spec.host_network else self._addresses.of(pod.metadata.uid)
         record = recover(pod, now, outlived, address=address) if was_ours else PodRecord(accepted_at=now)
         tracked = TrackedPod(
             pod=pod, record=replace(record, host_ip=node.address), node=node,
@@ -306,6 +320,8 @@ class NodeAgent:
             since=since_of(pod),
         )  # fmt: skip
         self._pods[pod.metadata.uid] = self._by_node[node.name][pod.metadata.uid] = tracked
+        if not record.is_over:
+            self._actions.recall_devices(tracked, {name: each.devices for name, each in outlived.items()})
         if record.is_over:
             tracked.record = replace(tracked.record, pod_ip=pod.status.pod_ip)
             self._addresses.release(pod.metadata.uid)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hekla.api.containers import Container
 from hekla.lib import quantity
+from hekla.node.admission import gpu_environment, gpu_request
 from hekla.node.engines import EngineChoice, adapted
 from hekla.node.environment import command_of, environment_of, expand
 from hekla.node.fields import Self
@@ -28,15 +29,17 @@ def build(
     places: Mapping[str, Path] | None,
     rootfs: Path | None,
     hosts_file: Path | None,
-    devices: Mapping[str, str],
+    devices: tuple[int, ...] = (),
     default_command: Sequence[str] = (),
     entry: Sequence[str] = (),
     engine: EngineChoice | None = None,
     needs_command: bool = True,
 ) -> ContainerSpec:
-    """One attempt at a container, everything decided; `devices` are variables that tell of devices."""
+    """One attempt at a container, everything decided; `devices` are the numbers of its GPUs."""
     pod = me.pod
-    env = environment_of(container, me, lookup) | dict(devices)
+    env = environment_of(container, me, lookup)
+    if devices:
+        env |= gpu_environment(gpu_request(container)[0], devices)
     argv = command_of(container, env) or tuple(default_command)
     if entry and not container.command:
         argv = (*entry, *argv)
@@ -72,7 +75,7 @@ def build(
         user=user,
         group=_first(security.run_as_group if security else None, pod_security.run_as_group if pod_security else None),
         groups=_groups(me),
-        has_accelerators=bool(devices),
+        devices=devices,
         is_privileged=bool(security and security.privileged),
         may_gain_privileges=not (security and security.allow_privilege_escalation is False),
         is_root_read_only=bool(security and security.read_only_root_filesystem),

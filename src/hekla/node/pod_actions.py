@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +15,7 @@ from hekla.kube.clock import Clock
 from hekla.kube.errors import KubeError, NotFoundError
 from hekla.lib import quantity
 from hekla.node.addresses import LoopbackAddresses
-from hekla.node.admission import DeviceLedger, gpu_environment, gpu_request
+from hekla.node.admission import DeviceLedger, gpu_request
 from hekla.node.container_builder import build
 from hekla.node.engines import ENGINE_STAND_IN, EngineChoice, entry_point, is_stand_in
 from hekla.node.health import HOOK_TIMEOUT_S, ask, run_hook
@@ -124,6 +124,13 @@ class PodActions:
         if ledger is not None:
             ledger.release(tracked.uid)
 
+    def recall_devices(self, tracked: TrackedPod, devices: Mapping[str, tuple[int, ...]]) -> None:
+        """What its containers were given in an earlier life is theirs still: by name of the container."""
+        for name, indices in devices.items():
+            container = containers_of(tracked.pod).get(name)
+            if container is not None and indices:
+                self._ledger(tracked).hold(gpu_request(container)[0], tracked.uid, name, indices)
+
     def write_hosts(self, tracked: TrackedPod) -> None:
         """Bring the pod's names up to date, in place: the file is bound into the containers."""
         shared = self._objects.names().lines_for(tracked.pod.metadata.namespace)
@@ -178,7 +185,7 @@ class PodActions:
                 places=tracked.places if tracked.is_real else None,
                 rootfs=self._images.rootfs_of(container.image),
                 hosts_file=tracked.hosts_file if tracked.is_real and not tracked.is_sandbox else None,
-                devices=self._device_variables(tracked, container),
+                devices=self._devices_of(tracked, container),
                 default_command=self._default_command(tracked, container),
                 entry=entry_point(container.image, is_installed=engine.is_real) if tracked.is_real else (),
                 engine=engine,
@@ -222,16 +229,18 @@ class PodActions:
             tracked.told.add(subject)
             self._tell(tracked.pod, "Normal", ENGINE_STAND_IN, engine.sentence)
 
-    def _device_variables(self, tracked: TrackedPod, container: Container) -> dict[str, str]:
+    def _ledger(self, tracked: TrackedPod) -> DeviceLedger:
+        return self._devices.setdefault(tracked.node.name, DeviceLedger())
+
+    def _devices_of(self, tracked: TrackedPod, container: Container) -> tuple[int, ...]:
         resource, count = gpu_request(container)
         if not count:
-            return {}
-        ledger = self._devices.setdefault(tracked.node.name, DeviceLedger())
+            return ()
         capacity = quantity.to_int(tracked.node.capacity.get(resource, "0"))
-        indices = ledger.take(resource, capacity, tracked.uid, container.name, count)
+        indices = self._ledger(tracked).take(resource, capacity, tracked.uid, container.name, count)
         if indices is None:
             raise ConfigError(f"{count} {resource} were promised, but fewer are free on node {tracked.node.name}")
-        return gpu_environment(resource, indices)
+        return indices
 
     async def _stop(self, tracked: TrackedPod, container: Container, grace_s: float, reason: str) -> None:
         key = tracked.key(container.name)

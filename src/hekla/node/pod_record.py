@@ -317,11 +317,15 @@ class Outlived:
     container_id: str
     started_at: float
     exit: Exit | None
+    previous: Exit | None = None
+    """How the attempt before it ended, where that is still known."""
+    devices: tuple[int, ...] = ()
+    """The numbers of the GPUs it was given."""
 
 
 def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None, *, address: str = "") -> PodRecord:
     """The record of a pod that an earlier life of this node ran: what its status says, and of all that ran only what is found to
-    have `outlived` that life still does. `address` is the pod's where its status tells another.
+    have `outlived` that life still does, with the pod's `address`; its status may tell another, or none yet.
     """
     address = address or pod.status.pod_ip
     status, found = pod.status, outlived or {}
@@ -337,7 +341,7 @@ def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None
         refusal=refusal,
         # what runs has its place; it is only made again for those that start later
         place=Place.READY if runs_on and address else Place.ABSENT,
-        pod_ip=address if runs_on else "",
+        pod_ip=address if found else "",
     )
 
 
@@ -379,6 +383,7 @@ def _going_on(outlived: Outlived, status: ContainerStatus | None) -> ContainerRe
             ProbeKind.STARTUP: ProbeRecord(verdict=True if status.started else None),
             ProbeKind.READINESS: ProbeRecord(verdict=True if status.ready else None),
         }
+    previous = outlived.previous or previous
     return ContainerRecord(
         stage=Stage.RUNNING if outlived.exit is None else Stage.EXITED, attempts=outlived.attempt + 1,
         container_id=outlived.container_id, started_at=started_at, exit=outlived.exit, previous=previous,

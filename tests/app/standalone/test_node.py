@@ -52,6 +52,7 @@ ACCOUNT = Connection(server="https://127.0.0.1:6443", credentials=FixedCredentia
             {"tls_cert": "/no/a.pem", "tls_key": "/no/a.key"},
             '--tls-cert is "/no/a.pem", and cannot be read: No such file',
         ),
+        ({"pod_grace_s": -1.0}, "--pod-grace-s is -1; it must be 0 or more"),
         ({"listen": "10260"}, '--node-listen is "10260"; write HOST:PORT'),
     ],
 )

@@ -34,12 +34,12 @@ from hekla.node.runtimes.process import ProcessRuntime
 
 async def main():
     rung = next(each for each in LADDER if each.name == sys.argv[2])
-    runtime = ProcessRuntime(Path(sys.argv[1]), rung=rung)
+    runtime = ProcessRuntime(Path(sys.argv[1]), rung=rung, grace_s=0)
     await runtime.open(lambda key, end: None)
     script = f"setsid sleep {sys.argv[3]} & sleep {sys.argv[3]} & wait"
     for name in ("a", "b"):
         await runtime.start(ContainerSpec(key=ContainerKey("u1", name, 0), argv=("sh", "-c", script)))
-    print(runtime._link.pid, flush=True)
+    print(runtime._spawners.current.pid, flush=True)
     await asyncio.sleep(1000)
 
 asyncio.run(main())
@@ -156,7 +156,9 @@ def test_the_next_life_ends_what_even_a_kill_of_every_keeper_left(tmp_path, rung
 def test_a_process_with_a_reused_id_is_left_alone(tmp_path):
     stranger = subprocess.Popen(["sleep", "1000"])
     try:
-        (tmp_path / "spawner.json").write_text(json.dumps({"pid": stranger.pid, "start": 1}))
+        (tmp_path / "spawners").mkdir()
+        (tmp_path / "spawners/0.sock").touch()
+        (tmp_path / "spawners/0.json").write_text(json.dumps({"pid": stranger.pid, "start": 1}))
 
         async def life() -> None:
             runtime = ProcessRuntime(tmp_path)
@@ -187,7 +189,7 @@ def test_a_lost_spawner_ends_every_container_with_137_and_another_takes_its_plac
     async def story(runtime, bench):
         spec = bench.spec("main", "sleep 1000")
         await runtime.start(spec)
-        os.kill(runtime._link.pid, signal.SIGKILL)
+        os.kill(runtime._spawners.current.pid, signal.SIGKILL)
         assert (await bench.end_of(spec.key)).code == 137
         _, log = await bench.run(bench.spec("next", "echo again"))
         assert log == "again\n"
@@ -871,4 +873,4 @@ def test_only_who_is_given_gpus_sees_their_devices(monkeypatch):
     )
     spec = ContainerSpec(key=ContainerKey("u1", "main", 0), argv=("true",))
     assert confine.devices_given(spec) == []
-    assert confine.devices_given(replace(spec, has_accelerators=True)) == ["nvidia0"]
+    assert confine.devices_given(replace(spec, devices=(0,))) == ["nvidia0"]

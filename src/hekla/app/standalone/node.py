@@ -9,11 +9,12 @@ What is here is a guest: it follows its own pods alone, gives Services no addres
 
 import asyncio
 import contextlib
+import fcntl
 import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import structlog
 
@@ -69,6 +70,26 @@ class _Being:
     async def run(self) -> None:
         office, told = self.office, self.told
         office.health.checks[NODE] = lambda: self.complaint
+        if told.runtime != PROCESS:
+            await self._be(office, told)
+            return
+        told.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (told.directory / "lock").open("w") as lock:
+            await self._be_alone(lock)
+            await self._be(office, told)
+
+    async def _be_alone(self, lock: IO[str]) -> None:
+        """Hold the directory: an agent before, which is leaving, still speaks to those whom it leaves to us."""
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                held = self.told.directory
+                self._cannot_begin(f"another process is the node of {held}; end it, or give another --node-directory")
+            await asyncio.sleep(ASK_AGAIN_S)
+
+    async def _be(self, office: Office, told: NodeSettings) -> None:
         address = told.address or await self._address()
         host, port = host_and_port("--node-listen", told.listen)
         believed = await self._client_authorities()
@@ -102,6 +123,7 @@ class _Being:
         agent = NodeAgent(
             informers.client, informers, nodes, data_dir=told.directory, clock=office.clock, is_guest=True,
             api_address=host_and_port_of(office.connection.server), sandbox_grace_s=told.sandbox_grace_s,
+            pod_grace_s=told.pod_grace_s,
             takes_processes=told.allows_processes, hidden=secret_places(office.settings.kubeconfig, told),
             runtimes=() if told.runtime == PROCESS else (SimulatedRuntime(office.clock),),
         )  # fmt: skip
@@ -121,7 +143,7 @@ class _Being:
         finally:
             watching.cancel()
             await self._say_goodbye(agent)
-            await agent.close()
+            await agent.close(leaves_containers=not told.deletes_itself)
             await endpoint.close()
 
     async def _say_goodbye(self, agent: NodeAgent) -> None:

@@ -1,6 +1,7 @@
 """What `hekla run node` can be told. A field is a flag, and its docstring the flag's help."""
 
 import ipaddress
+import math
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,6 +85,10 @@ class NodeSettings:
     sandbox_grace_s: float = GRACE_S
     """Seconds that sandboxes outlive an agent that was killed, for the next one to take up."""
 
+    pod_grace_s: float = math.inf
+    """Seconds that containers of other pods outlive an agent that ended or was killed, for the next one to take up; for ever by default,
+    as with a kubelet. 0: they end with their agent."""
+
     deletes_itself: bool = False
     """Delete the Node when told to end, and with it its pods; else it says that it is not ready, and is taken up by the next life."""
 
@@ -110,6 +115,9 @@ class NodeSettings:
             raise StandaloneSettingsError(
                 f"--nodes is {self.count}, and there is one machine to run processes on; use --nodes 1, or --runtime simulated"
             )
+        for flag, seconds in (("--sandbox-grace-s", self.sandbox_grace_s), ("--pod-grace-s", self.pod_grace_s)):
+            if not seconds >= 0:
+                raise StandaloneSettingsError(f"{flag} is {seconds:g}; it must be 0 or more")
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", self.node_name) or len(self.node_name) > 240:
             raise StandaloneSettingsError(
                 f'--node-name is "{self.node_name}"; use lower case letters, digits, "-" and "."'

@@ -82,7 +82,7 @@ NODE_FLAGS = {
     "name": "node_name", "count": "nodes", "runtime": "runtime", "cpu": "cpu_per_node", "memory": "memory_per_node",
     "gpus": "gpus_per_node", "pods": "pods_per_node", "labels": "node_label", "taints": "node_taint",
     "directory": "node_directory", "address": "node_address", "listen": "node_listen", "identity": "node_identity", "tls_cert": "tls_cert", "tls_key": "tls_key",
-    "allows_processes": "allow_processes", "sandbox_grace_s": "sandbox_grace_s", "deletes_itself": "delete_node",
+    "allows_processes": "allow_processes", "sandbox_grace_s": "sandbox_grace_s", "pod_grace_s": "pod_grace_s", "deletes_itself": "delete_node",
 }  # fmt: skip
 
 
@@ -170,6 +170,7 @@ def run(
     node_identity: Annotated[str | None, _of_nodes("--node-identity", "identity")] = None,
     allow_processes: Annotated[bool | None, _of_nodes("--allow-processes/--sandboxes-only", "allows_processes")] = None,
     sandbox_grace_s: Annotated[float | None, _of_nodes("--sandbox-grace-s", "sandbox_grace_s")] = None,
+    pod_grace_s: Annotated[float | None, _of_nodes("--pod-grace-s", "pod_grace_s")] = None,
     delete_node: Annotated[bool | None, _of_nodes("--delete-node/--keep-node", "deletes_itself")] = None,
 ) -> None:
     """Run components."""

@@ -81,8 +81,8 @@ class ContainerSpec:
     group: int | None = None
     groups: tuple[int, ...] = ()
     is_privileged: bool = False
-    has_accelerators: bool = False
-    """It was given GPUs, and may open their devices."""
+    devices: tuple[int, ...] = ()
+    """The numbers of the GPUs it was given; with any, it may open their devices."""
 
     may_gain_privileges: bool = True
     is_root_read_only: bool = False
@@ -106,6 +106,9 @@ class Observed:
     container_id: str
     started_at: float
     exit: Exit | None = None
+    pod_ip: str = ""
+    """The address it was given, where that matters to it; likewise its GPUs."""
+    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +159,7 @@ class Runtime(Protocol):
         """What it can do, on this host."""
 
     async def open(self, on_exit: OnExit) -> None:
-        """Get ready; what an earlier life left running is ended here."""
+        """Get ready; what an earlier life left running is taken up here, or ended."""
 
     async def start(self, container: ContainerSpec) -> str:
         """Start one attempt and return its container id; raises `StartError`."""
@@ -180,6 +183,9 @@ class Runtime(Protocol):
 
     async def remove(self, pod_uid: str) -> None:
         """Forget the ended attempts of a pod, logs included."""
+
+    async def leave(self) -> None:
+        """Go, and leave what runs to the next life; what cannot run without us ends."""
 
     async def close(self) -> None:
         """End everything that runs."""

@@ -1,4 +1,4 @@
-"""Control groups, where this host lets us make them: memory and CPU limits, and whether the kernel killed for memory.
+"""Control groups, where this host lets us make them: memory and CPU limits. Whether the kernel killed for memory, the spawner looks.
 
 Version 2 with a delegated or the root group, version 1 with its memory and cpu hierarchies; else limits fall back to
 rlimits (`describe` says which, for the node's conditions).
@@ -23,9 +23,6 @@ class CgroupTree(Protocol):
     def create(self, name: str, limits: Limits) -> Sequence[Path]:
         """Make the groups of a container; their paths, to be joined."""
 
-    def was_oom_killed(self, groups: Sequence[Path]) -> bool:
-        """Whether the kernel killed in it for want of memory."""
-
     def remove(self, groups: Sequence[Path]) -> None:
         """Remove empty groups."""
 
@@ -45,10 +42,6 @@ class NoCgroups:
     def create(self, name: str, limits: Limits) -> Sequence[Path]:
         """No groups."""
         return ()
-
-    def was_oom_killed(self, groups: Sequence[Path]) -> bool:
-        """Unknown, so no."""
-        return False
 
     def remove(self, groups: Sequence[Path]) -> None:
         """Nothing was made."""
@@ -79,10 +72,6 @@ class CgroupV2:
         if limits.cpu_milli:
             _write(group / "cpu.max", f"{max(1000, limits.cpu_milli * PERIOD_US // 1000)} {PERIOD_US}")
         return (group,)
-
-    def was_oom_killed(self, groups: Sequence[Path]) -> bool:
-        """The counter of memory.events."""
-        return any(_counter(group / "memory.events", "oom_kill") for group in groups)
 
     def remove(self, groups: Sequence[Path]) -> None:
         """Remove the group."""
@@ -117,10 +106,6 @@ class CgroupV1:
             _write(groups[1] / "cpu.cfs_period_us", str(PERIOD_US))
             _write(groups[1] / "cpu.cfs_quota_us", str(max(1000, limits.cpu_milli * PERIOD_US // 1000)))
         return groups
-
-    def was_oom_killed(self, groups: Sequence[Path]) -> bool:
-        """The counter of memory.oom_control."""
-        return any(_counter(group / "memory.oom_control", "oom_kill") for group in groups)
 
     def remove(self, groups: Sequence[Path]) -> None:
         """Remove both."""
@@ -183,16 +168,6 @@ def _own_group() -> str:
 def _write(path: Path, text: str) -> None:
     with open(path, "w", encoding="ascii") as file:
         file.write(text)
-
-
-def _counter(path: Path, key: str) -> int:
-    try:
-        for line in path.read_text().splitlines():
-            if line.startswith(f"{key} "):
-                return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
 
 
 def _remove(groups: Sequence[Path]) -> None:

@@ -242,7 +242,7 @@ def interpreter_places() -> list[Path]:
 
 def devices_given(container: ContainerSpec) -> list[str]:
     """Names in /dev that a container has beside those of all."""
-    if not container.has_accelerators:
+    if not container.devices:
         return []
     return sorted(path.name for pattern in ACCELERATORS for path in Path("/dev").glob(pattern))
 

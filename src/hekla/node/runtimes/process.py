@@ -1,15 +1,14 @@
 """Runs containers as processes of this machine: set apart as far as the host allows, and never left behind.
 
 A small spawner process forks one *init* per container (`hekla.node.shim`), which prepares the container's world,
-runs its command, keeps its log and reaps. When this process dies, however it dies, the spawner's socket closes and
-everything ends; `open` sweeps what even that could not end. `isolation.py` finds the rung, `cgroups.py` the limits,
-`confine.py` turns a `ContainerSpec` into what an init does.
+runs its command, keeps its log and reaps. When this process dies, however it dies, the spawner and all it runs wait for the next one,
+whose `open` takes them up, and sweeps what no spawner holds; where none comes within the grace they end. `isolation.py` finds the rung,
+`cgroups.py` the limits, `confine.py` turns a `ContainerSpec` into what an init does.
 """
 
 import asyncio
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import signal as signals
@@ -17,6 +16,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -33,14 +33,17 @@ from hekla.node.runtimes import (
     Observed,
     OnExit,
     StartError,
+    attempt_notes,
 )
+from hekla.node.runtimes.attempt_notes import Note
 from hekla.node.runtimes.cgroups import CgroupTree, NoCgroups, find_cgroups
 from hekla.node.runtimes.confine import Confiner, rewrite
 from hekla.node.runtimes.isolation import PROBE_TIMEOUT_S, PROCESS_GROUP, Isolation, Rung, candidates, filters
 from hekla.node.runtimes.logs import last_text, read_log
 from hekla.node.runtimes.process_exec import AttachedStreams, ProcessExec
-from hekla.node.runtimes.spawner_link import Report, SpawnerLink
-from hekla.node.runtimes.sweep import describe_process, sweep
+from hekla.node.runtimes.spawner_link import Left, Report, SpawnerGoneError, SpawnerLink
+from hekla.node.runtimes.spawners import Spawners
+from hekla.node.runtimes.sweep import sweep
 from hekla.node.shim.mounts import crowded
 
 log = structlog.get_logger(__name__)
@@ -51,7 +54,11 @@ START_TIMEOUT_S = 60.0
 KILL_PATIENCE_S = 10.0
 """How long an init may take to kill and reap what it holds before it is killed itself."""
 
-OOM_SIGNAL = 9
+PROBE = "probe"
+"""Instead of a pod's uid, of what only tries whether containers run."""
+
+GRACE_S = 60.0
+"""How long containers wait for the next life of their node, unless it says otherwise."""
 
 
 @dataclass(slots=True)
@@ -59,6 +66,7 @@ class _Attempt:
     """One attempt: what was asked, and what has come of it."""
 
     spec: ContainerSpec
+    link: SpawnerLink
     directory: Path
     groups: Sequence[Path]
     started: "asyncio.Future[None]"
@@ -67,6 +75,10 @@ class _Attempt:
     exit: Exit | None = None
     rewritten: Sequence[tuple[str, str]] = ()
     """Paths that the rung replaces in commands, for want of mounts."""
+    has_terminals: bool = False
+    """Commands in it get terminals of its own."""
+    senseless: str = ""
+    """Why it was ended when it was to be taken up; empty of all others."""
 
 
 class ProcessRuntime:
@@ -74,16 +86,20 @@ class ProcessRuntime:
 
     name = "process"
 
-    def __init__(self, state: Path, *, hidden: Sequence[Path] = (), rung: Rung | None = None) -> None:
-        """`state` is ours alone; containers never see what is in `hidden`; `rung` forces a lower one (tests)."""
+    def __init__(
+        self, state: Path, *, hidden: Sequence[Path] = (), rung: Rung | None = None, grace_s: float = GRACE_S
+    ) -> None:
+        """`state` is ours alone; containers never see what is in `hidden`; `rung` forces a lower one (tests). For `grace_s`, which may be
+        infinite, containers outlive us if we are killed, or leave.
+        """
         self._state = state
         self._hidden = tuple(hidden)
         self._forced_rung = rung
         self._digest = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:12]
         self._attempts: dict[ContainerKey, _Attempt] = {}
-        self._execs: dict[str, ProcessExec] = {}
+        self._execs: dict[str, tuple[SpawnerLink, ProcessExec]] = {}
         self._on_exit: OnExit = lambda key, end: None
-        self._link = SpawnerLink(state / "spawner.log", self._handle, self._lose_all)
+        self._spawners = Spawners(state / "spawners", self._handle, self._lose_all, grace_s=grace_s)
         self._confiner: Confiner | None = None
         self.isolation = Isolation(rung=PROCESS_GROUP, has_landlock=False, has_seccomp=False)
         self.cgroups: CgroupTree = NoCgroups("not opened yet")
@@ -95,13 +111,19 @@ class ProcessRuntime:
         return frozenset(always | ({Feature.MOUNTS} if self.isolation.rung.has_mounts else set()))
 
     async def open(self, on_exit: OnExit) -> None:
-        """End what an earlier life left, start the spawner, and find the rung."""
+        """Take up what an earlier life left, start a spawner, and find the rung."""
         for name in ("containers", "logs", "root"):
             (self._state / name).mkdir(parents=True, exist_ok=True, mode=0o700)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, sweep, self._state, self._digest)
+        await self._take_up_what_is_left()
+        pods = {key.pod_uid for key in self._attempts}
+        spare = partial(sweep, self._state, self._digest, spawners=self._spawners.pids, pods=pods)
+        await loop.run_in_executor(None, spare)
         self.cgroups = await loop.run_in_executor(None, find_cgroups, f"hekla-{self._digest}")
-        self._open_link()
+        for attempt in self._attempts.values():
+            if attempt.gone.done():
+                self.cgroups.remove(attempt.groups)
+        self._spawners.open()
         await loop.run_in_executor(None, self._warn_of_crowds)
         self.isolation = await self._find_isolation()
         self._confiner = self._confiner_for(self.isolation)
@@ -124,7 +146,7 @@ class ProcessRuntime:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await asyncio.shield(attempt.started)
         except TimeoutError:
-            await self._link.send({"order": "kill", "id": _text(container.key)})
+            await attempt.link.send({"order": "kill", "id": _text(container.key)})
             raise StartError(f"its process did not start within {START_TIMEOUT_S:g} s") from None
         return container_id(container.key)
 
@@ -135,23 +157,23 @@ class ProcessRuntime:
             return
         if grace_s > 0:
             number = getattr(signals, signal, signals.SIGTERM)
-            await self._link.send({"order": "tell", "id": _text(key), "message": {"signal": int(number)}})
+            await attempt.link.send({"order": "tell", "id": _text(key), "message": {"signal": int(number)}})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
                     await asyncio.shield(attempt.gone)
         if not attempt.gone.done():
-            await self._link.send({"order": "tell", "id": _text(key), "message": {"signal": int(signals.SIGKILL)}})
+            await attempt.link.send({"order": "tell", "id": _text(key), "message": {"signal": int(signals.SIGKILL)}})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(KILL_PATIENCE_S):
                     await asyncio.shield(attempt.gone)
         if not attempt.gone.done():
-            await self._link.send({"order": "kill", "id": _text(key)})
+            await attempt.link.send({"order": "kill", "id": _text(key)})
             await asyncio.shield(attempt.gone)
 
     async def observe(self) -> Mapping[ContainerKey, Observed]:
-        """All attempts of this life; what ran before it was ended by `open`."""
+        """All attempts of this life, and those of earlier ones that `open` took up."""
         return {
-            key: Observed(container_id(key), each.started_at, each.exit)
+            key: Observed(container_id(key), each.started_at, each.exit, each.spec.pod_ip, each.spec.devices)
             for key, each in self._attempts.items()
             if each.started.done()
         }
@@ -163,9 +185,8 @@ class ProcessRuntime:
         attempt = self._attempts.get(key)
         if attempt is None or attempt.exit is not None:
             raise ExecError(f"container {key.name} is not running")
-        has_terminals = self.isolation.rung.has_mounts and not attempt.spec.is_privileged
-        session = ProcessExec(self._link, has_stdin=has_stdin, has_tty=has_tty, has_terminals=has_terminals)
-        self._execs[session.id] = session
+        session = ProcessExec(attempt.link, has_stdin=has_stdin, has_tty=has_tty, has_terminals=attempt.has_terminals)
+        self._execs[session.id] = attempt.link, session
         try:
             await session.start(_text(key), [rewrite(word, attempt.rewritten) for word in argv])
         except BaseException:
@@ -179,7 +200,7 @@ class ProcessRuntime:
         if attempt is None or attempt.exit is not None:
             raise ExecError(f"container {key.name} is not running")
         return AttachedStreams(
-            self._link, _text(key), attempt.spec, attempt.directory, self._log_path(key), attempt.gone
+            attempt.link, _text(key), attempt.spec, attempt.directory, self._log_path(key), attempt.gone
         )
 
     async def logs(self, key: ContainerKey, options: LogOptions) -> AsyncIterator[bytes]:
@@ -195,50 +216,101 @@ class ProcessRuntime:
         """Forget a pod's ended attempts and their files."""
         for key in [key for key, each in self._attempts.items() if key.pod_uid == pod_uid and each.gone.done()]:
             del self._attempts[key]
+        with contextlib.suppress(SpawnerGoneError):
+            await self._spawners.send_all({"order": "forget", "pod": pod_uid})
         for name in ("containers", "logs"):
             await asyncio.get_running_loop().run_in_executor(None, _remove_tree, self._state / name / pod_uid)
 
-    async def close(self) -> None:
-        """The spawner kills everything and ends; nothing is reported any more."""
+    async def leave(self) -> None:
+        """The spawners go on with what they hold; one that holds nothing ends."""
         self._on_exit = lambda key, end: None
-        await self._link.close()
-        self._lose_all()
+        await self._spawners.leave()
+
+    async def close(self) -> None:
+        """The spawners kill everything and end; nothing is reported any more."""
+        self._on_exit = lambda key, end: None
+        await self._spawners.close()
+        for link in {attempt.link for attempt in self._attempts.values()}:
+            self._lose_all(link)
         for attempt in self._attempts.values():
             self.cgroups.remove(attempt.groups)
         self.cgroups.close()
-        (self._state / "spawner.json").unlink(missing_ok=True)
         _remove_tree(Path(tempfile.gettempdir()) / f"hekla-{self._digest}")
 
-    def _open_link(self) -> None:
-        self._link.open()
-        (self._state / "spawner.json").write_text(json.dumps(describe_process(self._link.pid)))
+    async def _take_up_what_is_left(self) -> None:
+        for link, left in await self._spawners.find():
+            await self._take_up(link, left)
+        taken_up = self._attempts.values()
+        unsettled = [each.gone for each in taken_up if each.senseless and not each.gone.done()]
+        unsettled += [each.started for each in taken_up if not each.senseless and not each.started.done()]
+        if unsettled:
+            await asyncio.wait(unsettled, timeout=START_TIMEOUT_S)
+        for key, attempt in list(self._attempts.items()):
+            if not attempt.started.done():
+                await attempt.link.send({"order": "kill", "id": _text(key)})
+
+    async def _take_up(self, link: SpawnerLink, left: Left) -> None:
+        """As if we had started it. What is noted of it and makes no sense ends it, and is how it ended."""
+        key = _key(left.name)
+        try:
+            note = attempt_notes.read(left.note, key)
+            senseless = ""
+        except ValueError as problem:
+            log.warning(
+                "a container of an earlier life makes no sense, and ends", container=left.name, why=str(problem)
+            )
+            note, senseless = (
+                Note(spec=ContainerSpec(key=key, argv=())),
+                f"what its node noted of it makes no sense: {problem}",
+            )
+            await link.send({"order": "kill", "id": left.name})
+        attempt = self._attempts[key] = self._new_attempt(note.spec, link)
+        attempt.groups, attempt.rewritten = tuple(map(Path, note.groups)), note.rewritten
+        attempt.has_terminals, attempt.started_at, attempt.senseless = note.has_terminals, left.started_at, senseless
+        if left.end is not None:
+            attempt.exit = self._exit_of(attempt, left.end)
+        if left.started_at or left.is_gone:
+            _settle(attempt.started)
+        if left.is_gone:
+            _settle(attempt.gone)
+
+    def _new_attempt(self, container: ContainerSpec, link: SpawnerLink) -> _Attempt:
+        loop, key = asyncio.get_running_loop(), container.key
+        directory = self._state / "containers" / key.pod_uid / key.name / str(key.attempt)
+        return _Attempt(container, link, directory, (), loop.create_future(), loop.create_future())
 
     async def _launch(self, container: ContainerSpec) -> None:
         assert self._confiner is not None, "a runtime is opened before it starts anything"
-        if not self._link.is_open:
-            self._open_link()  # the last one was killed, and its containers with it
-        loop = asyncio.get_running_loop()
         key = container.key
-        directory = self._state / "containers" / key.pod_uid / key.name / str(key.attempt)
-        attempt = _Attempt(container, directory, (), loop.create_future(), loop.create_future())
-        self._attempts[key] = attempt
+        link = self._spawners.open()  # where the last one was killed, and its containers with it, another
+        attempt = self._attempts[key] = self._new_attempt(container, link)
+        directory = attempt.directory
+        attempt.has_terminals = self.isolation.rung.has_mounts and not container.is_privileged
         try:
             if container.limits != Limits():
                 # only those that have a limit: moving into a group waits for the kernel, 5 ms here, half of a start
                 attempt.groups = self.cgroups.create(_group_name(key), container.limits)
             order = self._confiner.order_for(container, directory, self._log_path(key).parent, attempt.groups)
             attempt.rewritten = order.get("rewritten", ())
-            await self._link.send({"order": "start", "id": _text(key), "spec": order})
+            note = attempt_notes.write(
+                Note(
+                    spec=attempt_notes.spec_to_keep(container), groups=tuple(map(str, attempt.groups)),
+                    rewritten=tuple((path, to) for path, to in attempt.rewritten), has_terminals=attempt.has_terminals,
+                )
+            )  # fmt: skip
+            await link.send(
+                {"order": "start", "id": _text(key), "spec": order, "note": {} if key.pod_uid == PROBE else note}
+            )
         except OSError as problem:
             del self._attempts[key]
             raise StartError(f"cannot prepare {directory}: {problem.strerror}") from None
 
-    def _handle(self, report: Report) -> None:
-        """One report of the spawner."""
+    def _handle(self, link: SpawnerLink, report: Report) -> None:
+        """One report of a spawner."""
         if "session" in report:
-            session = self._execs.get(report["session"])
-            if session is not None:
-                session.handle(report)
+            known = self._execs.get(report["session"])
+            if known is not None:
+                known[1].handle(report)
                 if report["event"] != "exec_started":
                     self._execs.pop(report["session"], None)
             return
@@ -249,17 +321,22 @@ class ProcessRuntime:
             case "started":
                 attempt.started_at = report["at"]
                 _settle(attempt.started)
-            case "failed":
-                attempt.exit = Exit(code=128, reason="StartError", message=report["message"], finished_at=time.time())
-            case "exited":
+            case "failed" | "exited":
                 attempt.exit = self._exit_of(attempt, report)
             case "gone":
                 self._bury(attempt)
 
     def _exit_of(self, attempt: _Attempt, report: Report) -> Exit:
+        if attempt.senseless:
+            return Exit(
+                code=137, reason="ContainerStatusUnknown", message=attempt.senseless, started_at=attempt.started_at,
+                finished_at=report["at"], container_id=container_id(attempt.spec.key),
+            )  # fmt: skip
+        if report["event"] == "failed":
+            return Exit(code=128, reason="StartError", message=report["message"], finished_at=report["at"])
         code, signal = report["code"], report["signal"]
         reason = "Completed" if code == 0 else "Error"
-        if signal == OOM_SIGNAL and self.cgroups.was_oom_killed(attempt.groups):
+        if report["is_oom"]:
             reason = "OOMKilled"
         message = report["message"]
         if not message and code != 0 and attempt.spec.falls_back_to_logs:
@@ -283,17 +360,18 @@ class ProcessRuntime:
             return
         self._on_exit(attempt.spec.key, end)
 
-    def _lose_all(self) -> None:
-        """The spawner has ended, so every container has."""
+    def _lose_all(self, link: SpawnerLink) -> None:
+        """A spawner has ended, so every container that it started has."""
         for attempt in list(self._attempts.values()):
-            if not attempt.gone.done():
+            if attempt.link is link and not attempt.gone.done():
                 attempt.exit = attempt.exit or Exit(
                     code=137, reason="Error", message="the spawner ended", signal=9, started_at=attempt.started_at,
                     finished_at=time.time(), container_id=container_id(attempt.spec.key),
                 )  # fmt: skip
                 self._bury(attempt)
-        for session in list(self._execs.values()):
-            session.handle({"event": "exec_ended", "code": 137})
+        for of, session in list(self._execs.values()):
+            if of is link:
+                session.handle({"event": "exec_ended", "code": 137})
 
     def _log_path(self, key: ContainerKey) -> Path:
         return self._state / "logs" / key.pod_uid / key.name / f"{key.attempt}.log"
@@ -329,7 +407,7 @@ class ProcessRuntime:
     async def _try(self, isolation: Isolation) -> str:
         """The reason why a rung cannot be used; empty if it can."""
         self._confiner = self._confiner_for(isolation)
-        key = ContainerKey("probe", isolation.rung.name, 0)
+        key = ContainerKey(PROBE, isolation.rung.name, 0)
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 probe = ContainerSpec(
@@ -344,8 +422,8 @@ class ProcessRuntime:
         except TimeoutError:
             return f"true did not end within {PROBE_TIMEOUT_S:g} s"
         finally:
-            await self._link.send({"order": "kill", "id": _text(key)})
-            await self.remove("probe")
+            await self._spawners.send_all({"order": "kill", "id": _text(key)})
+            await self.remove(PROBE)
 
 
 def container_id(key: ContainerKey) -> str:

@@ -127,6 +127,10 @@ class SimulatedRuntime:
             if self._lives[key].exit is not None:
                 del self._lives[key]
 
+    async def leave(self) -> None:
+        """There is nothing that could run on."""
+        await self.close()
+
     async def close(self) -> None:
         """Every life ends unreported."""
         if self._timer is not None:

@@ -2,7 +2,7 @@
 
 It lives in the container's namespaces (where there are any) as pid 1, so that when it goes the kernel ends all the
 others. Where there is no pid namespace it adopts orphans as a subreaper and ends them itself. It ends when the command
-ends, or when the spawner's end of the control socket closes: no agent, no container.
+ends, or when the spawner's end of the control socket closes: no spawner, no container.
 """
 
 import contextlib
@@ -386,6 +386,17 @@ def children_of(pid: int) -> list[int]:
     except OSError:
         pass
     return found
+
+
+def is_below(pid: int, ancestor: int) -> bool:
+    """Whether a process is another one, or descends from it."""
+    while pid > 1 and pid != ancestor:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except OSError:
+            return False
+    return pid == ancestor
 
 
 def kill_quietly(pid: int) -> None:

@@ -79,6 +79,19 @@ def join_groups(groups: list[str]) -> None:
             os.close(joined)
 
 
+def was_oom_killed(groups: list[str]) -> bool:
+    """Whether the kernel killed in one of these control groups for want of memory: by its counter, of either version."""
+    for group in groups:
+        for file in ("memory.events", "memory.oom_control"):
+            try:
+                with open(f"{group}/{file}", encoding="ascii") as counters:
+                    if any(name == "oom_kill" and int(count) for name, count in map(str.split, counters)):
+                        return True
+            except (OSError, ValueError):
+                continue
+    return False
+
+
 def open_place(path: str, exact: Collection[str] = ()) -> int:
     """A descriptor of what lies at a path, for mounting. OSError: the path is one of the `exact`, and there is a link in it."""
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)

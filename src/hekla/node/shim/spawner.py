@@ -1,7 +1,8 @@
-"""Starts containers and commands inside them on the agent's order, and tells it how they end.
+"""Starts containers and commands inside them on the agent's order, and tells it how they end; holds containers while no agent is there.
 
-One small single-threaded process per node process, so that a fork copies 12 MB and not the agent. When the agent's end
-of the socket closes, however that came about, everything that runs is killed and the spawner ends.
+One small single-threaded process per node, so that a fork copies 12 MB and not the agent. It is the parent of every container, and
+remembers each with a note of the agent's, until the agent says that nobody has to know of it any more. An agent that was killed, or left,
+and comes back is told of all of them, also of those that ended meanwhile. Where none comes within the grace, everything is ended.
 
 Orders and reports are JSON objects, each led by its length in four bytes; file descriptors travel beside an order.
 """
@@ -19,9 +20,10 @@ import struct
 import sys
 import termios
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from hekla.node.shim import init, linux
 
@@ -31,90 +33,209 @@ MAX_ORDER = 16 * 1024 * 1024
 ALL_NAMESPACES = linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
 
 
-class Held:
-    """One container whose init lives."""
+PROTOCOL = 1
+"""Said in `hello` and in `welcome`: an agent that speaks otherwise does not take over what it might misunderstand; it ends it."""
+FIRST_AGENT_S = 60.0
+"""For the agent that started us to say its first word."""
+LAST_GRACE_S = 10.0
+"""Between SIGTERM and SIGKILL for containers that nobody came back for, or whose machine goes down."""
+LONGEST_WAIT_S = 3600.0
+"""The kernel counts a wait in milliseconds; one without an end is many."""
+OOM_SIGNAL = signal.SIGKILL
 
-    def __init__(self, spec: dict[str, Any], pid: int, control: socket.socket) -> None:
-        self.spec, self.pid, self.control = spec, pid, control
+
+class Held:
+    """One attempt at a container, from the order to start it until nobody has to know of it any more."""
+
+    def __init__(self, spec: dict[str, Any], pid: int, control: socket.socket, note: Order) -> None:
+        """`note` is what the agent wants to know of it in its next life; empty: nothing, it may go."""
+        self.spec, self.pid, self.control, self.note = spec, pid, control, note
         self.commands: set[int] = set()
-        self.has_reported_end = False
+        self.started_at = 0.0
+        self.end: Order | None = None
+        """The report of its end, once its command has ended."""
+        self.is_gone = False
+        """Nothing of it runs any more: its number may be somebody else's."""
 
 
 class Spawner:
     """The main loop and what it holds."""
 
-    def __init__(self, agent: socket.socket) -> None:
-        self._agent = agent
+    def __init__(self, listener: socket.socket, path: str, grace_s: float) -> None:
+        """`path` is the listener's, removed at the end; for `grace_s` containers wait for an agent that is away."""
+        self._listener, self._path, self._grace_s = listener, path, grace_s
         self._selector = selectors.DefaultSelector()
         self._held: dict[str, Held] = {}
         self._by_pid: dict[int, str] = {}
         self._commands: dict[int, tuple[str, str]] = {}
+        self._agent: socket.socket | None = None
+        self._is_greeted = False
+        """An agent hears of nothing before it has said hello and was told what there is."""
+        self._is_retired = False
+        """Another release starts containers: this one ends with its last."""
+        self._is_ending = False
         self._fds: deque[int] = deque()
         self._inbox = bytearray()
+        self._ends_at: float | None = time.monotonic() + FIRST_AGENT_S
 
-    def run(self) -> None:
-        """Serve until the agent goes away."""
-        self._watch(self._agent.fileno(), self._receive)
-        self._watch(_children_signal(), self._reap)
+    def run(self) -> NoReturn:
+        """Serve one agent after the other until one says that it is over, or none comes back."""
+        self._watch(self._listener.fileno(), self._accept)
+        self._watch(_signals(), self._wake)
         while True:
-            for key, _ in self._selector.select():
-                key.data(key.fd)
+            left_s = None if self._ends_at is None else max(0.0, min(self._ends_at - time.monotonic(), LONGEST_WAIT_S))
+            for key, _ in self._selector.select(left_s):
+                _do(key.data, key.fd)
+            if self._ends_at is not None and time.monotonic() >= self._ends_at:
+                self._wind_up()
 
     def _watch(self, descriptor: int, callback: Callable[[int], None]) -> None:
         self._selector.register(descriptor, selectors.EVENT_READ, callback)
 
+    # the agent
+
+    def _accept(self, _: int) -> None:
+        """The latest agent is the one: two at a time have the lock of their data directory against them."""
+        agent, _address = self._listener.accept()
+        peer = agent.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, user, _group = struct.unpack("3i", peer)
+        # a container may have the node's own user, and on the lowest rung its socket in sight
+        if user != os.geteuid() or init.is_below(pid, os.getpid()):
+            agent.close()
+            return
+        self._drop_agent()
+        self._agent, self._ends_at = agent, None
+        self._watch(agent.fileno(), self._receive)
+
     def _receive(self, _: int) -> None:
+        agent = self._agent
+        assert agent is not None, "who is heard is there"
         try:
-            data, fds, _flags, _address = socket.recv_fds(self._agent, 1 << 18, 64)
+            data, fds, _flags, _address = socket.recv_fds(agent, 1 << 18, 64)
         except OSError:
             data, fds = b"", []
         if not data:
-            self._end_all()
+            self._lose_agent()
+            return
         self._fds.extend(fds)
         self._inbox += data
-        while len(self._inbox) >= 4:
+        while len(self._inbox) >= 4 and agent is self._agent:
             length = struct.unpack(">I", self._inbox[:4])[0]
             if length > MAX_ORDER:
-                self._end_all()
+                self._lose_agent()
+                return
             if len(self._inbox) < 4 + length:
                 return
-            order = json.loads(bytes(self._inbox[4 : 4 + length]))
+            order = bytes(self._inbox[4 : 4 + length])
             del self._inbox[: 4 + length]
-            self._obey(order)
+            _do(self._obey, json.loads(order))
+
+    def _lose_agent(self) -> None:
+        """It may come back for what it took note of; the rest ends now, and commands with the streams that the agent held."""
+        self._drop_agent()
+        if self._grace_s <= 0:
+            self._end_all()
+        for pid in list(self._commands):
+            _kill_tree(pid)
+        for name, held in list(self._held.items()):
+            if not held.note:
+                self._discard(name, held)
+        self._ends_at = time.monotonic() + self._grace_s
+        self._leave_if_empty()
+
+    def _drop_agent(self) -> None:
+        if self._agent is not None:
+            self._selector.unregister(self._agent.fileno())
+            self._agent.close()
+        self._agent, self._is_greeted = None, False
+        self._inbox.clear()
+        while self._fds:
+            os.close(self._fds.popleft())
+
+    def _welcome(self, hello: Order) -> None:
+        """All that an agent before left here; what it took no note of nobody waits for."""
+        self._is_greeted = True
+        if hello["protocol"] == PROTOCOL:
+            self._grace_s, self._is_retired = hello["grace_s"], hello["retires"]
+            for name, held in list(self._held.items()):
+                if held.note:
+                    self._report({"event": "held", "id": name, "pid": held.pid, "note": held.note, "at": held.started_at,
+                                  "end": held.end, "is_gone": held.is_gone})  # fmt: skip
+                else:
+                    self._discard(name, held)
+        self._report({"event": "welcome", "protocol": PROTOCOL, "pid": os.getpid()})
+        if hello["protocol"] != PROTOCOL:
+            self._is_greeted = False  # of us it understands this much
+
+    def _discard(self, name: str, held: Held) -> None:
+        if held.is_gone:
+            del self._held[name]
+        else:
+            init.kill_quietly(held.pid)
+
+    def _forget(self, pod: str) -> None:
+        for name in [name for name, held in self._held.items() if held.is_gone and name.split("/")[0] == pod]:
+            del self._held[name]
+        self._leave_if_empty()
+
+    def _leave_if_empty(self) -> None:
+        """Without an agent, or once another release starts containers, we are here for what we hold."""
+        if not self._held and (self._agent is None or self._is_retired):
+            self._end_all()
 
     def _obey(self, order: Order) -> None:
         kind = order["order"]
-        if kind == "start":
-            self._start(order["id"], order["spec"])
+        held = self._held.get(order.get("id", ""))
+        held = None if held is None or held.is_gone else held
+        if kind == "hello":
+            self._welcome(order)
+        elif kind == "start":
+            self._start(order["id"], order["spec"], order["note"])
         elif kind == "exec":
             self._exec(order)
-        elif kind == "tell" and order["id"] in self._held:
-            self._tell_init(self._held[order["id"]], order["message"])
-        elif kind == "kill" and order["id"] in self._held:
-            init.kill_quietly(self._held[order["id"]].pid)
+        elif kind == "tell" and held is not None:
+            self._tell_init(held, order["message"])
+        elif kind == "kill" and held is not None:
+            init.kill_quietly(held.pid)
         elif kind == "kill_exec":
             for pid, (_, session) in list(self._commands.items()):
                 if session == order["session"]:
                     _kill_tree(pid)
+        elif kind == "forget":
+            self._forget(order["pod"])
+        elif kind == "end":
+            self._end_all()
 
-    def _start(self, name: str, spec: dict[str, Any]) -> None:
+    # containers
+
+    def _start(self, name: str, spec: dict[str, Any], note: Order) -> None:
+        self._forget_long_ended(name)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             pid = linux.fork_into(spec["namespaces"]) if spec["namespaces"] else os.fork()
         except OSError as problem:
-            self._report({"event": "failed", "id": name, "message": str(problem.strerror)})
-            self._report({"event": "gone", "id": name})
             ours.close()
             theirs.close()
+            held = self._held[name] = Held({}, 0, ours, note)
+            self._ended(name, held, {"event": "failed", "message": str(problem.strerror), "at": time.time()})
+            self._gone(name, held)
             return
         if pid == 0:
             signal.set_wakeup_fd(-1)
             _keep_only(theirs.fileno(), init.CONTROL_FD)
             init.run(spec, socket.socket(fileno=init.CONTROL_FD))
         theirs.close()
-        self._held[name] = Held(spec, pid, ours)
+        self._held[name] = Held(spec, pid, ours, note)
         self._by_pid[pid] = name
         self._watch(ours.fileno(), lambda _: self._hear(name))
+
+    def _forget_long_ended(self, name: str) -> None:
+        """As attempts go on, all that is told of one that has ended is how the last before did."""
+        container, _, number = name.rpartition("/")
+        for known, held in list(self._held.items()):
+            before, _, earlier = known.rpartition("/")
+            if held.is_gone and before == container and int(earlier) < int(number) - 1:
+                del self._held[known]
 
     def _hear(self, name: str) -> None:
         held = self._held.get(name)
@@ -130,17 +251,25 @@ class Spawner:
             return
         message = json.loads(data)
         if "started" in message:
+            held.started_at = message["at"]
             self._report({"event": "started", "id": name, "pid": held.pid, "at": message["at"]})
         elif "failed" in message:
-            held.has_reported_end = True
-            self._report({"event": "failed", "id": name, "message": message["failed"]})
+            self._ended(name, held, {"event": "failed", "message": message["failed"], "at": time.time()})
         elif "exited" in message:
-            held.has_reported_end = True
-            self._report({"event": "exited", "id": name, "at": message["at"], "message": message["message"],
-                          **message["exited"]})  # fmt: skip
+            self._ended(name, held, {"event": "exited", "at": message["at"], "message": message["message"],
+                                     **message["exited"]})  # fmt: skip
 
-    def _reap(self, wakeup: int) -> None:
-        os.read(wakeup, 4096)
+    def _ended(self, name: str, held: Held, end: Order) -> None:
+        """How it ended, and whether for want of memory: when an agent hears of it, its groups may be gone."""
+        is_oom = end.get("signal") == OOM_SIGNAL and linux.was_oom_killed(held.spec["cgroups"])
+        held.end = {**end, "is_oom": is_oom}
+        self._report({**held.end, "id": name})
+
+    def _wake(self, wakeup: int) -> None:
+        """A child has ended, or the machine goes down; an agent that is there says itself what is to become of its containers."""
+        numbers = os.read(wakeup, 4096)
+        if signal.SIGTERM in numbers and self._agent is None:
+            self._wind_up()
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -157,15 +286,25 @@ class Spawner:
         held = self._held[name]
         while held.control.fileno() >= 0:
             self._hear(name)
-        del self._held[name]
         for pid in held.commands:
             _kill_tree(pid)
-        if not held.has_reported_end:
+        if held.end is None:
             # the init itself was killed, and with it all it held
             code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else 137
-            self._report({"event": "exited", "id": name, "code": code, "signal": code - 128, "message": "",
-                          "at": time.time()})  # fmt: skip
+            self._ended(
+                name, held, {"event": "exited", "code": code, "signal": code - 128, "message": "", "at": time.time()}
+            )
+        self._gone(name, held)
+
+    def _gone(self, name: str, held: Held) -> None:
+        held.is_gone, held.spec = True, {}
         self._report({"event": "gone", "id": name})
+        if not held.note:
+            del self._held[name]
+        if self._agent is None:
+            self._leave_if_empty()
+        if self._is_ending and not self._by_pid:
+            self._end_all()
 
     def _tell_init(self, held: Held, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # it is ending
@@ -174,7 +313,7 @@ class Spawner:
     def _exec(self, order: Order) -> None:
         fds = [self._fds.popleft() for _ in range(order["fds"])]
         held = self._held.get(order["id"])
-        if held is None:
+        if held is None or held.is_gone:
             self._report({"event": "exec_failed", "session": order["session"], "message": "container not running"})
         else:
             reader, writer = os.pipe()
@@ -206,15 +345,39 @@ class Spawner:
         self._report({"event": "exec_ended", "session": session, "code": code})
 
     def _report(self, report: dict[str, Any]) -> None:
+        """Tell the agent; one that is away is told by what we hold when it comes back."""
+        if self._agent is None or not self._is_greeted:
+            return
         data = json.dumps(report).encode()
         try:
             self._agent.sendall(struct.pack(">I", len(data)) + data)
         except OSError:
-            self._end_all()
+            self._is_greeted = False  # it has gone, and that is read next
 
-    def _end_all(self) -> None:
-        """The agent has gone: so must everything it ran."""
+    # the end
+
+    def _wind_up(self) -> None:
+        """Nobody comes back: containers are told to end, and made to end a moment later."""
+        if self._is_ending or not self._by_pid:
+            self._end_all()
+        self._close_door()
+        self._is_ending, self._ends_at = True, time.monotonic() + LAST_GRACE_S
+        for pid in self._by_pid:
+            self._tell_init(self._held[self._by_pid[pid]], {"signal": int(signal.SIGTERM)})
+
+    def _close_door(self) -> None:
+        if self._listener.fileno() >= 0:
+            self._selector.unregister(self._listener.fileno())
+            self._listener.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+
+    def _end_all(self) -> NoReturn:
+        """Nothing is left."""
+        self._close_door()
         for held in self._held.values():
+            if held.is_gone:
+                continue
             if held.spec["namespaces"] & linux.CLONE_NEWPID:
                 init.kill_quietly(held.pid)
             else:
@@ -228,6 +391,14 @@ class Spawner:
             ):  # an init ends when all that entered its namespace are reaped, and those are children of ours by now
                 inits.discard(os.waitpid(-1, 0)[0])
         os._exit(0)
+
+
+def _do(act: Callable[[Any], object], what: Any) -> None:
+    """A task boundary: every container hangs on this process, so what goes wrong for one of them is told and ends nothing."""
+    try:
+        act(what)
+    except Exception:  # noqa: BLE001 - what is left undone concerns one order or one report
+        traceback.print_exc()
 
 
 def _run_command(held: Held, order: Order, fds: list[int], writer: int) -> None:
@@ -295,22 +466,25 @@ def _keep_none() -> None:
     os.closerange(0, 1 << 20)
 
 
-def _children_signal() -> int:
+def _signals() -> int:
+    """Where children's ends and the machine's end are read; Ctrl-C in a terminal is for the agent, which says what becomes of us."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # Ctrl-C in a terminal is for the agent, which closes us in good order
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     return reader
 
 
 def main() -> None:
-    """Entry: the agent's socket is the descriptor named by the first argument."""
-    agent = socket.socket(fileno=int(sys.argv[1]))
-    os.set_inheritable(agent.fileno(), False)
+    """Entry: the listening socket, its path, and the grace in seconds."""
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(listener.fileno(), False)
     codecs.lookup("ascii")  # loaded here once rather than in every container's init
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # whoever is above us may reap nobody
+    os.chdir("/")
     gc.freeze()
     gc.disable()
-    Spawner(agent).run()
+    Spawner(listener, sys.argv[2], float(sys.argv[3])).run()

@@ -388,6 +388,10 @@ class DaemonSandboxes:
         if logs.exists():  # of most sandboxes there are none
             await asyncio.to_thread(shutil.rmtree, logs, ignore_errors=True)
 
+    async def leave(self) -> None:
+        """What ends with its agent ends."""
+        await self.close()
+
     async def close(self) -> None:
         """End everything."""
         self._on_exit = lambda key, end: None

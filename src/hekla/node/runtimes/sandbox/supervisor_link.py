@@ -6,7 +6,6 @@ Notes of one turn of the loop go together, and who has to know that they went wa
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import socket
@@ -21,6 +20,7 @@ from pathlib import Path
 import structlog
 
 import hekla
+from hekla.node.runtimes.release import release_of
 from hekla.node.runtimes.sandbox.encoding import encoded
 from hekla.node.runtimes.spawner_link import SpawnerGoneError
 from hekla.node.runtimes.sweep import describe_process, kill_process_of
@@ -72,7 +72,7 @@ class SupervisorLink:
         command = [*_boot(ZYGOTE), "{socket}", *arguments]
         self._hello: Message = {
             "order": "hello", "protocol": PROTOCOL, "grace_s": grace_s,
-            "zygote": {"release": _release(), "command": command},
+            "zygote": {"release": release_of(MADE_OF), "command": command},
         }  # fmt: skip
         self._directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # not by path: that of a state directory may be longer than a socket's may be
@@ -329,15 +329,6 @@ class SupervisorLink:
 
 def _boot(module: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _BOOT.format(module), str(_SOURCE.parent)]
-
-
-def _release() -> str:
-    """A number alone would not do: a checkout keeps it from one change to the next."""
-    seen = hashlib.sha256(hekla.__version__.encode())
-    for folder in MADE_OF:
-        for file in sorted((_SOURCE / folder).rglob("*.py")):
-            seen.update(file.read_bytes())
-    return seen.hexdigest()
 
 
 async def _next_of(sock: socket.socket) -> tuple[Message, list[int]] | None:

@@ -1,0 +1,380 @@
+"""Containers of plain pods outlive their node: the next life finds them as they were, and where none comes nothing is left."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from hekla.node.runtimes import ContainerKey, ContainerSpec, ExecError
+from hekla.node.runtimes.cgroups import NoCgroups
+from hekla.node.runtimes.isolation import LADDER
+from hekla.node.runtimes.process import ProcessRuntime
+from hekla.node.runtimes.sweep import start_time
+from hekla.testing.conformance.runtimes import Bench, eventually, output_of, processes_with
+
+RUNGS = [rung for rung in LADDER if os.geteuid() == 0 or rung.name != "namespaces"]
+FOREVER = float("inf")
+KEY = ContainerKey("u1", "main", 0)
+
+NODE = """
+import asyncio, json, math, os, sys
+from pathlib import Path
+from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits
+from hekla.node.runtimes.cgroups import NoCgroups
+from hekla.node.runtimes.isolation import LADDER
+from hekla.node.runtimes.process import ProcessRuntime
+async def main():
+    rung = next(each for each in LADDER if each.name == sys.argv[2])
+    runtime = ProcessRuntime(Path(sys.argv[1]), rung=rung, grace_s=float(sys.argv[3]))
+    await runtime.open(lambda key, end: None)
+    key = ContainerKey("u1", "main", 0)
+    async def start(attempt=0, script=sys.argv[4], **fields):
+        spec = ContainerSpec(key=ContainerKey("u1", "main", attempt), argv=("sh", "-c", script), hostname="pod-1", **fields)
+        await runtime.start(spec)
+        return runtime._attempts[spec.key]
+    {more}
+    print(json.dumps([runtime.isolation.rung.name, runtime._spawners.current.pid]), flush=True)
+    {then}
+    await asyncio.sleep(1000)
+asyncio.run(main())
+"""
+
+
+class Before:
+    """An earlier life of the node: it ran containers, and is to be killed."""
+
+    def __init__(
+        self,
+        state: Path,
+        script="exec sleep 1000",
+        *,
+        rung=LADDER[-1],
+        grace_s=FOREVER,
+        more="await start()",
+        then="pass",
+    ) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", NODE.format(more=more, then=then), str(state), rung.name, str(grace_s), script],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        line = self.process.stdout.readline()
+        assert line, "the life before failed"
+        found, self.spawner = json.loads(line)
+        if found != rung.name:
+            self.kill()
+            os.kill(self.spawner, signal.SIGKILL)
+            pytest.skip(f"the host has no rung {rung.name}")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@asynccontextmanager
+async def next_life(state: Path, *, grace_s=FOREVER, rung=LADDER[-1]):
+    """The life after; what runs ends with the block."""
+    runtime = ProcessRuntime(state, rung=rung, grace_s=grace_s)
+    bench = Bench(runtime, state)
+    await runtime.open(bench.on_exit)
+    try:
+        yield bench
+    finally:
+        await runtime.close()
+
+
+def lived(state: Path, story, **options):
+    async def told() -> None:
+        async with next_life(state, **options) as bench:
+            await story(bench.runtime, bench)
+
+    asyncio.run(told())
+
+
+async def run_in(runtime, *argv):
+    output, errors, code = await output_of(await runtime.exec(KEY, argv))
+    return output + errors, code
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_a_container_outlives_its_node_as_the_same_process_with_its_log(tmp_path, rung):
+    state = tmp_path / "state"
+    count = 'n=0; while :; do n=$((n+1)); echo "line $n"; sleep 0.02; done; : 61234.1'
+    before = Before(state, count, rung=rung)
+    ran = sorted({*processes_with("61234.1")} - {before.process.pid})
+    assert len(ran) == 1
+    before.kill()
+
+    async def story(runtime, bench):
+        observed = (await runtime.observe())[KEY]
+        assert (observed.exit, observed.container_id) == (None, "process://u1/main/0")
+        assert observed.started_at > 0
+        assert processes_with("61234.1") == ran
+        seen = len((await bench.log_of(KEY)).splitlines())
+        await bench.wait_for_log(KEY, f"line {seen + 5}\n")
+        lines = (await bench.log_of(KEY)).splitlines()
+        assert lines == [f"line {number + 1}" for number in range(len(lines))]
+        if rung.has_mounts:
+            assert await run_in(runtime, "hostname") == ("pod-1\n", 0)
+        assert await run_in(runtime, "sh", "-c", "exit 3") == ("", 3)
+        await runtime.stop(KEY, grace_s=30)
+        end = await bench.end_of(KEY)
+        assert (end.code, end.signal, end.started_at) == (143, 15, observed.started_at)
+        assert len(bench.ends) == 1
+
+    lived(state, story, rung=rung)
+    assert processes_with("61234.1") == []
+
+
+def test_how_a_container_ended_while_no_node_was_there_is_told_as_it_was(tmp_path):
+    state, mark = tmp_path / "state", tmp_path / "mark"
+    before = Before(state, f"until [ -e /{mark} ]; do sleep 0.01; done; echo last words >&2; exit 7")
+    before.kill()
+    mark.touch()
+    log = state / "logs/u1/main/0.log"
+    asyncio.run(eventually(lambda: "last words" in log.read_text()))
+
+    async def story(runtime, bench):
+        async with asyncio.timeout(60):
+            while (end := (await runtime.observe())[KEY].exit) is None:
+                await asyncio.sleep(0.01)
+        assert (end.code, end.reason, end.container_id) == (7, "Error", "process://u1/main/0")
+        assert 0 < end.started_at <= end.finished_at
+        assert await bench.log_of(KEY) == "last words\n"
+        with pytest.raises(ExecError):
+            await runtime.exec(KEY, ["true"])
+
+    lived(state, story)
+
+
+def test_how_it_ended_is_told_to_every_next_life_until_it_is_forgotten(tmp_path):
+    """A node may be killed between an end that it heard of and the word that it gave of it."""
+    state = tmp_path / "state"
+    more = "await (await start()).gone; await (await start(1)).gone; await (await start(2)).gone"
+    for life in (more, "pass", "pass"):
+        Before(state, "exit 5", more=life).kill()
+
+    async def story(runtime, bench):
+        observed = await runtime.observe()
+        # of those before the last one two suffice: how it ended, and how the one before did
+        assert {key.attempt: each.exit.code for key, each in observed.items()} == {1: 5, 2: 5}
+        await runtime.remove("u1")
+        assert await runtime.observe() == {}
+        await runtime.leave()
+
+    async def nothing(runtime, bench):
+        assert await runtime.observe() == {}
+
+    lived(state, story)
+    lived(state, nothing)
+
+
+def test_a_node_that_leaves_is_taken_up_after_and_one_that_closes_leaves_nothing(tmp_path):
+    state = tmp_path / "state"
+    before = Before(state, "exec sleep 61234.2", then="await runtime.leave(); return")
+    assert before.process.wait() == 0
+    before.process.stdout.close()
+
+    async def story(runtime, bench):
+        assert (await runtime.observe())[KEY].exit is None
+
+    lived(state, story)
+    assert processes_with("sleep\x0061234.2") == []
+    assert start_time(before.spawner) == 0
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_where_no_node_comes_back_within_the_grace_nothing_is_left(tmp_path, rung):
+    before = Before(tmp_path / "state", "trap 'exit 0' TERM; sleep 61234.3 & wait", grace_s=0.2, rung=rung)
+    before.kill()
+    asyncio.run(eventually(lambda: start_time(before.spawner) == 0))
+    assert processes_with("sleep\x0061234.3") == []
+    assert list((tmp_path / "state/spawners").glob("*.sock")) == []
+
+
+def test_a_spawner_without_a_node_lets_containers_end_in_order_when_its_machine_goes_down(tmp_path):
+    before = Before(tmp_path / "state", "trap 'echo saved; exit 0' TERM; echo; sleep 61234.4 & wait")
+    log = tmp_path / "state/logs/u1/main/0.log"
+    asyncio.run(eventually(lambda: bool(log.read_text())))
+    before.kill()
+
+    async def told():
+        async with asyncio.timeout(60):
+            while start_time(before.spawner):
+                os.kill(before.spawner, signal.SIGTERM)  # it may not have seen yet that its node is gone
+                await asyncio.sleep(0.1)
+
+    asyncio.run(told())
+    assert processes_with("sleep\x0061234.4") == []
+    assert "saved" in log.read_text()
+
+
+def test_a_spawner_that_holds_nothing_ends_with_its_node(tmp_path):
+    before = Before(tmp_path / "state", more="pass")
+    before.kill()
+    asyncio.run(eventually(lambda: start_time(before.spawner) == 0))
+
+
+def test_commands_end_with_the_node_that_ran_them_and_the_container_goes_on(tmp_path):
+    more = 'await start(); await runtime.exec(key, ["sleep", "61234.5"])'
+    Before(tmp_path / "state", more=more).kill()
+    asyncio.run(eventually(lambda: processes_with("sleep\x0061234.5") == []))
+
+    async def story(runtime, bench):
+        assert (await runtime.observe())[KEY].exit is None
+
+    lived(tmp_path / "state", story)
+
+
+def test_the_spawner_of_an_earlier_release_goes_on_with_what_it_has_and_another_starts_what_is_new(tmp_path):
+    state = tmp_path / "state"
+    before = Before(state)
+    before.kill()
+    for file in (state / "spawners").iterdir():
+        file.rename(file.with_name(f"0123456789abcdef{file.suffix}") if file.suffix in (".sock", ".json") else file)
+
+    async def story(runtime, bench):
+        assert await run_in(runtime, "sh", "-c", "exit 4") == ("", 4)
+        _, log = await bench.run(bench.spec("new", "echo new"))
+        assert log == "new\n"
+        assert runtime._spawners.current.pid != before.spawner
+        await runtime.stop(KEY, grace_s=0)
+        assert (await bench.end_of(KEY)).code == 137
+        assert start_time(before.spawner), "it remembers how its container ended, until that is forgotten"
+        await runtime.remove("u1")
+        await eventually(lambda: start_time(before.spawner) == 0)
+        _, log = await bench.run(bench.spec("newer", "echo newer"))
+        assert log == "newer\n"
+
+    lived(state, story)
+
+
+def test_what_is_noted_and_makes_no_sense_ends_its_container_and_says_so(tmp_path):
+    """Another release may note otherwise."""
+    more = "from hekla.node.runtimes import attempt_notes; attempt_notes.write = lambda note: {'who': 'knows'}; await start()"
+    Before(tmp_path / "state", "exec sleep 61234.6", more=more).kill()
+
+    async def story(runtime, bench):
+        end = (await runtime.observe())[KEY].exit
+        assert (end.code, end.reason) == (137, "ContainerStatusUnknown")
+        assert "makes no sense" in end.message
+        assert processes_with("sleep\x0061234.6") == []
+
+    lived(tmp_path / "state", story)
+
+
+def test_a_spawner_that_speaks_otherwise_ends_with_all_it_holds(tmp_path):
+    before = Before(tmp_path / "state", "exec sleep 61234.7")
+    before.kill()
+
+    async def told():
+        patch = pytest.MonkeyPatch()
+        patch.setattr("hekla.node.runtimes.spawner_link.PROTOCOL", 2)
+        async with next_life(tmp_path / "state") as bench:
+            patch.undo()
+            assert await bench.runtime.observe() == {}
+            assert processes_with("sleep\x0061234.7") == []
+            assert start_time(before.spawner) == 0
+
+    asyncio.run(told())
+
+
+STEPS = {
+    "ordered": "asyncio.ensure_future(start()); await asyncio.sleep(0)",
+    "on its way": "asyncio.ensure_future(start()); await asyncio.sleep(0.02)",
+    "running": "await start()",
+    "being stopped": "await start(); asyncio.ensure_future(runtime.stop(key, grace_s=60)); await asyncio.sleep(0.05)",
+    "being killed": "await start(); asyncio.ensure_future(runtime.stop(key, grace_s=0)); await asyncio.sleep(0)",
+    "forgotten while it runs": "await start(); await runtime.remove('u1')",
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_whenever_the_node_is_killed_there_is_one_process_or_none_and_an_end_is_told(tmp_path, step):
+    """What was ordered and not begun is begun by the next life; nothing runs twice, and nothing unheard."""
+    state, mark = tmp_path / "state", f"62{list(STEPS).index(step)}34.8"
+    script = f"trap '' TERM; exec sleep {mark}"
+    before = Before(state, script, more=STEPS[step])
+    before.kill()
+
+    async def story(runtime, bench):
+        await runtime.start(bench.spec("main", script))
+        if (found := (await runtime.observe())[KEY].exit) is not None:
+            assert (step, found.code) == ("being killed", 137)
+            return
+        await eventually(lambda: len(processes_with(f"sleep\x00{mark}")) == 1)
+        await runtime.stop(KEY, grace_s=0)
+        assert (await bench.end_of(KEY)).code == 137
+        assert processes_with(f"sleep\x00{mark}") == []
+
+    lived(state, story)
+
+
+def test_what_could_not_be_started_is_told_by_the_next_life(tmp_path):
+    more = """
+    from hekla.node.runtimes import StartError
+    try:
+        await runtime.start(ContainerSpec(key=key, argv=("no-such-command",)))
+    except StartError:
+        pass
+    """
+    Before(tmp_path / "state", more=more).kill()
+
+    async def story(runtime, bench):
+        end = (await runtime.observe())[KEY].exit
+        assert (end.code, end.reason) == (128, "StartError")
+        assert "no-such-command" in end.message
+
+    lived(tmp_path / "state", story)
+
+
+def test_memory_that_ran_out_while_no_node_was_there_is_told(tmp_path):
+    state = tmp_path / "state"
+    eats = "exec python3 -c 'import os, time; [time.sleep(0.01) for _ in iter(lambda: os.path.exists(\"/%s\"), True)]; x = bytearray(400 << 20)'"
+    mark = tmp_path / "mark"
+    more = "(await start(limits=Limits(memory_bytes=64 << 20)))"
+    Before(state, eats % mark, more=more).kill()
+    mark.touch()
+
+    async def story(runtime, bench):
+        if isinstance(runtime.cgroups, NoCgroups):
+            pytest.skip(runtime.cgroups.describe())
+        async with asyncio.timeout(60):
+            while (end := (await runtime.observe())[KEY].exit) is None:
+                await asyncio.sleep(0.01)
+        assert (end.code, end.reason) == (137, "OOMKilled")
+        assert not list(Path("/sys/fs/cgroup").glob(f"**/hekla-{runtime._digest}/u1-main-0"))
+
+    lived(state, story)
+
+
+def test_a_container_cannot_take_itself_for_the_node(tmp_path):
+    """On the lowest rung it has the node's user, and may find the socket."""
+    state = tmp_path / "state"
+    asks = """
+import socket, sys
+asker = socket.socket(socket.AF_UNIX)
+try:
+    asker.connect(sys.argv[1])
+    asker.sendall(b"\\0\\0\\0\\x0f" + b'{"order":"end"}')
+    print(len(asker.recv(1)))
+except OSError as refusal:
+    print("0")
+"""
+
+    async def story(runtime, bench):
+        [door] = (state / "spawners").glob("*.sock")
+        spec = ContainerSpec(key=ContainerKey("u2", "asks", 0), argv=("python3", "-c", asks, f"/{door}"))
+        _, log = await bench.run(spec)
+        assert log == "0\n"
+        _, log = await bench.run(bench.spec("next", "echo still here"))
+        assert log == "still here\n"
+        assert len({link.pid for link in [runtime._spawners.current]}) == 1
+
+    lived(state, story)
