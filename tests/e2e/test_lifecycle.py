@@ -108,6 +108,12 @@ def pid_of(data_dir: Path) -> int:
     return int(json.loads((data_dir / "platform.json").read_text())["pid"])
 
 
+def spawner_of(data_dir: Path) -> int:
+    """The parent of all containers of plain pods."""
+    [described] = (data_dir / "node/runtime/spawners").glob("*.json")
+    return int(json.loads(described.read_text())["pid"])
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A data directory whose name holds what shells and URLs stumble over."""
@@ -185,7 +191,20 @@ def test_down_ends_every_process_of_every_pod(cli: Hekla, place: Path, tmp_path:
     assert marked(place) == {}
 
 
-def test_a_killed_platform_leaves_no_orphan_and_its_next_life_finishes_the_job(
+def test_a_killed_platform_that_is_to_leave_nothing_leaves_no_orphan(cli: Hekla, place: Path, tmp_path: Path) -> None:
+    cli("up", "--detach", "--data-dir", str(place), "--port", "0", "--nodes", "1", "--sandbox-grace-s", "0")
+    kubectl = Kubectl(place / "kubeconfig", home=tmp_path)
+    kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=90s")
+    kubectl("run", "sleeps", "--image=any", "--", "sh", "-c", "setsid sleep 3605 & sleep 3606")
+    kubectl("wait", "pod/sleeps", "--for=condition=Ready", "--timeout=90s")
+    processes = {spawner_of(place)} | descendants(spawner_of(place))
+    assert len(processes) >= 4, processes
+    os.kill(pid_of(place), signal.SIGKILL)
+    assert gone_within(processes) == set()
+    assert "no platform runs" in cli("down", "--data-dir", str(place)).out
+
+
+def test_a_killed_platform_leaves_its_containers_to_its_next_life_which_finishes_the_job(
     cli: Hekla, place: Path, tmp_path: Path
 ) -> None:
     cli("up", "--detach", "--data-dir", str(place), "--port", "0", "--nodes", "2")
@@ -197,12 +216,14 @@ def test_a_killed_platform_leaves_no_orphan_and_its_next_life_finishes_the_job(
     kubectl("apply", "-f", "-", stdin=GANG.replace("PLACE", str(tmp_path / "out")))
     kubectl("wait", "vcjob/gang", "--for=jsonpath={.status.state.phase}=Running", "--timeout=90s")
     before = kubectl("get", "configmaps,deployments,jobs.batch.volcano.sh", "-A", "-o", "name").out
+    spawner = spawner_of(place)
+    containers = descendants(spawner)
     processes = descendants(pid_of(place)) | set(marked(place))
-    assert len(processes) >= 5, processes
+    assert len(containers) >= 5, processes
     os.kill(pid_of(place), signal.SIGKILL)
-    assert gone_within(processes) == set()
-    assert "no platform runs" in cli("down", "--data-dir", str(place)).out
+    assert gone_within(processes - containers - {spawner}) == set()
     cli("up", "--detach", "--data-dir", str(place), "--port", "0", "--nodes", "2")
+    assert alive_among(containers) == containers
     assert kubectl("get", "configmaps,deployments,jobs.batch.volcano.sh", "-A", "-o", "name").out == before
     (tmp_path / "out" / "go").touch()
     kubectl("wait", "vcjob/gang", "--for=jsonpath={.status.state.phase}=Completed", "--timeout=90s")
