@@ -119,6 +119,27 @@ def test_a_pod_that_is_deleted_while_nobody_is_there_ends(live, tmp_path):
     live(story)
 
 
+def test_what_a_pod_left_that_went_while_the_machine_was_down_is_removed(live, tmp_path):
+    async def story(cluster):
+        script = "[ -e /kept/f ] || touch /kept/f; echo log; exec sleep 71234.7"
+        kept = {"name": "kept", "emptyDir": {}}
+        main = container(script, volumeMounts=[{"name": "kept", "mountPath": "/kept"}])
+        await cluster.apply("p", {"containers": [main], "volumes": [kept]})
+        pod = await cluster.running("p")
+        tracked = cluster.agent.find("default", "p")
+        node = tracked.directory.parent.parent
+        await eventually(lambda: (tracked.directory / "volumes").exists())
+
+        async def meanwhile():
+            await cluster.client.delete(Pod, "p", "default", grace_s=0)
+
+        await cluster.restart_agent(meanwhile=meanwhile)
+        of_it = [tracked.directory, *(node / "runtime" / each / pod.metadata.uid for each in ("logs", "containers"))]
+        await eventually(lambda: not any(each.exists() for each in of_it))
+
+    live(story)
+
+
 def test_init_containers_and_sidecars_keep_their_order(live, tmp_path):
     mark, second = tmp_path / "marks/mark", tmp_path / "marks/second"
     spec = seeing(mark.parent, container("echo main")) | {

@@ -17,7 +17,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -180,9 +180,11 @@ class NodeAgent:
         self._spawn(self._refresh(), "refresh volumes")
         await self._find_outlived()
         self._listen()  # nothing may happen in between: what ends from here on is heard as an event
-        for runtime, key, why in list(self._strays()):
+        strays = list(self._strays())
+        for runtime, key, why in strays:
             log.info("container of an earlier life ends", pod_uid=key.pod_uid, container=key.name, why=why)
             self._spawn_apart(self._end_stray(runtime, key))
+        self._spawn_apart(self._remove_leftovers({key.pod_uid for _, key, _ in strays}))
 
     async def close(self, *, leaves_containers: bool = False) -> None:
         """Leave: pods stay bound and are taken up by the next life. Containers are ended; or left to it, where their runtime can."""
@@ -248,8 +250,20 @@ class NodeAgent:
     async def _end_stray(self, runtime: Runtime, key: ContainerKey) -> None:
         await runtime.stop(key, grace_s=STRAY_GRACE_S)
         if key.pod_uid not in self._pods:
-            await runtime.remove(key.pod_uid)
-            await asyncio.to_thread(shutil.rmtree, self._directory / "pods" / key.pod_uid, ignore_errors=True)
+            await self._remove_all_of(key.pod_uid)
+
+    async def _remove_leftovers(self, ending: Collection[str]) -> None:
+        """What is kept of pods that went while nobody was there, and of which nothing ran any more: the machine was down."""
+        with contextlib.suppress(FileNotFoundError):
+            for uid in sorted(os.listdir(self._directory / "pods")):
+                if uid not in self._pods and uid not in ending:
+                    await self._remove_all_of(uid)
+
+    async def _remove_all_of(self, uid: str) -> None:
+        self._addresses.release(uid)
+        for runtime in self.runtimes.values():
+            await runtime.remove(uid)
+        await asyncio.to_thread(shutil.rmtree, self._directory / "pods" / uid, ignore_errors=True)
 
     def _listen(self) -> None:
         objects = self._objects

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import fcntl
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -113,6 +114,23 @@ def being(server):
     """A node that has begun to ask."""
     office = SimpleNamespace(connection=Connection(server="https://api.test:6443", credentials=FixedCredentials("t")))
     return _Being(office, NodeSettings(name="n"), server)
+
+
+def test_an_agent_that_still_leaves_is_waited_for(tmp_path):
+    """Two at a time would take one another's containers for lost."""
+
+    async def story():
+        node = being(None)
+        node.told = NodeSettings(name="n", directory=tmp_path)
+        with (tmp_path / "lock").open("w") as before, (tmp_path / "lock").open("w") as lock:
+            fcntl.flock(before, fcntl.LOCK_EX)
+            waits = asyncio.create_task(node._be_alone(lock))
+            await asyncio.sleep(ASK_AGAIN_S / 2)
+            assert f"another process is the node of {tmp_path}" in node.complaint
+            fcntl.flock(before, fcntl.LOCK_UN)
+            await waits
+
+    virtual_time.run(story())
 
 
 def test_names_that_do_not_resolve_yet_are_waited_for(monkeypatch):

@@ -38,6 +38,10 @@ async def main():
         spec = ContainerSpec(key=ContainerKey("u1", "main", attempt), argv=("sh", "-c", script), hostname="pod-1", **fields)
         await runtime.start(spec)
         return runtime._attempts[spec.key]
+    async def begun():
+        log = Path(sys.argv[1]) / "logs/u1/main/0.log"
+        while not log.exists() or not log.read_text():
+            await asyncio.sleep(0.01)
     {more}
     print(json.dumps([runtime.isolation.rung.name, runtime._spawners.current.pid]), flush=True)
     {then}
@@ -289,7 +293,7 @@ STEPS = {
     "ordered": "asyncio.ensure_future(start()); await asyncio.sleep(0)",
     "on its way": "asyncio.ensure_future(start()); await asyncio.sleep(0.02)",
     "running": "await start()",
-    "being stopped": "await start(); asyncio.ensure_future(runtime.stop(key, grace_s=60)); await asyncio.sleep(0.05)",
+    "being stopped": "await start(); await begun(); asyncio.ensure_future(runtime.stop(key, grace_s=60)); await asyncio.sleep(0.05)",
     "being killed": "await start(); asyncio.ensure_future(runtime.stop(key, grace_s=0)); await asyncio.sleep(0)",
     "forgotten while it runs": "await start(); await runtime.remove('u1')",
 }
@@ -299,7 +303,7 @@ STEPS = {
 def test_whenever_the_node_is_killed_there_is_one_process_or_none_and_an_end_is_told(tmp_path, step):
     """What was ordered and not begun is begun by the next life; nothing runs twice, and nothing unheard."""
     state, mark = tmp_path / "state", f"62{list(STEPS).index(step)}34.8"
-    script = f"trap '' TERM; exec sleep {mark}"
+    script = f"trap '' TERM; echo; exec sleep {mark}"
     before = Before(state, script, more=STEPS[step])
     before.kill()
 

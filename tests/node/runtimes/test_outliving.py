@@ -220,6 +220,21 @@ def test_a_sandbox_that_ended_while_no_node_was_there_is_told(tmp_path):
     asyncio.run(next_life())
 
 
+def test_sandboxes_of_a_node_that_leaves_are_taken_up_as_of_one_that_was_killed(tmp_path):
+    """An upgrade ends an agent in good order."""
+    state = tmp_path / "state"
+    left = KilledNode(state, command=("sleep", "1000"), more=f"{CLAIMED}; await runtime.leave()")
+    left.kill()
+
+    async def next_life():
+        async with again(state) as runtime:
+            assert (await runtime.observe())[KEY].exit is None
+            assert (runtime.session_of(KEY), runtime._boxes[KEY].cell.pid) == ("s1", left.sandbox)
+            assert await run_in(runtime, KEY, "hostname") == ("box\n", 0)
+
+    asyncio.run(next_life())
+
+
 @pytest.mark.slow
 def test_commands_of_a_node_that_was_killed_end_when_the_next_one_comes(tmp_path):
     state = tmp_path / "state"

@@ -83,7 +83,7 @@ class NodeSettings:
     By default node, and account for simulated nodes, whose one process is many."""
 
     sandbox_grace_s: float = GRACE_S
-    """Seconds that sandboxes outlive an agent that was killed, for the next one to take up."""
+    """Seconds that sandboxes outlive an agent that ended or was killed, for the next one to take up."""
 
     pod_grace_s: float = math.inf
     """Seconds that containers of other pods outlive an agent that ended or was killed, for the next one to take up; for ever by default,

@@ -174,7 +174,7 @@ class Spawner:
             init.kill_quietly(held.pid)
 
     def _forget(self, pod: str) -> None:
-        for name in [name for name, held in self._held.items() if held.is_gone and name.split("/")[0] == pod]:
+        for name in [name for name, held in self._held.items() if held.is_gone and name.startswith(f"{pod}/")]:
             del self._held[name]
         self._leave_if_empty()
 
@@ -232,10 +232,9 @@ class Spawner:
     def _forget_long_ended(self, name: str) -> None:
         """As attempts go on, all that is told of one that has ended is how the last before did."""
         container, _, number = name.rpartition("/")
-        for known, held in list(self._held.items()):
-            before, _, earlier = known.rpartition("/")
-            if held.is_gone and before == container and int(earlier) < int(number) - 1:
-                del self._held[known]
+        known = f"{container}/{int(number) - 2}"
+        if known in self._held and self._held[known].is_gone:
+            del self._held[known]
 
     def _hear(self, name: str) -> None:
         held = self._held.get(name)

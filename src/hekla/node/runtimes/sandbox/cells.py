@@ -329,8 +329,23 @@ class Cells:
             raise SandboxGoneError("the sandbox has ended") from None
         return made
 
+    async def leave(self) -> None:
+        """The supervisor goes on with all that its node took note of."""
+        await self._stop()
+        await self._link.leave()
+        for cell in self._cells.values():
+            cell.channel.close()
+        os.close(self._sockets)
+
     async def close(self) -> None:
         """The supervisor kills everything and ends."""
+        await self._stop()
+        await self._link.close()
+        self._lose_all()
+        os.close(self._sockets)
+
+    async def _stop(self) -> None:
+        """Make and end nothing any more."""
         self._is_closing = True
         for timer in (self._refill_at, self._shrink_at):
             if timer is not None:
@@ -339,9 +354,6 @@ class Cells:
         for task in (*self._refilling, *self._ending):
             task.cancel()
         await asyncio.gather(*self._refilling, *self._ending, return_exceptions=True)
-        await self._link.close()
-        self._lose_all()
-        os.close(self._sockets)
 
     def _limit(self, cell: Cell, limits: Limits) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -702,6 +702,13 @@ class ZygoteSandboxes(DaemonSandboxes):
         """Whether warm sandboxes are being made."""
         return self._zygotes is not None and self._zygotes.is_refilling
 
+    async def leave(self) -> None:
+        """Those that run wait for the next life, as if we had been killed."""
+        self._on_exit = lambda key, end: None
+        await self._copies.close()
+        if self._cells is not None and self._cells is self._zygotes:
+            await self._zygotes.leave()
+
     async def close(self) -> None:
         """End everything, the zygote too."""
         await super().close()

@@ -235,6 +235,14 @@ class SupervisorLink:
                 if not one.done():
                     one.set_result(None)
 
+    async def leave(self) -> None:
+        """Go, and leave it what we took note of, until the next life comes or the grace is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await self.delivered()
+        self._drop()
+        os.close(self._directory)
+
     async def close(self) -> None:
         """Let it end every sandbox, and itself."""
         if self._socket is not None:
