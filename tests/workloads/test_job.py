@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hekla.api.core import ConfigMap, Service
-from hekla.api.volcano import Job
+from hekla.api.volcano import Job, PodGroup
 from hekla.api.volcano.bus import Command as Order
 from hekla.kube.commands import Create, Delete, Event, RequeueAfter, SetStatus
 from hekla.testing.job_world import NAMESPACE, JobWorld, job, task
@@ -320,6 +320,25 @@ def test_a_job_that_was_let_in_no_longer_says_why_it_was_not() -> None:
     assert any(isinstance(one, Create) for one in others)
     world.settle()
     assert world.job.status.state.reason == "NotEnoughResources", "what the scheduler says of its pods counts again"
+
+
+def test_a_job_that_was_let_in_at_once_says_that_it_has_no_pods() -> None:
+    """Nothing was ever told of its group, and its status said nothing of the pods that the server refused."""
+    world = JobWorld(job()).settle()
+    world.world.change(type(world.group), NAMESPACE, "train-uid-train", {"status": {"phase": "Inqueue"}})  # type: ignore[arg-type]  # there is a group
+    [said, *others] = world.decide()
+    assert isinstance(said, SetStatus)
+    assert said.can_wait_s, "where the pods are made at once, one write says both"
+    assert said.status["state"]["reason"] == "PodsMissing"
+    assert any(isinstance(one, Create) for one in others)
+    world.settle()
+    assert not world.job.status.state.reason
+
+
+def test_a_group_that_is_refused_is_told_of() -> None:
+    """A webhook refuses it where its queue is gone, as after a CustomResourceDefinition that was deleted and applied again."""
+    [*_, made] = [one for one in JobWorld(job()).decide() if isinstance(one, Create) and one.kind is PodGroup]
+    assert made.is_told_of_when_refused
 
 
 def test_svc_makes_names_that_resolve() -> None:

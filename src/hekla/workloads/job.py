@@ -158,11 +158,13 @@ def _why_it_waits(view: JobView) -> tuple[str, str]:
         return "PVCError", missing
     told = [one for one in view.group.status.conditions if one.status == "True"] if view.group else []
     latest = max(told, key=lambda one: one.last_transition_time or "", default=None)
+    if (
+        view.may_create_pods and not view.pods
+    ):  # what is told of the group is why it was not let in before, if it is anything
+        return "PodsMissing", f"its queue has let it in, and none of its {view.replicas} pods exists yet; {_SEE_EVENTS}"
     if latest is None or latest.type == "Scheduled":
         waits = what_tasks_wait_for(view)
         return ("TasksWaiting", waits) if waits else ("", "")
-    if view.may_create_pods and not view.pods:  # what is told of the group is why it was not let in before
-        return "PodsMissing", f"its queue has let it in, and none of its {view.replicas} pods exists yet; {_SEE_EVENTS}"
     return latest.reason or latest.type, latest.message
 
 

@@ -23,7 +23,7 @@ def ensure_group(view: JobView) -> Iterator[Command]:
     """Create the job's PodGroup, bring it up to date, or take away that of an earlier version of the job."""
     group = view.group
     if group is None:
-        yield Create(PodGroup, new_group(view))
+        yield Create(PodGroup, new_group(view), is_told_of_when_refused=True)
     elif not view.has_current_group:
         yield from delete_group(view, "it belongs to an earlier version of the job")
     elif patch := merge_patch(_watched(msgspec.to_builtins(group.spec)), _watched(group_spec(view))):
