@@ -1,6 +1,6 @@
 """One request on its way to a sandbox and back: wakes the sandbox if it sleeps, sends the body as it comes, passes the answer on.
 
-What was read of the body before the connection stood is held, and the client not read meanwhile. Whoever lags is waited for.
+What was read of the body before the connection stood is held; beyond 64 KiB the client is not read meanwhile. Whoever lags is waited for.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from hekla.wire.raw_heads import AnswerHead, RequestHead
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"PUT", b"DELETE", b"OPTIONS"})
 _REPLAYED_BYTES = 64 * 1024
+_HELD_BYTES = 64 * 1024
 _COOKIE = re.compile(rb"(?im)^set-cookie:[^\r\n]*")
 _DOMAIN = re.compile(rb"(?i);[ \t]*domain[ \t]*(?:=[^;\r\n]*)?(?=;|$)")
 
@@ -166,7 +167,9 @@ class Passage:
         else:
             self._pending.append(data)
             self._pending_size += len(data)
-            if not is_last:  # else it is read on, so that it is seen when the client leaves
+            if (
+                not is_last and self._pending_size > _HELD_BYTES
+            ):  # else it is read on, so that it is seen when the client leaves
                 self.visitor.hold()
 
     def raw(self, data: bytes) -> None:
