@@ -41,3 +41,34 @@ def test_memory_is_charged_from_the_start_though_it_is_first_looked_at_later():
         meter.close()
 
     asyncio.run(story())
+
+
+def test_who_gets_one_that_waited_is_charged_from_then_on():
+    """A session of a sandbox that had waited for two minutes in a pool stood still at once: its budget was a minute awake."""
+
+    async def story():
+        groups, now = PaperGroups(), [100.0]
+        meter = Meter(groups, SimpleNamespace(name="s1", storage_bytes=0))
+        meter._clock = lambda: now[0]
+        meter._began = meter._looked = 100.0
+        meter.froze()
+        now[0] = 110.0
+        meter.thawed()
+        now[0], groups.used, meter.traffic.sent = 220.0, Counters(9_000, 5 * MIB, 300, 400), 30
+        assert meter.read().wall_s == 120.0
+        meter.begin()
+        used = meter.read()
+        assert (used.wall_s, used.frozen_s, used.cpu_us, used.read_bytes, used.written_bytes) == (0, 0, 0, 0, 0)
+        assert (used.memory_byte_s, used.network_sent_bytes) == (0, 0)
+        now[0], groups.used = 222.0, Counters(9_500, 5 * MIB, 300, 410)
+        used = meter.read()
+        assert (used.wall_s, used.cpu_us, used.written_bytes) == (2.0, 500, 10)
+        assert used.memory_byte_s == pytest.approx(10 * MIB)
+        later = Meter(groups, SimpleNamespace(name="s1", storage_bytes=0))
+        later._clock = meter._clock
+        later.go_on(meter.state())
+        assert (later.read().wall_s, later.read().cpu_us) == (2.0, 500), "a later life of the node goes on from there"
+        meter.close()
+        later.close()
+
+    asyncio.run(story())

@@ -126,7 +126,10 @@ class SandboxContract:
             key = await made.start()
             assert made.runtime.session_of(key) == ""
             assert (await made.ask(key, "/api/execute", {"command": ["true"]}))[0] == 503
+            waited = await made.runtime.usage(key)
             assert await made.runtime.claim(key, Claim(session="s-1", env={"WHO": "one"}, hostname="named"))
+            used = await made.runtime.usage(key)
+            assert used.wall_s - (used.at - waited.at) < waited.wall_s / 2, "who waited for it is nobody's account"
             assert not await made.runtime.claim(key, Claim(session="s-1"))
             with pytest.raises(SandboxError, match="another session") as refusal:
                 await made.runtime.claim(key, Claim(session="s-2"))

@@ -456,6 +456,7 @@ class DaemonSandboxes:
                     await box.remembered()  # in a later life too
                 raise
             box.is_claimed, box.takes_key = True, answer.get("takes_key") is True
+            box.meter.begin()
             await box.remembered()
             return True
 

@@ -65,6 +65,14 @@ class Meter:
         self.traffic.sent, self.traffic.received = state["sent"], state["received"]
         self.was_oom_killed = state["was_oom_killed"]
 
+    def begin(self) -> None:
+        """It is somebody's from now on, who is not charged for the time in which it waited for him."""
+        self._began = self._looked = self._clock()
+        self._frozen_s, self._memory_byte_s, self._memory = 0.0, 0.0, None
+        self._frozen_since = self._began if self._frozen_since is not None else None
+        self._from, self._last = self._count(has_memory=False), Counters(0, 0, 0, 0)
+        self.traffic.sent = self.traffic.received = 0
+
     def froze(self) -> None:
         """It stands still from now on."""
         if self._frozen_since is None:
