@@ -92,3 +92,17 @@ def test_code_keeps_its_variables_from_cell_to_cell(e2b_environment):
         assert "".join(sandbox.run_code("print('said')").logs.stdout) == "said\n"
     finally:
         sandbox.kill()
+
+
+def test_contexts_are_made_listed_restarted_and_removed(e2b_environment):
+    sandbox = interpreter.Sandbox.create(timeout=120)
+    try:
+        context = sandbox.create_code_context(cwd="/tmp", language="python")
+        assert sandbox.run_code("import os; x = 1; os.getcwd()", context=context).text == "'/tmp'"
+        assert context.id in [one.id for one in sandbox.list_code_contexts()]
+        sandbox.restart_code_context(context)
+        assert sandbox.run_code("x", context=context).error.name == "NameError"
+        sandbox.remove_code_context(context)
+        assert context.id not in [one.id for one in sandbox.list_code_contexts()]
+    finally:
+        sandbox.kill()

@@ -357,6 +357,36 @@ def test_the_daemon_is_reached_only_with_its_token_and_a_large_file_passes_both_
     run(scenario)
 
 
+def test_contexts_are_tended_by_who_knows_the_session_as_e2bs_package_does_and_cells_run_with_the_token_alone():
+    async def scenario(client):
+        session = await client.session()
+        headers = {"key": "", "e2b_sandbox_id": session, "e2b_sandbox_port": "49999"}
+        status, told, _ = await client.ask("POST", "/contexts", {"language": "python"}, **headers)
+        assert status == 200, told
+        made = told["id"]
+        assert made in [one["id"] for one in (await client.ask("GET", "/contexts", **headers))[1]]
+        assert (await client.ask("POST", f"/contexts/{made}/restart", {}, **headers))[0] == 204
+        assert (await client.ask("POST", "/execute", {"code": "1", "context_id": made}, **headers))[0] == 401
+        assert (await client.ask("GET", "/contexts", **headers | {"e2b_sandbox_port": "49983"}))[0] == 401
+        assert (await client.ask("DELETE", f"/contexts/{made}", **headers))[0] == 204
+
+    run(scenario)
+
+
+def test_contexts_of_a_sandbox_without_public_traffic_want_its_traffic_token():
+    async def scenario(client):
+        asked = {"templateID": "base", "secure": True, "network": {"allowPublicTraffic": False}}
+        status, told, _ = await client.ask("POST", "/sandboxes", asked, key="", x_api_key=KEY)
+        assert status == 201, told
+        headers = {"key": "", "e2b_sandbox_id": told["sandboxID"], "e2b_sandbox_port": "49999"}
+        assert (await client.ask("GET", "/contexts", **headers))[0] == 401
+        assert (await client.ask("GET", "/contexts", **headers, e2b_traffic_access_token="wrong"))[0] == 401
+        shown = {"e2b_traffic_access_token": told["trafficAccessToken"]}
+        assert (await client.ask("GET", "/contexts", **headers, **shown))[0] == 200
+
+    run(scenario)
+
+
 def test_a_frozen_session_wakes_with_a_request_and_a_paused_one_only_if_it_may():
     async def scenario(client):
         session = await client.session()

@@ -129,7 +129,7 @@ def _errand(arrival: Arrival, session: Session, port: int) -> Errand:
         return _to_port(arrival, session, port)
     if arrival.path in _PRIVATE:
         raise RefusedError(400, "not_found", f"there is nothing at {arrival.path}")
-    if not _may_pass(arrival, session):
+    if not (_may_pass(arrival, session) or (port == INTERPRETER and _may_tend_contexts(arrival, session))):
         raise RefusedError(401, "unauthenticated", "the access token is missing or wrong")
     return Errand(session, DAEMON, to_daemon(arrival))
 
@@ -141,6 +141,18 @@ def _may_pass(arrival: Arrival, session: Session) -> bool:
     if arrival.path == "/files" and _SIGNED.search(arrival.head.target):
         return True
     return hmac.compare_digest(arrival.headers.get("x-access-token", "").encode(), session.access_token.encode())
+
+
+def _may_tend_contexts(arrival: Arrival, session: Session) -> bool:
+    """Whether somebody without the access token may make, list, restart and remove interpreters, and run nothing in them.
+
+    `e2b-code-interpreter` shows the token with cells alone; for contexts it knows the session's id, as for a port, and the
+    traffic token where there is one.
+    """
+    if arrival.path != "/contexts" and not arrival.path.startswith("/contexts/"):
+        return False
+    given = arrival.headers.get("e2b-traffic-access-token", "")
+    return not session.traffic_token or _is_same(given, session.traffic_token)
 
 
 def _to_port(arrival: Arrival, session: Session, port: int) -> Errand:
