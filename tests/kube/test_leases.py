@@ -3,6 +3,7 @@ import random
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from hekla.kube.api_client import ApiClient
 from hekla.kube.clock import LoopClock
@@ -145,6 +146,21 @@ def test_a_leader_renews_by_one_write_and_reads_only_where_somebody_else_has_wri
         assert first.is_working
 
     run_with(2, scenario)
+
+
+def test_a_candidate_says_once_behind_whom_it_waits():
+    with capture_logs() as logged:
+
+        async def scenario(candidates, tasks):
+            first = await leader_of(candidates)
+            await asyncio.sleep(60)
+            tasks[candidates.index(first)].cancel()
+            await asyncio.sleep(60)
+
+        run_with(2, scenario)
+    waiting = [(one["identity"], one["held_by"]) for one in logged if one["event"] == "waits for the lease"]
+    assert len(waiting) == 1
+    assert {*waiting[0]} == {"c0", "c1"}
 
 
 def test_a_lease_that_was_deleted_by_hand_is_made_anew():

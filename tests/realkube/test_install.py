@@ -28,6 +28,21 @@ def test_a_scheduler_that_is_away_holds_up_no_namespace(cluster: Cluster):
     with cluster.running("scheduler", "--no-leader-elect") as scheduler:
         kubectl("wait", f"apiservice/{API_SERVICE}", "--for=condition=Available", "--timeout=60s")
         scheduler.wait_for("event=answers", timeout_s=60)
+        kubectl("delete", "apiservice", API_SERVICE)  # as the end of another's term does
+        assert scheduler.stop() == 0
+    with cluster.running("scheduler", "--no-leader-elect") as scheduler:
+        kubectl("wait", f"apiservice/{API_SERVICE}", "--for=condition=Available", "--timeout=60s")
+        registered = kubectl("get", "apiservice", API_SERVICE, "-o", "json").json["spec"]
+        applied = cluster.kubectl.within("")("apply", "-k", str(ROOT / "deploy"), "--dry-run=server")
+        assert "last-applied-configuration" not in applied.err
+        assert f"{API_SERVICE} unchanged" in applied.out
+        assert registered["caBundle"]
         assert scheduler.stop() == 0
     kubectl("create", "namespace", "after")
     kubectl("delete", "namespace", "after", "--timeout=100s")
+
+
+def test_leases_are_renewed_before_everything_else(cluster: Cluster):
+    schema = cluster.kubectl("get", "flowschema", "hekla-leader-election", "-o", "json").json
+    said = {one["type"]: one["status"] for one in schema["status"]["conditions"]}
+    assert said == {"Dangling": "False"}

@@ -65,6 +65,7 @@ class LeaderElector:
         self._observed: Document = {}
         self._observed_at_s = 0.0
         self._leads_until_s = float("-inf")
+        self._waits_behind = ""
         self.trouble = ""
         """Why the lease could not even be asked for at the last try; empty if it could."""
 
@@ -81,6 +82,7 @@ class LeaderElector:
     async def term(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, run `lead` while we hold it, and return once it has ended or the lease was lost."""
         await self._acquire()
+        self._waits_behind = ""
         log.info("leads", lease=self._name, identity=self.identity)
         await self._lead(lead)
         log.warning("leads no more", lease=self._name, identity=self.identity)
@@ -152,6 +154,12 @@ class LeaderElector:
             self.trouble = why
             log.warning("lease not taken", lease=f"{self._namespace}/{self._name}", identity=self.identity, why=why)
 
+    def _tell_who_leads(self, holder: str) -> None:
+        """Say once behind whom we wait: a replica that does nothing and says nothing would look broken."""
+        if holder != self._waits_behind:
+            self._waits_behind = holder
+            log.info("waits for the lease", lease=self._name, identity=self.identity, held_by=holder)
+
     async def _take_or_renew(self, now_s: float) -> bool:
         if self.is_leader and await self._write(self._record(self._observed.get("spec", {}))):
             return True  # what was written last is what is there: nothing need be read
@@ -160,6 +168,7 @@ class LeaderElector:
             return await self._create()
         spec = self._observed.get("spec", {})
         if spec.get("holderIdentity") not in ("", None, self.identity) and not self._has_expired(spec, now_s):
+            self._tell_who_leads(spec["holderIdentity"])
             return False
         if spec.get("holderIdentity") == self.identity and not self.is_leader and not self._has_expired(spec, now_s):
             # Our name, but from before we lost it or restarted: another with the same name might live. It renews, or expires.

@@ -7,7 +7,7 @@ import pytest
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, SECRET, CertificateKeeper
 from hekla.app.standalone.manifests import Installation, files
 from hekla.kube.clock import EPOCH
-from hekla.kube.errors import KubeError
+from hekla.kube.errors import ApiError, KubeError
 from hekla.testing.server import api_server, in_process_client
 
 SECRETS = "/api/v1/namespaces/hekla-system/secrets"
@@ -114,5 +114,27 @@ def test_that_nobody_calls_us_is_said_though_we_answer():
         with pytest.raises(KubeError, match=f'no webhook configuration "{CONFIGURATION}" registers us'):
             await keeper.look()
         assert keeper.has_certificate.is_set()
+
+    with_server(scenario)
+
+
+def test_a_secret_that_was_deleted_is_told_with_who_can_make_it():
+    """Roles cannot allow to make one Secret by its name, and this one came with the manifests."""
+
+    class MayMakeNone:
+        def __init__(self, client):
+            self.client = client
+
+        async def request(self, method, path, *args, **options):
+            if (method, path) == ("POST", SECRETS):
+                raise ApiError(403, "Forbidden", 'cannot create resource "secrets"')
+            return await self.client.request(method, path, *args, **options)
+
+    async def scenario(client):
+        await register(client)
+        await CertificateKeeper(client, "hekla-system", clock=SetClock()).look()
+        await client.request("DELETE", f"{SECRETS}/{SECRET}")
+        with pytest.raises(KubeError, match=r"hekla-webhooks is gone, .*hekla install --render \| kubectl apply"):
+            await CertificateKeeper(MayMakeNone(client), "hekla-system", clock=SetClock()).look()
 
     with_server(scenario)

@@ -7,6 +7,7 @@ from hekla.api.core import Pod
 from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.apiserver.cel_engine import cel
+from hekla.app.standalone.answering import registration
 from hekla.app.standalone.components import controller_kinds, is_optional, scheduler_kinds
 from hekla.app.standalone.manifests import ROUTER_DATA, Installation, InstallError, crds, files, rendered
 from hekla.app.standalone.rights import rights_of
@@ -296,3 +297,25 @@ def test_the_scheduler_may_give_devices_and_take_them_back():
         ("patch", "resourceclaims/binding"),
     ):
         assert allowed("scheduler", verb, group, resource), f"{verb} {resource}"
+
+
+def test_renewals_of_leases_do_not_wait_with_everything_else():
+    """On an API server that had more to answer than it could, a renewal stood behind the bindings of its own account for 0.45 s on
+    average and for longer than the lease at worst, so that scheduler and controllers lost their leases by their own work.
+    """
+    [schema] = of_kind(documents(namespace="batch"), "FlowSchema")
+    assert schema["spec"]["priorityLevelConfiguration"] == {"name": "leader-election"}
+    [rule] = schema["spec"]["rules"]
+    [meant], [accounts] = rule["resourceRules"], rule["subjects"]
+    assert accounts["serviceAccount"] == {"name": "*", "namespace": "batch"}
+    assert (meant["resources"], meant["namespaces"]) == (["leases"], ["batch"])
+
+
+def test_the_registration_that_a_scheduler_makes_anew_is_what_was_installed():
+    """kubectl warns of an object without the note of what it applied."""
+    [installed] = of_kind(documents(), "APIService")
+    made = registration("hekla-system", "Yw==")
+    note = json.loads(made["metadata"]["annotations"].pop("kubectl.kubernetes.io/last-applied-configuration"))
+    assert note.pop("metadata") == {**installed["metadata"], "annotations": {}}
+    assert note == {key: value for key, value in installed.items() if key != "metadata"}
+    assert made["metadata"] == {**installed["metadata"], "annotations": {}}

@@ -13,6 +13,7 @@ breath. What cannot be had (no APIService, no right) is told in the log once and
 import asyncio
 import base64
 import ipaddress
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -31,8 +32,9 @@ from hekla.app.front_proxy import CONFIG_MAP, NAMESPACE, Trust, trust_of
 from hekla.app.scheduler_elsewhere import API_SERVICE
 from hekla.app.standalone.answer_desk import AnswerDesk
 from hekla.app.standalone.certificates import Certificates, renewed, server_names
+from hekla.app.standalone.labels import labels_of
 from hekla.app.standalone.office import Office
-from hekla.app.standalone.settings import host_and_port
+from hekla.app.standalone.settings import SCHEDULER, host_and_port
 from hekla.kube.client import Client, PatchType
 from hekla.kube.errors import KubeError, NotFoundError
 from hekla.wire.limits import Limits
@@ -47,6 +49,7 @@ log = structlog.get_logger(__name__)
 SERVICE = "hekla-scheduler-answers"
 PORT_NAME = "answers"
 PERIOD_S, RETRY_S, STOP_GRACE_S = 60.0, 5.0, 2.0
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 LIMITS = Limits(connections=200, body_bytes=64 * 1024, url_bytes=16 * 1024)
 
 
@@ -143,22 +146,37 @@ class Answering:
         self._told = why
 
 
-def registration(namespace: str, ca_bundle: str = "") -> Document:
-    """The APIService: with the authorities of who answers, or for the API server's own group, of which it knows nothing, if nobody does."""
+def unanswered() -> Document:
+    """The registration as it is installed, for the API server's own group, of which it knows nothing: it disturbs nobody, and is deleted
+    with the rest. It comes after the Deployment, whose scheduler would register itself again.
+    """
     info = ApiService.kind_info
-    service = {"service": {"namespace": namespace, "name": SERVICE, "port": 443}, "caBundle": ca_bundle}
     spec = {
         "group": EXPLANATION.group,
         "version": EXPLANATION.version,
         "groupPriorityMinimum": 1000,
         "versionPriority": 10,
     }
+    metadata = {"name": API_SERVICE, "labels": labels_of(SCHEDULER)}
+    return {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata, "spec": spec}
+
+
+def registration(namespace: str, ca_bundle: str) -> Document:
+    """The registration with the service and the authorities of who answers."""
+    installed = unanswered()
+    service = {"namespace": namespace, "name": SERVICE, "port": 443}
+    told = {"annotations": {LAST_APPLIED: _as_applied(installed)}}
     return {
-        "apiVersion": info.api_version,
-        "kind": info.kind,
-        "metadata": {"name": API_SERVICE},
-        "spec": {**spec, **(service if ca_bundle else {})},
+        **installed,
+        "metadata": {**installed["metadata"], **told},
+        "spec": {**installed["spec"], "service": service, "caBundle": ca_bundle},
     }
+
+
+def _as_applied(document: Document) -> str:
+    """What `kubectl apply` notes of a document. The registration goes with each term, and with it the note, without which kubectl warns."""
+    noted = {**document, "metadata": {**document["metadata"], "annotations": {}}}
+    return json.dumps(noted, separators=(",", ":"), sort_keys=True) + "\n"
 
 
 def endpoint_slice(namespace: str, address: str, port: int) -> Iterator[tuple[str, Document]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from hekla.api.explanation import EXPLANATION
 from hekla.api.meta import Document
 from hekla.app.front_proxy import CONFIG_MAP, NAMESPACE, READER
-from hekla.app.standalone.answering import PORT_NAME, SERVICE, registration
+from hekla.app.standalone.answering import PORT_NAME, SERVICE
 from hekla.app.standalone.settings import SCHEDULER
 
 
@@ -15,14 +15,6 @@ def answers(namespace: str, labels: Mapping[str, str], port: int) -> Iterator[Do
     home = {"name": SERVICE, "namespace": namespace, "labels": dict(labels)}
     yield {"apiVersion": "v1", "kind": "Service", "metadata": home, "spec": {"ports": ports}}
     yield from _roles(namespace, labels)
-
-
-def unanswered(namespace: str, labels: Mapping[str, str]) -> Document:
-    """The registration without a service: it disturbs nobody, and is deleted with the rest. It comes after the Deployment, whose
-    scheduler would register itself again.
-    """
-    document = registration(namespace)
-    return {**document, "metadata": {**document["metadata"], "labels": dict(labels)}}
 
 
 def _roles(namespace: str, labels: Mapping[str, str]) -> Iterator[Document]:

@@ -19,10 +19,11 @@ from cryptography import x509
 
 from hekla.api.meta import Document
 from hekla.app.standalone.certificates import BrokenCertificatesError, Certificates, renewed, server_names
+from hekla.app.standalone.office import HINT
 from hekla.kube.api_client import ApiClient
 from hekla.kube.client import PatchType
 from hekla.kube.clock import Clock, SystemClock
-from hekla.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
+from hekla.kube.errors import AlreadyExistsError, ApiError, ConflictError, KubeError, NotFoundError
 
 log = structlog.get_logger(__name__)
 
@@ -105,7 +106,14 @@ class CertificateKeeper:
         data = {name: base64.b64encode(value).decode() for name, value in zip(KEYS, values, strict=True)}
         if secret is None:
             document = {"metadata": {"name": SECRET}, "type": "Opaque", "data": data}
-            await self._client.request("POST", self._collection, document)
+            try:
+                await self._client.request("POST", self._collection, document)
+            except ApiError as error:
+                if error.code != 403:
+                    raise
+                # RBAC knows no right to make one Secret by its name
+                sentence = f"secret {self._namespace}/{SECRET} is gone, and the account may make none; {HINT}"
+                raise KubeError(sentence) from None
             return
         patch = {"metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]}, "data": data}
         await self._client.request("PATCH", f"{self._collection}/{SECRET}", patch, content_type=PatchType.MERGE)

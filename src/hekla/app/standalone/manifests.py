@@ -10,13 +10,16 @@ import yaml
 
 from hekla import __version__
 from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.foreign import FlowSchema
 from hekla.api.meta import KINDS, Document
 from hekla.apiserver.admission import Operation
 from hekla.apiserver.webhook_rule import WebhookRule
 from hekla.app.standalone import agents_manifests, node_manifests
 from hekla.app.standalone.answering import PORT_NAME as ANSWERS_PORT_NAME
-from hekla.app.standalone.answering_manifests import answers, unanswered
+from hekla.app.standalone.answering import unanswered
+from hekla.app.standalone.answering_manifests import answers
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, SECRET, SERVICE
+from hekla.app.standalone.labels import labels_of
 from hekla.app.standalone.node_manifests import PROCESSES, SIMULATED_NODES
 from hekla.app.standalone.reviews import path_of, rules_by_path
 from hekla.app.standalone.rights import rights_of
@@ -42,6 +45,8 @@ ROUTER_DRAIN_S = 330
 """Kthena's DRAIN_TIMEOUT of five minutes, and a little."""
 NOBODY = 65532
 TIMEOUT_S = 10
+LEASES_PRECEDENCE = 200
+"""As Kubernetes' own for leases of kube-system; whatever stands for service accounts at large has 9000."""
 LEFT_OUT_BY_DEFAULT = frozenset({"/pods/mutate", "/pods/validate", "/podgroups/mutate"})
 """Asked for every pod or group of a cluster, so off unless wanted, as in Volcano's chart."""
 
@@ -123,9 +128,9 @@ def crds() -> list[Document]:
 
 def files(installation: Installation) -> Mapping[str, list[Document]]:
     """Manifests by the file of deploy/ that holds them."""
-    found = {"namespace.yaml": [namespace(installation)]}
+    found = {"namespace.yaml": [namespace(installation), leases_first(installation)]}
     if USERS not in installation.without:
-        found["users.yaml"] = list(user_roles(_labels("")))
+        found["users.yaml"] = list(user_roles(labels_of("")))
     for component in installation.components:
         found[f"{component}.yaml"] = list(_component(installation, component))
     return found
@@ -162,8 +167,34 @@ def as_yaml(document: Document) -> str:
 def namespace(installation: Installation) -> Document:
     """The namespace, in which nothing may run as root."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    metadata = {"name": installation.namespace, "labels": {**_labels(""), **labels}}
+    metadata = {"name": installation.namespace, "labels": {**labels_of(""), **labels}}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def leases_first(installation: Installation) -> Document:
+    """Renewals of our leases wait with those of Kubernetes' own components when an API server has more to answer than it can. With
+    everything else of the same account, a scheduler's renewal stood behind hundreds of its own bindings, and it lost its lease by them.
+    """
+    accounts = {"name": "*", "namespace": installation.namespace}
+    leases = {
+        "verbs": ["get", "create", "update", "patch"],
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "namespaces": [installation.namespace],
+    }
+    rule = {"subjects": [{"kind": "ServiceAccount", "serviceAccount": accounts}], "resourceRules": [leases]}
+    info = FlowSchema.kind_info
+    return {
+        "apiVersion": info.api_version,
+        "kind": info.kind,
+        "metadata": {"name": "hekla-leader-election", "labels": labels_of("")},
+        "spec": {
+            "priorityLevelConfiguration": {"name": "leader-election"},
+            "matchingPrecedence": LEASES_PRECEDENCE,
+            "distinguisherMethod": {"type": "ByUser"},
+            "rules": [rule],
+        },
+    }
 
 
 def _component(installation: Installation, name: str) -> Iterator[Document]:
@@ -185,20 +216,20 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     if name == AGENTS:
         yield agents_manifests.claim(_metadata(installation, name))
-        yield agents_manifests.idle_class(_labels(name))
+        yield agents_manifests.idle_class(labels_of(name))
     if name == SIMULATED_NODES:
         account = f"hekla-{name}"
-        yield node_manifests.may_ask_whom_to_believe(account, installation.namespace, _labels(name))
-        yield from node_manifests.lease_roles(account, installation.namespace, _labels(name))
-        yield from node_manifests.runtime_classes(_labels(name), simulated=True)
+        yield node_manifests.may_ask_whom_to_believe(account, installation.namespace, labels_of(name))
+        yield from node_manifests.lease_roles(account, installation.namespace, labels_of(name))
+        yield from node_manifests.runtime_classes(labels_of(name), simulated=True)
         yield _deployment(installation, name)
         return
     yield _service(installation, name)
     if name == SCHEDULER:
-        yield from answers(installation.namespace, _labels(SCHEDULER), ANSWERS_PORT)
+        yield from answers(installation.namespace, labels_of(SCHEDULER), ANSWERS_PORT)
     yield _deployment(installation, name)
     if name == SCHEDULER:
-        yield unanswered(installation.namespace, _labels(SCHEDULER))
+        yield unanswered()
     if name != AGENTS:  # alone with its file of sessions, it would keep its node from ever being drained
         yield _budget(installation, name)
     if name == WEBHOOKS:
@@ -208,11 +239,11 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
 def _node(installation: Installation) -> Iterator[Document]:
     home = replace(installation, namespace=node_manifests.home_of(installation.namespace))
     metadata = _metadata(home, NODE)
-    yield node_manifests.place(installation.namespace, _labels(NODE))
+    yield node_manifests.place(installation.namespace, labels_of(NODE))
     yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
     yield from _roles(home, NODE)
-    yield node_manifests.may_ask_whom_to_believe(metadata["name"], home.namespace, _labels(NODE))
-    yield from node_manifests.runtime_classes(_labels(NODE), processes=PROCESSES in installation.also)
+    yield node_manifests.may_ask_whom_to_believe(metadata["name"], home.namespace, labels_of(NODE))
+    yield from node_manifests.runtime_classes(labels_of(NODE), processes=PROCESSES in installation.also)
     yield node_manifests.daemon_set(
         metadata, _selector(NODE), installation.image, processes=PROCESSES in installation.also
     )
@@ -255,7 +286,7 @@ def _service(installation: Installation, name: str) -> Document:
 
 
 def _deployment(installation: Installation, name: str) -> Document:
-    template = {"metadata": {"labels": _labels(name)}, "spec": _pod_spec(installation, name)}
+    template = {"metadata": {"labels": labels_of(name)}, "spec": _pod_spec(installation, name)}
     spec = {
         "replicas": installation.replicas,
         "selector": {"matchLabels": _selector(name)},
@@ -391,7 +422,7 @@ def _registrations(installation: Installation) -> Iterator[Document]:
         yield {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": f"{kind}WebhookConfiguration",
-            "metadata": {"name": CONFIGURATION, "labels": _labels(WEBHOOKS)},
+            "metadata": {"name": CONFIGURATION, "labels": labels_of(WEBHOOKS)},
             "webhooks": webhooks,
         }
 
@@ -445,12 +476,7 @@ def _differs(path: str) -> str:
 
 
 def _metadata(installation: Installation, component: str) -> Document:
-    return {"name": f"hekla-{component}", "namespace": installation.namespace, "labels": _labels(component)}
-
-
-def _labels(component: str) -> dict[str, str]:
-    shared = {"app.kubernetes.io/name": "hekla", "app.kubernetes.io/version": __version__}
-    return {**shared, "app.kubernetes.io/component": component} if component else shared
+    return {"name": f"hekla-{component}", "namespace": installation.namespace, "labels": labels_of(component)}
 
 
 def _selector(component: str) -> dict[str, str]:
