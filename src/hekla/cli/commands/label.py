@@ -4,7 +4,7 @@ Examples:
 
   hekla label pod train-worker-0 tier=gold
 
-  hekla label node/node-0 zone=a --overwrite
+  hekla label node/node-1 zone=a --overwrite
 
   hekla label pods -l app=web tier-
 """

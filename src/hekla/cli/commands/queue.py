@@ -51,7 +51,7 @@ def create(
 
       hekla queue create research
 
-      hekla queue create vision --parent research --weight 2 --deserved nvidia.com/gpu=4
+      hekla queue create vision --parent research --weight 2 --capability nvidia.com/gpu=4
     """
     from hekla.cli.connection import run_connected
     from hekla.cli.output import print_document, resource_name
