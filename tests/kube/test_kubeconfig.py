@@ -78,6 +78,22 @@ def test_a_token_file_is_read_again_after_a_refusal(tmp_path):
     assert dict(asyncio.run(_headers(credentials))) == {"authorization": "Bearer two"}
 
 
+def test_who_acts_as_another_says_so_with_every_request(tmp_path):
+    """Left out, `hekla` acted with the rights of the administrator whose certificate stood beside `as`."""
+    another = {"as": "dev", "as-groups": ["a", "b"], "as-uid": "7", "as-user-extra": {"acme/team": ["x"]}}
+    connection = load_kubeconfig(write(tmp_path / "kc", user={"token": "t0", **another})).connection()
+    assert list(asyncio.run(_headers(connection.credentials))) == [
+        ("authorization", "Bearer t0"), ("impersonate-user", "dev"), ("impersonate-group", "a"), ("impersonate-group", "b"),
+        ("impersonate-uid", "7"), ("impersonate-extra-acme%2Fteam", "x"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("user", [{"as-groups": ["a"]}, {"as": "d", "as-groups": "a"}, {"as": "two\nlines"}])
+def test_a_half_named_other_is_refused(tmp_path, user):
+    with pytest.raises(KubeconfigError, match="as-user-extra"):
+        load_kubeconfig(write(tmp_path / "kc", user=user)).connection()
+
+
 def test_a_user_and_password_make_basic_authentication(tmp_path):
     file = write(tmp_path / "kc", user={"username": "ann", "password": "s3"})
     pair = base64.b64encode(b"ann:s3").decode()

@@ -56,6 +56,27 @@ class Credentials(Protocol):
 
 
 @dataclass(frozen=True)
+class Impersonating:
+    """Credentials by which somebody acts as another, whose rights count."""
+
+    own: Credentials
+    named: tuple[tuple[str, str], ...]
+    """Headers that name the other: Impersonate-User, -Group, -Uid, -Extra-..."""
+
+    async def headers(self) -> Sequence[tuple[str, str]]:
+        """Headers to send; raises CredentialError."""
+        return [*await self.own.headers(), *self.named]
+
+    async def certificate(self) -> ClientCertificate | None:
+        """What to show in the TLS handshake."""
+        return await self.own.certificate()
+
+    def rejected(self) -> bool:
+        """The server said 401: forget what is cached. True if another try may succeed."""
+        return self.own.rejected()
+
+
+@dataclass(frozen=True)
 class FixedCredentials:
     """A token, a password, a certificate, or nothing at all."""
 

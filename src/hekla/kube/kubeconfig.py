@@ -10,10 +10,11 @@
 import base64
 import binascii
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
@@ -24,6 +25,7 @@ from hekla.kube.credentials import (
     ClientCertificate,
     Credentials,
     FixedCredentials,
+    Impersonating,
     Plugin,
     PluginCredentials,
     TokenFile,
@@ -293,6 +295,29 @@ def _items(document: Mapping[str, Any], key: str, path: Path) -> Sequence[Mappin
 
 
 def _credentials(user: Entry, cluster: Entry) -> Credentials:
+    own, named = _own_credentials(user, cluster), tuple(_impersonation(user))
+    return Impersonating(own, named) if named else own
+
+
+def _impersonation(user: Entry) -> Iterator[tuple[str, str]]:
+    """Headers of a user that acts as another (`as`): who left them out would act with rights that were laid aside."""
+    name, extra = user.text("as"), user.fields.get("as-user-extra") or {}
+    groups, uid = user.fields.get("as-groups") or [], user.text("as-uid")
+    if not isinstance(groups, list) or not isinstance(extra, Mapping):
+        raise user.error("has as-groups that are no list, or as-user-extra that is no mapping")
+    if (groups or uid or extra) and not name:
+        raise user.error("has as-groups, as-uid or as-user-extra, and no as: name the user to act as")
+    found = [("impersonate-user", name)] if name else []
+    found += [("impersonate-group", str(group)) for group in groups]
+    found += [("impersonate-uid", uid)] if uid else []
+    for key, values in extra.items():
+        found += [(f"impersonate-extra-{quote(str(key), safe='')}", str(value)) for value in values or ()]
+    if not all(may_be_told(value) for _, value in found):
+        raise user.error("names in as, as-groups, as-uid or as-user-extra what no header can hold")
+    yield from found
+
+
+def _own_credentials(user: Entry, cluster: Entry) -> Credentials:
     certificate = _client_certificate(user)
     if user.fields.get("exec"):
         return PluginCredentials(_plugin(user, cluster))
