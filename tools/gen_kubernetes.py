@@ -117,7 +117,7 @@ POINTERS = {
     "MetricTarget": "averageUtilization",
     "MetricValueStatus": "averageUtilization",
     "HPAScalingRules": "stabilizationWindowSeconds selectPolicy",
-    "CSIDriverSpec": "attachRequired podInfoOnMount storageCapacity requiresRepublish seLinuxMount",
+    "CSIDriverSpec": "attachRequired podInfoOnMount storageCapacity requiresRepublish seLinuxMount fsGroupPolicy",
     "CSIVolumeSourceAttachment": "persistentVolumeName",
     "VolumeAttachmentSource": "persistentVolumeName",
     "VolumeNodeResources": "count",
@@ -127,6 +127,12 @@ POINTERS = {
     "EndpointAddress": "nodeName",
     "Preconditions": "uid resourceVersion",
     "ReplicationControllerStatus": "-replicas",
+    "DeviceAttribute": "bool int string version",
+    "DeviceClassSpec": "extendedResourceName",
+    "DeviceConstraint": "matchAttribute distinctAttribute",
+    "ExactDeviceRequest": "adminAccess",
+    "ResourceSliceSpec": "nodeName allNodes perDeviceNodeSelection",
+    "Device": "nodeName allNodes bindsToNode allowMultipleAllocations",
 }
 """Optional scalars that are pointers in Go, by type; `*` for every type, `-x` takes x back."""
 

@@ -72,7 +72,7 @@ def _parse_json(body: bytes) -> Parsed:
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise DecodeError(_go_syntax_error(body)) from None
+        raise DecodeError(go_syntax_error(body)) from None
     except RecursionError:
         raise DecodeError("exceeded max depth") from None
     return Parsed(_object(document))
@@ -98,13 +98,13 @@ def wrong_with_map(text: bytes) -> str:
     except RecursionError:
         return "exceeded max depth"
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _go_syntax_error(text)
+        return go_syntax_error(text)
     if document is None or isinstance(document, dict):
         return ""
     return f"json: cannot unmarshal {_word(document)} into Go value of type map[string]interface {{}}"
 
 
-def _go_syntax_error(body: bytes) -> str:
+def go_syntax_error(body: bytes) -> str:
     """What encoding/json says about the first place that is no JSON."""
     text = body.decode("utf-8", "replace")
     if _nesting(text) > MOST_DEPTH:

@@ -7,6 +7,7 @@ import msgspec
 import yaml
 
 from hekla.api.meta import Document
+from hekla.apiserver.decoding import go_syntax_error
 from hekla.apiserver.negotiation import JSON, media_type_of
 from hekla.apiserver.status import StatusError, bad_request
 from hekla.lib import plain_yaml
@@ -84,8 +85,8 @@ def loose_value(body: bytes, content_type: str = JSON) -> Any:
         return msgspec.json.decode(body)
     except RecursionError:
         raise too_deep() from None
-    except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding the body: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise bad_request(f"error decoding the body: {go_syntax_error(body)}") from None
 
 
 def yaml_value(body: bytes) -> Any:

@@ -104,18 +104,32 @@ def as_go_prints(value: Any) -> str:
 
 def change_of(call: Call, kind: str) -> Change:
     """What a patch does to a document; the patch is read once."""
-    patch: Any = loose_value(call.request.body)
+    patch = _read_patch(call, kind)
     if kind == JSON_PATCH:
+        if not isinstance(patch, list):
+            raise bad_request(_undecodable(kind, gotypes.GoTypeError(patch, "[]handlers.jsonPatchOp").sentence()))
         return lambda old: json_patch(old, patch)
     if not isinstance(patch, dict):
         if patch is None:
             raise bad_request("Invalid JSON Patch")
-        word = gotypes.GoTypeError(patch, "map[string]interface {}").sentence()
-        raise bad_request(f"error decoding patch: {word}" if kind == MERGE_PATCH else word)
+        raise bad_request(_undecodable(kind, gotypes.GoTypeError(patch, "map[string]interface {}").sentence()))
     if kind == MERGE_PATCH:
         return lambda old: _merged(old, patch)
     schema = call.served.strategy.schema
     return lambda old: strategic_patch(old, patch, schema)
+
+
+def _read_patch(call: Call, kind: str) -> Any:
+    body = call.request.body
+    try:
+        return loose_value(body)
+    except StatusError:
+        raise bad_request(_undecodable(kind, decoding.go_syntax_error(body))) from None
+
+
+def _undecodable(kind: str, why: str) -> str:
+    """What is said of a patch that cannot be read."""
+    return why if kind == STRATEGIC_PATCH else f"error decoding patch: {why}"
 
 
 def _merged(old: Document, patch: Document) -> Document:

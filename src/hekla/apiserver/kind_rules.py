@@ -9,6 +9,8 @@ from hekla.apiserver.validation import (
     attachments,
     autoscalers,
     definitions,
+    device_claims,
+    device_slices,
     endpoints,
     events,
     ingresses,
@@ -183,6 +185,21 @@ KIND_RULES: dict[str, Rules] = {
         check_update=other_checks.check_binding_update,
         default=others.default_binding,
         name=names.path_segment,
+    ),
+    "resourceclaims.resource.k8s.io": Rules(
+        check_new=device_claims.check_claim,
+        check_update=device_claims.check_spec_kept,
+        default=device_claims.default_claim,
+        create=empty_status,
+    ),
+    "resourceclaimtemplates.resource.k8s.io": Rules(
+        check_new=device_claims.check_claim_template,
+        check_update=device_claims.check_spec_kept,
+        default=device_claims.default_claim_template,
+    ),
+    "deviceclasses.resource.k8s.io": Rules(check=device_claims.check_device_class, generation=_COUNTED),
+    "resourceslices.resource.k8s.io": Rules(
+        check=device_slices.check_slice, check_update=device_slices.check_slice_update, generation=_COUNTED
     ),
     "networkpolicies.networking.k8s.io": Rules(
         check=network_policies.check_network_policy, default=others.default_network_policy, generation=_COUNTED

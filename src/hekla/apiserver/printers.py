@@ -192,13 +192,46 @@ def _role_binding(one: Document, now: datetime) -> list[Any]:
     subjects = one.get("subjects") or ()
     named = {
         kind: ", ".join(
-            f"{s.get('namespace')}/{s['name']}" if kind == "ServiceAccount" else s["name"]
+            f"{s.get('namespace', '')}/{s['name']}" if kind == "ServiceAccount" else s["name"]
             for s in subjects
             if s.get("kind") == kind
         )
         for kind in ("User", "Group", "ServiceAccount")
     }
     return [one["metadata"]["name"], f"{role.get('kind')}/{role.get('name')}", age(one, now), *named.values()]
+
+
+def _pod_template(one: Document, now: datetime) -> list[Any]:
+    template = one.get("template") or {}
+    containers = _at(template, "spec.containers", ())
+    labels = selector_text(_at(template, "metadata.labels", None))
+    return [
+        one["metadata"]["name"],
+        *(",".join(c.get(key, "") for c in containers) for key in ("name", "image")),
+        labels,
+    ]
+
+
+def _ingress_class(one: Document, now: datetime) -> list[Any]:
+    parameters = _at(one, "spec.parameters", {})
+    kind = ".".join(filter(None, (parameters.get("kind"), parameters.get("apiGroup"))))
+    named = f"{kind}/{parameters.get('name')}" if parameters else NONE
+    return [one["metadata"]["name"], _at(one, "spec.controller"), named, age(one, now)]
+
+
+def _csi_driver(one: Document, now: datetime) -> list[Any]:
+    spec = one.get("spec") or {}
+    tokens = ",".join(token.get("audience", "") for token in spec.get("tokenRequests") or ()) or "<unset>"
+    modes = ",".join(spec.get("volumeLifecycleModes") or ()) or NONE
+    said = [bool(spec.get(key)) for key in ("attachRequired", "podInfoOnMount", "storageCapacity")]
+    return [one["metadata"]["name"], *said, tokens, bool(spec.get("requiresRepublish")), modes, age(one, now)]
+
+
+def _resource_claim(one: Document, now: datetime) -> list[Any]:
+    held = (("allocation", "allocated"), ("reservedFor", "reserved"))
+    states = ["deleted"] * ("deletionTimestamp" in one["metadata"])
+    states += [word for key, word in held if _at(one, f"status.{key}", None)]
+    return [one["metadata"]["name"], ",".join(states) or "pending", age(one, now)]
 
 
 def _quota(one: Document, now: datetime) -> list[Any]:
@@ -268,7 +301,7 @@ _EVENTS = Printer(
         Cell("Reason", description=".reason"), Cell("Object", description=".involvedObject"),
         Cell("Subobject", priority=WIDE), Cell("Source", priority=WIDE, description=".source"),
         Cell("Message", description=".message"), Cell("First Seen", priority=WIDE, description=".firstTimestamp"),
-        Cell("Count", "integer", WIDE, ".count"), Cell("Name", priority=WIDE, description=".metadata.name"),
+        Cell("Count", priority=WIDE, description=".count"), Cell("Name", priority=WIDE, description=".metadata.name"),
     ),
     _event,
 )  # fmt: skip
@@ -304,7 +337,8 @@ PRINTERS: dict[str, Printer] = {
         ),
         _claim,
     ),
-    "serviceaccounts": _simple(("Secrets", "string", "secrets")),
+    "serviceaccounts": _simple(),
+    "podtemplates": Printer(_cells("Containers", "Images", "Pod Labels"), _pod_template),
     "leases.coordination.k8s.io": _simple(("Holder", "string", "spec.holderIdentity")),
     "rolebindings.rbac.authorization.k8s.io": _BINDINGS,
     "clusterrolebindings.rbac.authorization.k8s.io": _BINDINGS,
@@ -325,14 +359,26 @@ PRINTERS: dict[str, Printer] = {
         _cells("Reference", "Targets", "MinPods", Cell("MaxPods", "string"), Cell("Replicas", "string"), AGE), _autoscaler
     ),
     "ingresses.networking.k8s.io": Printer(_cells("Class", "Hosts", "Address", "Ports", AGE), _ingress),
-    "ingressclasses.networking.k8s.io": _simple(
-        ("Controller", "string", "spec.controller"), ("Parameters", "string", "spec.parameters")
-    ),
+    "ingressclasses.networking.k8s.io": Printer(_cells("Controller", "Parameters", AGE), _ingress_class),
     "networkpolicies.networking.k8s.io": Printer(_cells("Pod-Selector", AGE), _network_policy),
     "controllerrevisions.apps": Printer(_cells("Controller", Cell("Revision", "string"), AGE), _revision),
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": _WEBHOOKS,
     "validatingwebhookconfigurations.admissionregistration.k8s.io": _WEBHOOKS,
+    "csidrivers.storage.k8s.io": Printer(
+        _cells(
+            Cell("AttachRequired", "boolean"), Cell("PodInfoOnMount", "boolean"), Cell("StorageCapacity", "boolean"),
+            "TokenRequests", Cell("RequiresRepublish", "boolean"), "Modes", AGE,
+        ),
+        _csi_driver,
+    ),
+    "csinodes.storage.k8s.io": _simple(("Drivers", "integer", "spec.drivers")),
+    "volumeattachments.storage.k8s.io": _simple(
+        ("Attacher", "string", "spec.attacher"), ("PV", "string", "spec.source.persistentVolumeName"),
+        ("Node", "string", "spec.nodeName"), ("Attached", "boolean", "status.attached"),
+    ),
+    "volumeattributesclasses.storage.k8s.io": _simple(("DriverName", "string", "driverName")),
     "deviceclasses.resource.k8s.io": _simple(),
+    "resourceclaims.resource.k8s.io": Printer(_cells("State", AGE), _resource_claim),
     "resourceclaimtemplates.resource.k8s.io": _simple(),
     "resourceslices.resource.k8s.io": _simple(
         ("Node", "string", "spec.nodeName"), ("Driver", "string", "spec.driver"), ("Pool", "string", "spec.pool.name")
