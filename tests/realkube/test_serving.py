@@ -164,6 +164,7 @@ def test_a_booster_and_what_it_makes_show_what_they_are(cluster: Cluster, servin
     for until in ("create", "condition=ResolvedRefs"):
         cluster.wait(f"modelroute/qwen -n {namespace}", until)
     cluster.wait(f"podgroup/qwen-main-1 -n {namespace}", "create")
+    cluster.wait(f"modelbooster/qwen -n {namespace}", "condition=Active")
     cluster.wait(f"autoscalingpolicy/mixed -n {namespace}", "condition=TargetFound")
     shown = kubectl("get", "autoscalingpolicies", "--no-headers").out.split("\n")
     assert [line.split()[:2] for line in shown if line] == [["mixed", "small"], ["qwen-main", "qwen-main"]]

@@ -202,7 +202,7 @@ class Kubelets:
         restarts: dict[str, int] = {}
         spec = pod["spec"]
         for one in spec.get("initContainers") or []:
-            if await self._run(pod, one, address, played):
+            if self._is_program_here(one) and await self._run(pod, one, address, played):
                 await self._tell(pod, _over(pod, {one["name"]: 1}, address))
                 return
         await self._tell(pod, _running(pod, restarts, address))
@@ -228,7 +228,7 @@ class Kubelets:
             await asyncio.sleep(script.start_delay_s + (script.duration_s if script.duration_s is not None else 1e9))
             return script.exit_code
         command = [*(container.get("command") or []), *(container.get("args") or [])]
-        if not self._runs_commands or not container.get("command") or shutil.which(command[0]) is None:
+        if not self._is_program_here(container):
             await asyncio.sleep(1e9)
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -242,6 +242,11 @@ class Kubelets:
         played.processes.append(process)
         code = await process.wait()
         return code if code >= 0 else 128 - code
+
+    def _is_program_here(self, container: Document) -> bool:
+        """An init container whose program is not here has seemed to run, and is over: else no pod with one was ever Ready."""
+        command = container.get("command") or []
+        return self._runs_commands and bool(command) and shutil.which(command[0]) is not None
 
     async def _remove(self, pod: Document, played: _Played) -> None:
         _kill(played)
