@@ -5,8 +5,7 @@ import random
 
 from prometheus_client import REGISTRY, generate_latest
 
-from hekla.api.apiextensions import CustomResourceDefinition
-from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.volcano import Job, Queue
 from hekla.app.controller_metrics import counted
 from hekla.kube.api_client import ApiClient
@@ -28,10 +27,8 @@ def scraped() -> str:
 
 def test_a_job_that_completes_is_told_by_those_who_made_it_complete() -> None:
     async def story() -> None:
-        async with api_server(rules=ADMISSION_RULES) as server:
+        async with api_server(rules=ADMISSION_RULES, kinds=CUSTOM_KINDS) as server:
             client = ApiClient(InProcessTransport(server.handle))
-            for kind in CUSTOM_KINDS:
-                await client.create(CustomResourceDefinition, crd_document(kind))
             for queue in DEFAULT_QUEUES:
                 await client.create(Queue, queue)
             on, clock = Platform(client), LoopClock()

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.api.core import Namespace
-from hekla.api.crd import crd_document
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup, Queue
@@ -26,7 +25,7 @@ from hekla.scheduler.batch import BatchScheduler
 from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
 from hekla.testing.server import api_server, in_process_client
 from hekla.testing.virtual_time import run
-from scheduler.schedulerkit import CRDS, add_node, add_pod, is_bound, served, until
+from scheduler.schedulerkit import add_node, add_pod, is_bound, served, until
 
 KINDS = (PodGroup, Queue, HyperNode)
 SETTINGS = SchedulerSettings(scheduler_names=EMBEDDED_SCHEDULER_NAMES, window_s=0.0)
@@ -58,9 +57,11 @@ class World:
 @asynccontextmanager
 async def world(nodes: int = 2) -> AsyncIterator[World]:
     store = MemoryStore()
-    async with api_server(store) as server, in_process_client(server) as client, Informers(client) as informers:
-        for kind in KINDS:
-            await client.request("POST", CRDS, crd_document(kind))
+    async with (
+        api_server(store, kinds=KINDS) as server,
+        in_process_client(server) as client,
+        Informers(client) as informers,
+    ):
         for kind in KINDS:
             await until(lambda kind=kind: served(client, kind))
         for number in range(nodes):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.crd import CUSTOM_KINDS
 from hekla.cli.main import main
 from hekla.testing.api_server import RULES, LiveApiServer
 from hekla.workloads.admission import ADMISSION_RULES
@@ -85,10 +85,8 @@ class Volcano:
 
 @pytest.fixture
 def volcano(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Volcano]:
-    with LiveApiServer(rules=[*RULES, *ADMISSION_RULES]) as server:
+    with LiveApiServer(rules=[*RULES, *ADMISSION_RULES], kinds=VOLCANOS_KINDS) as server:
         found = Volcano(server, tmp_path, capsys)
-        for kind in VOLCANOS_KINDS:
-            found.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd_document(kind))
         for queue in DEFAULT_QUEUES:
             found.ask("POST", QUEUES, queue)
             found.status(f"{QUEUES}/{queue['metadata']['name']}", {"state": "Open"})

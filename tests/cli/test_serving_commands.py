@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from cli.test_commands import Cluster
-from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.crd import CUSTOM_KINDS
 from hekla.serving.admission import ADMISSION_RULES
 from hekla.testing.api_server import RULES, LiveApiServer
 from hekla.testing.serving_world import role, serving
@@ -20,11 +20,9 @@ def models(tmp_path, capsys):
     def answer(call):
         return Response(200, (call.request.query()["container"][0] + "\n").encode(), "text/plain")
 
-    with LiveApiServer(proxy=answer, rules=[*RULES, *ADMISSION_RULES]) as server:
-        cluster = Cluster(server, tmp_path, capsys)
-        kinds = [crd_document(kind) for kind in CUSTOM_KINDS if kind.kind_info.group.endswith(GROUP)]
-        assert cluster.run("create", "-f", cluster.file(yaml.safe_dump_all(kinds)))[0] == 0
-        yield cluster
+    kinds = [kind for kind in CUSTOM_KINDS if kind.kind_info.group.endswith(GROUP)]
+    with LiveApiServer(proxy=answer, rules=[*RULES, *ADMISSION_RULES], kinds=kinds) as server:
+        yield Cluster(server, tmp_path, capsys)
 
 
 def policy(name="busy", target="llama"):

@@ -98,10 +98,8 @@ async def cluster(
     replicas: int, annotations: dict[str, str] | None = None, rules: Sequence[AdmissionRule] = ()
 ) -> AsyncIterator[Cluster]:
     """A cluster with a template and a pool of it."""
-    async with api_server(rules=rules) as server:
+    async with api_server(rules=rules, kinds=AGENT_KINDS) as server:
         client = ApiClient(InProcessTransport(server.handle))
-        for kind in AGENT_KINDS:
-            await client.create(CustomResourceDefinition, crd_document(kind))
         template = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "python"}]}}}
         await client.create(SandboxTemplate, _document(SandboxTemplate, "python", template), "default")
         pool = {"replicas": replicas, "sandboxTemplateRef": {"name": "python"}}

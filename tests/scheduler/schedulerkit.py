@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hekla.api.core import Event
-from hekla.api.crd import crd_document
 from hekla.api.meta import Resource
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
@@ -26,9 +25,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 async def world(
     nodes: int = 2, configuration: str = DEFAULT_TEXT, kinds: Sequence[type[Resource]] = (PodGroup, Queue)
 ) -> AsyncIterator[tuple[ApiClient, BatchScheduler]]:
-    async with api_server() as server, in_process_client(server) as client:
-        for kind in kinds:
-            await client.request("POST", CRDS, crd_document(kind))
+    async with api_server(kinds=kinds) as server, in_process_client(server) as client:
         for kind in kinds:
             await until(lambda kind=kind: served(client, kind))  # type: ignore[misc]
         for number in range(nodes):

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from hekla.api.crd import crd_document
 from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup, Queue
 from hekla.api.volcano.shard import NodeShard
@@ -16,7 +15,7 @@ from hekla.placement.shard import ShardSide
 from hekla.scheduler.batch import BatchScheduler
 from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
 from hekla.testing.server import api_server, in_process_client
-from scheduler.schedulerkit import CRDS, add_node, served, until
+from scheduler.schedulerkit import add_node, served, until
 
 
 def shard(name: str, desired: list[str], in_use: list[str] | None = None) -> NodeShard:
@@ -118,9 +117,7 @@ def test_a_scheduler_with_a_hard_shard_binds_there_alone_and_tells_what_it_uses(
 async def with_shards(story: Any) -> None:
     kinds = (PodGroup, Queue, NodeShard)
     sharding = Sharding(mode=ShardingMode.HARD)
-    async with api_server() as server, in_process_client(server) as client:
-        for kind in kinds:
-            await client.request("POST", CRDS, crd_document(kind))
+    async with api_server(kinds=kinds) as server, in_process_client(server) as client:
         for kind in kinds:
             await until(lambda kind=kind: served(client, kind))  # type: ignore[misc]
         for number in range(3):

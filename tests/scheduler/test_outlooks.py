@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hekla.api.crd import crd_document
 from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup, Queue
 from hekla.kube.api_client import ApiClient
@@ -19,7 +18,7 @@ from hekla.scheduler.outlooks import MARK, MOST_CHARACTERS, MOST_PODS, sentence_
 from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
 from hekla.testing import virtual_time
 from hekla.testing.server import api_server, in_process_client
-from scheduler.schedulerkit import CRDS, add_group, add_node, add_pod, events, served
+from scheduler.schedulerkit import add_group, add_node, add_pod, events, served
 
 AFTER_S, EVERY_S = 10.0, 30.0
 
@@ -28,9 +27,7 @@ AFTER_S, EVERY_S = 10.0, 30.0
 async def following() -> AsyncIterator[tuple[ApiClient, BatchScheduler]]:
     """A scheduler in virtual time, with one node of eight GPUs."""
     clock = LoopClock()
-    async with api_server(clock=clock.now) as server, in_process_client(server) as client:
-        for kind in (PodGroup, Queue):
-            await client.request("POST", CRDS, crd_document(kind))
+    async with api_server(clock=clock.now, kinds=(PodGroup, Queue)) as server, in_process_client(server) as client:
         while not (await served(client, PodGroup) and await served(client, Queue)):
             await asyncio.sleep(0.1)
         await add_node(client, "n0")

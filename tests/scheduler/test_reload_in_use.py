@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from hekla.api.core import ConfigMap, Event
-from hekla.api.crd import crd_document
 from hekla.api.nodes import Node
 from hekla.api.volcano.scheduling import PodGroup, Queue
 from hekla.kube.errors import NotFoundError
@@ -27,9 +26,7 @@ async def until(is_true: Callable[[], Awaitable[bool]]) -> None:
 
 def test_a_new_configuration_decides_from_the_next_cycle_on_and_a_bad_one_is_told_on_its_config_map() -> None:
     async def main() -> None:
-        async with api_server() as server, in_process_client(server) as client:
-            for kind in (PodGroup, Queue):
-                await client.request("POST", CRDS, crd_document(kind))
+        async with api_server(kinds=(PodGroup, Queue)) as server, in_process_client(server) as client:
 
             async def phase() -> str:
                 try:

@@ -82,7 +82,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "duplicate task names": (job(task(), task(), minAvailable=2), "duplicated task name worker;"),
     "an illegal pod name": (
         job(name="j" * 60),
-        f"create pod with name {'j' * 60}-worker-0 validate failed [name part must be no more than 63 characters];",
+        f"create pod with name {'j' * 60}-worker-0 validate failed [name part must be no more than 63 bytes];",
     ),
     "a mount of no volume": (
         job(
@@ -222,7 +222,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "pods whose last number makes the name too long": (
         job(task("w", 101), name="j" * 58, minAvailable=1),
-        f"create pod with name {'j' * 58}-w-100 validate failed [name part must be no more than 63 characters];",
+        f"create pod with name {'j' * 58}-w-100 validate failed [name part must be no more than 63 bytes];",
     ),
     "an event that only controllers raise": (
         job(policies=[{"event": "PodRunning", "action": "AbortJob"}]),

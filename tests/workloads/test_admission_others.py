@@ -345,7 +345,7 @@ def hourly(task: dict[str, Any] = TASK, name: str = "c", suspend: bool = False, 
         (hourly({**TASK, "template": {"spec": {}}}), "spec.task[0].template.spec.containers: Required value."),
         (
             hourly({**TASK, "name": "worker"}, name="c" * 52),
-            f"create pod with name {'c' * 52}-00000000-worker-0 validate failed [name part must be no more than 63 characters];",
+            f"create pod with name {'c' * 52}-00000000-worker-0 validate failed [name part must be no more than 63 bytes];",
         ),
     ],
 )

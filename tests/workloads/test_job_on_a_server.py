@@ -10,9 +10,8 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
-from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import Event, Pod, ResourceQuota
-from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.meta import Document
 from hekla.api.volcano import Job, PodGroup, Queue
 from hekla.api.volcano.bus import Command as Order
@@ -94,10 +93,8 @@ async def eventually(condition: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def platform(*more: AdmissionRule) -> AsyncIterator[Platform]:
-    async with api_server(rules=(*ADMISSION_RULES, *more)) as server:
+    async with api_server(rules=(*ADMISSION_RULES, *more), kinds=CUSTOM_KINDS) as server:
         client = ApiClient(InProcessTransport(server.handle))
-        for kind in CUSTOM_KINDS:
-            await client.create(CustomResourceDefinition, crd_document(kind))
         for queue in DEFAULT_QUEUES:
             await client.create(Queue, queue)
         async with Informers(ApiClient(InProcessTransport(server.handle)), dice=random.Random(1)) as informers:

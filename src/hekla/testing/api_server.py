@@ -3,12 +3,12 @@
 import asyncio
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from inspect import isawaitable
 from types import TracebackType
 from typing import Any
 
-from hekla.api.meta import Document
+from hekla.api.meta import Document, Resource
 from hekla.apiserver.admission import AdmissionRule
 from hekla.apiserver.admission_rules.limit_ranger import LimitRanger
 from hekla.apiserver.admission_rules.namespace_lifecycle import NamespaceLifecycle
@@ -25,6 +25,7 @@ from hekla.apiserver.memory_store import MemoryStore
 from hekla.apiserver.server import ApiServer
 from hekla.apiserver.store import Store
 from hekla.apiserver.strategies import builtin_strategies
+from hekla.testing.definitions import define
 from hekla.wire.messages import Push, Request, Response
 from hekla.wire.server import Server
 
@@ -160,8 +161,10 @@ class ApiCaller:
 class LiveApiServer:
     """A server on a loopback port, in a thread of its own, for clients that are programs."""
 
-    def __init__(self, rules: Sequence[AdmissionRule] = RULES, **settings: Any) -> None:
-        self._rules, self._settings = rules, settings
+    def __init__(
+        self, rules: Sequence[AdmissionRule] = RULES, *, kinds: Iterable[type[Resource]] = (), **settings: Any
+    ) -> None:
+        self._rules, self._kinds, self._settings = rules, kinds, settings
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
@@ -199,6 +202,7 @@ class LiveApiServer:
     async def _serve(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         api, wire = api_server(rules=self._rules, **self._settings), Server()
+        await define(api.backend.store, self._kinds)
         await api.start()
         await wire.start(api.handle)
         self.port = wire.port

@@ -4,10 +4,11 @@ async with api_server() as server:
     client = ApiClient(InProcessTransport(server.handle))
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from hekla.api.meta import Resource
 from hekla.apiserver.admission import AdmissionRule
 from hekla.apiserver.memory_store import MemoryStore
 from hekla.apiserver.server import ApiServer
@@ -16,16 +17,23 @@ from hekla.apiserver.strategies import builtin_strategies
 from hekla.kube.api_client import ApiClient
 from hekla.kube.https import HttpsTransport
 from hekla.kube.in_process import InProcessTransport
+from hekla.testing.definitions import define
 from hekla.wire.server import Server
 
 
 @asynccontextmanager
 async def api_server(
-    store: Store | None = None, *, rules: Sequence[AdmissionRule] = (), **settings: Any
+    store: Store | None = None,
+    *,
+    rules: Sequence[AdmissionRule] = (),
+    kinds: Iterable[type[Resource]] = (),
+    **settings: Any,
 ) -> AsyncIterator[ApiServer]:
-    """A server with all built-in kinds; in memory unless a store is given."""
+    """A server with all built-in kinds and some of ours; in memory unless a store is given."""
     own = None if store is not None else MemoryStore()
-    server = ApiServer(store or own, strategies=list(builtin_strategies().values()), rules=rules, **settings)  # type: ignore[arg-type]  # one of them is a store
+    used: Store = store or own  # type: ignore[assignment]  # one of them is a store
+    server = ApiServer(used, strategies=list(builtin_strategies().values()), rules=rules, **settings)
+    await define(used, kinds)
     await server.start()
     try:
         yield server

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from app.standalone.test_office import LocalConnection, office_of
-from hekla.api.crd import crd_document
 from hekla.api.pods import Pod
 from hekla.api.volcano.scheduling import PodGroup, Queue
 from hekla.app.standalone.components import is_optional, scheduler_kinds
@@ -24,7 +23,7 @@ from hekla.scheduler.batch import BatchScheduler
 from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
 from hekla.testing import virtual_time
 from hekla.testing.server import api_server, in_process_client
-from scheduler.schedulerkit import CRDS, add_node, add_pod, is_bound, served
+from scheduler.schedulerkit import add_node, add_pod, is_bound, served
 
 MOST_S = 20.0
 BINDING = re.compile(r"POST (\S+/pods/[^/]+/binding)")
@@ -67,9 +66,7 @@ class Replica:
 
 @asynccontextmanager
 async def two_replicas() -> AsyncIterator[tuple[Any, list[Replica]]]:
-    async with api_server() as server, in_process_client(server) as client:
-        for kind in (PodGroup, Queue):
-            await client.request("POST", CRDS, crd_document(kind))
+    async with api_server(kinds=(PodGroup, Queue)) as server, in_process_client(server) as client:
         while not (await served(client, PodGroup) and await served(client, Queue)):
             await asyncio.sleep(0.1)
         await add_node(client, "n0", gpus=1000)

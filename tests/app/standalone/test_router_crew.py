@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import Namespace, Pod
-from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
@@ -37,11 +36,10 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 @asynccontextmanager
 async def cluster(engine_port: int, folder: Path) -> AsyncIterator[Path]:
     """An API server with a route to one engine; its kubeconfig."""
-    async with api_server() as server:
+    async with api_server(
+        kinds=[kind for kind in CUSTOM_KINDS if kind.__module__.startswith("hekla.api.kthena")]
+    ) as server:
         client = ApiClient(InProcessTransport(server.handle))
-        for kind in CUSTOM_KINDS:
-            if kind.__module__.startswith("hekla.api.kthena"):
-                await client.create(CustomResourceDefinition, crd_document(kind))
         await client.create(Namespace, {"metadata": {"name": "ml"}})
         selector = {"matchLabels": {"app": "s"}}
         spec = {"inferenceEngine": "vLLM", "workloadSelector": selector, "workloadPort": {"port": engine_port}}

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from app.standalone.test_office import office_of
-from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.pods import Pod
 from hekla.api.volcano import PodGroup, Queue
 from hekla.app.standalone.components import run_controllers, run_scheduler
@@ -14,7 +14,7 @@ from hekla.app.standalone.settings import StandaloneSettings, StandaloneSettings
 from hekla.app.standalone.webhooks import Snapshot, WebhookDesk
 from hekla.testing.server import api_server, in_process_client
 from hekla.wire.messages import Request
-from scheduler.schedulerkit import CRDS, served, until
+from scheduler.schedulerkit import served, until
 
 TOLD = {"scheduler_names": ("team-a",), "default_queue": "shared", "leader_elect": False}
 LABELS = {"spark-role": "driver", "spark-app-selector": "s1"}
@@ -25,9 +25,7 @@ def told(run, check):
     """Run a component by these settings in front of a server that has our kinds, until a check is done."""
 
     async def main():
-        async with api_server() as server, in_process_client(server) as client:
-            for kind in CUSTOM_KINDS:
-                await client.request("POST", CRDS, crd_document(kind))
+        async with api_server(kinds=CUSTOM_KINDS) as server, in_process_client(server) as client:
             for kind in CUSTOM_KINDS:
                 await until(lambda kind=kind: served(client, kind))
             office, _ = office_of(server, **TOLD)

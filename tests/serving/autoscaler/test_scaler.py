@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import Pod
-from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
 from hekla.api.meta import Document
 from hekla.apiserver import status
@@ -83,10 +82,8 @@ class Cluster:
 async def cluster(
     target: Document, *, replicas: int, roles: list[Document] | None = None, rules: Sequence[AdmissionRule] = ()
 ) -> AsyncIterator[Cluster]:
-    async with api_server(rules=rules) as server:
+    async with api_server(rules=rules, kinds=CUSTOM_KINDS) as server:
         client = ApiClient(InProcessTransport(server.handle))
-        for kind in CUSTOM_KINDS:
-            await client.create(CustomResourceDefinition, crd_document(kind))
         await client.create(ModelServing, serving(replicas=replicas, roles=roles), "default")
         quick = {"instances": 100, "percent": 1000, "period": "15s", "stabilizationWindow": "0s"}
         behavior = {"scaleUp": {"stablePolicy": quick}, "scaleDown": {**quick, "stabilizationWindow": "1m"}}

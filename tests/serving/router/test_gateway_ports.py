@@ -125,10 +125,8 @@ def test_a_router_serves_http_routes_of_its_default_gateway(tmp_path: Path) -> N
 
 def test_no_first_gateway_is_made_of_a_class_of_another_controller() -> None:
     async def story() -> None:
-        async with api_server() as server:
+        async with api_server(kinds=FOREIGN_KINDS) as server:
             client = ApiClient(InProcessTransport(server.handle))
-            for kind in FOREIGN_KINDS:
-                await client.create(CustomResourceDefinition, crd_document(kind))
             theirs = {"metadata": {"name": "kthena-router"}, "spec": {"controllerName": "istio.io/gateway-controller"}}
             made = world(await client.create(GatewayClass, theirs))
             upkeep = Upkeep(client, made, wall=lambda: NOW)

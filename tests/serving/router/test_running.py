@@ -117,10 +117,8 @@ async def routed(tmp_path: Path, *answers: bytes, also_kinds: Any = (), **settin
         "configuration_file": str(tmp_path / "routerConfiguration.yaml"), "scrape_interval_s": 0.05,
         "access_log_format": "json", "access_log_output": str(log),
     }  # fmt: skip
-    async with api_server() as server:
+    async with api_server(kinds=(*CUSTOM_KINDS, *also_kinds)) as server:
         client = ApiClient(InProcessTransport(server.handle))
-        for kind in (*CUSTOM_KINDS, *also_kinds):
-            await client.create(CustomResourceDefinition, crd_document(kind))
         await client.create(Namespace, {"metadata": {"name": "ml"}})
         for number, engine in enumerate(engines):
             await add_engine(client, f"m-{number}", engine.port)

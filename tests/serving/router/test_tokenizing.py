@@ -6,9 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 import pytest
 
-from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import Namespace, Pod
-from hekla.api.crd import CUSTOM_KINDS, crd_document
+from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.app.engine.process import serving
 from hekla.app.engine.settings import EngineSettings, KvEvents
@@ -48,11 +47,10 @@ async def routed(tmp_path, engines=2, tokenizer="engine", *, publishes=True):
     async with AsyncExitStack() as stack:
         told = EngineSettings(model="m", host="127.0.0.1", port=0, time_scale=0.05, grace_s=0.0, kv_events=events)
         at = [await stack.enter_async_context(serving(told)) for _ in range(engines)]
-        api = await stack.enter_async_context(api_server())
+        api = await stack.enter_async_context(
+            api_server(kinds=[kind for kind in CUSTOM_KINDS if "kthena" in kind.__module__])
+        )
         client = ApiClient(InProcessTransport(api.handle))
-        for kind in CUSTOM_KINDS:
-            if "kthena" in kind.__module__:
-                await client.create(CustomResourceDefinition, crd_document(kind))
         await client.create(Namespace, {"metadata": {"name": "ml"}})
         rules = [{"name": "all", "targetModels": [{"modelServerName": "m"}]}]
         await client.create(
