@@ -2,6 +2,7 @@
 
 import pytest
 
+from hekla.api.apps import ControllerRevision
 from hekla.api.core import Pod
 from hekla.api.kthena import labels
 from hekla.api.meta import Document
@@ -107,6 +108,21 @@ def test_a_protected_group_that_is_lost_comes_back_as_it_was(with_gang: bool) ->
         world.world.remove(type(world.pod_groups["llama-0"]), NAMESPACE, "llama-0")
     world.roll()
     assert world.images() == {"llama-0-server-0-0": "engine:1", "llama-1-server-0-0": "engine:2"}
+
+
+def test_a_protected_group_comes_back_in_the_size_it_had_though_its_revision_never_changes() -> None:
+    """Kubernetes refuses other data in a ControllerRevision: roles that were scaled were never grown, whatever the autoscaler said."""
+    world = world_of(replicas=2, roles=[role("server", replicas=1)], rolloutStrategy=rolling(partition=1))
+    (kept,) = world.world.list(ControllerRevision, NAMESPACE)
+    world.change_roles(role("server", replicas=3)).roll()
+    assert [one.data for one in world.world.list(ControllerRevision, NAMESPACE)] == [kept.data]
+    world.change_roles(role("server", replicas=3, image="engine:2")).roll()
+    for number in range(3):
+        world.vanish(f"llama-0-server-{number}-0")
+    world.roll()
+    assert {name: image for name, image in world.images().items() if name.startswith("llama-0")} == {
+        f"llama-0-server-{number}-0": "engine:1" for number in range(3)
+    }
 
 
 def test_an_outdated_group_is_not_resized_only_to_be_deleted() -> None:

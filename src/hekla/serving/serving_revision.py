@@ -28,6 +28,9 @@ from hekla.serving.serving_names import owner_reference
 NO_CONTENT = ("replicas", "maxUnavailable", "maxSurge", "partition")
 """Fields of a role that change how many pods there are, or how fast, but no pod."""
 
+NUMBERS = "hekla.dev/role-replicas"
+"""Annotation of a ControllerRevision: how many instances of each role a group of it has now, as JSON."""
+
 _FALSE_IS_ABSENT = frozenset(
     {"hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty", "readOnly", "controller", "optional"}
 )
@@ -157,15 +160,17 @@ def contents(roles: Roles) -> bytes:
 
 def remember(serving: ModelServing, revisions: Revisions, kept: Sequence[ControllerRevision]) -> Iterator[Command]:
     """Keep what the spec says now, so that it can still be made when the spec says something else."""
-    data = {"data": [role.document for role in revisions.roles]}
     found = next((one for one in kept if _label(one) == revisions.update), None)
     if found is None:
+        data = {"data": [role.document for role in revisions.roles]}
         yield Create(ControllerRevision, _document(serving, revisions.update, data))
         return
-    remembered = revisions.known.get(revisions.update, ())
-    if [_counted(one) for one in remembered] != [_counted(one) for one in revisions.roles]:
-        # the same pods, other numbers of them: groups of this revision that are made later have today's numbers
-        yield Patch(target_of(found), {"data": data, "revision": found.revision + 1})
+    numbers, known = _numbers_of(revisions.roles), revisions.known.get(revisions.update)
+    if known is not None and _numbers_of(known) != numbers:
+        # The same pods, other numbers of them: groups of this revision that are made later have today's numbers. What a
+        # revision consists of never changes, so that is told beside it.
+        told = msgspec.json.encode(numbers, order="deterministic").decode()
+        yield Patch(target_of(found), {"metadata": {"annotations": {NUMBERS: told}}, "revision": found.revision + 1})
 
 
 def forget(
@@ -212,11 +217,21 @@ def _remembered(kept: ControllerRevision) -> Roles | None:
     data = kept.data.get("data") if isinstance(kept.data, dict) else kept.data
     if not isinstance(data, list) or not all(isinstance(one, dict) and one.get("name") for one in data):
         return None
-    return tuple(RoleTemplate(one) for one in data)
+    numbers = _numbers(kept.metadata.annotations.get(NUMBERS, ""))
+    return tuple(
+        RoleTemplate({**one, "replicas": numbers[one["name"]]} if one["name"] in numbers else one) for one in data
+    )
 
 
-def _counted(role: RoleTemplate) -> tuple[bytes, int]:
-    return role.content, role.replicas
+def _numbers_of(roles: Roles) -> dict[str, int]:
+    return {role.name: role.replicas for role in roles}
+
+
+def _numbers(text: str) -> Mapping[str, int]:
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, int])
+    except msgspec.DecodeError:
+        return {}  # somebody else's words: the revision itself says how many there were when it was made
 
 
 def _without_none(value: Any) -> Any:
