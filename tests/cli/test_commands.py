@@ -381,6 +381,34 @@ def test_a_misspelt_field_is_named_with_its_object_its_value_and_the_nearest(clu
     assert err.startswith(first)
 
 
+@pytest.mark.parametrize(
+    ("manifest", "told"),
+    [
+        ("kind: Secret\nmetadata: {name: s}\nstringdata: {password: hunter2}", 'did you mean "stringData"?'),
+        ("kind: Secret\nmetadata: {name: s}\nstringData: {pin: 81726354}", "stringData.pin: expected string"),
+        ("kind: ConfigMap\nmetadata: {name: s}\ndatta: {a: hunter2}", 'did you mean "data"?'),
+        ("kind: ConfigMap\nmetadata: {name: s}\ndata: [hunter2]", "data is a list: expected map"),
+        ("kind: ConfigMap\nmetadata: {name: s, annotations: {last: 81726354}}", "annotations.last: expected string"),
+        (
+            "kind: Pod\nmetadata: {name: s}\nspec: {containers: [{name: c, image: i, env: [{name: A, value: 81726354}]}]}",
+            'env[name="A"].value: expected string',
+        ),
+        (
+            "kind: Pod\nmetadata: {name: s}\nspec: {containers: [{name: c, image: i, env: [{name: A, valu: hunter2}]}]}",
+            'did you mean "value"?',
+        ),
+    ],
+)
+def test_what_may_be_secret_is_not_printed_where_a_field_is_refused(cluster, manifest, told):
+    file = cluster.file(f"apiVersion: v1\n{manifest}\n")
+    for command in ("apply", "create"):
+        code, _, err = cluster.run(command, "-f", file)
+        assert code == 1
+        assert "hunter2" not in err
+        assert "81726354" not in err
+        assert command == "create" or told in err, err
+
+
 def test_a_misspelt_kind_or_version_is_answered_with_what_is_there(cluster):
     file = cluster.file(DEPLOYMENT.replace("kind: Deployment", "kind: Deploiment"))
     assert 'kind "Deploiment" in version "apps/v1"; did you mean "Deployment"?' in cluster.run("apply", "-f", file)[2]

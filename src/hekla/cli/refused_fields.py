@@ -1,7 +1,8 @@
 """What a server refuses about single fields of a manifest, in words: which object, which field, its value, and the nearest field.
 
 An API server names the path of a field that it does not know, or whose type is wrong, and nothing else; its schema and the manifest
-have the rest.
+have the rest. What may be secret is not printed, since terminals and logs of CI keep it: nothing of a Secret, no environment, no
+annotation, nothing under a name like `password`, and no mapping, list or text where nobody knows what the field was to be.
 """
 
 import json
@@ -24,6 +25,10 @@ MOST_OF_A_VALUE = 60
 
 _APPLIED = re.compile(r"(?:^|: |\n\s*)\.(\S+): (field not declared in schema|expected [^\n]*)")
 _CREATED = re.compile(r'unknown field "([^"]+)"')
+_GOT = re.compile(r", got &[^\n]*")
+"""How a server ends its sentence about a type: with the value, in Go's notation."""
+_PRIVATE = re.compile(r"(^|\.)(env|annotations)([.\[]|$)|pass|secret|token|credential|key", re.IGNORECASE)
+"""Paths whose values are not printed."""
 _STEP = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 
 
@@ -36,7 +41,7 @@ async def tell_refusal(
     kind = catalogue.of_document(manifest.document, manifest.source).kind
     what = about(manifest.source, manifest.document)
     fields = await field_refusals(connection, kind, manifest.document, error)
-    for line in [f"hekla: {what}{one}" for one in fields] or [refusal_text(error, what)]:
+    for line in [f"hekla: {what}{one}" for one in fields] or [_GOT.sub("", refusal_text(error, what))]:
         print(line, file=sys.stderr)  # noqa: T201  # the command line's own voice
 
 
@@ -64,11 +69,18 @@ def _sentence(schemas: "Schemas", kind: "Kind", document: "Document", path: str,
     from hekla.cli.schemas import without_field
 
     value = _value_at(document, path)
+    is_private = _is_private(kind, path)
     if what != UNKNOWN:
-        return f"{path} is {_shown(value)}: {what}"
+        shown = "" if is_private else f" is {_shown(value)}"
+        return f"{path}{shown}: {_GOT.sub('', what)}"
     above, field = _divided(path)
     known = _schema_at(schemas, kind, above).get("properties") or {}
-    return without_field(above or "it", field, known) + f" (written is {field}: {_shown(value)})"
+    shown = f" (written is {field}: {_shown(value)})" if isinstance(value, int | float) and not is_private else ""
+    return without_field(above or "it", field, known) + shown
+
+
+def _is_private(kind: "Kind", path: str) -> bool:
+    return kind.kind == "Secret" or bool(_PRIVATE.search(path))
 
 
 def _divided(path: str) -> tuple[str, str]:
@@ -77,6 +89,8 @@ def _divided(path: str) -> tuple[str, str]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MOST_OF_A_VALUE else f"{text[:MOST_OF_A_VALUE]}..."
 
