@@ -167,3 +167,26 @@ def test_a_service_keeps_its_address_when_a_change_does_not_mention_it():
     assert [error.message for error in strategy.validate_update(new, old)] == [
         'Invalid value: "10.0.0.2": may not change once set'
     ]
+
+
+POD = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}
+
+
+@pytest.mark.parametrize(
+    ("resource", "before"),
+    [
+        ("statefulsets.apps/v1", {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": POD}}),
+        ("resourceclaims.resource.k8s.io/v1", {"spec": DEVICES}),
+        ("rolebindings.rbac.authorization.k8s.io/v1", {"roleRef": {"kind": "Role", "name": "r", "apiGroup": ""}}),
+        ("nodes/v1", {"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.1.0/24"]}}),
+    ],
+)
+def test_an_object_stored_before_a_default_was_known_can_still_be_changed(resource: str, before: Document):
+    strategy = BUILTIN[resource]
+    place = {"namespace": "n"} if strategy.kind.is_namespaced else {}
+    old = {"metadata": {"name": "x", "uid": "u", "generation": 1, **place}, **before}
+    new = json.loads(json.dumps(old)) | {"metadata": {**old["metadata"], "labels": {"c": "d"}}}
+    new = strategy.prepare_update(new, old)
+    assert strategy.validate_update(new, old) == []
+    assert new["metadata"].get("generation", 1) == 1, "only a default is new"

@@ -1,5 +1,6 @@
 """The strategy of Kubernetes' own kinds: what all of them have in common. `rules.py` has what differs."""
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ from hekla.api.meta import Document, Kind
 from hekla.api.schema import Schema, for_kind
 from hekla.apiserver import decoding, gotypes
 from hekla.apiserver.fielderrors import FieldError
-from hekla.apiserver.rules import Generation, Rules
+from hekla.apiserver.rules import Generation, Rules, nothing
 from hekla.apiserver.status import StatusError, bad_request
 from hekla.apiserver.strategy import Decoded
 from hekla.apiserver.validation.kind_warnings import KIND_WARNINGS
@@ -113,10 +114,18 @@ class BuiltinStrategy:
         if subresource != "finalize":
             self.rules.update(new, old)
         if self.rules.generation is Generation.SPEC and subresource in _COUNTED_SUBRESOURCES:
-            advance(new, old, wanted)
+            advance(new, self._completed(old, new), wanted)
         else:
             set_generation(new["metadata"], old["metadata"].get("generation", 0))
         return new
+
+    def _completed(self, old: Document, new: Document) -> Document:
+        """The old object with today's defaults: one stored by an earlier release lacks some, and they are no change."""
+        if self.rules.default is nothing or wanted(new) == wanted(old):
+            return old
+        completed = copy.deepcopy(old)
+        self.rules.default(completed)
+        return completed
 
     def _keep_all_but_status(self, new: Document, old: Document) -> None:
         for key in [key for key in new if key not in ("metadata", "status", "kind", "apiVersion")]:
@@ -140,9 +149,12 @@ class BuiltinStrategy:
         errors = self._check_metadata(new, any_name) + check_metadata_update(new["metadata"], old["metadata"])
         if subresource == "status":
             return errors + self.rules.check_status(new, old)
-        if subresource not in _CHECKED_SUBRESOURCES or wanted(new) == wanted(old):
+        if subresource not in _CHECKED_SUBRESOURCES:
+            return errors
+        before = self._completed(old, new)
+        if wanted(new) == wanted(before):
             return errors  # a binding changes what users may not; rules that came later than the object must not stop a change of its labels
-        return errors + self.rules.check(new) + self.rules.check_update(new, old)
+        return errors + self.rules.check(new) + self.rules.check_update(new, before)
 
     def _check_metadata(self, document: Document, name_check: NameCheck) -> list[FieldError]:
         return check_metadata(document["metadata"], is_namespaced=self.kind.is_namespaced, name_check=name_check)
