@@ -8,9 +8,12 @@ import urllib.request
 import pytest
 import yaml
 
+from hekla.api.apps import Deployment
 from hekla.apiserver.status import bad_request
 from hekla.cli.main import main
 from hekla.cli.output import as_yaml
+from hekla.cli.refused_fields import _sentence
+from hekla.cli.schemas import Schemas
 from hekla.kube.api_client import ApiClient
 from hekla.testing.api_server import LiveApiServer
 from hekla.testing.programs import started
@@ -407,6 +410,27 @@ def test_what_may_be_secret_is_not_printed_where_a_field_is_refused(cluster, man
         assert "hunter2" not in err
         assert "81726354" not in err
         assert command == "create" or told in err, err
+
+
+@pytest.mark.parametrize(
+    ("manifest", "told"),
+    [
+        (
+            "metadata: {name: s, labels: {app.kubernetes.io/version: 1.5}}",
+            "metadata.labels.app.kubernetes.io/version is 1.5: expected string\n",
+        ),
+        ("metadata: {name: s}\ndata: {app.conf: 7}", "data.app.conf is 7: expected string\n"),
+    ],
+)
+def test_a_field_whose_name_has_dots_is_found_where_it_is_refused(cluster, manifest, told):
+    err = cluster.run("apply", "-f", cluster.file(f"apiVersion: v1\nkind: ConfigMap\n{manifest}\n"))[2]
+    assert told in err
+
+
+def test_what_is_refused_of_an_object_and_is_not_in_the_manifest_is_told_without_a_value():
+    what = "expected string, got &value.valueUnstructured{Value:7}"
+    schemas = Schemas({"components": {"schemas": {}}})
+    assert _sentence(schemas, Deployment.kind_info, {}, "data.a.b", what) == "data.a.b: expected string"
 
 
 def test_a_misspelt_kind_or_version_is_answered_with_what_is_there(cluster):

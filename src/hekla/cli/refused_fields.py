@@ -9,6 +9,8 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -68,12 +70,13 @@ def _fields(message: str) -> Iterator[tuple[str, str]]:
 def _sentence(schemas: "Schemas", kind: "Kind", document: "Document", path: str, what: str) -> str:
     from hekla.cli.schemas import without_field
 
-    value = _value_at(document, path)
-    is_private = _is_private(kind, path)
+    place = _place(document, path)
+    is_private = place is None or _is_private(kind, path)
+    field, value = place or (path.rpartition(".")[2], None)
     if what != UNKNOWN:
         shown = "" if is_private else f" is {_shown(value)}"
         return f"{path}{shown}: {_GOT.sub('', what)}"
-    above, field = _divided(path)
+    above = path.removesuffix(field).removesuffix(".")
     known = _schema_at(schemas, kind, above).get("properties") or {}
     shown = f" (written is {field}: {_shown(value)})" if isinstance(value, int | float) and not is_private else ""
     return without_field(above or "it", field, known) + shown
@@ -81,11 +84,6 @@ def _sentence(schemas: "Schemas", kind: "Kind", document: "Document", path: str,
 
 def _is_private(kind: "Kind", path: str) -> bool:
     return kind.kind == "Secret" or bool(_PRIVATE.search(path))
-
-
-def _divided(path: str) -> tuple[str, str]:
-    above, _, field = path.rpartition(".")
-    return above, field
 
 
 def _shown(value: Any) -> str:
@@ -103,17 +101,27 @@ def _schema_at(schemas: "Schemas", kind: "Kind", path: str) -> "Document":
     return schema
 
 
-def _value_at(document: Any, path: str) -> Any:
-    """What the manifest has there; None if the path leads nowhere."""
-    found = document
-    for name, item in _STEP.findall(path):
+def _place(document: Any, path: str) -> tuple[str, Any] | None:
+    """The last key of a path, and what the manifest has there; None if the path leads nowhere. Keys may have dots themselves."""
+    found, key = document, ""
+    steps = _STEP.findall(path)
+    while steps:
+        name, item = steps[0]
         if name and isinstance(found, dict):
-            found = found.get(name)
+            names = [one for one, _ in takewhile(itemgetter(0), steps)]
+            joined = (".".join(names[:many]) for many in range(len(names), 0, -1))
+            longest = next((one for one in joined if one in found), None)
+            if longest is None:
+                return None
+            key, found = longest, found[longest]
+            steps = steps[longest.count(".") + 1 :]
         elif item and isinstance(found, list):
-            found = _item(found, item)
+            key, found, steps = f"[{item}]", _item(found, item), steps[1:]
+            if found is None:
+                return None
         else:
             return None
-    return found
+    return key, found
 
 
 def _item(items: list[Any], which: str) -> Any:
