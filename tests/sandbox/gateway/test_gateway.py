@@ -357,14 +357,31 @@ def test_the_daemon_is_reached_only_with_its_token_and_a_large_file_passes_both_
     run(scenario)
 
 
-def test_contexts_are_tended_by_who_knows_the_session_as_e2bs_package_does_and_cells_run_with_the_token_alone():
+def test_contexts_are_tended_with_the_traffic_token_as_e2bs_package_shows_it_and_cells_run_with_the_access_token_alone():
+    """Who knows a preview's host name knows the session's id, and ended its interpreters with it."""
+
     async def scenario(client):
-        session = await client.session()
-        headers = {"key": "", "e2b_sandbox_id": session, "e2b_sandbox_port": "49999"}
+        asked = {"templateID": "base", "secure": True}
+        status, told, _ = await client.ask("POST", "/sandboxes", asked, key="", x_api_key=KEY)
+        assert status == 201, told
+        session, shown = told["sandboxID"], {"e2b_traffic_access_token": told.get("trafficAccessToken", "")}
+        again = await client.ask("POST", f"/sandboxes/{session}/connect", {"timeout": 60}, key="", x_api_key=KEY)
+        assert again[1].get("trafficAccessToken") == told.get("trafficAccessToken")
+        by_id = {"key": "", "e2b_sandbox_id": session, "e2b_sandbox_port": "49999"}
+        headers = by_id | shown
         status, told, _ = await client.ask("POST", "/contexts", {"language": "python"}, **headers)
         assert status == 200, told
         made = told["id"]
         assert made in [one["id"] for one in (await client.ask("GET", "/contexts", **headers))[1]]
+        for wrong in ({}, {"e2b_traffic_access_token": "wrong"}):
+            for method, path in (
+                ("GET", "/contexts"),
+                ("POST", "/contexts"),
+                ("POST", f"/contexts/{made}/restart"),
+                ("DELETE", f"/contexts/{made}"),
+            ):
+                body = {} if method == "POST" else None
+                assert (await client.ask(method, path, body, **by_id, **wrong))[0] == 401, (method, path)
         assert (await client.ask("POST", f"/contexts/{made}/restart", {}, **headers))[0] == 204
         assert (await client.ask("POST", "/execute", {"code": "1", "context_id": made}, **headers))[0] == 401
         assert (await client.ask("GET", "/contexts", **headers | {"e2b_sandbox_port": "49983"}))[0] == 401

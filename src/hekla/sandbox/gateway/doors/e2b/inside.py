@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
-from hekla.sandbox.gateway.doors.e2b.words import worded_inside
+from hekla.sandbox.gateway.doors.e2b.words import traffic_token, worded_inside
 from hekla.sandbox.gateway.errands import to_daemon, to_server
 from hekla.sandbox.gateway.front import Arrival, House, Proof
 from hekla.sandbox.gateway.relay import Errand
@@ -112,7 +112,7 @@ def _proof(arrival: Arrival) -> Proof | None:
     def shows(session: Session) -> bool:
         return (
             _is_same(access, session.access_token)
-            or _is_same(traffic, session.traffic_token)
+            or _is_same(traffic, traffic_token(session))
             or (is_signed and _signature(arrival)(session))
         )
 
@@ -146,13 +146,12 @@ def _may_pass(arrival: Arrival, session: Session) -> bool:
 def _may_tend_contexts(arrival: Arrival, session: Session) -> bool:
     """Whether somebody without the access token may make, list, restart and remove interpreters, and run nothing in them.
 
-    `e2b-code-interpreter` shows the token with cells alone; for contexts it knows the session's id, as for a port, and the
-    traffic token where there is one.
+    `e2b-code-interpreter` shows that token with cells alone; for contexts it shows the traffic token, if it was given one. Who knows
+    the session's id alone, from a preview's host name, may not.
     """
     if arrival.path != "/contexts" and not arrival.path.startswith("/contexts/"):
         return False
-    given = arrival.headers.get("e2b-traffic-access-token", "")
-    return not session.traffic_token or _is_same(given, session.traffic_token)
+    return _is_same(arrival.headers.get("e2b-traffic-access-token", ""), traffic_token(session))
 
 
 def _to_port(arrival: Arrival, session: Session, port: int) -> Errand:

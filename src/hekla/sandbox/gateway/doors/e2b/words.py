@@ -1,5 +1,6 @@
 """How E2B's clients read refusals, and sessions as they read sandboxes."""
 
+import hmac
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -30,6 +31,17 @@ def worded_inside(status: int, reason: str, sentence: str) -> tuple[int, bytes]:
     return status, document({"code": status, "message": sentence})
 
 
+def traffic_token(session: Session) -> str:
+    """What E2B's clients show as the traffic token; empty where whoever knows a session's id may do all.
+
+    Ports want it only without public traffic. `e2b-code-interpreter` shows it, and not the access token, when it tends contexts:
+    so where traffic is public there is one for these alone. It follows from the access token, which cannot be had from it.
+    """
+    if session.traffic_token or not session.access_token:
+        return session.traffic_token
+    return hmac.digest(session.access_token.encode(), b"contexts", "sha256").hex()
+
+
 def created(session: Session, domain: str) -> dict[str, Any]:
     """The answer to create, connect and resume."""
     return {
@@ -39,7 +51,7 @@ def created(session: Session, domain: str) -> dict[str, Any]:
         "alias": session.name,
         "envdVersion": ENVD_VERSION,
         **({"envdAccessToken": session.access_token} if session.access_token else {}),
-        **({"trafficAccessToken": session.traffic_token} if session.traffic_token else {}),
+        **({"trafficAccessToken": token} if (token := traffic_token(session)) else {}),
         **({"domain": domain} if domain else {}),
     }
 
