@@ -63,3 +63,18 @@ def test_a_json_patch_cannot_copy_a_document_into_itself_without_end() -> None:
     with pytest.raises(StatusError) as refused:
         json_patch({"a": {"x": "y" * 1000}}, operations)
     assert refused.value.code == 413
+
+
+@pytest.mark.parametrize(
+    "index", ["--1", "---1", "+-1", "-" * 3_000 + "1", "\u00b2", "\u0661", "-3", "2", "1 ", "1\n", ""]
+)
+def test_an_index_is_a_number_with_at_most_one_sign(index: str) -> None:
+    with pytest.raises(StatusError) as refused:
+        json_patch({"list": [1, 2]}, [{"op": "replace", "path": f"/list/{index}", "value": 9}])
+    assert refused.value.code == 422
+
+
+@pytest.mark.parametrize(("index", "at"), [("0", 0), ("-0", 0), ("+1", 1), ("-1", 1), ("-2", 0)])
+def test_an_index_counts_from_the_end_where_it_is_negative(index: str, at: int) -> None:
+    patched = json_patch({"list": [1, 2]}, [{"op": "replace", "path": f"/list/{index}", "value": 9}])
+    assert patched["list"][at] == 9

@@ -4,6 +4,7 @@
 """
 
 import copy
+import re
 from typing import Any
 
 from hekla.api.meta import Document
@@ -14,6 +15,7 @@ MAX_OPERATIONS = 10_000
 """As Kubernetes bounds it, since a short patch can copy a document into itself many times over."""
 
 MAX_COPIED = 3 << 20
+_INDEX = re.compile(r"([+-]?)(0|[1-9][0-9]{0,8})")
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
@@ -103,14 +105,15 @@ def _find(root: Any, path: list[str]) -> Any:
 
 
 def _index(part: str, last: int) -> int:
-    if part.startswith("-"):  # from the end, as by the library that Kubernetes uses
-        at = last + 1 - _index(part[1:], last + 1)
-        if at > last:
-            raise rejected()
-        return at
-    if not part.isdigit() or (part != "0" and part.startswith("0")) or len(part) > 9 or int(part) > last:
+    said = _INDEX.fullmatch(part)
+    if said is None:
         raise rejected()
-    return int(part)
+    sign, at = said[1], int(said[2])
+    if sign == "-" and at:  # from the end, as by the library that Kubernetes uses
+        at = last + 1 - at
+    if not 0 <= at <= last:
+        raise rejected()
+    return at
 
 
 def _add(root: Any, path: list[str], value: Any) -> None:
