@@ -1,11 +1,14 @@
-"""What is wrong with events. The older API asks for little; the newer one has rules, told by the older one's names."""
+"""What is wrong with events, told by the older API's names.
+
+An event with an `eventTime` must say who reports it, whichever API it comes by; only the newer one must have such a time.
+"""
 
 from hekla.api.meta import Document
 from hekla.apiserver.fielderrors import IMMUTABLE, FieldError, invalid, required
 from hekla.apiserver.validation import names
 
 _WITHOUT_NAMESPACE = ("default", "kube-system")
-"""Where events about objects of the cluster are."""
+"""Where events with a time about objects of the cluster are; those without one are in the first only."""
 
 _TYPES = ("Normal", "Warning")
 _LONGEST, _LONGEST_NOTE = 128, 1024
@@ -32,54 +35,58 @@ _KEPT = (
 
 def check_event(event: Document) -> list[FieldError]:
     """An event of the older API."""
-    return _check_namespace(event, event.get("involvedObject") or {})
+    return _check(event, event.get("involvedObject") or {}, event.get("reportingComponent", ""), "message")
 
 
 def check_newer_event(event: Document) -> list[FieldError]:
-    """An event of the newer API, which need not lie where its object does."""
-    about = event.get("regarding") or {}
-    errors = [] if about.get("namespace") else _check_namespace(event, about)
-    return errors + _check_words(event) + _check_series(event)
+    """An event of the newer API."""
+    return _check(event, event.get("regarding") or {}, event.get("reportingController", ""), "note")
 
 
 def check_new_newer_event(event: Document) -> list[FieldError]:
     """What only a new event must keep to."""
-    errors = [] if event.get("eventTime") else [required("eventTime")]
-    kind, note = event.get("type", ""), event.get("note", "")
+    errors = _check_series(event) + ([] if event.get("eventTime") else [required("eventTime")])
+    kind = event.get("type", "")
     if kind not in _TYPES:
         errors.append(invalid("type", "", f"has invalid value: {kind}"))
-    if len(note) > _LONGEST_NOTE:
-        errors.append(invalid("message", "", f"can have at most {_LONGEST_NOTE} characters"))
     return errors + [invalid(name, "", "needs to be unset") for key, name in _OLDER if event.get(key)]
 
 
 def check_newer_event_update(new: Document, old: Document) -> list[FieldError]:
     """Only how often it happened changes."""
-    return [
+    errors = _check_series(new) if new.get("series") != old.get("series") else []
+    return errors + [
         invalid(name, new.get(key, "" if isinstance(old.get(key), str) and key != "eventTime" else None), IMMUTABLE)
         for key, name in _KEPT
         if (new.get(key) or None) != (old.get(key) or None)
     ]
 
 
-def _check_namespace(event: Document, about: Document) -> list[FieldError]:
+def _check(event: Document, about: Document, controller: str, note: str) -> list[FieldError]:
     namespace, theirs = event["metadata"].get("namespace", ""), about.get("namespace", "")
-    if theirs == namespace or (not theirs and namespace in _WITHOUT_NAMESPACE):
-        return []
-    return [invalid("involvedObject.namespace", theirs, "does not match event.namespace")]
+    if event.get("eventTime"):
+        is_placed = bool(theirs) or namespace in _WITHOUT_NAMESPACE
+    else:
+        is_placed = namespace == (theirs or _WITHOUT_NAMESPACE[0])
+    errors = [] if is_placed else [invalid("involvedObject.namespace", theirs, "does not match event.namespace")]
+    return errors + (_check_words(event, controller, event.get(note, "")) if event.get("eventTime") else [])
 
 
-def _check_words(event: Document) -> list[FieldError]:
-    controller = event.get("reportingController", "")
+def _check_words(event: Document, controller: str, note: str) -> list[FieldError]:
     errors = [] if controller else [required("reportingController")]
     errors += [invalid("reportingController", controller, said) for said in names.qualified_name(controller)]
     for key in ("reportingInstance", "action", "reason"):
-        text = event.get(key, "")
-        if not text:
+        if not event.get(key):
             errors.append(required(key))
-        elif len(text) > _LONGEST:
-            errors.append(invalid(key, "", f"can have at most {_LONGEST} characters"))
-    return errors
+        else:
+            errors += _check_length(key, event[key], _LONGEST)
+    return errors + _check_length("message", note, _LONGEST_NOTE)
+
+
+def _check_length(name: str, text: str, bound: int) -> list[FieldError]:
+    """What Go calls characters are bytes."""
+    is_longer = len(text.encode()) > bound
+    return [invalid(name, "", f"can have at most {bound} characters")] if is_longer else []
 
 
 def _check_series(event: Document) -> list[FieldError]:
