@@ -4,16 +4,19 @@ import shlex
 import subprocess
 import sys
 import urllib.request
+from datetime import UTC, datetime
 
 import pytest
 import yaml
 
 from hekla.api.apps import Deployment
 from hekla.apiserver.status import bad_request
+from hekla.cli.connection import run_connected
 from hekla.cli.main import main
 from hekla.cli.output import as_yaml
 from hekla.cli.refused_fields import _sentence
 from hekla.cli.schemas import Schemas
+from hekla.cli.what_keeps import gone_by, what_keeps
 from hekla.kube.api_client import ApiClient
 from hekla.testing.api_server import LiveApiServer
 from hekla.testing.programs import started
@@ -491,7 +494,41 @@ def test_a_deletion_that_waits_says_what_it_waits_for(cluster, monkeypatch):
     assert err.count("\n") == 1
     code, _, err = cluster.run("why", "pod/stranded")
     assert (code, f": {why}" in err) == (1, True), err
-    assert 'pod "stranded" in namespace "default" was to be gone by 2' in err
+    assert 'pod "stranded" in namespace "default" is to be gone by 2' in err
     slept.clear()
     err = cluster.run("delete", "configmap/held")[2]
     assert "its finalizers keep it until somebody has done what they stand for: example.com/wait" in err
+
+
+LATER, THEN = datetime(2026, 11, 28, 10, 1, tzinfo=UTC), datetime(2026, 11, 28, 9, 59, 59, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("now", "kept", "gone"),
+    [
+        (THEN, "its containers have until 2026-11-28T10:00:00Z to end", "is to be gone by 2026-11-28T10:00:00Z"),
+        (
+            LATER,
+            "its finalizers keep it until somebody has done what they stand for: example.com/wait",
+            "was to be gone by 2026-11-28T10:00:00Z",
+        ),
+    ],
+)
+def test_a_pod_in_its_grace_period_is_kept_by_its_containers_and_not_by_finalizers(cluster, now, kept, gone):
+    node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "near"}}
+    cluster.run("apply", "-f", cluster.file(json.dumps(node)))
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    cluster.run("patch", "node/near", "--subresource", "status", "-p", json.dumps({"status": status}))
+    metadata = {"name": "p", "deletionTimestamp": "2026-11-28T10:00:00Z", "finalizers": ["example.com/wait"]}
+    pod = {"kind": "Pod", "metadata": metadata, "spec": {"nodeName": "near"}}
+    found = run_connected(str(cluster.kubeconfig), lambda connection: what_keeps(connection, pod, now))
+    assert (found, gone_by(pod, now)) == (kept, gone)
+
+
+def test_of_a_pod_whose_node_is_gone_nobody_is_told_to_bring_it_back_or_delete_it(cluster):
+    metadata = {"name": "p", "deletionTimestamp": "2026-11-28T10:00:00Z"}
+    pod = {"kind": "Pod", "metadata": metadata, "spec": {"nodeName": "nowhere"}}
+    found = run_connected(str(cluster.kubeconfig), lambda connection: what_keeps(connection, pod, THEN))
+    assert found.startswith('its node "nowhere" is not there any more, so nobody there ends it')
+    assert "bring the node back" not in found
+    assert "delete the node" not in found

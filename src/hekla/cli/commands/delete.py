@@ -152,10 +152,12 @@ async def pause(pause_s: float) -> None:
 
 
 async def _tell_what_keeps(connection: "Connection", document: "Document") -> None:
+    from datetime import UTC, datetime
+
     from hekla.cli.terminal import harmless
     from hekla.cli.what_keeps import what_keeps
 
-    if keeps := await what_keeps(connection, document):
+    if keeps := await what_keeps(connection, document, datetime.now(UTC)):
         typer.echo(
             harmless(f'hekla: {document["kind"]} "{document["metadata"]["name"]}" is still there: {keeps}'), err=True
         )

@@ -107,9 +107,11 @@ async def _explained(connection: "Connection", name: str, namespace: str) -> dic
 
 async def _explained_pod(connection: "Connection", name: str, namespace: str) -> dict[str, Any]:
     """What the scheduler says of a pod, unless it is leaving and something keeps it."""
+    from datetime import UTC, datetime
+
     from hekla.api.pods import Pod
     from hekla.cli.main import CommandError
-    from hekla.cli.what_keeps import what_keeps
+    from hekla.cli.what_keeps import gone_by, what_keeps
     from hekla.cli.why_asking import explanation
     from hekla.kube.errors import ApiError
 
@@ -118,9 +120,9 @@ async def _explained_pod(connection: "Connection", name: str, namespace: str) ->
         pod = await connection.client.get_document(Pod.kind_info, pod_name, namespace)
     except ApiError:  # who may not see it, or misspelt it, hears what the scheduler says
         return await explanation(connection, namespace, name)
-    if keeps := await what_keeps(connection, pod):
-        since = pod["metadata"]["deletionTimestamp"]
-        raise CommandError(f'pod "{pod_name}" in namespace "{namespace}" was to be gone by {since}: {keeps}')
+    now = datetime.now(UTC)
+    if keeps := await what_keeps(connection, pod, now):
+        raise CommandError(f'pod "{pod_name}" in namespace "{namespace}" {gone_by(pod, now)}: {keeps}')
     return await explanation(connection, namespace, name)
 
 
