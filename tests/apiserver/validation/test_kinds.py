@@ -81,6 +81,32 @@ def test_what_breaks_a_rule_is_refused_with_kubernetes_sentence(resource: str, d
     assert sentence in said(resource, document)
 
 
+@pytest.mark.parametrize(
+    "text", ["10.0.0.0/255.0.0.0", "10.0.0.0/0.0.0.255", "fe80::1%e/64", "fe80::%e/64", "10.0.0.0/\u0668", "10.0.0.0"]
+)
+def test_a_range_has_a_length_in_digits_and_no_zone(text: str):
+    words = f'Invalid value: "{text}": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)'
+    balanced = {"type": "LoadBalancer", "ports": [{"port": 1}], "loadBalancerSourceRanges": [text]}
+    policy = {"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": text}}]}]}
+    assert said("nodes/v1", {"spec": {"podCIDRs": [text]}}) == [f"spec.podCIDRs[0]: {words}"]
+    assert f"spec.LoadBalancerSourceRanges[0]: {words}" in said("services/v1", {"spec": balanced})
+    found = said("networkpolicies.networking.k8s.io/v1", {"spec": policy})
+    assert found == [f"spec.ingress[0].from[0].ipBlock.cidr: {words}"]
+
+
+def test_an_address_has_no_zone():
+    text = "2001:db8::1%eth0"
+    words = f'Invalid value: "{text}": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)'
+    pod = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "hostAliases": [{"ip": text, "hostnames": ["h"]}]}}
+    for resource, document in (
+        ("endpoints/v1", {"subsets": [{"addresses": [{"ip": text}], "ports": [{"port": 1}]}]}),
+        ("services/v1", {"spec": {"ports": [{"port": 1}], "externalIPs": [text]}}),
+        ("deployments.apps/v1", workload(template=pod)),
+    ):
+        assert any(one.endswith(words) for one in said(resource, document)), resource
+    assert said("endpointslices.discovery.k8s.io/v1", {"addressType": "IPv6", "endpoints": [{"addresses": [text]}]})
+
+
 VALID: list[tuple[str, Document]] = [
     ("deployments.apps/v1", workload()),
     ("statefulsets.apps/v1", workload(serviceName="s")),

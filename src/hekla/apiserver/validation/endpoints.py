@@ -149,6 +149,6 @@ def _without(text: str) -> str:
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        return ip_address(text)
+        return None if "%" in text else ip_address(text)  # Go knows no zones here
     except ValueError:
         return None

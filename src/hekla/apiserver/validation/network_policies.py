@@ -94,7 +94,7 @@ def check_range(text: str, path: str) -> list[FieldError]:
 
 def _range(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     address, slash, length = text.partition("/")
-    if not slash or not length.isdecimal():
+    if not slash or "%" in address or not (length.isascii() and length.isdecimal()):
         return None
     if ":" not in address:  # Go read such numbers as if they had no zeros before them
         address = ".".join(part.lstrip("0") or "0" if part else "" for part in address.split("."))

@@ -1,7 +1,6 @@
 """What is wrong with configuration, nodes, budgets, quotas, leases, rights, webhooks and other small kinds."""
 
 import base64
-from ipaddress import ip_network
 
 from hekla.api.meta import Document
 from hekla.apiserver.decoding import wrong_with_map
@@ -21,6 +20,7 @@ from hekla.apiserver.validation.metadata import check_labels
 from hekla.apiserver.validation.placement import check_taints, check_tolerations
 from hekla.apiserver.validation.quantities import check_container_resources, check_not_negative
 from hekla.apiserver.validation.selectors import check_label_selector
+from hekla.apiserver.validation.service_exposure import is_network
 from hekla.apiserver.validation.workloads import check_count_or_percent
 
 _MOST_BYTES = 1024 * 1024
@@ -124,20 +124,12 @@ def check_node(node: Document) -> list[FieldError]:
             errors += check_not_negative(amount, where)
     ranges = spec.get("podCIDRs", ())
     for index, one in enumerate(ranges):
-        if not _is_network(one):
+        if not is_network(one):
             said = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
             errors.append(invalid(f"spec.podCIDRs[{index}]", one, said))
     if not errors and len({":" in one for one in ranges}) < len(ranges):
         errors.append(invalid("spec.podCIDRs", list(ranges), "may specify no more than one CIDR for each IP family"))
     return errors
-
-
-def _is_network(text: str) -> bool:
-    try:
-        ip_network(text, strict=False)
-    except ValueError:
-        return False
-    return "/" in text
 
 
 def check_node_update(new: Document, old: Document) -> list[FieldError]:

@@ -84,9 +84,9 @@ def _check_override(spec: Document, path: str) -> list[FieldError]:
 
 
 def is_ip(text: str) -> bool:
-    """Whether a text is an address."""
+    """Whether a text is an address; Go knows none with a zone."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
         return False
-    return True
+    return "%" not in text

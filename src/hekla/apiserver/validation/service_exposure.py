@@ -74,12 +74,15 @@ def _check_balancer(spec: Document, kind: str) -> list[FieldError]:
 
 
 def is_network(text: str) -> bool:
-    """Whether a text is a range of addresses."""
+    """Whether a text is a range of addresses, as Go reads one: with a length in digits, without a zone."""
+    _, _, length = text.partition("/")
+    if "%" in text or not (length.isascii() and length.isdecimal()):
+        return False
     try:
         ipaddress.ip_network(text, strict=False)
     except ValueError:
         return False
-    return "/" in text
+    return True
 
 
 def _check_policies(spec: Document, kind: str) -> list[FieldError]:
