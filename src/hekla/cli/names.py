@@ -68,11 +68,14 @@ async def _hint(connection: "Connection", collection: str, name: str) -> str:
 
 async def namespace_hint(connection: "Connection", namespace: str) -> str:
     """What to say where nothing is found in a namespace that is not there; empty if it is, or if nobody may look."""
-    from hekla.kube.errors import ApiError
+    import asyncio
+
+    from hekla.kube.errors import KubeError
 
     try:
-        return await _namespace_hint(connection, namespace)
-    except ApiError:
+        async with asyncio.timeout(PATIENCE_S):
+            return await _namespace_hint(connection, namespace)
+    except (KubeError, TimeoutError):
         return ""
 
 
