@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -187,6 +188,34 @@ def test_a_sandbox_that_was_waited_for_in_vain_is_dropped_at_once() -> None:
                 return not (await on.client.list(Sandbox, "default")).items
 
             await on.eventually(is_gone)
+
+    virtual_time.run(scenario())
+
+
+def test_a_sandbox_whose_maker_left_before_its_pod_was_made_is_dropped_before_the_gateway_has_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            stock = KubeStock(informers, makes_pods=True)
+            await stock.start()
+            created, create_soon = asyncio.Event(), on.client.create_soon
+
+            async def slowly(kind: Any, document: Document, namespace: str) -> Any:
+                if kind is Pod:
+                    created.set()
+                    await asyncio.sleep(60.0)
+                return await create_soon(kind, document, namespace)
+
+            monkeypatch.setattr(on.client, "create_soon", slowly)
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
+            taking = asyncio.create_task(stock.take(Order(session="a", blueprint=blueprint, owner="somebody")))
+            await created.wait()
+            taking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await taking
+            await stock.stop()
+            assert (await on.client.list(Sandbox, "default")).items == []
 
     virtual_time.run(scenario())
 

@@ -52,6 +52,7 @@ async def run_embedded_gateway(features: Features, informers: Informers) -> None
     finally:
         directory.agents_url.unlink(missing_ok=True)
         await gateway.stop()
+        await stock.stop()
         await store.close()
 
 

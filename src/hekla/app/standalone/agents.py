@@ -104,6 +104,7 @@ async def _serving(office: Office, told: AgentsSettings, informers: Informers, c
             group.create_task(_follow_keys(told, guard), name="API keys")
             group.create_task(_gateway(told, store, stock, link, guard, complaint), name="gateway")
     finally:
+        await stock.stop()
         await web.close()
         await link.close()
         await store.close()

@@ -45,6 +45,8 @@ TRIES: Final = 5
 """Conflicts on one candidate before another is looked at."""
 TEMPLATE_PATIENCE_S: Final = 5.0
 """How long an order waits for the template of an interpreter that has just been made."""
+STOP_PATIENCE_S: Final = 2.0
+"""How long what is given back holds up the end."""
 MOST_READ: Final = 1000
 """Objects whose blueprints are kept; then all are read anew."""
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -83,6 +85,11 @@ class KubeStock:
         self._pods.add_handler(self._pod_changed)
         self._sandboxes.add_handler(self._candidates.changed)
         self._templates.add_handler(self._template_changed)
+
+    async def stop(self) -> None:
+        """Give back what was waited for in vain, as far as the API server answers soon: a sweep of the next life finds the rest."""
+        if self._dropping:
+            await asyncio.wait(self._dropping, timeout=STOP_PATIENCE_S)
 
     def next_up(self, each: int) -> list[Held]:
         """By their age."""
@@ -205,10 +212,13 @@ class KubeStock:
         except (
             BaseException
         ):  # who waited has left, or is refused: else it took the room that is freed next, as nobody's
-            dropping = asyncio.get_running_loop().create_task(self._drop_in_vain(made), name=f"drop {made.name}")
-            self._dropping.add(dropping)
-            dropping.add_done_callback(self._dropping.discard)
+            self._drop_soon(made)
             raise
+
+    def _drop_soon(self, made: Held) -> None:
+        dropping = asyncio.get_running_loop().create_task(self._drop_in_vain(made), name=f"drop {made.name}")
+        self._dropping.add(dropping)
+        dropping.add_done_callback(self._dropping.discard)
 
     async def _drop_in_vain(self, made: Held) -> None:
         try:
@@ -290,7 +300,11 @@ class KubeStock:
         held = _held(decided.object)
         self._undurable[held.uid] = decided
         if self._classes is not None and not decided.object.spec.volume_claim_templates:
-            held = replace(held, pod_uid=await self._made_pod(decided.object))
+            try:
+                held = replace(held, pod_uid=await self._made_pod(decided.object))
+            except BaseException:
+                self._drop_soon(held)
+                raise
         return held
 
     async def _made_pod(self, sandbox: Sandbox) -> str:
