@@ -85,6 +85,32 @@ def test_a_wrong_request_gets_the_answer_of_kubernetes(
     assert sentence in document.get("message", "")
 
 
+NO_MATCH = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden "
+WITH_CONTINUE = f"{NO_MATCH}when continue is provided"
+ONLY_NEWER = 'resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"'
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "sentence"),
+    [
+        ("resourceVersionMatch=Exact&resourceVersion=5&continue=x", 422, f"is invalid: {WITH_CONTINUE}"),
+        ("resourceVersionMatch=Exact&continue=x", 422, f"[{NO_MATCH}unless resourceVersion is provided, {WITH_CONTINUE}]"),
+        ("watch=1&continue=x", 422, f"is invalid: {WITH_CONTINUE}"),
+        ("watch=1&continue=x&resourceVersionMatch=Exact", 422,
+         f"[{NO_MATCH}for watch unless sendInitialEvents is provided, {ONLY_NEWER}, {WITH_CONTINUE}]"),
+        ("watch=1&sendInitialEvents=true&resourceVersionMatch=Exact", 422,
+         f"[resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan, {ONLY_NEWER}]"),
+        ("watch=1&limit=x", 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
+        ("limit=--1", 400, 'strconv.ParseInt: parsing "--1": invalid syntax'),
+        ("watch=1&timeoutSeconds=--1", 400, 'strconv.ParseInt: parsing "--1": invalid syntax'),
+    ],
+)  # fmt: skip
+def test_a_wrong_list_or_watch_gets_the_answer_of_kubernetes(query: str, status: int, sentence: str) -> None:
+    code, document = asked("GET", f"{MAPS}?{query}", None)
+    assert code == status, document
+    assert sentence in document["message"]
+
+
 def test_a_delete_that_is_refused_deletes_nothing() -> None:
     async def play() -> None:
         async with ApiCaller() as api:

@@ -1,5 +1,6 @@
 """One request about one resource, with everything that was found out about it on its way in."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +13,7 @@ from hekla.apiserver.status import bad_request
 from hekla.wire.messages import Request
 
 LONGEST_KEPT_QUERY = 64
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 FALSE = frozenset({"false", "0"})
 """What a boolean of the query says no with, in small letters; whatever else is there says yes, as in Kubernetes."""
@@ -59,7 +61,7 @@ class Call:
         text = self.option(name)
         if not text:
             return default
-        if not (text.lstrip("-").isdecimal() and text.isascii()) or len(text) > 18:
+        if not _NUMBER.fullmatch(text):
             raise bad_request(f'strconv.ParseInt: parsing "{text[:60]}": invalid syntax')
         return int(text)
 

@@ -15,11 +15,12 @@ from hekla.apiserver.backend import Backend
 from hekla.apiserver.bodies import encode, metadata_only, with_revision
 from hekla.apiserver.calls import Call
 from hekla.apiserver.handlers_read import object_bytes
+from hekla.apiserver.list_options import check_watch_options
 from hekla.apiserver.listing import Page, Selection, check_not_ahead, parsed_revision, selection_of
 from hekla.apiserver.presentation import PARTIAL_HEAD
 from hekla.apiserver.registry import Served
 from hekla.apiserver.selectors import ANY_FIELDS, EVERYTHING
-from hekla.apiserver.status import StatusError, expired
+from hekla.apiserver.status import expired
 from hekla.apiserver.store import CompactedError, Stored
 from hekla.apiserver.watch_hub import Watch, WatchHub, WatchRequest
 from hekla.wire.messages import Push, Response, Sink
@@ -59,8 +60,9 @@ class Watches:
 
     def watch(self, call: Call) -> Response:
         """Answer a watch: a head at once, then events as they come."""
-        request = self._request(call)
+        call.number("limit")  # which a watch has no use for, but it has to be a number
         timeout_s = call.number("timeoutSeconds") or random.uniform(*TIMEOUT_S)
+        request = self._request(call)
         content_type = "application/json" if not call.wanted.shape else _shaped_type(call)
         return Response(200, self._push(request, timeout_s), content_type)
 
@@ -79,12 +81,13 @@ class Watches:
 
     def _request(self, call: Call) -> WatchRequest:
         selection = selection_of(call)
+        check_watch_options(call)
         if call.target.name:
             selection = Selection(selection.labels, _pinned_name(call, selection))
         pinned, rest = _pin(selection)
         revision = parsed_revision(call.option("resourceVersion"))
         check_not_ahead(self._backend, revision)
-        wants_initial = _wants_initial(call)
+        wants_initial = bool(call.option("sendInitialEvents")) and call.flag("sendInitialEvents")
         encoder = self._encoder(call)
         return WatchRequest(
             resource=call.served.resource,
@@ -159,33 +162,6 @@ def _pin(selection: Selection) -> tuple[tuple[str, str] | None, Selection]:
 
 def _pinned_name(call: Call, selection: Selection) -> Any:
     return type(ANY_FIELDS)((*selection.fields.clauses, ("metadata.name", True, call.target.name)))
-
-
-def _wants_initial(call: Call) -> bool:
-    asked = call.option("sendInitialEvents")
-    if not asked:
-        if call.option("resourceVersionMatch"):
-            raise _forbidden_option(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )
-        return False
-    if call.option("resourceVersionMatch") != "NotOlderThan":
-        raise _forbidden_option(
-            "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        )
-    return call.flag("sendInitialEvents")
-
-
-def _forbidden_option(field: str, why: str) -> StatusError:
-    details: Document = {
-        "group": "meta.k8s.io",
-        "kind": "ListOptions",
-        "causes": [{"reason": "FieldValueForbidden", "message": f"Forbidden: {why}", "field": field}],
-    }
-    return StatusError(
-        422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {field}: Forbidden: {why}', details=details
-    )
 
 
 def _bookmark(served: Served, shape: str, is_initial_end: bool, revision: int) -> bytes:

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from hekla.apiserver.backend import Backend
 from hekla.apiserver.calls import Call
-from hekla.apiserver.fielderrors import Cause, FieldError
-from hekla.apiserver.options import invalid_options
+from hekla.apiserver.list_options import check_list_options
 from hekla.apiserver.selectable import field_of, known_fields, refusal
 from hekla.apiserver.selectors import FieldSelector, LabelSelector, field_selector, label_selector
 from hekla.apiserver.status import StatusError, bad_request, expired
@@ -61,8 +60,7 @@ def page_of(backend: Backend, call: Call) -> Page:
     selection = selection_of(call)
     limit, token = max(0, call.number("limit")), call.option("continue")
     call.number("timeoutSeconds")  # which a list has no use for, but it has to be a number
-    if call.option("sendInitialEvents"):
-        raise _invalid_options("sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list")
+    check_list_options(call)
     if token:
         return _next_page(backend, call, selection, limit, token)
     if call.target.name:
@@ -86,19 +84,7 @@ def _one(backend: Backend, call: Call) -> Page:
 def _asked_revision(backend: Backend, call: Call, limit: int) -> int | None:
     """The exact past revision to list, or None for the present."""
     asked, match = call.option("resourceVersion"), call.option("resourceVersionMatch")
-    if match and not asked:
-        raise _invalid_options(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-        )
-    if match not in {"", "Exact", "NotOlderThan"}:
-        raise _invalid_options(
-            f'resourceVersionMatch: Unsupported value: "{match[:60]}": supported values: "Exact", "NotOlderThan", ""'
-        )
     revision = parsed_revision(asked, "invalid resource version: ")
-    if match == "Exact" and not revision:
-        raise _invalid_options(
-            'resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        )
     check_not_ahead(backend, revision)
     is_exact = match == "Exact" or (not match and limit > 0)
     return revision if revision and is_exact and revision != backend.store.revision else None
@@ -200,9 +186,3 @@ def _shown_byte(raw: bytes) -> str:
 
 def _bad_token(why: str) -> StatusError:
     return bad_request(f"invalid continue token: continue key is not valid: {why}")
-
-
-def _invalid_options(why: str) -> StatusError:
-    field, _, message = why.partition(": ")
-    cause = Cause.NOT_SUPPORTED if message.startswith("Unsupported") else Cause.FORBIDDEN
-    return invalid_options("ListOptions", [FieldError(cause, field, message)])
