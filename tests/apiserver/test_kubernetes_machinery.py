@@ -101,6 +101,7 @@ ONLY_NEWER = 'resourceVersionMatch: Unsupported value: "Exact": supported values
         ("watch=1&sendInitialEvents=true&resourceVersionMatch=Exact", 422,
          f"[resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan, {ONLY_NEWER}]"),
         ("watch=1&limit=x", 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
+        ("resourceVersion=%C2%B2", 400, 'resourceVersion: Invalid value: "\u00b2": strconv.ParseUint: parsing "\u00b2": invalid syntax'),
         ("limit=--1", 400, 'strconv.ParseInt: parsing "--1": invalid syntax'),
         ("watch=1&timeoutSeconds=--1", 400, 'strconv.ParseInt: parsing "--1": invalid syntax'),
     ],

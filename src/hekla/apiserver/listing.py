@@ -94,7 +94,7 @@ def parsed_revision(text: str, said: str = "") -> int:
     """A resourceVersion as a number; raises 400, whose sentence begins with `said`."""
     if not text:
         return 0
-    if not text.isdigit() or len(text) > 18:
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise bad_request(
             f'{said}resourceVersion: Invalid value: "{text[:60]}": strconv.ParseUint: parsing "{text[:60]}": invalid syntax'
         )
