@@ -88,7 +88,14 @@ def test_who_acts_as_another_says_so_with_every_request(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("user", [{"as-groups": ["a"]}, {"as": "d", "as-groups": "a"}, {"as": "two\nlines"}])
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"as-groups": ["a"]}, {"as": "d", "as-groups": "a"}, {"as": "two\nlines"}, {"as": "d", "as-groups": [None]},
+        {"as": "d", "as-user-extra": {"scopes": "view"}}, {"as": "d", "as-user-extra": {"scopes": 5}},
+        {"as": "d", "as-user-extra": {"scopes": {"view": 1}}},
+    ],
+)  # fmt: skip
 def test_a_half_named_other_is_refused(tmp_path, user):
     with pytest.raises(KubeconfigError, match="as-user-extra"):
         load_kubeconfig(write(tmp_path / "kc", user=user)).connection()

@@ -313,6 +313,7 @@ def test_a_checkpoint_is_looked_for_on_every_node():
     """It lies where its sandbox was."""
 
     class Nodes(ClusterLink):
+        NEVER = object()
         answers = {"n1": (404, b""), "n2": (200, b"{}")}
 
         def _addresses(self):
@@ -320,6 +321,8 @@ def test_a_checkpoint_is_looked_for_on_every_node():
 
         async def _ask(self, address, method, path, body):
             assert (method, path) == ("GET", "/checkpoints/c-1")
+            if self.answers[address.name] is self.NEVER:
+                await asyncio.Event().wait()
             if self.answers[address.name] is None:
                 raise UnansweredError(f'node "{address.name}" does not answer')
             return self.answers[address.name]
@@ -336,6 +339,34 @@ def test_a_checkpoint_is_looked_for_on_every_node():
         link.answers = {"n1": None, "n2": (404, b"")}
         with pytest.raises(UnansweredError, match='node "n1" does not answer'):
             await link.node_of("c-1")
+        link.answers = {"n1": (503, b"who calls cannot be asked"), "n2": (404, b"")}
+        with pytest.raises(UnansweredError, match='node "n1" answered 503'):
+            await link.node_of("c-1")
+        link.answers = {"n1": Nodes.NEVER, "n2": (200, b"{}")}
+        assert await link.node_of("c-1") == "n2", "one that is switched off keeps nobody waiting"
+
+    asyncio.run(story())
+
+
+def test_a_checkpoint_on_an_agent_of_several_nodes_is_on_any_of_them():
+    class Nodes(ClusterLink):
+        async def _ask(self, address, method, path, body):
+            return 200, b"{}"
+
+    async def story():
+        informer = Informer(SimpleNamespace(prefers_watch_list=False), Node)
+        for name in ("n1", "n2"):
+            where = {
+                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}},
+            }
+            informer.cache.put(
+                msgspec.convert(
+                    {"metadata": {"name": name, "annotations": {NODE_AUTHORITY: "x"}}, "status": where}, Node
+                )
+            )
+        link = Nodes(SimpleNamespace(of=lambda kind: informer), lambda: "token")
+        assert await link.node_of("c-1") == ""
 
     asyncio.run(story())
 

@@ -303,18 +303,24 @@ def _impersonation(user: Entry) -> Iterator[tuple[str, str]]:
     """Headers of a user that acts as another (`as`): who left them out would act with rights that were laid aside."""
     name, extra = user.text("as"), user.fields.get("as-user-extra") or {}
     groups, uid = user.fields.get("as-groups") or [], user.text("as-uid")
-    if not isinstance(groups, list) or not isinstance(extra, Mapping):
-        raise user.error("has as-groups that are no list, or as-user-extra that is no mapping")
+    if not _are_texts(groups) or not isinstance(extra, Mapping) or not all(map(_are_texts, extra.values())):
+        raise user.error(
+            "has as-groups that are no list of texts, or as-user-extra that is no mapping to lists of texts"
+        )
     if (groups or uid or extra) and not name:
         raise user.error("has as-groups, as-uid or as-user-extra, and no as: name the user to act as")
     found = [("impersonate-user", name)] if name else []
-    found += [("impersonate-group", str(group)) for group in groups]
+    found += [("impersonate-group", group) for group in groups]
     found += [("impersonate-uid", uid)] if uid else []
     for key, values in extra.items():
-        found += [(f"impersonate-extra-{quote(str(key), safe='')}", str(value)) for value in values or ()]
+        found += [(f"impersonate-extra-{quote(str(key), safe='')}", value) for value in values]
     if not all(may_be_told(value) for _, value in found):
         raise user.error("names in as, as-groups, as-uid or as-user-extra what no header can hold")
     yield from found
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _own_credentials(user: Entry, cluster: Entry) -> Credentials:

@@ -116,17 +116,30 @@ class ClusterLink:
         return await self._act(namespace, pod, "checkpoint", order, Checkpoint)
 
     async def node_of(self, checkpoint: str) -> str:
-        """Ask every node: a checkpoint lies where its sandbox was, and a row may be older than its gateway."""
-        addresses = self._addresses()
-        told = await asyncio.gather(
-            *(self._ask(one, "GET", f"/checkpoints/{checkpoint}", b"") for one in addresses), return_exceptions=True
-        )
-        for address, answer in zip(addresses, told, strict=True):
-            if not isinstance(answer, BaseException) and answer[0] == 200:
-                return address.name
-        silent = [one for one in told if isinstance(one, BaseException)]
+        """Ask every node: a checkpoint lies where its sandbox was, and a row may be older than its gateway.
+
+        The first that has it is enough: one that is switched off answers after its patience. "": several nodes share what lies there.
+        """
+        path, silent = f"/checkpoints/{checkpoint}", ""
+        asked = {asyncio.create_task(self._ask(one, "GET", path, b"")): one for one in self._addresses()}
+        waiting = set(asked)
+        try:
+            while waiting:
+                told, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in told:
+                    address, error = asked[task], task.exception()
+                    status = task.result()[0] if error is None else 0
+                    if status == 200:
+                        return "" if self._is_one_of_many(address) else address.name
+                    if error is not None:
+                        silent = str(error)
+                    elif status != 404:  # one that could not even ask who calls has not looked
+                        silent = f'node "{address.name}" answered {status}'
+        finally:
+            for task in waiting:
+                task.cancel()
         if silent:
-            raise UnansweredError(f'checkpoint "{checkpoint}" is on no node that answers: {silent[0]}') from silent[0]
+            raise UnansweredError(f'checkpoint "{checkpoint}" is on no node that answers: {silent}')
         raise SandboxGoneError(f'checkpoint "{checkpoint}" is on no node: the one that it was on is gone')
 
     async def drop_checkpoint(self, checkpoint: str) -> None:
@@ -184,6 +197,11 @@ class ClusterLink:
         """Of every agent."""
         found = {one.url: one for node in self._nodes.cache if (one := address_of(node)) is not None}
         return list(found.values())
+
+    def _is_one_of_many(self, address: NodeAddress) -> bool:
+        """Whether the agent has other nodes, too, which share what lies on its disk."""
+        found = (address_of(node) for node in self._nodes.cache)
+        return sum(one is not None and one.url == address.url for one in found) > 1
 
     def _door(self, address: NodeAddress) -> _NodeDoor:
         """Kept for as long as the node says the same of itself."""
