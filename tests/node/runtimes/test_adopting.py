@@ -241,7 +241,7 @@ def test_the_spawner_of_an_earlier_release_goes_on_with_what_it_has_and_another_
     before = Before(state)
     before.kill()
     for file in (state / "spawners").iterdir():
-        file.rename(file.with_name(f"0123456789abcdef{file.suffix}") if file.suffix in (".sock", ".json") else file)
+        file.rename(file.with_name(f"0123456789abcdef{file.suffix}") if file.suffix != ".log" else file)
 
     async def story(runtime, bench):
         assert await run_in(runtime, "sh", "-c", "exit 4") == ("", 4)
@@ -382,3 +382,101 @@ except OSError as refusal:
         assert len({link.pid for link in [runtime._spawners.current]}) == 1
 
     lived(state, story)
+
+
+HELLO = """
+import json, os, signal, socket, struct, sys
+door, secret, goes = sys.argv[1:4]
+os.chdir(os.path.dirname(door))  # the whole path may be too long for a socket
+caller = socket.socket(socket.AF_UNIX)
+if goes and (child := os.fork()):
+    os.waitpid(child, 0)
+else:
+    caller.connect(os.path.basename(door))
+    if goes:
+        os._exit(0)
+if goes:
+    os.kill(int(goes), signal.SIGCONT)
+body = json.dumps({"order": "hello", "protocol": 1, "secret": secret, "grace_s": 1000, "retires": False}).encode()
+try:
+    caller.sendall(struct.pack(">I", len(body)) + body)
+    print(len(caller.recv(1)))
+except OSError:
+    print(0)
+"""
+
+
+def files_of(state):
+    """The socket of the only spawner, and what its agent must know (a spawner before that asked for nothing)."""
+    [door] = (state / "spawners").glob("*.sock")
+    secret = door.with_suffix(".secret")
+    return door, secret.read_text() if secret.exists() else ""
+
+
+def test_who_does_not_know_the_secret_is_no_agent(tmp_path):
+    state = tmp_path / "state"
+
+    async def story(runtime, bench):
+        door, _ = files_of(state)
+        hello = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", HELLO, door, "guessed", "", stdout=subprocess.PIPE
+        )
+        assert await hello.communicate() == (b"0\n", None)
+        _, log = await bench.run(bench.spec("next", "echo still here"))
+        assert log == "still here\n"
+
+    lived(state, story)
+
+
+def test_who_cannot_be_told_from_a_container_is_no_agent(tmp_path):
+    """A container's child connects and ends, and its parent speaks."""
+    state = tmp_path / "state"
+
+    async def story(runtime, bench):
+        spawner = runtime._spawners.current.pid
+        os.kill(spawner, signal.SIGSTOP)
+        try:
+            hello = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", HELLO, *files_of(state), str(spawner), stdout=subprocess.PIPE
+            )
+            assert await hello.communicate() == (b"0\n", None)
+        finally:
+            os.kill(spawner, signal.SIGCONT)
+        _, log = await bench.run(bench.spec("next", "echo still here"))
+        assert log == "still here\n"
+
+    lived(state, story)
+
+
+def test_what_an_earlier_spawner_holds_is_no_agent_of_the_next(tmp_path):
+    state = tmp_path / "state"
+    Before(state).kill()
+    for file in (state / "spawners").iterdir():
+        file.rename(file.with_name(f"0123456789abcdef{file.suffix}") if file.suffix != ".log" else file)
+
+    async def story(runtime, bench):
+        [door] = {*(state / "spawners").glob("*.sock")} - {*(state / "spawners").glob("0123456789abcdef*")}
+        secret = door.with_suffix(".secret")
+        said = secret.read_text() if secret.exists() else ""
+        assert await run_in(runtime, sys.executable, "-c", HELLO, f"/{door}", said, "") == ("0\n", 0)
+        _, log = await bench.run(bench.spec("next", "echo still here"))
+        assert log == "still here\n"
+
+    lived(state, story)
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_no_container_sees_the_secret(tmp_path, rung):
+    state = tmp_path / "state"
+
+    async def story(runtime, bench):
+        if not (rung.has_mounts or runtime.isolation.uses_landlock):
+            pytest.skip("this kernel has no Landlock: on the lowest rung nothing of the node's user is hidden")
+        [secret] = (state / "spawners").glob("*.secret")
+        assert secret.stat().st_mode & 0o777 == 0o600
+        spawner = runtime._spawners.current.pid
+        places = f"/{secret} /proc/{spawner}/root{secret} /proc/1/root{secret}"
+        _, log = await bench.run(bench.spec("looks", f"cat {places} 2>/dev/null | wc -c"))
+        assert log.strip() == "0"
+
+    lived(state, story, rung=rung)

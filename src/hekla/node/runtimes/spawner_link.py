@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import socket
 import struct
 import subprocess
@@ -64,7 +65,7 @@ class SpawnerLink:
         *,
         grace_s: float,
     ) -> None:
-        """Its files are NAME.sock and NAME.json in the directory; for `grace_s` containers wait for an agent that is away."""
+        """Its files are NAME.sock, NAME.secret and NAME.json in the directory; for `grace_s` containers wait for an agent that is away."""
         self.name = name
         self._directory, self._on_report, self._on_lost, self._grace_s = directory, on_report, on_lost, grace_s
         self._process: subprocess.Popen[bytes] | None = None
@@ -84,12 +85,20 @@ class SpawnerLink:
         """Which process it is."""
         return self._directory / f"{self.name}.json"
 
+    @property
+    def secret(self) -> Path:
+        """What the spawner's agent must know, readable for its user alone: containers see nothing of a node's state."""
+        return self._directory / f"{self.name}.secret"
+
     def open(self) -> None:
         """Start the spawner. Popen uses vfork here, so the agent's size does not matter."""
         if self._process is not None:
             self._process.poll()  # bury the one before
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._directory / f"{self.name}.sock")
+        self.secret.unlink(missing_ok=True)
+        with open(os.open(self.secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as secret:
+            secret.write(secrets.token_hex(32))
         with (
             _addressed(self._directory, self.name) as address,
             socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
@@ -189,7 +198,8 @@ class SpawnerLink:
         self.description.unlink(missing_ok=True)
 
     def _hello(self, *, retires: bool) -> Report:
-        return {"order": "hello", "protocol": PROTOCOL, "grace_s": self._grace_s, "retires": retires}
+        secret = self.secret.read_text() if self.secret.exists() else ""  # those of earlier releases ask for none
+        return {"order": "hello", "protocol": PROTOCOL, "secret": secret, "grace_s": self._grace_s, "retires": retires}
 
     def _listen(self, sock: socket.socket, inbox: bytearray) -> None:
         self._socket = sock

@@ -55,7 +55,7 @@ class Spawners:
                 if isinstance(problem, NotUnderstoodError):
                     log.warning("containers of an earlier life end with their spawner", why=str(problem))
                 await asyncio.to_thread(kill_process_of, link.description)
-                for file in (socket, link.description):
+                for file in (socket, link.description, link.secret):
                     file.unlink(missing_ok=True)
                 continue
             if link is not self.current:
@@ -95,5 +95,6 @@ class Spawners:
     def _lose(self, link: SpawnerLink) -> None:
         if link in self._earlier:
             self._earlier.remove(link)
-            link.description.unlink(missing_ok=True)
+            for file in (link.description, link.secret):
+                file.unlink(missing_ok=True)
         self._tell_lost(link)

@@ -388,15 +388,23 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def lineage(pid: int) -> list[tuple[int, int]]:
+    """A process and those above it, the nearest first, each with its start time in ticks since boot. OSError: one of them has gone."""
+    found: list[tuple[int, int]] = []
+    while pid > 0:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        found.append((pid, int(fields[19])))
+        pid = int(fields[1])
+    return found
+
+
 def is_below(pid: int, ancestor: int) -> bool:
-    """Whether a process is another one, or descends from it."""
-    while pid > 1 and pid != ancestor:
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                pid = int(file.read().rpartition(b")")[2].split()[1])
-        except OSError:
-            return False
-    return pid == ancestor
+    """Whether a process is another one, or descends from it; not if it has gone."""
+    try:
+        return any(each == ancestor for each, _ in lineage(pid))
+    except OSError:
+        return False
 
 
 def kill_quietly(pid: int) -> None:

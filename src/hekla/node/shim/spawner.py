@@ -11,6 +11,7 @@ import codecs
 import contextlib
 import fcntl
 import gc
+import glob
 import json
 import os
 import selectors
@@ -21,6 +22,7 @@ import sys
 import termios
 import time
 import traceback
+from _operator import _compare_digest as is_same  # hmac has the same, and loads OpenSSL
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -30,6 +32,9 @@ from hekla.node.shim import init, linux
 Order = dict[str, Any]
 
 MAX_ORDER = 16 * 1024 * 1024
+MAX_HELLO = 4096
+MAX_CALLERS = 8
+"""Connections that have not said hello yet; one more, and the first of them is closed."""
 ALL_NAMESPACES = linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
 
 
@@ -42,6 +47,11 @@ LAST_GRACE_S = 10.0
 LONGEST_WAIT_S = 3600.0
 """The kernel counts a wait in milliseconds; one without an end is many."""
 OOM_SIGNAL = signal.SIGKILL
+
+
+def secret_of(path: str) -> str:
+    """Where what an agent must know lies, by the path of the socket."""
+    return f"{os.path.splitext(path)[0]}.secret"
 
 
 class Held:
@@ -61,9 +71,11 @@ class Held:
 class Spawner:
     """The main loop and what it holds."""
 
-    def __init__(self, listener: socket.socket, path: str, grace_s: float) -> None:
-        """`path` is the listener's, removed at the end; for `grace_s` containers wait for an agent that is away."""
-        self._listener, self._path, self._grace_s = listener, path, grace_s
+    def __init__(self, listener: socket.socket, path: str, grace_s: float, secret: str) -> None:
+        """`path` is the listener's, removed at the end; for `grace_s` containers wait for an agent that is away, and knows the secret."""
+        self._listener, self._path, self._grace_s, self._secret = listener, path, grace_s, secret
+        self._callers: dict[int, tuple[socket.socket, bytearray]] = {}
+        """By descriptor: who has connected and not said hello yet, and what was heard."""
         self._selector = selectors.DefaultSelector()
         self._held: dict[str, Held] = {}
         self._by_pid: dict[int, str] = {}
@@ -95,17 +107,48 @@ class Spawner:
     # the agent
 
     def _accept(self, _: int) -> None:
-        """The latest agent is the one: two at a time have the lock of their data directory against them."""
-        agent, _address = self._listener.accept()
-        peer = agent.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        """Somebody connects; on the lowest rung a container may have the node's own user, and the socket in sight."""
+        caller, _address = self._listener.accept()
+        peer = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, user, _group = struct.unpack("3i", peer)
-        # a container may have the node's own user, and on the lowest rung its socket in sight
-        if user != os.geteuid() or init.is_below(pid, os.getpid()):
-            agent.close()
+        if user != os.geteuid() or _may_be_a_containers(pid, os.path.dirname(self._path)):
+            caller.close()
             return
-        self._drop_agent()
-        self._agent, self._ends_at = agent, None
-        self._watch(agent.fileno(), self._receive)
+        while len(self._callers) >= MAX_CALLERS:
+            self._hang_up(next(iter(self._callers)))
+        self._callers[caller.fileno()] = caller, bytearray()
+        self._watch(caller.fileno(), self._hear_hello)
+
+    def _hear_hello(self, descriptor: int) -> None:
+        """Whoever says hello with the secret is the agent from now on: two at a time have the lock of their data directory against them.
+
+        Nothing is read beyond the hello: descriptors may come with what follows.
+        """
+        caller, heard = self._callers[descriptor]
+        length = struct.unpack(">I", heard[:4])[0] if len(heard) >= 4 else 0
+        try:
+            data = caller.recv(4 + length - len(heard), socket.MSG_DONTWAIT) if length <= MAX_HELLO else b""
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        heard += data
+        if not data:
+            self._hang_up(descriptor)
+        elif len(heard) > 4 and len(heard) == 4 + length:
+            hello = _hello_in(bytes(heard[4:]), self._secret)
+            self._hang_up(descriptor, is_closed=hello is None)
+            if hello is not None:
+                self._drop_agent()
+                self._agent, self._ends_at = caller, None
+                self._watch(descriptor, self._receive)
+                self._welcome(hello)
+
+    def _hang_up(self, descriptor: int, *, is_closed: bool = True) -> None:
+        self._selector.unregister(descriptor)
+        caller, _ = self._callers.pop(descriptor)
+        if is_closed:
+            caller.close()
 
     def _receive(self, _: int) -> None:
         agent = self._agent
@@ -187,9 +230,7 @@ class Spawner:
         kind = order["order"]
         held = self._held.get(order.get("id", ""))
         held = None if held is None or held.is_gone else held
-        if kind == "hello":
-            self._welcome(order)
-        elif kind == "start":
+        if kind == "start":
             self._start(order["id"], order["spec"], order["note"])
         elif kind == "exec":
             self._exec(order)
@@ -400,6 +441,30 @@ def _do(act: Callable[[Any], object], what: Any) -> None:
         traceback.print_exc()
 
 
+def _may_be_a_containers(pid: int, directory: str) -> bool:
+    """Whether a process descends from a spawner of the directory, or that cannot be told. Twice, as one above it may end meanwhile."""
+    known = {(os.getpid(), init.lineage(os.getpid())[0][1])}
+    for path in glob.glob(f"{glob.escape(directory)}/*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(path, encoding="utf-8") as file:
+            spawner = json.load(file)
+            known.add((spawner["pid"], spawner["start"]))
+    for _ in range(2):
+        with contextlib.suppress(OSError):
+            above = init.lineage(pid)
+            return not above or not known.isdisjoint(above)
+    return True
+
+
+def _hello_in(body: bytes, secret: str) -> Any:
+    """The hello, if it is one with the secret; else nothing."""
+    try:
+        order = json.loads(body)
+        said = str(order["secret"])
+        return order if order["order"] == "hello" and is_same(said.encode(), secret.encode()) else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def _run_command(held: Held, order: Order, fds: list[int], writer: int) -> None:
     """In a child: enter the container and run the command as its child; never returns."""
     spec = {**held.spec, "argv": order["argv"], "tty": order["tty"]}
@@ -478,7 +543,7 @@ def _signals() -> int:
 
 
 def main() -> None:
-    """Entry: the listening socket, its path, and the grace in seconds."""
+    """Entry: the listening socket, its path, and the grace in seconds. The agent's secret is in the file beside the socket."""
     listener = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(listener.fileno(), False)
     codecs.lookup("ascii")  # loaded here once rather than in every container's init
@@ -486,4 +551,6 @@ def main() -> None:
     os.chdir("/")
     gc.freeze()
     gc.disable()
-    Spawner(listener, sys.argv[2], float(sys.argv[3])).run()
+    with open(secret_of(sys.argv[2]), encoding="ascii") as file:
+        secret = file.read()
+    Spawner(listener, sys.argv[2], float(sys.argv[3]), secret).run()
