@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -53,6 +55,8 @@ asyncio.run(main())
 class Before:
     """An earlier life of the node: it ran containers, and is to be killed."""
 
+    all: ClassVar[list["Before"]] = []
+
     def __init__(
         self,
         state: Path,
@@ -70,6 +74,8 @@ class Before:
         line = self.process.stdout.readline()
         assert line, "the life before failed"
         found, self.spawner = json.loads(line)
+        self.spawner_start = start_time(self.spawner)
+        Before.all.append(self)
         if found != rung.name:
             self.kill()
             os.kill(self.spawner, signal.SIGKILL)
@@ -79,6 +85,17 @@ class Before:
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_by_a_test_that_fails():
+    yield
+    while Before.all:
+        before = Before.all.pop()
+        if before.process.returncode is None:
+            before.kill()
+        if before.spawner_start and start_time(before.spawner) == before.spawner_start:
+            os.kill(before.spawner, signal.SIGKILL)
 
 
 @asynccontextmanager
@@ -109,9 +126,11 @@ async def run_in(runtime, *argv):
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 def test_a_container_outlives_its_node_as_the_same_process_with_its_log(tmp_path, rung):
     state = tmp_path / "state"
-    count = 'n=0; while :; do n=$((n+1)); echo "line $n"; sleep 0.02; done; : 61234.1'
+    mark = uuid.uuid4().hex  # other runs of this test may be under way
+    # no shell: one that forks is two of its command line until the child has become another
+    count = f"exec python3 -uc 'import itertools as i, time; [(print(f\"line {{n}}\"), time.sleep(0.02)) for n in i.count(1)]' {mark}"
     before = Before(state, count, rung=rung)
-    ran = sorted({*processes_with("61234.1")} - {before.process.pid})
+    ran = sorted({*processes_with(mark)} - {before.process.pid})
     assert len(ran) == 1
     before.kill()
 
@@ -119,7 +138,7 @@ def test_a_container_outlives_its_node_as_the_same_process_with_its_log(tmp_path
         observed = (await runtime.observe())[KEY]
         assert (observed.exit, observed.container_id) == (None, "process://u1/main/0")
         assert observed.started_at > 0
-        assert processes_with("61234.1") == ran
+        assert processes_with(mark) == ran
         seen = len((await bench.log_of(KEY)).splitlines())
         await bench.wait_for_log(KEY, f"line {seen + 5}\n")
         lines = (await bench.log_of(KEY)).splitlines()
@@ -133,7 +152,7 @@ def test_a_container_outlives_its_node_as_the_same_process_with_its_log(tmp_path
         assert len(bench.ends) == 1
 
     lived(state, story, rung=rung)
-    assert processes_with("61234.1") == []
+    assert processes_with(mark) == []
 
 
 def test_how_a_container_ended_while_no_node_was_there_is_told_as_it_was(tmp_path):
@@ -455,12 +474,14 @@ def test_what_an_earlier_spawner_holds_is_no_agent_of_the_next(tmp_path):
         file.rename(file.with_name(f"0123456789abcdef{file.suffix}") if file.suffix != ".log" else file)
 
     async def story(runtime, bench):
+        spawner = runtime._spawners.open().pid
         [door] = {*(state / "spawners").glob("*.sock")} - {*(state / "spawners").glob("0123456789abcdef*")}
         secret = door.with_suffix(".secret")
         said = secret.read_text() if secret.exists() else ""
         assert await run_in(runtime, sys.executable, "-c", HELLO, f"/{door}", said, "") == ("0\n", 0)
         _, log = await bench.run(bench.spec("next", "echo still here"))
         assert log == "still here\n"
+        assert runtime._spawners.current.pid == spawner
 
     lived(state, story)
 
