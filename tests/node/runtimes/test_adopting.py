@@ -18,6 +18,7 @@ from hekla.node.runtimes.cgroups import NoCgroups
 from hekla.node.runtimes.isolation import LADDER
 from hekla.node.runtimes.process import ProcessRuntime
 from hekla.node.runtimes.sweep import start_time
+from hekla.node.shim.init import children_of
 from hekla.testing.conformance.runtimes import Bench, eventually, output_of, processes_with
 
 RUNGS = [rung for rung in LADDER if os.geteuid() == 0 or rung.name != "namespaces"]
@@ -463,6 +464,7 @@ def test_who_cannot_be_told_from_a_container_is_no_agent(tmp_path):
             os.kill(spawner, signal.SIGCONT)
         _, log = await bench.run(bench.spec("next", "echo still here"))
         assert log == "still here\n"
+        assert runtime._spawners.current.pid == spawner
 
     lived(state, story)
 
@@ -501,3 +503,30 @@ def test_no_container_sees_the_secret(tmp_path, rung):
         assert log.strip() == "0"
 
     lived(state, story, rung=rung)
+
+
+@pytest.mark.parametrize("how", ["killed", "init killed", "exec", "ended"])
+def test_nothing_of_a_container_without_a_pid_namespace_is_left_when_it_was_killed(tmp_path, how):
+    state, mark = tmp_path / "state", uuid.uuid4().hex
+    script = f"sh -c 'echo; sleep 1000; : {mark}' & sleep 1000; : {mark}"
+
+    async def story(runtime, bench):
+        spec = bench.spec("main", "exec sleep 1000" if how == "exec" else script)
+        await runtime.start(spec)
+        attempt, spawner = runtime._attempts[spec.key], runtime._spawners.current.pid
+        if how == "exec":
+            left = f"setsid sh -c 'sleep 1000; : {mark}' >/dev/null 2>&1 </dev/null &"
+            assert await output_of(await runtime.exec(spec.key, ["sh", "-c", left])) == ("", "", 0)
+        await eventually(lambda: len(processes_with(mark)) >= (1 if how == "exec" else 2))
+        if how == "ended":
+            await runtime.close()
+        elif how == "init killed":
+            [init] = children_of(spawner)
+            os.kill(init, signal.SIGKILL)
+            await attempt.gone
+        else:
+            await attempt.link.send({"order": "kill", "id": "/".join([spec.key.pod_uid, spec.key.name, "0"])})
+            await attempt.gone
+        await eventually(lambda: processes_with(mark) == [])
+
+    lived(state, story)

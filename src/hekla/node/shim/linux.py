@@ -3,10 +3,12 @@
 Used in single-threaded processes only. `mounts.py` and `confinement.py` say what they are for.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
 import platform
+import signal
 from collections.abc import Collection
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -77,6 +79,19 @@ def join_groups(groups: list[str]) -> None:
             os.write(joined, b"0")
         finally:
             os.close(joined)
+
+
+def kill_groups(groups: list[str]) -> None:
+    """SIGKILL for all in these control groups: at once where the kernel has it (version 2, Linux 5.14), else one after the other."""
+    for group in groups:
+        try:
+            with open(f"{group}/cgroup.kill", "w", encoding="ascii") as file:
+                file.write("1")
+        except OSError:
+            with contextlib.suppress(OSError), open(f"{group}/cgroup.procs", encoding="ascii") as file:
+                for pid in file.read().split():
+                    with contextlib.suppress(OSError):
+                        os.kill(int(pid), signal.SIGKILL)
 
 
 def was_oom_killed(groups: list[str]) -> bool:

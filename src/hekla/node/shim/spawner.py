@@ -33,6 +33,8 @@ Order = dict[str, Any]
 
 MAX_ORDER = 16 * 1024 * 1024
 MAX_HELLO = 4096
+MAX_LOOKS = 16
+"""At what a process that is to be killed has begun."""
 MAX_CALLERS = 8
 """Connections that have not said hello yet; one more, and the first of them is closed."""
 ALL_NAMESPACES = linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
@@ -80,6 +82,8 @@ class Spawner:
         self._held: dict[str, Held] = {}
         self._by_pid: dict[int, str] = {}
         self._commands: dict[int, tuple[str, str]] = {}
+        self._lingering: dict[int, str] = {}
+        """Commands that have ended and hold what they left running, in containers without a pid namespace."""
         self._agent: socket.socket | None = None
         self._is_greeted = False
         """An agent hears of nothing before it has said hello and was told what there is."""
@@ -214,7 +218,7 @@ class Spawner:
         if held.is_gone:
             del self._held[name]
         else:
-            init.kill_quietly(held.pid)
+            _kill_held(held)
 
     def _forget(self, pod: str) -> None:
         for name in [name for name, held in self._held.items() if held.is_gone and name.startswith(f"{pod}/")]:
@@ -237,7 +241,7 @@ class Spawner:
         elif kind == "tell" and held is not None:
             self._tell_init(held, order["message"])
         elif kind == "kill" and held is not None:
-            init.kill_quietly(held.pid)
+            _kill_held(held)
         elif kind == "kill_exec":
             for pid, (_, session) in list(self._commands.items()):
                 if session == order["session"]:
@@ -316,11 +320,21 @@ class Spawner:
             except ChildProcessError:
                 return
             if pid == 0:
+                self._kill_strangers()
                 return
             if pid in self._by_pid:
                 self._buried(self._by_pid.pop(pid), status)
             elif pid in self._commands:
-                self._exec_ended(pid, status)
+                self._exec_ended(pid, _code_of(status))
+            if pid in self._lingering:
+                self._drop_command(pid, self._lingering.pop(pid))
+
+    def _kill_strangers(self) -> None:
+        """What is our child, and neither an init nor a command, was left by an init that was killed: nobody else would end it."""
+        known = {*self._by_pid, *self._commands, *self._lingering}
+        for pid in init.children_of(os.getpid()):
+            if pid not in known:
+                _kill_tree(pid)
 
     def _buried(self, name: str, status: int) -> None:
         held = self._held[name]
@@ -328,6 +342,8 @@ class Spawner:
             self._hear(name)
         for pid in held.commands:
             _kill_tree(pid)
+        if not held.spec["namespaces"] & linux.CLONE_NEWPID:
+            linux.kill_groups(held.spec["cgroups"])
         if held.end is None:
             # the init itself was killed, and with it all it held
             code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else 137
@@ -357,12 +373,15 @@ class Spawner:
             self._report({"event": "exec_failed", "session": order["session"], "message": "container not running"})
         else:
             reader, writer = os.pipe()
+            told, tells = os.pipe()
             pid = os.fork()
             if pid == 0:
-                _run_command(held, order, fds, writer)
+                _run_command(held, order, fds, writer, tells)
             os.close(writer)
+            os.close(tells)
             held.commands.add(pid)
             self._commands[pid] = (order["id"], order["session"])
+            self._watch(told, lambda _: self._exec_left_some(told, pid, order["session"]))
             self._watch(reader, lambda _: self._exec_started(reader, order["session"]))
         for descriptor in fds:
             os.close(descriptor)
@@ -377,11 +396,25 @@ class Spawner:
         else:
             self._report({"event": "exec_started", "session": session})
 
-    def _exec_ended(self, pid: int, status: int) -> None:
-        name, session = self._commands.pop(pid)
+    def _exec_left_some(self, told: int, pid: int, session: str) -> None:
+        """A command has ended before what it began: that ends with the container."""
+        code = os.read(told, 1)
+        self._selector.unregister(told)
+        os.close(told)
+        if code and self._commands.get(pid, ("", ""))[1] == session:
+            name = self._commands[pid][0]
+            self._exec_ended(pid, code[0])
+            self._lingering[pid] = name
+            if name in self._held:
+                self._held[name].commands.add(pid)
+
+    def _drop_command(self, pid: int, name: str) -> None:
         if name in self._held:
             self._held[name].commands.discard(pid)
-        code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+    def _exec_ended(self, pid: int, code: int) -> None:
+        name, session = self._commands.pop(pid)
+        self._drop_command(pid, name)
         self._report({"event": "exec_ended", "session": session, "code": code})
 
     def _report(self, report: dict[str, Any]) -> None:
@@ -418,10 +451,7 @@ class Spawner:
         for held in self._held.values():
             if held.is_gone:
                 continue
-            if held.spec["namespaces"] & linux.CLONE_NEWPID:
-                init.kill_quietly(held.pid)
-            else:
-                held.control.close()  # its init kills and reaps what it adopted
+            _kill_held(held)
             for pid in held.commands:
                 _kill_tree(pid)
         inits = set(self._by_pid)
@@ -430,6 +460,8 @@ class Spawner:
                 inits
             ):  # an init ends when all that entered its namespace are reaped, and those are children of ours by now
                 inits.discard(os.waitpid(-1, 0)[0])
+        self._by_pid.clear()
+        self._kill_strangers()
         os._exit(0)
 
 
@@ -465,7 +497,7 @@ def _hello_in(body: bytes, secret: str) -> Any:
         return None
 
 
-def _run_command(held: Held, order: Order, fds: list[int], writer: int) -> None:
+def _run_command(held: Held, order: Order, fds: list[int], writer: int, tells: int) -> None:
     """In a child: enter the container and run the command as its child; never returns."""
     spec = {**held.spec, "argv": order["argv"], "tty": order["tty"]}
     try:
@@ -477,18 +509,38 @@ def _run_command(held: Held, order: Order, fds: list[int], writer: int) -> None:
         if order["own_terminal"]:
             fds = [_terminal_inside(fds[0])]
         streams = fds * 3 if order["tty"] else fds
+        if not joined & linux.CLONE_NEWPID:
+            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         # the terminal's slave or the pipes move to 0, 1, 2 only in the grandchild
         pid = os.fork()
         if pid == 0:
             linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
             init.become(spec, lambda: _take(streams, is_tty=order["tty"]), writer)
-        _keep_none()
+        _keep_only(tells, init.CONTROL_FD)
         _, status = os.waitpid(pid, 0)
-        os._exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+        if not joined & linux.CLONE_NEWPID:
+            _hold_what_is_left(_code_of(status))
+        os._exit(_code_of(status))
     except OSError as problem:
         os.write(writer, str(problem.strerror).encode())
     finally:
         os._exit(126)
+
+
+def _hold_what_is_left(code: int) -> None:
+    """The command has ended: say so if it left something running, and be the parent of that, so that the container's end finds it."""
+    os.chdir("/")
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        os.write(init.CONTROL_FD, bytes([code]))
+        os.close(init.CONTROL_FD)
+        while True:
+            os.waitpid(-1, 0)
+
+
+def _code_of(status: int) -> int:
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def _terminal_inside(channel: int) -> int:
@@ -508,26 +560,41 @@ def _take(streams: list[int], *, is_tty: bool) -> None:
 
 
 def _kill_tree(pid: int) -> None:
-    """A command and its descendants, children first, so that none is adopted by somebody else.
+    """A process and its descendants, children first, so that none is adopted by somebody else.
 
-    Each is stopped before its children are killed: a shell would otherwise see its child die, go on with its next
-    command, and end with that one's status.
+    All are stopped before one is killed: a shell would otherwise see its child die, go on with its next command, and end
+    with that one's status. Whoever was about to fork when it was stopped has done so by the next look.
     """
-    with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGSTOP)
-    for child in init.children_of(pid):
-        _kill_tree(child)
-    init.kill_quietly(pid)
+    found, is_new = [pid], True
+    known = {pid}
+    for _ in range(MAX_LOOKS):
+        for each in found:
+            with contextlib.suppress(OSError):
+                os.kill(each, signal.SIGSTOP)
+            new = [child for child in init.children_of(each) if child not in known]
+            found += new
+            known.update(new)
+            is_new = is_new or bool(new)
+        if not is_new:
+            break
+        is_new = False
+    for each in reversed(found):
+        init.kill_quietly(each)
+
+
+def _kill_held(held: Held) -> None:
+    """SIGKILL for a container: the kernel ends a pid namespace with its init; where there is none all of it is killed."""
+    if held.spec["namespaces"] & linux.CLONE_NEWPID:
+        init.kill_quietly(held.pid)
+        return
+    _kill_tree(held.pid)
+    linux.kill_groups(held.spec["cgroups"])
 
 
 def _keep_only(descriptor: int, as_number: int) -> None:
     if descriptor != as_number:
         os.dup2(descriptor, as_number, inheritable=False)
     os.closerange(as_number + 1, 1 << 20)
-
-
-def _keep_none() -> None:
-    os.closerange(0, 1 << 20)
 
 
 def _signals() -> int:
