@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import ClassVar
 
 import pytest
 
-from hekla.node.runtimes import ContainerKey, ContainerSpec, ExecError
+from hekla.node.runtimes import ContainerKey, ContainerSpec, ExecError, StartError
 from hekla.node.runtimes.cgroups import NoCgroups
 from hekla.node.runtimes.isolation import LADDER
 from hekla.node.runtimes.process import ProcessRuntime
@@ -529,4 +530,30 @@ def test_nothing_of_a_container_without_a_pid_namespace_is_left_when_it_was_kill
             await attempt.gone
         await eventually(lambda: processes_with(mark) == [])
 
+    lived(state, story)
+
+
+@pytest.mark.parametrize("room", [1, 3, 5])
+def test_a_spawner_without_free_descriptors_says_so(tmp_path, room):
+    """A command brings three, and two pipes of the spawner's; a container takes two sockets."""
+    state = tmp_path / "state"
+
+    async def story(runtime, bench):
+        await runtime.start(bench.spec("main", "exec sleep 1000"))
+        key, spawner = bench.spec("main").key, runtime._spawners.current.pid
+        open_now = sorted(map(int, os.listdir(f"/proc/{spawner}/fd")))
+        free = [number for number in range(open_now[-1] + 9) if number not in open_now]
+        for _ in range(2):
+            resource.prlimit(spawner, resource.RLIMIT_NOFILE, (free[room], limits[1]))
+            async with asyncio.timeout(60):
+                with pytest.raises(ExecError, match="Too many open files"):
+                    await runtime.exec(key, ["true"])
+                if room == 1:
+                    with pytest.raises(StartError, match="Too many open files"):
+                        await runtime.start(bench.spec("next", "true"))
+        resource.prlimit(spawner, resource.RLIMIT_NOFILE, limits)
+        await eventually(lambda: sorted(map(int, os.listdir(f"/proc/{spawner}/fd"))) == open_now)
+        assert await output_of(await runtime.exec(key, ["sh", "-c", "ulimit -Sn"])) == (f"{limits[0]}\n", "", 0)
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     lived(state, story)

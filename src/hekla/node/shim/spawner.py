@@ -9,11 +9,13 @@ Orders and reports are JSON objects, each led by its length in four bytes; file 
 
 import codecs
 import contextlib
+import errno
 import fcntl
 import gc
 import glob
 import json
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -33,6 +35,7 @@ Order = dict[str, Any]
 
 MAX_ORDER = 16 * 1024 * 1024
 MAX_HELLO = 4096
+MAX_FILES = 1 << 20
 MAX_LOOKS = 16
 """At what a process that is to be killed has begun."""
 MAX_CALLERS = 8
@@ -59,7 +62,7 @@ def secret_of(path: str) -> str:
 class Held:
     """One attempt at a container, from the order to start it until nobody has to know of it any more."""
 
-    def __init__(self, spec: dict[str, Any], pid: int, control: socket.socket, note: Order) -> None:
+    def __init__(self, spec: dict[str, Any], pid: int, control: "socket.socket | None", note: Order) -> None:
         """`note` is what the agent wants to know of it in its next life; empty: nothing, it may go."""
         self.spec, self.pid, self.control, self.note = spec, pid, control, note
         self.commands: set[int] = set()
@@ -158,13 +161,15 @@ class Spawner:
         agent = self._agent
         assert agent is not None, "who is heard is there"
         try:
-            data, fds, _flags, _address = socket.recv_fds(agent, 1 << 18, 64)
+            data, fds, flags, _address = socket.recv_fds(agent, 1 << 18, 64)
         except OSError:
-            data, fds = b"", []
+            data, fds, flags = b"", [], 0
         if not data:
             self._lose_agent()
             return
         self._fds.extend(fds)
+        if flags & socket.MSG_CTRUNC:
+            self._drop_fds()  # too many are open: those that are missing would be taken from the next order's
         self._inbox += data
         while len(self._inbox) >= 4 and agent is self._agent:
             length = struct.unpack(">I", self._inbox[:4])[0]
@@ -196,6 +201,9 @@ class Spawner:
             self._agent.close()
         self._agent, self._is_greeted = None, False
         self._inbox.clear()
+        self._drop_fds()
+
+    def _drop_fds(self) -> None:
         while self._fds:
             os.close(self._fds.popleft())
 
@@ -255,18 +263,21 @@ class Spawner:
 
     def _start(self, name: str, spec: dict[str, Any], note: Order) -> None:
         self._forget_long_ended(name)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pair: list[socket.socket] = []
         try:
+            pair += socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             pid = linux.fork_into(spec["namespaces"]) if spec["namespaces"] else os.fork()
         except OSError as problem:
-            ours.close()
-            theirs.close()
-            held = self._held[name] = Held({}, 0, ours, note)
+            for each in pair:
+                each.close()
+            held = self._held[name] = Held({}, 0, None, note)
             self._ended(name, held, {"event": "failed", "message": str(problem.strerror), "at": time.time()})
             self._gone(name, held)
             return
+        ours, theirs = pair
         if pid == 0:
             signal.set_wakeup_fd(-1)
+            resource.setrlimit(resource.RLIMIT_NOFILE, _found_limits)
             _keep_only(theirs.fileno(), init.CONTROL_FD)
             init.run(spec, socket.socket(fileno=init.CONTROL_FD))
         theirs.close()
@@ -283,7 +294,7 @@ class Spawner:
 
     def _hear(self, name: str) -> None:
         held = self._held.get(name)
-        if held is None:
+        if held is None or held.control is None:
             return
         try:
             data = held.control.recv(65536)
@@ -338,7 +349,7 @@ class Spawner:
 
     def _buried(self, name: str, status: int) -> None:
         held = self._held[name]
-        while held.control.fileno() >= 0:
+        while held.control is not None and held.control.fileno() >= 0:
             self._hear(name)
         for pid in held.commands:
             _kill_tree(pid)
@@ -363,28 +374,46 @@ class Spawner:
             self._end_all()
 
     def _tell_init(self, held: Held, message: dict[str, Any]) -> None:
+        if held.control is None:
+            return
         with contextlib.suppress(OSError):  # it is ending
             held.control.send(json.dumps(message).encode(), socket.MSG_DONTWAIT)
 
     def _exec(self, order: Order) -> None:
-        fds = [self._fds.popleft() for _ in range(order["fds"])]
+        fds = [self._fds.popleft() for _ in range(min(order["fds"], len(self._fds)))]
         held = self._held.get(order["id"])
-        if held is None or held.is_gone:
-            self._report({"event": "exec_failed", "session": order["session"], "message": "container not running"})
-        else:
-            reader, writer = os.pipe()
-            told, tells = os.pipe()
+        try:
+            if len(fds) < order["fds"]:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            if held is None or held.is_gone:
+                raise OSError(errno.ESRCH, "container not running")
+            self._begin_exec(held, order, fds)
+        except OSError as problem:
+            message = str(problem.strerror)
+            self._report({"event": "exec_failed", "session": order["session"], "message": message})
+        finally:
+            for descriptor in fds:
+                os.close(descriptor)
+
+    def _begin_exec(self, held: Held, order: Order, fds: list[int]) -> None:
+        pipes: list[int] = []
+        try:
+            pipes += os.pipe()
+            pipes += os.pipe()
             pid = os.fork()
-            if pid == 0:
-                _run_command(held, order, fds, writer, tells)
-            os.close(writer)
-            os.close(tells)
-            held.commands.add(pid)
-            self._commands[pid] = (order["id"], order["session"])
-            self._watch(told, lambda _: self._exec_left_some(told, pid, order["session"]))
-            self._watch(reader, lambda _: self._exec_started(reader, order["session"]))
-        for descriptor in fds:
-            os.close(descriptor)
+        except OSError:
+            for descriptor in pipes:
+                os.close(descriptor)
+            raise
+        reader, writer, told, tells = pipes
+        if pid == 0:
+            _run_command(held, order, fds, writer, tells)
+        os.close(writer)
+        os.close(tells)
+        held.commands.add(pid)
+        self._commands[pid] = (order["id"], order["session"])
+        self._watch(told, lambda _: self._exec_left_some(told, pid, order["session"]))
+        self._watch(reader, lambda _: self._exec_started(reader, order["session"]))
 
     def _exec_started(self, reader: int, session: str) -> None:
         problem = os.read(reader, 4096)
@@ -502,6 +531,7 @@ def _run_command(held: Held, order: Order, fds: list[int], writer: int, tells: i
     spec = {**held.spec, "argv": order["argv"], "tty": order["tty"]}
     try:
         signal.set_wakeup_fd(-1)
+        resource.setrlimit(resource.RLIMIT_NOFILE, _found_limits)
         linux.join_groups(spec["cgroups"])
         joined = spec["namespaces"] & ALL_NAMESPACES
         if joined:
@@ -591,10 +621,22 @@ def _kill_held(held: Held) -> None:
     linux.kill_groups(held.spec["cgroups"])
 
 
+_found_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+"""Of open files, for containers: what we need for ourselves is not theirs."""
+
+
+def _raise_limit() -> None:
+    """Two descriptors for each container and command: as many as we may, within what is closed in a child."""
+    soft, hard = _found_limits
+    most = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def _keep_only(descriptor: int, as_number: int) -> None:
     if descriptor != as_number:
         os.dup2(descriptor, as_number, inheritable=False)
-    os.closerange(as_number + 1, 1 << 20)
+    os.closerange(as_number + 1, MAX_FILES)
 
 
 def _signals() -> int:
@@ -616,6 +658,7 @@ def main() -> None:
     codecs.lookup("ascii")  # loaded here once rather than in every container's init
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # whoever is above us may reap nobody
     os.chdir("/")
+    _raise_limit()
     gc.freeze()
     gc.disable()
     with open(secret_of(sys.argv[2]), encoding="ascii") as file:
