@@ -543,14 +543,14 @@ def test_a_spawner_without_free_descriptors_says_so(tmp_path, room):
         key, spawner = bench.spec("main").key, runtime._spawners.current.pid
         open_now = sorted(map(int, os.listdir(f"/proc/{spawner}/fd")))
         free = [number for number in range(open_now[-1] + 9) if number not in open_now]
-        for _ in range(2):
+        for number in range(2):
             resource.prlimit(spawner, resource.RLIMIT_NOFILE, (free[room], limits[1]))
             async with asyncio.timeout(60):
                 with pytest.raises(ExecError, match="Too many open files"):
                     await runtime.exec(key, ["true"])
                 if room == 1:
                     with pytest.raises(StartError, match="Too many open files"):
-                        await runtime.start(bench.spec("next", "true"))
+                        await runtime.start(bench.spec(f"next-{number}", "true"))
         resource.prlimit(spawner, resource.RLIMIT_NOFILE, limits)
         await eventually(lambda: sorted(map(int, os.listdir(f"/proc/{spawner}/fd"))) == open_now)
         assert await output_of(await runtime.exec(key, ["sh", "-c", "ulimit -Sn"])) == (f"{limits[0]}\n", "", 0)
