@@ -156,7 +156,7 @@ def _invoke(given: list[str], program: str) -> int:
 
 def _own_app(given: list[str]) -> "Typer":
     """`hekla` itself: the command that is asked for, or all of them where it cannot be told which."""
-    app = _empty_app()
+    app = _empty_app(is_front_page=True)
 
     @app.callback(help=PURPOSE)
     def root() -> None:
@@ -184,11 +184,14 @@ def _app_of(name: str) -> "Typer":
     return app
 
 
-def _empty_app(help_text: str = "") -> "Typer":
+def _empty_app(help_text: str = "", *, is_front_page: bool = False) -> "Typer":
     import typer
+
+    from hekla.cli.front_page import CommandList, FrontPage
 
     return typer.Typer(
         help=help_text,
+        cls=FrontPage if is_front_page else CommandList,
         no_args_is_help=True,
         add_completion=True,
         rich_markup_mode=None,
