@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from hekla.node.pod_lifecycle import Backoff
 from hekla.wire.messages import Request, Response
 from hekla.wire.server import Server
 
@@ -42,7 +43,7 @@ class Kubectl:
 def told(live):
     """Live a story with kubectl and one running pod, `p`."""
 
-    def told(story, script="echo started; exec sleep 1000", **container):
+    def told(story, script="echo started; exec sleep 1000", backoff=None, **container):
         async def with_kubectl(cluster):
             wire = Server()
             await wire.start(cluster.server.handle, host="127.0.0.1", port=0)
@@ -55,7 +56,7 @@ def told(live):
             finally:
                 await wire.stop()
 
-        live(with_kubectl)
+        live(with_kubectl, **({"backoff": backoff} if backoff else {}))
 
     return told
 
@@ -107,6 +108,24 @@ def test_cp_goes_in_and_comes_out(told):
         assert (cluster.directory / "back").read_text() == "content" * 1000
 
     told(story)
+
+
+def test_while_a_container_backs_off_its_latest_log_is_the_previous_one_too(told):
+    async def story(cluster, kubectl):
+        waiting = {"name": "first", "image": "busybox", "command": ["sleep", "1000"]}
+        await cluster.apply("held", {"initContainers": [waiting], "containers": [{"name": "main", "image": "busybox"}]})
+        script = 'echo x >> /marks/n; echo "run $(wc -l < /marks/n)"; exit 3'
+        main = {"name": "main", "image": "busybox", "command": ["sh", "-c", script]}
+        main["volumeMounts"] = [{"name": "marks", "mountPath": "/marks"}]
+        marks = {"name": "marks", "emptyDir": {}}
+        await cluster.apply("q", {"restartPolicy": "Always", "containers": [main], "volumes": [marks]})
+        assert "Back-off restarting failed container main in pod q_default(" in await cluster.event("BackOff")
+        assert (await kubectl("logs", "q", "--previous"))[1] == (await kubectl("logs", "q"))[1] == "run 2\n"
+        assert (
+            'container "main" in pod "held" is waiting to start: PodInitializing' in (await kubectl("logs", "held"))[2]
+        )
+
+    told(story, script="", backoff=Backoff(first_s=1000))
 
 
 def test_logs_by_tail_and_of_the_previous_attempt(told):

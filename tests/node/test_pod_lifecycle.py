@@ -218,6 +218,19 @@ def test_a_sidecar_starts_first_stays_and_is_stopped_last():
     assert life.phase == "Succeeded"
 
 
+def test_a_sidecar_has_what_others_left_of_the_grace_period_and_two_seconds_at_least():
+    sidecars = [{"name": name, "restartPolicy": "Always"} for name in ("last", "side")]
+    life = Life(pod(init=sidecars))
+    life.settle()
+    for name in ("last", "side", "main"):
+        life.happens(Started(name, "id"))
+    life.pod = pod(init=sidecars, deleting=30)
+    assert life.decide() == [StopContainer("main", 30, "Killing")]
+    assert life.ends("main", code=143, after_s=18) == [StopContainer("side", 12, "Killing")]
+    assert life.decide() == []
+    assert life.ends("side", code=137, after_s=12) == [StopContainer("last", 2, "Killing")]
+
+
 def test_a_sidecar_that_ends_is_started_again_while_the_pod_lives():
     life = Life(pod(init=[{"name": "side", "restartPolicy": "Always"}], restart="Never"))
     life.settle()
@@ -295,6 +308,8 @@ def test_a_pod_over_its_deadline_fails_and_is_stopped():
     assert life.wake_at == 1060
     life.now = 1060
     assert life.decide() == [StopContainer("main", 30, "Killing")]
+    assert (life.phase, life.status().get("reason")) == ("Running", None)  # its successor waits for what it still holds
+    life.ends(code=143, after_s=20)
     assert life.status()["reason"] == "DeadlineExceeded"
     assert life.phase == "Failed"
 

@@ -431,7 +431,8 @@ class NodeAgent:
         had_address = tracked.record.pod_ip
         was_over = tracked.record.is_over
         plan = decide(tracked.pod, tracked.record, self._now(), self._backoff)
-        tracked.record = plan.record
+        before, tracked.record = tracked.record, plan.record
+        self._tell_turns(tracked, before)
         if tracked.record.is_over and not was_over:
             self._actions.release_devices(tracked)
         if not tracked.is_orphan:
@@ -445,6 +446,19 @@ class NodeAgent:
             tracked.wake = asyncio.get_running_loop().call_later(delay_s, self._decide, tracked)
         if tracked.record.pod_ip and not had_address:
             self._names_changed()
+
+    def _tell_turns(self, tracked: TrackedPod, before: PodRecord) -> None:
+        """What a decision alone brings about, and no action tells."""
+        pod, record = tracked.pod, tracked.record
+        if record is before:
+            return
+        for name, known in record.containers.items():
+            if known.is_backing_off and not before.container(name).is_backing_off:
+                meta = pod.metadata
+                where = f"{meta.name}_{meta.namespace}({meta.uid})"
+                self._tell(pod, "Warning", "BackOff", f"Back-off restarting failed container {name} in pod {where}")
+        if record.refusal is not None and before.refusal is None:
+            self._tell(pod, "Normal", *record.refusal)
 
     def _tell_status(self, tracked: TrackedPod) -> None:
         is_own = not self._is_guest or tracked.record.pod_ip == tracked.node.address

@@ -25,6 +25,7 @@ from hekla.kube.errors import KubeError
 from hekla.node.agent import NodeAgent
 from hekla.node.callers import Callers
 from hekla.node.pod_proxy import proxy_to
+from hekla.node.pod_status import waiting_reason
 from hekla.node.port_forward import forward_over_channels, forward_over_spdy
 from hekla.node.runtimes import ContainerKey, ExecError, ExecSession, LogOptions
 from hekla.node.sandbox_endpoint import NODE_TOKEN, SandboxEndpoint
@@ -279,13 +280,14 @@ def _log_key(tracked: TrackedPod, container: str, *, is_previous: bool) -> Conta
     pod = tracked.pod
     if container not in [each.name for each in (*pod.spec.init_containers, *pod.spec.containers)]:
         raise RefusalError(400, "BadRequest", f"container {container} is not valid for pod {pod.metadata.name}")
-    attempts = tracked.record.container(container).attempts - is_previous
+    known = tracked.record.container(container)
+    # while the next attempt waits, the latest is what `kubectl` calls the previous one too
+    attempts = known.attempts - (is_previous and not known.is_backing_off)
     if attempts < 1 and is_previous:
         message = f'previous terminated container "{container}" in pod "{pod.metadata.name}" not found'
         raise RefusalError(400, "BadRequest", message)
     if attempts < 1:
-        known = tracked.record.container(container)
-        why = known.waiting_reason or "ContainerCreating"
+        why = waiting_reason(pod, tracked.record, container)
         message = f'container "{container}" in pod "{pod.metadata.name}" is waiting to start: {why}'
         raise RefusalError(400, "BadRequest", message)
     return ContainerKey(tracked.uid, container, attempts - 1)

@@ -5,6 +5,7 @@ other image runs on the host's file system, read-only, and an event says so. Com
 with the virtual environment that Hekla runs in: so `python` finds Python with NumPy.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,13 @@ class ImageRegistry:
         """The directory registered for an image; None is the host's own."""
         return next((self.roots[name] for name in _spellings(image) if name in self.roots), None)
 
+    def refusal_of(self, image: str) -> str:
+        """Why no registry could have such an image, in the kubelet's words; empty if one could, or it is registered here."""
+        why = "" if self.rootfs_of(image) is not None else malformed(image)
+        return (
+            f'Failed to apply default image tag "{image}": couldn\'t parse image name "{image}": {why}' if why else ""
+        )
+
     def default_command(self, image: str) -> tuple[str, ...]:
         """What the image would run by itself, if that is known; for a registered one it is its `.command` file."""
         rootfs = self.rootfs_of(image)
@@ -59,6 +67,26 @@ class ImageRegistry:
             f'image "{image}" is not registered on this node and was not pulled; '
             "the container runs on the host's own file system, read-only"
         )
+
+
+_HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[0-9a-fA-F:]+\])(?::\d+)?"
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{{32,}})?",
+    re.ASCII,
+)
+
+
+def malformed(image: str) -> str:
+    """What is wrong with an image's name; empty if nothing is."""
+    host, slash, rest = image.partition("/")
+    is_host = slash and (set(".:") & set(host) or host == "localhost" or host != host.lower())
+    path = (rest if is_host else image).partition("@")[0]
+    name = path.rpartition(":")[0] or path
+    if _IMAGE.fullmatch(image) is not None and name == name.lower():
+        return ""
+    is_tall = name != name.lower() and _IMAGE.fullmatch(image.lower()) is not None
+    return "invalid reference format" + (f": repository name ({name}) must be lowercase" if is_tall else "")
 
 
 def _spellings(image: str) -> list[str]:

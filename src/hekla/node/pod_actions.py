@@ -115,7 +115,7 @@ class PodActions:
         """Bring config maps, secrets, tokens and own fields up to date in a running pod."""
         try:
             await self._make_volumes(tracked)
-        except (ConfigError, VolumeError, KubeError) as problem:
+        except (VolumeError, KubeError) as problem:
             log.info("volumes not refreshed", pod=tracked.pod.metadata.name, error=str(problem))
 
     def release_devices(self, tracked: TrackedPod) -> None:
@@ -152,9 +152,10 @@ class PodActions:
             await self._make_volumes(tracked)
             if not tracked.is_sandbox:  # it has names of its own, and sees nobody else's
                 self.write_hosts(tracked)
-        except (ConfigError, VolumeError, OSError, KubeError) as problem:
-            self._tell(tracked.pod, "Warning", "FailedMount", f"MountVolume.SetUp failed: {problem}")
-            return PlaceFailed(str(problem))
+        except (VolumeError, OSError, KubeError) as problem:
+            sentence = str(problem) if isinstance(problem, VolumeError) else f"MountVolume.SetUp failed: {problem}"
+            self._tell(tracked.pod, "Warning", "FailedMount", sentence)
+            return PlaceFailed(sentence)
         return PlaceReady(address)
 
     async def _make_volumes(self, tracked: TrackedPod) -> None:
@@ -166,14 +167,22 @@ class PodActions:
         claimed = await self._objects.volumes_of_claims(pod)
         maker = VolumeMaker(tracked.directory / "volumes", pod, claimed.get, self._hidden)
         for volume in pod.spec.volumes:
-            payload = payload_of(volume, tracked.myself(), lookup, tokens)
-            tracked.places[volume.name] = await asyncio.to_thread(maker.make, volume, payload)
+            try:
+                payload = payload_of(volume, tracked.myself(), lookup, tokens)
+                tracked.places[volume.name] = await asyncio.to_thread(maker.make, volume, payload)
+            except (ConfigError, VolumeError) as problem:
+                why = str(problem).removeprefix(f'volume "{volume.name}": ')
+                raise VolumeError(f'MountVolume.SetUp failed for volume "{volume.name}" : {why}') from None
 
     async def _start(self, tracked: TrackedPod, container: Container, attempt: int) -> PodEvent:
         pod, name = tracked.pod, container.name
         if not tracked.is_real and self._objects.is_guest:
             # what only pretends to run needs no right to read what its variables would be made of
             container = msgspec.structs.replace(container, env=[], env_from=[])
+        if tracked.is_real and (why := self._images.refusal_of(container.image)):
+            self._tell(pod, "Warning", "InspectFailed", why)
+            self._tell(pod, "Warning", "Failed", "Error: InvalidImageName")
+            return NotPrepared(name, "InvalidImageName", why, attempt)
         engine = EngineChoice.of(self._engine_python, (one.image for one in pod.spec.containers))
         try:
             spec = build(

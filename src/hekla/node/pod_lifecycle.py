@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from hekla.api.containers import Container, Probe
 from hekla.api.pods import Pod
 from hekla.node.pod_record import (
+    CRASH_LOOP,
     ContainerRecord,
     Exit,
     Hook,
@@ -26,6 +27,8 @@ from hekla.node.pod_record import (
 )
 
 DEFAULT_GRACE_S = 30
+LEAST_GRACE_S = 2.0
+"""What is left to a container where others, or a hook, have used up the grace period of their pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +217,7 @@ class _Planner:
             known = replace(known, backoff_s=0.0)
         due = exit.finished_at + known.backoff_s
         if self.now < due:
-            self._put(name, replace(known, waiting_reason="CrashLoopBackOff"))
+            self._put(name, replace(known, waiting_reason=CRASH_LOOP))
             self.wakes.append(due)
             return
         delay_s = min(self.backoff.max_s, max(self.backoff.first_s, 2 * known.backoff_s))
@@ -289,10 +292,18 @@ class _Planner:
             for name in live:
                 known = self.record.container(name)
                 if known.stage is Stage.RUNNING:
-                    self._stop(name, known, self._grace_s(), "Killing")
+                    self._stop(name, known, self._grace_s() if known.is_stopping else self._grace_left_s(), "Killing")
             if live:
                 return True
         return False
+
+    def _grace_left_s(self) -> float:
+        """The grace period is the pod's: who is stopped after others has what they left of it."""
+        grace_s = self._grace_s()
+        if not self.record.winding_since:
+            self.record = replace(self.record, winding_since=self.now)
+        left_s = grace_s - (self.now - self.record.winding_since)
+        return max(left_s, min(grace_s, LEAST_GRACE_S))
 
     def _stop_order(self) -> Iterator[list[str]]:
         yield [each.name for each in self.pod.spec.containers]

@@ -11,6 +11,8 @@ from enum import StrEnum
 from hekla.api.containers import Container, Probe
 from hekla.api.pods import ContainerState, ContainerStatus, Pod
 
+CRASH_LOOP = "CrashLoopBackOff"
+
 
 class Stage(StrEnum):
     """Where one attempt to run a container stands."""
@@ -101,6 +103,11 @@ class ContainerRecord:
         return self.stage in (Stage.STARTING, Stage.RUNNING)
 
     @property
+    def is_backing_off(self) -> bool:
+        """Whether it ended, and its next attempt waits."""
+        return self.stage is Stage.EXITED and self.waiting_reason == CRASH_LOOP
+
+    @property
     def restarts(self) -> int:
         """The restartCount that people see."""
         return max(0, self.attempts - 1)
@@ -131,6 +138,9 @@ class PodRecord:
 
     refusal: tuple[str, str] | None = None
     """Reason and message, if the node would not take the pod, or ended it."""
+
+    winding_since: float = 0.0
+    """When its containers were first told to end: all of them share one grace period. 0: they were not."""
 
     is_over: bool = False
     """Nothing of this pod will be started again; once true it stays true."""

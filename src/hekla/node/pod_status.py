@@ -11,7 +11,7 @@ from hekla.api.containers import Container
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.node.pod_lifecycle import has_begun, has_started, is_ready, is_sidecar, will_restart
-from hekla.node.pod_record import ContainerRecord, Exit, Place, PodRecord, Stage
+from hekla.node.pod_record import CRASH_LOOP, ContainerRecord, Exit, Place, PodRecord, Stage
 
 Since = dict[str, tuple[str, str]]
 """What each condition said last, and since when: `status_of` reads it and keeps it up to date."""
@@ -37,7 +37,7 @@ def status_of(pod: Pod, record: PodRecord, now: float, since: Since | None = Non
         "hostIP": record.host_ip,
         "hostIPs": [{"ip": record.host_ip}],
     }
-    if record.refusal:
+    if record.refusal and phase == "Failed":
         status["reason"], status["message"] = record.refusal
     if record.pod_ip:
         ip = told_ip or record.pod_ip
@@ -52,11 +52,12 @@ def status_of(pod: Pod, record: PodRecord, now: float, since: Since | None = Non
 
 
 def phase_of(pod: Pod, record: PodRecord) -> str:
-    """Pending, Running, Succeeded or Failed."""
-    if record.refusal:
-        return "Failed"
-    if record.is_over and not any(each.is_live for each in record.containers.values()):
-        return _final_phase(pod, record)
+    """Pending, Running, Succeeded or Failed; the last two once nothing runs any more, for they free what the pod held."""
+    if not any(each.is_live for each in record.containers.values()):
+        if record.refusal:
+            return "Failed"
+        if record.is_over:
+            return _final_phase(pod, record)
     if not is_initialized(pod, record):
         return "Pending"
     known = [record.container(each.name) for each in pod.spec.containers]
@@ -188,19 +189,24 @@ def _state(pod: Pod, record: PodRecord, container: Container, known: ContainerRe
     if known.stage is Stage.RUNNING:
         return {"running": {"startedAt": timestamp(known.started_at)}}
     if known.stage is Stage.EXITED and known.exit is not None:
-        is_backing_off = known.waiting_reason == "CrashLoopBackOff" and not record.is_over
-        if is_backing_off and will_restart(pod, container, known.exit, is_init=is_init):
-            return {"waiting": {"reason": "CrashLoopBackOff", "message": _backoff_message(pod, container, known)}}
+        if known.is_backing_off and not record.is_over and will_restart(pod, container, known.exit, is_init=is_init):
+            return {"waiting": {"reason": CRASH_LOOP, "message": _backoff_message(pod, container, known)}}
         return {"terminated": terminated(known.exit)}
     if known.stage is Stage.WAITING and known.waiting_reason:
         return {"waiting": {"reason": known.waiting_reason, "message": known.waiting_message}}
-    is_held_by_init = not is_init and pod.spec.init_containers and not is_initialized(pod, record)
-    return {"waiting": {"reason": "PodInitializing" if is_held_by_init or is_init else "ContainerCreating"}}
+    return {"waiting": {"reason": waiting_reason(pod, record, container.name)}}
+
+
+def waiting_reason(pod: Pod, record: PodRecord, name: str) -> str:
+    """What a container that has not been started waits for, in a word."""
+    is_init = any(each.name == name for each in pod.spec.init_containers)
+    is_held_by_init = pod.spec.init_containers and not is_initialized(pod, record)
+    usual = "PodInitializing" if is_held_by_init or is_init else "ContainerCreating"
+    return record.container(name).waiting_reason or usual
 
 
 def _last_state(known: ContainerRecord) -> Document:
-    is_backing_off = known.waiting_reason == "CrashLoopBackOff" and known.stage is Stage.EXITED
-    ended = known.exit if is_backing_off else known.previous
+    ended = known.exit if known.is_backing_off else known.previous
     return {"terminated": terminated(ended)} if ended else {}
 
 
