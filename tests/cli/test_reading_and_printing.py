@@ -1,3 +1,5 @@
+import asyncio
+import json
 import re
 from pathlib import Path
 
@@ -7,13 +9,16 @@ from hekla.api.meta import Kind, Scope
 from hekla.cli import commands
 from hekla.cli.commands import why
 from hekla.cli.commands.wait import Latest, parse_condition, what_is_there
+from hekla.cli.connection import Connection
 from hekla.cli.durations import parse_duration
 from hekla.cli.main import ON_UNLESS_TOLD, CommandError, _without_values, command_names, main
 from hekla.cli.manifests import parse_manifests, read_manifests
 from hekla.cli.output import as_yaml, columns_text, resource_name
-from hekla.cli.resources import Catalogue, Served, parse_selection
+from hekla.cli.resources import Catalogue, Served, discover, parse_selection
 from hekla.cli.tables import table_text
 from hekla.cli.terminal import harmless
+from hekla.kube.api_client import ApiClient
+from hekla.wire.messages import Request, Response
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
 
@@ -145,6 +150,31 @@ def test_selections_are_read_as_kubectl_reads_them():
             words(*wrong)
 
 
+STALE = {"version": "v1beta1", "freshness": "Stale"}
+PODS = {"resource": "pods", "scope": "Namespaced", "responseKind": {"kind": "Pod"}, "verbs": ["get"]}
+
+
+class Discovering:
+    """A server behind which one of two groups has no API server that answers."""
+
+    async def send(self, request: Request) -> Response:
+        core, away = {"version": "v1", "resources": [PODS]}, STALE
+        groups = {"/api": ("", core), "/apis": ("metrics.k8s.io", away)}
+        name, version = groups[request.path]
+        found = {"items": [{"metadata": {"name": name}, "versions": [version]}]}
+        return Response(200, body=json.dumps(found).encode())
+
+
+def test_a_group_whose_server_is_away_takes_nothing_else_along():
+    """A scheduler of ours or a metrics server that is down ended `hekla get` with a traceback: KeyError 'resources'."""
+    transport = Discovering()
+    link = Connection(transport, ApiClient(transport), "default")
+    catalogue = asyncio.run(discover(link))
+    assert catalogue.find("pods").kind.kind == "Pod"
+    with pytest.raises(CommandError, match=r"nobody answers for metrics.k8s.io/v1beta1"):
+        catalogue.find("podmetrics")
+
+
 TABLE = {
     "kind": "Table",
     "columnDefinitions": [{"name": "Name"}, {"name": "IP", "priority": 1}],
@@ -259,6 +289,15 @@ def test_a_wait_in_vain_says_what_is_there_instead(condition, there):
     job = {"status": {"state": {"phase": "Completed"}, "succeeded": 3, "conditions": [ready]}}
     assert what_is_there(condition, job) == there
     assert what_is_there(condition, None) == "does not exist"
+
+
+def test_a_wait_for_a_condition_of_what_tells_its_phase_says_how_to_ask():
+    """The conditions of a Volcano Job are the phases it has had: they have no type."""
+    job = {"status": {"state": {"phase": "Running"}, "conditions": [{"status": "Pending"}, {"status": "Running"}]}}
+    said = 'has no condition Ready, but the phase "Running": ask --for=phase=PHASE'
+    assert what_is_there("condition=Ready", job) == said
+    assert what_is_there("condition=Ready", {"status": {}}) == "has no condition Ready"
+    assert what_is_there("phase=Completed", {}) == "has no phase yet"
 
 
 def test_a_wait_in_vain_shows_no_more_than_a_line_of_a_long_value():

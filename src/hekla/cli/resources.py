@@ -30,8 +30,9 @@ class Served:
 class Catalogue:
     """The resources of one server."""
 
-    def __init__(self, served: Sequence[Served]) -> None:
-        self.served = served
+    def __init__(self, served: Sequence[Served], silent: Sequence[str] = ()) -> None:
+        """What is offered, and the versions of which nothing is known because their own API server does not answer."""
+        self.served, self.silent = served, silent
 
     def find(self, word: str) -> Served:
         """What `word` means; CommandError with the nearest words if nothing does."""
@@ -70,7 +71,8 @@ class Catalogue:
 
     def _nearest(self, asked: str) -> str:
         near = nearest(asked, {word for one in self.served for word in _words(one.kind)})
-        return f'; did you mean "{near}"?' if near else "; `hekla api-resources` lists them"
+        meant = f'; did you mean "{near}"?' if near else "; `hekla api-resources` lists them"
+        return meant + (f" (nobody answers for {', '.join(self.silent)})" if self.silent else "")
 
 
 async def discover(connection: "Connection") -> Catalogue:
@@ -80,14 +82,16 @@ async def discover(connection: "Connection") -> Catalogue:
     from hekla.kube.answers import error_from_response
     from hekla.wire.messages import Request
 
-    found: list[Served] = []
+    found, silent = list[Served](), list[str]()
     for path in ("/api", "/apis"):
         answer = await connection.transport.send(Request("GET", path, {"accept": AGGREGATED}))
         assert isinstance(answer.body, bytes)
         if answer.status >= 400:
             raise error_from_response(answer.status, answer.body, answer.headers)
-        found += _served(json.loads(answer.body))
-    return Catalogue(found)
+        groups = json.loads(answer.body)
+        found += _served(groups)
+        silent += _silent(groups)
+    return Catalogue(found, silent)
 
 
 def _served(discovery: "Document") -> Iterator[Served]:
@@ -96,7 +100,7 @@ def _served(discovery: "Document") -> Iterator[Served]:
     for group in discovery.get("items", ()):
         name = group["metadata"].get("name", "")
         for version in group["versions"]:
-            for entry in version["resources"]:
+            for entry in version.get("resources") or ():
                 kind = Kind(
                     group=name,
                     version=version["version"],
@@ -109,6 +113,14 @@ def _served(discovery: "Document") -> Iterator[Served]:
                 )
                 below: list[dict[str, Any]] = entry.get("subresources", [])
                 yield Served(kind, frozenset(one["subresource"] for one in below), frozenset(entry["verbs"]))
+
+
+def _silent(discovery: "Document") -> Iterator[str]:
+    """Versions of which a server knows nothing because the API server behind it (an APIService) is away."""
+    for group in discovery.get("items", ()):
+        for version in group["versions"]:
+            if version.get("freshness") == "Stale" and not version.get("resources"):
+                yield f"{group['metadata'].get('name', '')}/{version['version']}"
 
 
 def _words(kind: "Kind") -> frozenset[str]:

@@ -114,7 +114,7 @@ def what_is_there(condition: str, document: "Document | None") -> str:
         return "does not exist"
     what, _, value = condition.partition("=")
     if what == "phase":
-        return f'has the phase "{_phase(document)}"'
+        return f'has the phase "{phase}"' if (phase := _phase(document)) else "has no phase yet"
     if what == "condition":
         return _condition_there(document, value.partition("=")[0])
     if what == "jsonpath":
@@ -124,12 +124,16 @@ def what_is_there(condition: str, document: "Document | None") -> str:
 
 
 def _condition_there(document: "Document", kind: str) -> str:
-    found = {str(c.get("type")): c for c in (document.get("status") or {}).get("conditions") or []}
+    found = {str(c["type"]): c for c in (document.get("status") or {}).get("conditions") or [] if c.get("type")}
     for name, one in found.items():
         if name.lower() == kind.lower():
             why = ": ".join(str(one[key]) for key in ("reason", "message") if one.get(key))
             return f'has {name}="{one.get("status")}"' + (f" ({why[:LONGEST_VALUE]})" if why else "")
-    return f"has no condition {kind}" + (f", but {', '.join(sorted(found))}" if found else "")
+    if found:
+        return f"has no condition {kind}, but {', '.join(sorted(found))}"
+    # a Volcano Job's conditions are the phases it has had, without a type
+    phase = _phase(document)
+    return f"has no condition {kind}" + (f', but the phase "{phase}": ask --for=phase=PHASE' if phase else "")
 
 
 async def _wait_all(
@@ -176,7 +180,7 @@ def _phase(document: "Document | None") -> str:
     status = (document or {}).get("status") or {}
     state = status.get("state")
     # a Volcano Job keeps its phase in status.state.phase, a Queue in status.state
-    return str(state.get("phase") if isinstance(state, dict) else state or status.get("phase"))
+    return str((state.get("phase") if isinstance(state, dict) else state or status.get("phase")) or "")
 
 
 def _lookup(document: "Document | None", path: str) -> str:
