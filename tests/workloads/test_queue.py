@@ -7,7 +7,7 @@ from hekla.api.meta import Document
 from hekla.api.volcano import PodGroup, Queue
 from hekla.api.volcano.bus import Command as Order
 from hekla.api.volcano.scheduling import QueueState
-from hekla.kube.commands import Command, Delete, Patch, RequeueAfter, SetStatus
+from hekla.kube.commands import Command, Delete, Event, Patch, RequeueAfter, SetStatus
 from hekla.testing.job_world import NOW
 from hekla.testing.reconcilers import (
     assert_converges,
@@ -18,6 +18,7 @@ from hekla.testing.reconcilers import (
     writes,
 )
 from hekla.testing.world import FakeWorld
+from hekla.workloads.command import reconcile_command
 from hekla.workloads.queue import DEFAULT_QUEUES, reconcile_queue
 from hekla.workloads.queue_counters import reconcile_queue_counters
 from hekla.workloads.queue_lifecycle import TRANSITIONS, Trigger, after, diagram, read
@@ -45,12 +46,12 @@ def group(name: str, queue_name: str, phase: str = "Running") -> Document:
     }
 
 
-def order(action: str, name: str) -> Document:
+def order(action: str, name: str, *, namespace: str = "default") -> Document:
     target = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "name": name, "uid": f"uid-{name}"}
     return {
         "apiVersion": "bus.volcano.sh/v1alpha1",
         "kind": "Command",
-        "metadata": {"name": "order", "namespace": "ml"},
+        "metadata": {"name": "order", "namespace": namespace},
         "action": action,
         "target": {**target, "uid": ""},
     }
@@ -106,6 +107,19 @@ def test_a_child_cannot_be_opened_below_a_closed_parent() -> None:
     assert settled(world)["a"] == "Closed"
     assert world.events[-1].message == (
         "Failed to open queue a because its parent queue org is closing or closed. Open the parent queue first."
+    )
+
+
+def test_a_queue_is_not_closed_by_who_may_edit_some_namespace() -> None:
+    """On a cluster with our roles a user of `edit` in one namespace closed the queue of all by a Command there."""
+    world = FakeWorld(queue("root"), queue("ml"), order("CloseQueue", "ml", namespace="team"))
+    assert settled(world)["ml"] == "Open"
+    [word, gone] = decide(reconcile_command, world, "team", "order", now=NOW)
+    assert isinstance(word, Event)
+    assert word.reason == "CommandRefused"
+    assert isinstance(gone, Delete)
+    assert (
+        decide(reconcile_command, FakeWorld(queue("ml"), order("CloseQueue", "ml")), "default", "order", now=NOW) == []
     )
 
 

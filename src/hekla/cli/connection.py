@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hekla.cli.main import EXIT_UNREACHABLE, CommandError
 from hekla.cli.names import did_you_mean
+from hekla.cli.rights import rights_hint
 
 if TYPE_CHECKING:
     from hekla.api.meta import Document
@@ -98,7 +99,7 @@ def _in_words(error: Exception) -> Exception:
         hint = "is the platform running? start one with `hekla up --detach`"
         return CommandError(f"{error}; {hint}", EXIT_UNREACHABLE)
     if isinstance(error, ApiError):
-        return CommandError(refusal_text(error))
+        return CommandError(refusal_text(error) + (rights_hint(error.message) if error.code == 403 else ""))
     return CommandError(str(error)) if isinstance(error, KubeError) else error
 
 

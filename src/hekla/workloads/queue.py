@@ -8,7 +8,7 @@ from datetime import datetime
 
 from hekla.api.meta import Document
 from hekla.api.volcano import PodGroup, Queue
-from hekla.api.volcano.bus import Action
+from hekla.api.volcano.bus import QUEUE_ORDERS_NAMESPACE, Action
 from hekla.api.volcano.bus import Command as Order
 from hekla.api.volcano.scheduling import QueueState as State
 from hekla.kube.commands import Command, Delete, Event, Patch, RequeueAfter, SetStatus, target_of
@@ -33,7 +33,7 @@ LOOK_AGAIN_S = 1.0
 
 
 def _queue_of_order(order: Order) -> Iterator[tuple[str, str]]:
-    if order.target is not None and order.target.kind == "Queue":
+    if order.target is not None and order.target.kind == "Queue" and may_order_queues(order):
         yield "", order.target.name
 
 
@@ -123,9 +123,14 @@ def _marked(child: Queue, mark: str) -> Patch:
     return Patch(target_of(child), {"metadata": {"annotations": {keys.CLOSED_BY_PARENT: mark}}})
 
 
+def may_order_queues(order: Order) -> bool:
+    """Whether a Command lies where only those may make one who may order queues about."""
+    return order.metadata.namespace == QUEUE_ORDERS_NAMESPACE
+
+
 def _is_for(order: Order, queue: Queue) -> bool:
     target = order.target
-    if target is None or (target.kind, target.name) != ("Queue", queue.metadata.name):
+    if target is None or not may_order_queues(order) or (target.kind, target.name) != ("Queue", queue.metadata.name):
         return False
     return target.uid in ("", queue.metadata.uid)
 

@@ -11,6 +11,12 @@ from msgspec import Struct
 from hekla.api.fields import REQUIRED, Limits
 from hekla.api.meta import Resource, resource
 
+QUEUE_ORDERS_NAMESPACE = "default"
+"""The namespace whose Commands may open and close queues, which have none of their own: where Volcano's vcctl puts them.
+
+Volcano heeds them anywhere, so that whoever may edit any namespace can close the queues of all others.
+"""
+
 
 class Event(StrEnum):
     """What may happen to a job or its pods; policies name these."""
