@@ -45,6 +45,10 @@ def test_a_new_job_is_completed_as_volcanos_webhook_does() -> None:
     assert spec["plugins"] == {"mpi": ["--master=b"], "svc": [], "ssh": []}
 
 
+def test_the_master_of_mpi_may_be_named_in_two_words() -> None:
+    admit(ADMISSION_RULES, job(task("lead"), plugins={"mpi": ["--master", "lead"]}), there=[OPEN])
+
+
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "min available over replicas": (
         job(minAvailable=3),
@@ -246,7 +250,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
                 },
             )
         ),
-        "the cpu request isn't  an integer in spec.task[0] container[0].",
+        "the cpu request isn't an integer in spec.task[0] container[0].",
     ),
 }
 QUEUES = [

@@ -373,6 +373,8 @@ def test_a_cron_job_may_be_suspended_although_its_queue_is_closed() -> None:
         ("c", {"schedule": ""}, "schedule is required, but got empty"),
         ("c", {"schedule": "* * * *"}, "schedule is not a valid cron expression"),
         ("c", {"schedule": "0 0 0 * * *"}, "schedule is not a valid cron expression"),
+        ("c", {"schedule": "0 0 * * 7"}, "schedule is not a valid cron expression"),
+        ("c", {"schedule": "R * * * *"}, "schedule is not a valid cron expression"),
         (
             "c",
             {"schedule": "TZ=UTC 0 * * * *"},

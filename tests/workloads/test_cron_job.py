@@ -97,7 +97,8 @@ def test_forbid_waits_for_the_run_before_and_then_serves_the_time():
     run(world)
     run(world, NOON + timedelta(minutes=5))
     assert names(world) == [f"tick-{MINUTES}"]
-    assert "ForbidConcurrent" in reasons(world)
+    told = next(event for event in world.events if event.reason == "ForbidConcurrent")
+    assert (told.type, told.message) == ("Warning", "Skipping job creation because another job is already running")
     end(world, f"tick-{MINUTES}")
     run(world, NOON + timedelta(minutes=6))
     assert names(world) == [f"tick-{MINUTES}", f"tick-{MINUTES + 5}"]
@@ -142,6 +143,15 @@ def test_history_is_kept_to_its_limit(phase, kept):
     assert names(world) == [f"tick-{MINUTES + 5 * number}" for number in range(6 - kept, 6)]
 
 
+def test_an_active_job_that_is_gone_is_told():
+    world = FakeWorld(cron_job(suspend=True))
+    gone = {"kind": "Job", "namespace": "default", "name": "tick-1", "uid": "u1"}
+    world.change(CronJob, "default", "tick", {"status": {"active": [gone]}})
+    run(world)
+    told = next(event for event in world.events if event.reason == "StaleReference")
+    assert (told.type, told.message) == ("Warning", 'Active job "tick-1" no longer exists (UID: u1)')
+
+
 def test_a_job_of_somebody_else_is_left_alone():
     other = {
         "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
@@ -157,20 +167,32 @@ def test_a_schedule_is_read_in_its_time_zone():
     world = FakeWorld(cron_job("0 13 * * *", timeZone="Europe/Berlin"))
     run(world)
     assert names(world) == [f"tick-{MINUTES}"]
+    assert world.list(Job)[0].metadata.annotations[keys.CRON_TIME] == "2026-01-01T13:00:00+01:00"
+    in_london = FakeWorld(cron_job("0 12 * * *", timeZone="Europe/London"))
+    run(in_london)
+    assert in_london.list(Job)[0].metadata.annotations[keys.CRON_TIME] == "2026-01-01T12:00:00Z"
 
 
 def test_a_zone_inside_the_schedule_is_heeded_and_frowned_upon():
-    world = FakeWorld(cron_job("CRON_TZ=Europe/Berlin 0 13 * * *"))
+    world = FakeWorld(cron_job("CRON_TZ=Europe/Berlin 0 13 * * *", timeZone="Asia/Tokyo"))
     run(world)
     assert names(world) == [f"tick-{MINUTES}"]
     assert "UnsupportedSchedule" in reasons(world)
 
 
-@pytest.mark.parametrize("broken", [{"schedule": "often"}, {"schedule": "0 0 * * *", "timeZone": "Nowhere/Land"}])
-def test_what_cannot_be_read_is_told(broken):
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ({"schedule": "often"}, "UnParseableCronJobSchedule"),
+        ({"schedule": "0 0 30 2 *"}, "InvalidSchedule"),
+        ({"schedule": "0 0 * * *", "timeZone": "Nowhere/Land"}, "InvalidTimeZone"),
+        ({"schedule": "TZ=UTC 0 0 * * *", "timeZone": "Nowhere/Land"}, "InvalidTimeZone"),
+    ],
+)
+def test_what_cannot_be_read_is_told(broken, reason):
     world = FakeWorld(cron_job(**broken))
     run(world)
-    assert reasons(world)[0] == "UnParseableCronJobSchedule"
+    assert reason in reasons(world)
     assert names(world) == []
 
 

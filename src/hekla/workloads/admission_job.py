@@ -18,6 +18,8 @@ from hekla.apiserver.webhook_rule import go_list
 from hekla.workloads.admission_job_policies import policy_errors
 from hekla.workloads.admission_job_template import template_errors
 from hekla.workloads.graph import has_cycle
+from hekla.workloads.job_plugins.mpi import Mpi
+from hekla.workloads.job_plugins.plugin import ArgumentError, with_arguments
 from hekla.workloads.job_plugins.registry import PLUGINS
 
 ITERATIONS = ("", "any", "all")
@@ -138,8 +140,10 @@ def _wrong_topology(wish: NetworkTopology | None) -> str:
 
 
 def _has_mpi_master(spec: JobSpec) -> bool:
-    names = [word.partition("=")[2] for word in spec.plugins["mpi"] if word.lstrip("-").startswith("master=")]
-    master = names[-1] if names else "master"
+    try:
+        master = with_arguments(Mpi, spec.plugins["mpi"]).master
+    except ArgumentError:
+        return True  # the job runs without the plug-in, and an event says why
     return any(task.name == master for task in spec.tasks)
 
 

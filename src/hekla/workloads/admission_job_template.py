@@ -51,7 +51,7 @@ def _wrong_numa(task: TaskSpec, position: int) -> str:
         asked = resources.get("requests") or resources.get("limits") or {}
         cpus = _worth(asked.get("cpu", 0))
         if cpus == 0 or cpus.denominator != 1:
-            return f"the cpu request isn't  an integer in spec.task[{position}] container[{index}]."
+            return f"the cpu request isn't an integer in spec.task[{position}] container[{index}]."
     return ""
 
 

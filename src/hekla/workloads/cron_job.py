@@ -15,9 +15,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from hekla.api.meta import Document
 from hekla.api.volcano import CronJob, Job
 from hekla.api.volcano.batch import JobPhase as Phase
+from hekla.apiserver.fielderrors import shown
 from hekla.kube.commands import Command, Create, Delete, Event, RequeueAfter, SetStatus, target_of
 from hekla.kube.reconcile import World, reconciler
-from hekla.lib.schedule import MANY, Due, ScheduleError, due
+from hekla.lib.schedule import MANY, Due, ScheduleError, check, due
 from hekla.workloads import keys
 from hekla.workloads.job_status import merge_patch, parsed_time, rfc3339
 from hekla.workloads.templates import FAILED, SUCCEEDED, job_from, said
@@ -61,7 +62,7 @@ def reconcile_cron_job(cron: CronJob, world: World, now: datetime) -> Iterator[C
     served = cron.status.last_schedule_time
     if asked is not None and asked.at is not None and not _is_too_late(view, asked.at):
         if asked.missed > MANY:
-            yield Event(target_of(cron), "TooManyMissedTimes", f"too many missed start times ({asked.missed} or more); set or decrease .spec.startingDeadlineSeconds or check clock skew", "Warning")  # fmt: skip
+            yield Event(target_of(cron), "TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew", "Warning")  # fmt: skip
         is_served = yield from _start(view, world, asked.at)
         served = rfc3339(asked.at) if is_served else served
     if asked is not None:
@@ -77,23 +78,38 @@ def _asked(view: CronView) -> Generator[Command, None, Due | None]:
     since = cron.status.last_schedule_time or cron.metadata.creation_timestamp
     try:
         schedule, zone = yield from _schedule(cron)
-        return due(schedule, zone, since=parsed_time(since) if since else view.now, now=view.now)
-    except (ScheduleError, ZoneInfoNotFoundError, ValueError, OSError) as error:
-        message = f"unparseable schedule: {cron.spec.schedule!r} : {error}"
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        yield Event(target_of(cron), "InvalidTimeZone", f"Invalid time zone: {error}", "Warning")
+        return None
+    try:
+        check(schedule)
+    except ScheduleError as error:
+        message = f"unparseable schedule for cronjob: {cron.spec.schedule}: {error}"
         yield Event(target_of(cron), "UnParseableCronJobSchedule", message, "Warning")
+        return None
+    try:
+        return due(schedule, zone, since=parsed_time(since) if since else view.now, now=view.now)
+    except ScheduleError as error:  # one that names no day there is, such as the 30th of February
+        yield Event(target_of(cron), "InvalidSchedule", f"Error getting schedule time: {error}", "Warning")
         return None
 
 
 def _schedule(cron: CronJob) -> Generator[Command, None, tuple[str, tzinfo]]:
-    """The schedule and its zone: `timeZone`, or one inside the schedule, which the webhook refuses and old objects have."""
+    """The schedule and its zone: `timeZone`, unless there is one inside the schedule, which the webhook refuses and old
+    objects have.
+    """
     inside = _ZONE.fullmatch(cron.spec.schedule)
     schedule, zone = (inside[2], inside[1]) if inside else (cron.spec.schedule, "")
     if inside:
-        message = "CRON_TZ or TZ used in schedule is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+        message = (
+            f"CRON_TZ or TZ in the schedule {shown(cron.spec.schedule)} is not officially supported. "
+            "If set, the TimeZone field will be ignored during execution."
+        )
         yield Event(target_of(cron), "UnsupportedSchedule", message, "Warning")
-    name = cron.spec.time_zone or zone
-    known: tzinfo = ZoneInfo(name) if name else UTC
-    return schedule, known
+    named: tzinfo = (
+        ZoneInfo(cron.spec.time_zone) if cron.spec.time_zone else UTC
+    )  # it must exist also where it is not heeded
+    return schedule, ZoneInfo(zone) if zone else named
 
 
 def _is_too_late(view: CronView, at: datetime) -> bool:
@@ -107,16 +123,21 @@ def _start(view: CronView, world: World, at: datetime) -> Generator[Command, Non
     present = world.get(Job, cron.metadata.namespace, name)
     if present is not None:
         if not any(owner.uid == cron.metadata.uid for owner in present.metadata.owner_references):
-            message = f"job {name} exists and belongs to somebody else; rename it, or this time stays unserved"
+            owner = next((one.name for one in present.metadata.owner_references if one.controller), "none")
+            message = (
+                f"Job {name} exists but is not owned by this CronJob (current owner: {owner}); "
+                "rename it, or this time stays unserved"
+            )
             yield Event(target_of(cron), "ForeignJob", message, "Warning")
         return True
     if view.active and cron.spec.concurrency_policy == "Forbid":
-        message = "Not starting job because prior execution is running and concurrency policy is Forbid"
-        yield Event(target_of(cron), "ForbidConcurrent", message)
+        message = "Skipping job creation because another job is already running"
+        yield Event(target_of(cron), "ForbidConcurrent", message, "Warning")
         return False
     if view.active and cron.spec.concurrency_policy == "Replace":
         for job in view.active:
-            yield Event(target_of(cron), "ReplaceConcurrent", f"Replacing job {job.metadata.name} with {name}")
+            message = f"Replacing active job for CronJob: {job.metadata.name} with {name}"
+            yield Event(target_of(cron), "ReplaceConcurrent", message, "Warning")
             yield from _delete(cron, job, "replaced by the next run")
     yield Create(Job, _job(cron, name, at), is_announced=True)
     return True
@@ -124,8 +145,15 @@ def _start(view: CronView, world: World, at: datetime) -> Generator[Command, Non
 
 def _job(cron: CronJob, name: str, at: datetime) -> Document:
     template = cron.spec.job_template
-    annotations = {**template.metadata.annotations, keys.CRON_TIME: rfc3339(at)}
+    annotations = {**template.metadata.annotations, keys.CRON_TIME: _told(cron, at)}
     return job_from(cron, name, said(template.spec), labels=template.metadata.labels, annotations=annotations)
+
+
+def _told(cron: CronJob, at: datetime) -> str:
+    """A time as `timeZone` has it: `2026-01-01T13:00:00+01:00`."""
+    zone = cron.spec.time_zone
+    local = at.astimezone(ZoneInfo(zone)) if zone else at
+    return local.isoformat(timespec="seconds") if local.utcoffset() else rfc3339(at)
 
 
 def _tell(view: CronView) -> Iterator[Command]:
@@ -134,10 +162,10 @@ def _tell(view: CronView) -> Iterator[Command]:
     for reference in view.cron.status.active:
         job = by_uid.get(reference.uid)
         if job is None:
-            message = f"Active job went missing: {reference.name}"
-            yield Event(target_of(view.cron), "StaleReference", message)
+            message = f"Active job {shown(reference.name)} no longer exists (UID: {reference.uid})"
+            yield Event(target_of(view.cron), "StaleReference", message, "Warning")
         elif _is_finished(job):
-            message = f"Saw completed job: {job.metadata.name}, status: {job.status.state.phase}"
+            message = f"Saw completed job: {job.metadata.name} in active, remove: it is {job.status.state.phase}"
             yield Event(target_of(view.cron), "SawCompletedJob", message)
 
 
@@ -154,7 +182,7 @@ def _prune(view: CronView) -> Iterator[Command]:
 
 def _delete(cron: CronJob, job: Job, reason: str) -> Iterator[Command]:
     yield Delete(target_of(job), reason=reason, propagation="Background")
-    yield Event(target_of(cron), "SuccessfulDelete", f"Deleted job {job.metadata.name}")
+    yield Event(target_of(cron), "SuccessfulDelete", f"Deleted job {shown(job.metadata.name)}")
 
 
 def _set_status(view: CronView, served: str | None) -> Iterator[Command]:
