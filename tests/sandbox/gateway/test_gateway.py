@@ -446,6 +446,57 @@ def test_a_preview_host_leads_to_its_port_and_a_private_one_wants_its_token():
     asyncio.run(scenario())
 
 
+def test_a_host_with_the_clients_id_behind_the_sandboxs_is_that_sandboxs():
+    """As `e2b` before 1.6 writes them; every command, file and cell of theirs was answered 404."""
+
+    async def scenario(client):
+        _, made, _ = await client.ask("POST", "/sandboxes", {"templateID": "base", "timeout": 60})
+        session = f"{made['sandboxID']}-{made['clientID']}"
+        for host, status in (
+            (f"49999-{session}.sandboxes.test", b"HTTP/1.1 200"),
+            (f"49999-{session}-more.sandboxes.test", b"HTTP/1.1 404"),
+            (f"49999-{session}-.sandboxes.test", b"HTTP/1.1 404"),
+        ):
+            request = f"GET /contexts HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+            assert (await raw(client, request.encode())).startswith(status), host
+
+    run(scenario)
+
+
+def test_a_call_of_the_control_plane_that_names_its_sandbox_in_headers_too_is_a_call_of_the_control_plane():
+    """As `e2b` 2.9 to 2.15 connects: it was answered 401, by the daemon's door. A user's server may have such paths itself."""
+
+    async def scenario(client):
+        _, made, _ = await client.ask("POST", "/sandboxes", {"templateID": "base", "secure": True})
+        named = {"e2b_sandbox_id": made["sandboxID"], "e2b_sandbox_port": "49983"}
+        path, body = f"/sandboxes/{made['sandboxID']}/connect", {"timeout": 60}
+        status, told, _ = await client.ask("POST", path, body, key="", x_api_key=KEY, **named)
+        assert (status, told.get("envdAccessToken")) == (200, made["envdAccessToken"])
+        assert (await client.ask("POST", path, body, key="", **named))[0] == 401
+        assert (await client.ask("POST", path, body, key="", x_api_key=OTHER_KEY, **named))[0] == 404
+        async with server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok") as (port, _):
+            status, told, _ = await client.ask("POST", path, body, key="", **named | {"e2b_sandbox_port": f"{port}"})
+            assert (status, told) == (200, b"ok")
+
+    run(scenario)
+
+
+def test_a_paused_sandbox_is_told_as_not_running_when_its_time_is_set_as_old_packages_connect():
+    """`e2b` 2.0 to 2.5 sets the time, and resumes what was refused: it connected to a sandbox that went on sleeping."""
+
+    async def scenario(client):
+        _, made, _ = await client.ask("POST", "/sandboxes", {"templateID": "base", "timeout": 60})
+        path = f"/sandboxes/{made['sandboxID']}"
+        assert (await client.ask("POST", f"{path}/timeout", {"timeout": 90}))[0] == 204
+        assert (await client.ask("POST", f"{path}/pause", {}))[0] == 204
+        status, told, _ = await client.ask("POST", f"{path}/timeout", {"timeout": 90})
+        assert (status, "paused" in told["message"]) == (404, True)
+        assert (await client.ask("POST", f"{path}/resume", {"timeout": 90}))[0] == 201
+        assert (await client.ask("POST", f"{path}/timeout", {"timeout": 90}))[0] == 204
+
+    run(scenario)
+
+
 def test_a_websocket_to_a_users_server_is_bytes_both_ways():
     async def scenario():
         async def echo(reader, writer):

@@ -43,6 +43,12 @@ class _Call:
         return self.parts[1].partition("-")[0]
 
 
+def asks_control(path: str) -> bool:
+    """Whether a path is one of the control plane's."""
+    parts = path.split("/", 3)
+    return len(parts) > 1 and (parts[1] in _ROOTS or (parts[1] in _VERSIONS and len(parts) > 2 and parts[2] in _ROOTS))
+
+
 class ControlDoor:
     """The control plane."""
 
@@ -50,10 +56,7 @@ class ControlDoor:
 
     def takes(self, arrival: Arrival) -> bool:
         """By the first segments of the path."""
-        parts = arrival.path.split("/", 3)
-        return len(parts) > 1 and (
-            parts[1] in _ROOTS or (parts[1] in _VERSIONS and len(parts) > 2 and parts[2] in _ROOTS)
-        )
+        return asks_control(arrival.path)
 
     def receive(self, house: House, arrival: Arrival) -> Taker:
         """Find the call."""
@@ -188,6 +191,11 @@ class _Calls:
     # Time and sleep
 
     async def _timeout(self, call: _Call) -> Reply:
+        session = await self._desk.find(call.sandbox, call.who.sees)
+        if session.state is State.PAUSED:  # by this answer `connect` of e2b 2.0 to 2.5 knows that it has to resume it
+            raise RefusedError(
+                404, "paused", f'sandbox "{session.id}" is not running: it is paused; connect to it first'
+            )
         await self._desk.set_timeout(call.sandbox, call.who.sees, _seconds(call.body, "timeout", None))
         return Reply(204)
 

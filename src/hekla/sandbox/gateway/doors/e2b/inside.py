@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
+from hekla.sandbox.gateway.doors.e2b.control import asks_control
 from hekla.sandbox.gateway.doors.e2b.words import traffic_token, worded_inside
 from hekla.sandbox.gateway.errands import to_daemon, to_server
 from hekla.sandbox.gateway.front import Arrival, House, Proof
@@ -23,9 +24,11 @@ from hekla.sandbox.sessions.records import Session
 
 ENVD, INTERPRETER = 49983, 49999
 _DAEMONS = frozenset({ENVD, INTERPRETER})
+_DAEMON_PORTS = frozenset(str(one) for one in _DAEMONS)
 _PRIVATE = frozenset({"/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"})
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
-_HOST = re.compile(r"([1-9][0-9]{0,4})-([a-z2-7]{26})\.(.+)")
+_HOST = re.compile(r"([1-9][0-9]{0,4})-([a-z2-7]{26})(?:-[a-z0-9]{1,32})?\.(.+)")
+"""`e2b` before 1.6 puts the client's id behind the sandbox's, as in paths of the control plane."""
 _MOST_SIGNERS: Final = 1000
 """Sessions that are tried for a signature: a millisecond."""
 _SIGNED = re.compile(rb"[?&]signature=")
@@ -50,7 +53,7 @@ class InsideDoor:
     def takes(self, arrival: Arrival) -> bool:
         """Named by header, or by host; or by a signature, in URLs of clients that have one address for all sandboxes."""
         return (
-            "e2b-sandbox-id" in arrival.headers
+            ("e2b-sandbox-id" in arrival.headers and not _is_for_control(arrival))
             or host_of(arrival.headers.get("host", ""), self._domain) is not None
             or (arrival.path == "/files" and _SIGNED.search(arrival.head.target) is not None)
         )
@@ -70,6 +73,11 @@ class InsideDoor:
     def worded(self, status: int, reason: str, sentence: str) -> tuple[int, bytes]:
         """A refusal."""
         return worded_inside(status, reason, sentence)
+
+
+def _is_for_control(arrival: Arrival) -> bool:
+    """`e2b` 2.9 to 2.15 names sandbox and port of envd, too, when it asks the control plane to connect; no daemon has such paths."""
+    return asks_control(arrival.path) and arrival.headers.get("e2b-sandbox-port", "") in _DAEMON_PORTS
 
 
 def _signer(house: House, arrival: Arrival) -> str:
