@@ -115,3 +115,15 @@ def test_a_suspended_cron_job_makes_nothing(now):
 
 def test_it_heals(now):
     assert_heals(reconcile_cron_job, lambda: FakeWorld(cron_job()), "default", "tick", now=NOON)
+
+
+def test_a_job_that_somebody_made_from_it_is_told_of_and_does_not_count(now):
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "tick", "uid": "cron", "controller": True}
+    metadata = {"name": "by-hand", "ownerReferences": [owner]}
+    world = FakeWorld(
+        cron_job(concurrencyPolicy="Forbid"), {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
+    )
+    run(world, NOON)
+    assert len(jobs(world)) == 2
+    assert "by-hand" not in [one.name for one in world.get(CronJob, "default", "tick").status.active]
+    assert world.events[0].message == "Saw a job that the controller did not create or forgot: by-hand"

@@ -5,7 +5,7 @@ import pytest
 
 from hekla.api.pods import Pod
 from hekla.controlplane.deployment import DESIRED, HASH_LABEL, REVISION, reconcile_deployment
-from hekla.controlplane.replica_set import reconcile_replica_set
+from hekla.controlplane.replica_set import reconcile_replica_set, tell_refusal
 from hekla.controlplane.rollout import Share, grown, proportional, shrunk
 from hekla.controlplane.views import Deployment, ReplicaSet
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own
@@ -199,3 +199,17 @@ def test_the_properties_of_all_reconcilers_hold(now):
     assert_converges(reconcile_deployment, world(), "default", "web", now=now)
     assert_heals(reconcile_deployment, world, "default", "web", now=now)
     assert_touches_only_its_own(reconcile_deployment, world(), "default", "web", now=now)
+
+
+def test_a_deployment_repeats_why_its_pods_are_refused(now):
+    rollout = Rollout(now)
+    rollout.world.execute(list(reconcile_deployment.decide(rollout.deployment, rollout.world, now)))
+    (one,) = rollout.sets
+    rollout.world.execute(list(tell_refusal(one, "exceeded quota: q", rollout.world, now)))
+    rollout.world.execute(list(reconcile_deployment.decide(rollout.deployment, rollout.world, now)))
+    said = {one.type: one for one in rollout.deployment.status.conditions}
+    assert (said["ReplicaFailure"].reason, said["ReplicaFailure"].message) == ("FailedCreate", "exceeded quota: q")
+    assert said["Progressing"].reason == "NewReplicaSetCreated"
+    assert said["Progressing"].message == f'Created new replica set "{one.metadata.name}"'
+    rollout.settle()
+    assert {one.type for one in rollout.deployment.status.conditions} == {"Available", "Progressing"}

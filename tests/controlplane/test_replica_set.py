@@ -1,5 +1,5 @@
 from hekla.api.pods import Pod
-from hekla.controlplane.replica_set import reconcile_replica_set
+from hekla.controlplane.replica_set import reconcile_replica_set, tell_refusal
 from hekla.controlplane.views import ReplicaSet
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, converge
 from hekla.testing.world import FakeWorld
@@ -89,3 +89,23 @@ def test_the_properties_of_all_reconcilers_hold(now):
     assert_converges(reconcile_replica_set, world(), "default", "web", now=now)
     assert_heals(reconcile_replica_set, world, "default", "web", now=now)
     assert_touches_only_its_own(reconcile_replica_set, world(), "default", "web", now=now)
+
+
+def test_pods_that_the_server_refuses_are_told_of_until_they_are_made(now):
+    world = FakeWorld(replica_set(2))
+    for why in ('pods "web-a" is forbidden: exceeded quota: q', 'pods "web-b" is forbidden: exceeded quota: q'):
+        world.execute(list(tell_refusal(world.get(ReplicaSet, "default", "web"), why, world, now)))
+    (said,) = world.get(ReplicaSet, "default", "web").status.conditions
+    assert (said.type, said.status, said.reason) == ("ReplicaFailure", "True", "FailedCreate")
+    assert said.message == 'pods "web-a" is forbidden: exceeded quota: q'
+    converge(reconcile_replica_set, world, "default", "web", now=now)
+    assert world.get(ReplicaSet, "default", "web").status.conditions == []
+
+
+def test_each_surplus_pod_that_is_deleted_is_told_of(now):
+    world = FakeWorld(replica_set(0), pod("a"), pod("b"))
+    converge(reconcile_replica_set, world, "default", "web", now=now)
+    assert [(one.reason, one.message) for one in world.events] == [
+        ("SuccessfulDelete", "Deleted pod: a"),
+        ("SuccessfulDelete", "Deleted pod: b"),
+    ]

@@ -5,6 +5,7 @@ from hekla.api.storage import PersistentVolumeClaim
 from hekla.controlplane.stateful_set import REVISION_LABEL, reconcile_stateful_set
 from hekla.controlplane.templates import revision_hash
 from hekla.controlplane.views import ControllerRevision, StatefulSet
+from hekla.kube.commands import Create
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own
 from hekla.testing.world import FakeWorld
 
@@ -186,3 +187,18 @@ def test_the_properties_of_all_reconcilers_hold(now, policy):
     assert_converges(reconcile_stateful_set, world(), "default", "db", now=now)
     assert_heals(reconcile_stateful_set, world, "default", "db", now=now)
     assert_touches_only_its_own(reconcile_stateful_set, world(), "default", "db", now=now)
+
+
+def test_events_and_revisions_say_what_kubernetes_says(now):
+    document = stateful_set(replicas=1)
+    document["metadata"]["annotations"] = {"kubernetes.io/change-cause": "first"}
+    world = FakeWorld(document)
+    made = list(reconcile_stateful_set.decide(world.list(StatefulSet)[0], world, now))
+    (pod,) = [one for one in made if isinstance(one, Create) and one.kind is Pod]
+    name = document["metadata"]["name"]
+    assert pod.announced_as == (
+        f"Create Pod {name}-0 in StatefulSet {name} successful",
+        f"Create Pod {name}-0 in StatefulSet {name} failed error",
+    )
+    (revision,) = [one for one in made if isinstance(one, Create) and one.kind is ControllerRevision]
+    assert revision.document["metadata"]["annotations"] == {"kubernetes.io/change-cause": "first"}

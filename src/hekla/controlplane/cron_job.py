@@ -27,9 +27,10 @@ FINE_S = 0.2
 def reconcile_cron_job(cron_job: CronJob, world: World, now: datetime) -> Iterator[Command]:
     """Start what is due, forget old jobs, and say when it last ran."""
     jobs = sorted(world.owned(Job, cron_job.metadata.uid), key=lambda job: job.metadata.creation_timestamp or "")
-    active = [job for job in jobs if not _is_finished(job)]
     if cron_job.metadata.deletion_timestamp:
         return
+    active = [job for job in jobs if not _is_finished(job) and SCHEDULED in job.metadata.annotations]
+    yield from _tell(cron_job, jobs)
     yield from _forget(cron_job, jobs)
     served = cron_job.status.last_schedule_time
     if not cron_job.spec.suspend:
@@ -45,6 +46,18 @@ def reconcile_cron_job(cron_job: CronJob, world: World, now: datetime) -> Iterat
                 served = rfc3339(asked.at)
         yield RequeueAfter(max(1.0, (asked.following - now).total_seconds() + FINE_S))
     yield from set_status(cron_job, _status(cron_job, jobs, active, served))
+
+
+def _tell(cron_job: CronJob, jobs: Sequence[Job]) -> Iterator[Command]:
+    """Tell of jobs that somebody else made in its name, which do not count, and of those that have ended."""
+    known = {one.uid for one in cron_job.status.active}
+    for job in jobs:
+        name, ends = job.metadata.name, [kind for kind in ("Complete", "Failed") if kind in conditions_of(job)]
+        if not ends and SCHEDULED not in job.metadata.annotations:
+            message = f"Saw a job that the controller did not create or forgot: {name}"
+            yield Event(target_of(cron_job), "UnexpectedJob", message, "Warning")
+        elif ends and job.metadata.uid in known:
+            yield Event(target_of(cron_job), "SawCompletedJob", f"Saw completed job: {name}, condition: {ends[0]}")
 
 
 def _asked(cron_job: CronJob, now: datetime) -> Due:
@@ -97,6 +110,7 @@ def _forget(cron_job: CronJob, jobs: Sequence[Job]) -> Iterator[Command]:
         ended = [job for job in jobs if kind in conditions_of(job) and not job.metadata.deletion_timestamp]
         for job in ended[: max(0, len(ended) - (usual if limit is None else limit))]:
             yield Delete(target_of(job), reason="older than the history that is kept", propagation="Background")
+            yield Event(target_of(cron_job), "SuccessfulDelete", f"Deleted job {job.metadata.name}")
 
 
 def _status(cron_job: CronJob, jobs: Sequence[Job], active: Sequence[Job], served: str | None) -> Document:

@@ -11,7 +11,7 @@ from hekla.api.meta import Document
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.controlplane.node_fit import may_run, may_stay
-from hekla.controlplane.owning import claim, claimed, controller_reference
+from hekla.controlplane.owning import claim, claimed, controller_reference, delete_surplus
 from hekla.controlplane.pod_state import available_in_s, has_ended, is_leaving, is_ready
 from hekla.controlplane.selecting import resolve
 from hekla.controlplane.statuses import set_status
@@ -75,6 +75,7 @@ def _remember(daemon_set: DaemonSet, world: World, data: Document, hashed: str) 
         metadata = {
             "name": name,
             "namespace": daemon_set.metadata.namespace,
+            "annotations": dict(daemon_set.metadata.annotations),  # `rollout history` reads its change cause here
             "labels": {**labels, REVISION_LABEL: hashed},
             "ownerReferences": [controller_reference(daemon_set)],
         }
@@ -117,13 +118,12 @@ def _place(
                 if pod.status.phase == "Failed":
                     message = f"Found failed daemon pod {pod.metadata.namespace}/{pod.metadata.name} on node {node.metadata.name}, will try to kill it"
                     yield Event(target_of(daemon_set), "FailedDaemonPod", message, "Warning")
-                yield Delete(target_of(pod), reason="a daemon runs for ever, and it has ended")
+                yield from delete_surplus(daemon_set, [pod], "a daemon runs for ever, and it has ended")
         if not present and may_run(spec, node):
             yield Create(Pod, _pod(daemon_set, spec, node.metadata.name, hashed), is_announced=True)
         surplus = alive[1:] if may_stay(spec, node) else alive
-        for pod in surplus:
-            if not is_leaving(pod):
-                yield Delete(target_of(pod), reason="the node has one already, or the template no longer allows it")
+        staying = [pod for pod in surplus if not is_leaving(pod)]
+        yield from delete_surplus(daemon_set, staying, "the node has one already, or the template no longer allows it")
     known = {node.metadata.name for node in nodes}
     for name, pods in by_node.items():
         if name not in known:
@@ -165,7 +165,7 @@ def _roll(
             if not is_down and down >= allowed:
                 return
             down += not is_down
-            yield Delete(target_of(pod), reason="its template is outdated")
+            yield from delete_surplus(daemon_set, [pod], "its template is outdated")
 
 
 def _is_available(daemon_set: DaemonSet, pod: Pod, now: datetime) -> bool:

@@ -39,7 +39,7 @@ def reconcile_deployment(deployment: Deployment, world: World, now: datetime) ->
     if not deployment.metadata.deletion_timestamp:
         yield from _roll(deployment, new, old, world)
         yield from _forget_history(deployment, old)
-    status, later = status_of(deployment, new, sets, now)
+    status, later = status_of(deployment, new, sets, now, made=_made(deployment, new, old))
     yield from set_status(deployment, status)
     yield from later
 
@@ -49,7 +49,7 @@ def _roll(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaS
         yield from _resize(deployment, new, old)
     elif deployment.spec.paused:
         return
-    elif new is None:
+    elif new is None:  # as `_made` says
         yield from _start(deployment, old, world)
     else:
         yield from _mark_revision(deployment, new, old)
@@ -64,9 +64,21 @@ def _new_set(deployment: Deployment, sets: Sequence[ReplicaSet]) -> ReplicaSet |
     return next((one for one in sets if without_label(one.spec.template, HASH_LABEL) == template), None)
 
 
+def _made(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> str:
+    """The name of the replica set that this round makes, if it makes one."""
+    is_at_rest = deployment.spec.paused or deployment.metadata.deletion_timestamp
+    if new is not None or is_at_rest or _is_resized(deployment, old):
+        return ""
+    return f"{deployment.metadata.name}-{_hash(deployment)}"
+
+
+def _hash(deployment: Deployment) -> str:
+    return template_hash(deployment.spec.template, deployment.status.collision_count)
+
+
 def _start(deployment: Deployment, old: Sequence[ReplicaSet], world: World) -> Iterator[Command]:
     """Make the replica set of a template that is new."""
-    hashed = template_hash(deployment.spec.template, deployment.status.collision_count)
+    hashed = _hash(deployment)
     surge, _ = bounds(deployment.spec.strategy, _replicas(deployment))
     replicas = grown(
         Share("", 0, 0), [_share(one) for one in old], replicas=_replicas(deployment), max_surge=surge

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from hekla.api.meta import Document
+from hekla.controlplane.replica_set import FAILURE
 from hekla.controlplane.rollout import bounds
 from hekla.controlplane.statuses import conditions_of, new_condition
 from hekla.controlplane.views import Deployment, ReplicaSet
@@ -15,19 +16,20 @@ NO_DEADLINE = 2**31 - 1
 
 
 def status_of(
-    deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], now: datetime
+    deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], now: datetime, *, made: str = ""
 ) -> tuple[Document, list[RequeueAfter]]:
-    """The status, and when to look again for the progress deadline."""
+    """The status, and when to look again for the progress deadline. `made`: the replica set that this round makes."""
     counts = _counts(deployment, new, sets)
     old = conditions_of(deployment)
     available = _available(deployment, counts, old.get("Available"), now)
-    progressing = _progressing(deployment, new, counts, old.get("Progressing"), now)
-    others = [one for kind, one in old.items() if kind not in ("Available", "Progressing")]
+    progressing = _progressing(deployment, new, counts, old.get("Progressing"), now, made=made)
+    failure = _failure(new, sets, old.get(FAILURE))
+    others = [one for kind, one in old.items() if kind not in ("Available", "Progressing", FAILURE)]
     status: Document = {key: value or None for key, value in counts.items()}
     status |= {
         "terminatingReplicas": sum(one.status.terminating_replicas for one in sets),
         "observedGeneration": deployment.metadata.generation,
-        "conditions": [*others, available, *([progressing] if progressing else [])],
+        "conditions": [*others, available, *([progressing] if progressing else []), *([failure] if failure else [])],
     }
     return status, _look_again(deployment, progressing, now)
 
@@ -56,34 +58,47 @@ def _available(deployment: Deployment, counts: dict[str, int], old: Document | N
     return _condition("Available", *said, old, now)
 
 
+def _failure(new: ReplicaSet | None, sets: Sequence[ReplicaSet], old: Document | None) -> Document | None:
+    """What the new replica set, or else another, says of pods that are refused."""
+    told = [found[FAILURE] for one in ([new] if new else []) + list(sets) if FAILURE in (found := conditions_of(one))]
+    if not told or (old is not None and (old["status"], old["reason"]) == (told[0]["status"], told[0]["reason"])):
+        return old if told else None
+    return {**told[0], "lastUpdateTime": told[0].get("lastTransitionTime")}
+
+
 def _progressing(
-    deployment: Deployment, new: ReplicaSet | None, counts: dict[str, int], old: Document | None, now: datetime
+    deployment: Deployment,
+    new: ReplicaSet | None,
+    counts: dict[str, int],
+    old: Document | None,
+    now: datetime,
+    *,
+    made: str,
 ) -> Document | None:
     deadline_s = deployment.spec.progress_deadline_seconds
     if deadline_s is None or deadline_s >= NO_DEADLINE:
         return None
     if deployment.spec.paused:
         return _condition("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused", old, now)
-    if new is None:
-        # Its replica set is made in this very round; the next one has something to say.
+    name = made or (new.metadata.name if new is not None and old is None else "")
+    if name:
+        message = f'Created new replica set "{name}"'
+        return _condition("Progressing", "True", "NewReplicaSetCreated", message, old, now)
+    if new is None or old is None:
         return old
-    if old is not None and old["reason"] == "DeploymentPaused":
+    if old["reason"] == "DeploymentPaused":
         return _condition("Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed", old, now)
     name = f'ReplicaSet "{new.metadata.name}"'
     if _is_complete(deployment, counts):
         message = f"{name} has successfully progressed."
         return _condition("Progressing", "True", "NewReplicaSetAvailable", message, old, now)
-    if (
-        old is not None
-        and old["reason"] == "NewReplicaSetAvailable"
-        and counts["replicas"] == counts["updatedReplicas"]
-    ):
+    if old["reason"] == "NewReplicaSetAvailable" and counts["replicas"] == counts["updatedReplicas"]:
         # The rollout is over; a pod that dies later is no matter of progress.
         return old
     if _has_progressed(deployment, counts, old):
         message = f"{name} is progressing."
         return _condition("Progressing", "True", "ReplicaSetUpdated", message, old, now, is_progress=True)
-    if old is not None and _has_timed_out(old, deadline_s, now):
+    if _has_timed_out(old, deadline_s, now):
         message = f"{name} has timed out progressing."
         return _condition("Progressing", "False", "ProgressDeadlineExceeded", message, old, now)
     return old
@@ -94,8 +109,8 @@ def _is_complete(deployment: Deployment, counts: dict[str, int]) -> bool:
     return counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == replicas
 
 
-def _has_progressed(deployment: Deployment, counts: dict[str, int], old: Document | None) -> bool:
-    if old is None or (old["reason"] == "NewReplicaSetAvailable"):
+def _has_progressed(deployment: Deployment, counts: dict[str, int], old: Document) -> bool:
+    if old["reason"] == "NewReplicaSetAvailable":
         return True
     before = deployment.status
     gone_before = before.replicas - before.updated_replicas

@@ -15,6 +15,7 @@ from hekla.api.pods import Pod
 from hekla.controlplane.job_count import FINALIZER, Tally, is_indexed, tally
 from hekla.controlplane.job_indexes import format_indexes, parse_indexes
 from hekla.controlplane.job_pods import release, remove, scale
+from hekla.controlplane.owning import delete_surplus
 from hekla.controlplane.pod_state import has_ended, is_active, is_leaving, is_ready, restarts
 from hekla.controlplane.statuses import conditions_of, set_status
 from hekla.controlplane.views import Job
@@ -61,14 +62,12 @@ def _act(job: Job, pods: Sequence[Pod], counted: Tally, outcome: Outcome | None,
     if job.metadata.deletion_timestamp:
         return
     if outcome is not None and outcome.is_success:
-        for pod in active:
-            yield from remove(pod, "the job is complete")
+        yield from remove(job, active, "the job is complete")
     elif outcome is not None:
         # With their finalizers: they count as failed once their deletion shows.
-        yield from (Delete(target_of(pod), reason=f"the job has failed: {outcome.reason}") for pod in active)
+        yield from delete_surplus(job, active, f"the job has failed: {outcome.reason}")
     elif job.spec.suspend:
-        for pod in active:
-            yield from remove(pod, "the job is suspended")
+        yield from remove(job, active, "the job is suspended")
     else:
         yield from scale(job, pods, counted, now)
         yield from _deadline(job, now)
@@ -219,12 +218,20 @@ def _status(job: Job, pods: Sequence[Pod], counted: Tally, conditions: dict[str,
 
 
 def _tell(job: Job, old: dict[str, Document], conditions: dict[str, Document]) -> Iterator[Command]:
-    for kind, word in (("Complete", "Completed"), ("Suspended", "Suspended")):
-        if kind in conditions and conditions[kind]["status"] == "True" and kind not in old:
-            yield Event(target_of(job), word, "Job completed" if kind == "Complete" else "Job suspended")
+    for kind, status, word in (
+        ("Complete", "True", "Completed"),
+        ("Suspended", "True", "Suspended"),
+        ("Suspended", "False", "Resumed"),
+    ):
+        if _status_of(conditions, kind) == status != _status_of(old, kind):
+            yield Event(target_of(job), word, f"Job {word.lower()}")
     if "Failed" in conditions:
         said = conditions["Failed"]
         yield Event(target_of(job), said["reason"], said["message"], "Warning")
+
+
+def _status_of(conditions: dict[str, Document], kind: str) -> str:
+    return str(conditions[kind]["status"]) if kind in conditions else ""
 
 
 def _is_held_and_leaving(pod: Pod, world: World) -> bool:

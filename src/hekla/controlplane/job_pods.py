@@ -8,10 +8,11 @@ from hekla.api.pods import Pod
 from hekla.controlplane.job_count import FAILURE_COUNT, FINALIZER, Tally, failure_count, is_indexed
 from hekla.controlplane.job_failures import backoff_left_s
 from hekla.controlplane.job_indexes import INDEX, index_of
+from hekla.controlplane.owning import delete_surplus
 from hekla.controlplane.pod_state import is_active, is_leaving, surplus_order
 from hekla.controlplane.templates import pod_document
 from hekla.controlplane.views import Job
-from hekla.kube.commands import Command, Create, Delete, Patch, RequeueAfter, target_of
+from hekla.kube.commands import Command, Create, Patch, RequeueAfter, target_of
 
 MAX_BURST = 500
 
@@ -22,11 +23,12 @@ def release(pod: Pod) -> Command:
     return Patch(target_of(pod), {"metadata": {"finalizers": rest or None}}, is_guarded=True)
 
 
-def remove(pod: Pod, reason: str) -> Iterator[Command]:
-    """Delete a pod without counting it: its finalizer goes first."""
-    if FINALIZER in pod.metadata.finalizers:
-        yield release(pod)
-    yield Delete(target_of(pod), reason=reason)
+def remove(job: Job, pods: Sequence[Pod], reason: str) -> Iterator[Command]:
+    """Delete pods without counting them: their finalizers go first."""
+    for pod in pods:
+        if FINALIZER in pod.metadata.finalizers:
+            yield release(pod)
+    yield from delete_surplus(job, pods, reason)
 
 
 def scale(job: Job, pods: Sequence[Pod], counted: Tally, now: datetime) -> Iterator[Command]:
@@ -34,9 +36,8 @@ def scale(job: Job, pods: Sequence[Pod], counted: Tally, now: datetime) -> Itera
     active = [pod for pod in pods if is_active(pod)]
     wanted = _wanted(job, counted, len(active))
     surplus = _surplus(job, active, counted, wanted)
-    for pod in surplus:
-        yield from remove(pod, "more pods than the job needs")
     if surplus:
+        yield from remove(job, surplus, "more pods than the job needs")
         return
     # Those that are still leaving hold their place if only a failed pod is to be replaced.
     leaving = [pod for pod in pods if is_leaving(pod) and pod.status.phase not in ("Succeeded", "Failed")]

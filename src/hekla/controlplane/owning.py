@@ -6,10 +6,11 @@ from typing import TypeVar
 import msgspec
 
 from hekla.api.meta import Document, Resource
+from hekla.api.pods import Pod
 from hekla.api.selectors import LabelSelector
 from hekla.controlplane.selecting import selects
 from hekla.kube.cache import controller_uid
-from hekla.kube.commands import Command, Patch, target_of
+from hekla.kube.commands import Command, Delete, Event, Patch, target_of
 from hekla.kube.reconcile import World
 
 T = TypeVar("T", bound=Resource)
@@ -56,6 +57,14 @@ def _free(owner: Resource, selector: LabelSelector | None, kind: type[T], world:
 def _has_ended(obj: Resource) -> bool:
     phase = getattr(getattr(obj, "status", None), "phase", "")
     return phase in ("Succeeded", "Failed")
+
+
+def delete_surplus(owner: Resource, surplus: Sequence[Pod], reason: str) -> Iterator[Command]:
+    """Delete pods that are too many, and tell of each; the events come last, so that the deletions go together."""
+    for pod in surplus:
+        yield Delete(target_of(pod), reason=reason)
+    for pod in surplus:
+        yield Event(target_of(owner), "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
 
 
 def _owners(obj: Resource, without: str) -> list[Document]:

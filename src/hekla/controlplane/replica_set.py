@@ -5,28 +5,44 @@ from datetime import datetime
 
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
-from hekla.controlplane.owning import claim, claimed
+from hekla.controlplane.owning import claim, claimed, delete_surplus
 from hekla.controlplane.pod_state import available_in_s, is_active, is_leaving, is_ready, surplus_order
-from hekla.controlplane.statuses import set_status
+from hekla.controlplane.statuses import conditions_of, new_condition, set_status
 from hekla.controlplane.templates import pod_document
 from hekla.controlplane.views import ReplicaSet
-from hekla.kube.commands import Command, Create, Delete, RequeueAfter, target_of
+from hekla.kube.commands import Command, Create, RequeueAfter
 from hekla.kube.reconcile import World, reconciler
+
+FAILURE = "ReplicaFailure"
+"""The condition of a set whose pods are refused, which its deployment repeats."""
 
 MAX_BURST = 500
 """Pods made or deleted in one go; the next round continues."""
 
 
-@reconciler(ReplicaSet, owns=(Pod,), name="replicaset")
+def tell_refusal(replica_set: ReplicaSet, why: str, world: World, now: datetime) -> Iterator[Command]:
+    """Say that pods are refused. The first reason stays until pods are made again: each try has another name in it."""
+    pods = claimed(replica_set, replica_set.spec.selector, Pod, world)
+    active = [pod for pod in pods if is_active(pod)]
+    status = _status(replica_set, pods, active, now)
+    failure = conditions_of(replica_set).get(FAILURE)
+    if failure is None:
+        failure = new_condition(FAILURE, "True", "FailedCreate", why, now, None)
+    status["conditions"] = [*(status["conditions"] or ()), failure]
+    yield from set_status(replica_set, status)
+
+
+@reconciler(ReplicaSet, owns=(Pod,), name="replicaset", when_refused=tell_refusal)
 def reconcile_replica_set(replica_set: ReplicaSet, world: World, now: datetime) -> Iterator[Command]:
     """Make missing pods, delete surplus ones, and say how many there are."""
     spec = replica_set.spec
     yield from claim(replica_set, spec.selector, Pod, world)
     pods = claimed(replica_set, spec.selector, Pod, world)
     active = [pod for pod in pods if is_active(pod)]
+    status = _status(replica_set, pods, active, now)
     if not replica_set.metadata.deletion_timestamp:
         yield from _scale(replica_set, active)
-    yield from set_status(replica_set, _status(replica_set, pods, active, now))
+    yield from set_status(replica_set, status)
     yield from wait_for_available(active, spec.min_ready_seconds, now)
 
 
@@ -35,8 +51,8 @@ def _scale(replica_set: ReplicaSet, active: Sequence[Pod]) -> Iterator[Command]:
     for _ in range(min(missing, MAX_BURST)):
         yield Create(Pod, pod_document(replica_set, replica_set.spec.template), is_announced=True)
     if missing < 0:
-        for pod in sorted(active, key=surplus_order)[: min(-missing, MAX_BURST)]:
-            yield Delete(target_of(pod), reason="more pods than spec.replicas")
+        surplus = sorted(active, key=surplus_order)[: min(-missing, MAX_BURST)]
+        yield from delete_surplus(replica_set, surplus, "more pods than spec.replicas")
 
 
 def wanted_replicas(replica_set: ReplicaSet) -> int:
@@ -54,6 +70,8 @@ def _status(replica_set: ReplicaSet, pods: Sequence[Pod], active: Sequence[Pod],
         "availableReplicas": sum(available_in_s(pod, min_ready_s, now) == 0 for pod in active) or None,
         "terminatingReplicas": sum(is_leaving(pod) for pod in pods),
         "observedGeneration": replica_set.metadata.generation,
+        # who gets here has made what was missing
+        "conditions": [one for kind, one in conditions_of(replica_set).items() if kind != FAILURE] or None,
     }
 
 

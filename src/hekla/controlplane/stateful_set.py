@@ -85,6 +85,7 @@ def _revision_document(stateful_set: StatefulSet, name: str, data: Document, num
         "metadata": {
             "name": name,
             "namespace": stateful_set.metadata.namespace,
+            "annotations": dict(stateful_set.metadata.annotations),  # `rollout history` reads its change cause here
             "labels": {**labels, "controller.kubernetes.io/hash": name.rpartition("-")[2]},
             "ownerReferences": [controller_reference(stateful_set)],
         },
@@ -145,7 +146,9 @@ def _make(stateful_set: StatefulSet, name: str, revisions: Revisions, world: Wor
     ordinal = _ordinal_of(name)
     for claim_name, document in _claims(stateful_set, name):
         if world.get(PersistentVolumeClaim, stateful_set.metadata.namespace, claim_name) is None:
-            yield Create(PersistentVolumeClaim, document)
+            said = f"Claim {claim_name} Pod {name} in StatefulSet {stateful_set.metadata.name}"
+            words = (f"Create {said} success", f"Create {said} failed error")
+            yield Create(PersistentVolumeClaim, document, is_announced=True, announced_as=words)
     is_old = ordinal < _partition(stateful_set) + _start(stateful_set) and revisions.current != revisions.update
     revision = revisions.current if is_old else revisions.update
     pod = pod_document(stateful_set, revisions.templates[revision], name=name)
@@ -164,7 +167,9 @@ def _make(stateful_set: StatefulSet, name: str, revisions: Revisions, world: Wor
         spec["volumes"] = others + [
             {"name": volume, "persistentVolumeClaim": {"claimName": claim_name}} for volume, claim_name in mounted
         ]
-    yield Create(Pod, pod, is_announced=True)
+    said = f"Pod {name} in StatefulSet {stateful_set.metadata.name}"
+    words = (f"Create {said} successful", f"Create {said} failed error")
+    yield Create(Pod, pod, is_announced=True, announced_as=words)
 
 
 def _claims(stateful_set: StatefulSet, pod_name: str) -> list[tuple[str, Document]]:
@@ -195,7 +200,7 @@ def _shrink(
     for name in surplus:
         pod = pods[name]
         if not is_leaving(pod):
-            yield Delete(target_of(pod), reason="its ordinal is beyond spec.replicas")
+            yield from _delete(stateful_set, pod, "its ordinal is beyond spec.replicas")
         if not is_parallel:
             return
 
@@ -225,7 +230,13 @@ def _update(
         if unavailable >= allowed and not is_down:
             return
         unavailable += not is_down
-        yield Delete(target_of(pod), reason="its template is outdated")
+        yield from _delete(stateful_set, pod, "its template is outdated")
+
+
+def _delete(stateful_set: StatefulSet, pod: Pod, reason: str) -> Iterator[Command]:
+    yield Delete(target_of(pod), reason=reason)
+    said = f"Delete Pod {pod.metadata.name} in StatefulSet {stateful_set.metadata.name} successful"
+    yield Event(target_of(stateful_set), "SuccessfulDelete", said)
 
 
 # ---- status

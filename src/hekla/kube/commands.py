@@ -42,6 +42,9 @@ class Create:
     is_told_of_when_refused: bool = False
     """Tell of a refusal only: `FailedCreate` on the controller. For pods by the thousand, of which nobody reads one by one."""
 
+    announced_as: tuple[str, str] | None = None
+    """What the two events say instead: of success, and of a refusal, before the server's reason."""
+
     filled_by: Callable[[Document], Document] | None = None
     """Adds what a decision cannot know, such as a new key pair; whoever carries the command out calls it, in a thread."""
 

@@ -123,13 +123,20 @@ class Executor:
                 raise
             return _done(kind, made)
         except ApiError as error:
-            if (command.is_announced or command.is_told_of_when_refused) and not is_ending(error):
-                self._announce(command, "FailedCreate", f"Error creating: {error.message}", "Warning")
+            if not is_ending(error):
+                self._say_refused(command, error)
             raise
         if command.is_announced:
             message = f"Created {kind.kind_info.singular}: {made['metadata']['name']}"
-            self._announce(command, "SuccessfulCreate", message, "Normal")
+            said = command.announced_as[0] if command.announced_as else message
+            self._announce(command, "SuccessfulCreate", said, "Normal")
         return _done(kind, made)
+
+    def _say_refused(self, command: Create, error: ApiError) -> None:
+        """Tell the controller of what is created that the server refuses it."""
+        if command.is_announced or command.is_told_of_when_refused:
+            said = command.announced_as[1] if command.announced_as else "Error creating"
+            self._announce(command, "FailedCreate", f"{said}: {error.message}", "Warning")
 
     def _announce(self, command: Create, reason: str, message: str, event_type: str) -> None:
         """An event on the controller of what is created."""
