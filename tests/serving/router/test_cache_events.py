@@ -12,6 +12,7 @@ from hekla.wire.client import HttpClient
 from serving.router.worldkit import pod, server, world
 
 PATIENCE_S = 60.0
+JSON = (("content-type", "application/json"),)
 BY_ITSELF = KvEvents(
     enable_kv_cache_events=True, publisher="zmq", endpoint="tcp://127.0.0.1:*", replay_endpoint="tcp://127.0.0.1:*"
 )
@@ -25,7 +26,7 @@ async def until(condition):
 
 async def complete(client, port, prompt):
     body = json.dumps({"model": "m", "prompt": prompt, "max_tokens": 1}).encode()
-    answer = await client.request("POST", f"http://127.0.0.1:{port}/v1/completions", body=body)
+    answer = await client.request("POST", f"http://127.0.0.1:{port}/v1/completions", JSON, body)
     assert answer.status == 200, answer.body
 
 

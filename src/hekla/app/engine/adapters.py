@@ -2,8 +2,10 @@
 
 import time
 from typing import Any
+from uuid import uuid4
 
-from hekla.app.engine.bodies import BadBodyError, LoraChange
+from hekla.app.engine.bodies import LoraChange
+from hekla.app.engine.checking import BadBodyError
 
 
 class Adapters:
@@ -18,11 +20,12 @@ class Adapters:
 
     def lora_of(self, model: str | None) -> str:
         """The adapter that a request's model names, empty for the model itself. Raises BadBodyError: there is none."""
-        if model is None or model in self.names:
+        if not model or model in self.names:
             return ""
         if model in self.loaded:
             return model
-        raise BadBodyError(f"The model `{model}` does not exist.", status=404, kind="NotFoundError", param="model")
+        said = f"The model `{model}` does not exist. Valid aliases: {', '.join(self.names)}."
+        raise BadBodyError(said, status=404, kind="NotFoundError", param="model")
 
     def load(self, change: LoraChange) -> str:
         """Load an adapter."""
@@ -58,8 +61,17 @@ class Adapters:
         loras = [self._card(name, path, self.names[0], None) for name, path in self.loaded.items()]
         return {"object": "list", "data": own + loras}
 
+    @property
+    def _permission(self) -> dict[str, Any]:
+        """What OpenAI's API once told of each model."""
+        return {
+            "id": f"modelperm-{uuid4().hex[:16]}", "object": "model_permission", "created": self._created,
+            "allow_create_engine": False, "allow_sampling": True, "allow_logprobs": True, "allow_search_indices": False,
+            "allow_view": True, "allow_fine_tuning": False, "organization": "*", "group": None, "is_blocking": False,
+        }  # fmt: skip
+
     def _card(self, name: str, root: str, parent: str | None, length: int | None) -> dict[str, Any]:
         return {
             "id": name, "object": "model", "created": self._created, "owned_by": "vllm", "root": root,
-            "parent": parent, "max_model_len": length, "permission": [],
+            "parent": parent, "max_model_len": length, "permission": [self._permission],
         }  # fmt: skip

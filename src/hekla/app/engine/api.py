@@ -9,25 +9,26 @@ from typing import Any
 
 import msgspec
 
+from hekla.app.engine import fields, messages
 from hekla.app.engine.adapters import Adapters
-from hekla.app.engine.answers import Answer, error_body
+from hekla.app.engine.answers import VLLM_VERSION, Answer, error_body
+from hekla.app.engine.asking import Asker
 from hekla.app.engine.bodies import (
-    Asker,
-    BadBodyError,
     Chat,
     Completion,
     Detokenize,
     Embedding,
     LoraChange,
-    Sampling,
     Tokenize,
     chat_tokens,
     new_id,
     prompts_of,
-    read,
 )
+from hekla.app.engine.checking import MALFORMED, BadBodyError, UnreadableError, read
+from hekla.app.engine.messages import MessageAnswer, Messages
 from hekla.app.engine.metrics import CONTENT_TYPE, EngineMetrics
-from hekla.app.engine.responses import Respond, ResponseAnswer
+from hekla.app.engine.refusals import refuse_chat, refuse_range, refuse_shape
+from hekla.app.engine.responses import Respond, ResponseAnswer, not_stored
 from hekla.app.engine.scoring import Rerank, Score, prompts_of_pairs, reranked, scored
 from hekla.app.engine.settings import EngineSettings
 from hekla.app.engine.transfers import Transfers
@@ -38,8 +39,6 @@ from hekla.simulation.engine.sequence import Ask
 from hekla.simulation.engine.tokens import detokenize, hash_blocks, salt_of, tokenize
 from hekla.wire.messages import Request, Response, Sink
 
-VLLM_VERSION = "0.32.0"
-"""The vLLM whose surface this is."""
 COMPLETION_TOKENS = 16
 """What a completion is given that says no limit, as OpenAI's API has it."""
 EMBEDDING_SIZE = 64
@@ -61,7 +60,7 @@ class EngineApi:
         self._metrics = metrics
         self._adapters = Adapters(settings.names, settings.model, settings.max_model_len, dict(settings.lora_modules))
         self._transfers = Transfers(worker.engine.shape.lease_s)
-        self._is_asleep = False
+        self._is_asleep = self._is_paused = False
         self._load = 0
         self._asker = Asker(
             max_model_len=settings.max_model_len, block_size=settings.block_size,
@@ -72,15 +71,22 @@ class EngineApi:
             "/v1/completions": self._complete,
             "/v1/embeddings": self._embed,
             "/v1/responses": self._respond,
+            "/v1/messages": self._converse,
+            "/v1/messages/count_tokens": self._count_messages,
             **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), self._rerank),
             **dict.fromkeys(("/score", "/v1/score"), self._score),
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
             "/v1/load_lora_adapter": self._load_lora,
             "/v1/unload_lora_adapter": self._unload_lora,
-            "/sleep": self._sleep,
-            "/wake_up": self._wake_up,
+            "/sleep": lambda _: self._halt({"status": "sleeping", "level": 1}, sleeps=True),
+            "/wake_up": lambda _: self._go_on({"status": "awake", "tags": None}),
+            "/pause": lambda _: self._halt({"status": "paused"}),
+            "/resume": lambda _: self._go_on({"status": "resumed"}),
             "/reset_prefix_cache": self._reset_prefix_cache,
+            "/reset_mm_cache": lambda _: Response(content_type=""),
+            "/reset_encoder_cache": lambda _: Response(content_type=""),
+            "/ping": lambda _: self._health(),
         }
         self._gets: dict[str, Callable[[], Response]] = {
             "/health": self._health,
@@ -88,8 +94,10 @@ class EngineApi:
             "/version": lambda: _ok({"version": VLLM_VERSION}),
             "/v1/models": lambda: _ok(self._adapters.list()),
             "/metrics": lambda: Response(body=metrics.text(worker.engine), content_type=CONTENT_TYPE),
+            "/metrics/": lambda: Response(body=metrics.text(worker.engine), content_type=CONTENT_TYPE),
             "/load": lambda: _ok({"server_load": self._load}),
             "/is_sleeping": lambda: _ok({"is_sleeping": self._is_asleep}),
+            "/is_paused": lambda: _ok({"is_paused": self._is_paused}),
         }
 
     def listens_on(self, port: int) -> None:
@@ -100,78 +108,107 @@ class EngineApi:
         """Answer a request."""
         path = request.path
         try:
-            if request.method in ("GET", "HEAD") and path in self._gets:
+            if request.method == "HEAD" and path == "/metrics":
+                return Response(content_type=CONTENT_TYPE)
+            if request.method == "GET" and path in self._gets:
                 return self._gets[path]()
             if request.method == "POST" and path in self._posts:
                 return self._posts[path](request)
             if request.method == "POST" and path.startswith("/kv_transfer/"):
                 return self._fetched(path)
-        except (BadBodyError, AskError) as error:
-            return _refused(error)
+            if path.startswith("/v1/responses/"):
+                raise not_stored(path.removeprefix("/v1/responses/").removesuffix("/cancel"))
+        except (BadBodyError, AskError, UnreadableError) as error:
+            return _refused(error, path)
+        return self._misdirected(request, path)
+
+    def _misdirected(self, request: Request, path: str) -> Response:
+        bare = path.rstrip("/")
+        if bare != path and (bare in self._gets or bare in self._posts):
+            return Response(
+                status=307, content_type="", headers=(("location", f"http://{request.headers.get('host', '')}{bare}"),)
+            )
         known = path in self._gets or path in self._posts
         return _json_response(405 if known else 404, {"detail": "Method Not Allowed" if known else "Not Found"})
 
     # generation
 
     def _chat(self, request: Request) -> Response | Awaitable[Response]:
-        body = read(request.body, Chat)
-        prompt = chat_tokens(body.messages, body.tools)
-        return self._generate(request, body, [prompt], "chatcmpl", None)
+        body = read(request, Chat, fields.CHAT)
+        refuse_shape(body)
+        lora = self._known(body.model)
+        refuse_chat(body)
+        return self._generate(request, body, [chat_tokens(body.messages, body.tools)], lora, "chatcmpl", None)
 
     def _complete(self, request: Request) -> Response | Awaitable[Response]:
-        body = read(request.body, Completion)
-        return self._generate(request, body, prompts_of(body.prompt), "cmpl", COMPLETION_TOKENS)
+        body = read(request, Completion, fields.COMPLETION)
+        refuse_shape(body)
+        lora = self._known(body.model)
+        return self._generate(request, body, prompts_of(body.prompt), lora, "cmpl", COMPLETION_TOKENS)
+
+    def _known(self, model: str | None) -> str:
+        """The adapter that a request is for, empty for the model itself. Raises BadBodyError."""
+        self._refuse_unready()
+        return self._adapters.lora_of(model)
 
     def _generate(
-        self, request: Request, body: Sampling, prompts: list[list[int]], prefix: str, default: int | None
-    ) -> Response | Awaitable[Response]:
-        self._refuse_unready()
-        lora = self._adapters.lora_of(body.model)
+        self, request: Request, body: Chat | Completion, prompts: list[list[int]], lora: str, prefix: str,
+        default: int | None,
+    ) -> Response | Awaitable[Response]:  # fmt: skip
+        refuse_range(body)
         name = new_id(prefix, body.request_id or request.headers.get("x-request-id"))
         asks = self._asker.asks(body, prompts, lora, name, default)
-        options = body.stream_options
-        transfer = body.kv_transfer_params
+        model, transfer = body.model or self._settings.names[0], body.kv_transfer_params
 
         def answer(write: Callable[[bytes], None], done: Callable[[], None]) -> Hear:
-            return self._new_answer(body, asks, name, write, done).hear
+            return Answer(
+                name=name, model=model, body=body, asks=asks, write=write, done=done, transfer=self._transfers.kept
+            ).hear
 
-        if body.stream:
-            return self._streamed(asks, answer, name, transfer)
-        if options is not None:
-            raise BadBodyError("Stream options can only be defined when `stream=True`.", param="stream_options")
-        return self._whole(asks, answer, name, transfer)
+        return self._streamed(asks, answer, transfer) if body.stream else self._whole(asks, answer, transfer)
+
+    def _converse(self, request: Request) -> Response | Awaitable[Response]:
+        body = read(request, Messages, fields.MESSAGES)
+        chat = body.chat()
+        lora = self._known(body.model)
+        refuse_chat(chat)
+        refuse_range(chat)
+        name = new_id("chatcmpl", request.headers.get("x-request-id"))
+        asks = self._asker.asks(chat, [chat_tokens(chat.messages, chat.tools)], lora, name, None)
+
+        def answer(write: Callable[[bytes], None], done: Callable[[], None]) -> Hear:
+            return MessageAnswer(name, body.model, asks[0], body, write=write, done=done).hear
+
+        return self._streamed(asks, answer) if body.stream else self._whole(asks, answer)
+
+    def _count_messages(self, request: Request) -> Response:
+        body = read(request, Messages, fields.COUNTED_MESSAGES)
+        self._adapters.lora_of(body.model)
+        chat = body.chat()
+        refuse_chat(chat)
+        return _ok(messages.counted(len(chat_tokens(chat.messages, chat.tools))))
 
     def _respond(self, request: Request) -> Response | Awaitable[Response]:
-        body = read(request.body, Respond)
-        self._refuse_unready()
-        lora = self._adapters.lora_of(body.model)
+        body = read(request, Respond, fields.RESPONSE)
+        body.refuse_shape()
+        lora = self._known(body.model)
+        body.refuse_stored()
+        chat = body.chat()
+        refuse_chat(chat)
+        refuse_range(chat)
         name = new_id("resp", body.request_id or request.headers.get("x-request-id")).replace("-", "_", 1)
-        asks = self._asker.asks(body.sampling(), [chat_tokens(body.messages(), body.tools)], lora, name, None)
+        asks = self._asker.asks(chat, [chat_tokens(chat.messages, chat.tools)], lora, name, None)
 
         def answer(write: Callable[[bytes], None], done: Callable[[], None]) -> Hear:
             model = body.model or self._settings.names[0]
-            return ResponseAnswer(name, model, asks[0], is_stream=bool(body.stream), write=write, done=done).hear
+            return ResponseAnswer(name, model, asks[0], body, write=write, done=done).hear
 
-        return self._streamed(asks, answer, name) if body.stream else self._whole(asks, answer, name)
+        return self._streamed(asks, answer) if body.stream else self._whole(asks, answer)
 
-    def _new_answer(
-        self, body: Sampling, asks: list[Ask], name: str, write: Callable[[bytes], None], done: Callable[[], None]
-    ) -> Answer:
-        options = body.stream_options
-        return Answer(
-            name=name, model=body.model or self._settings.names[0], asks=asks, is_chat=isinstance(body, Chat),
-            is_stream=bool(body.stream), wants_usage=bool(options and options.include_usage),
-            counts_as_it_goes=bool(options and options.continuous_usage_stats),
-            write=write, done=done, transfer=self._transfers.kept,
-        )  # fmt: skip
-
-    def _streamed(
-        self, asks: list[Ask], answer: NewAnswer, name: str, transfer: dict[str, Any] | None = None
-    ) -> Response:
+    def _streamed(self, asks: list[Ask], answer: NewAnswer, transfer: dict[str, Any] | None = None) -> Response:
         return Response(
             body=lambda sink: self._stream(sink, asks, answer, transfer),
             content_type="text/event-stream; charset=utf-8",
-            headers=(("x-request-id", name), ("cache-control", "no-cache")),
         )
 
     def _stream(self, sink: Sink, asks: list[Ask], answer: NewAnswer, transfer: dict[str, Any] | None) -> None:
@@ -183,9 +220,7 @@ class EngineApi:
             return
         sink.on_close(lambda: self._abort(asks))
 
-    async def _whole(
-        self, asks: list[Ask], answer: NewAnswer, name: str, transfer: dict[str, Any] | None = None
-    ) -> Response:
+    async def _whole(self, asks: list[Ask], answer: NewAnswer, transfer: dict[str, Any] | None = None) -> Response:
         written = bytearray()
         done = asyncio.Event()
         try:
@@ -196,7 +231,7 @@ class EngineApi:
             await done.wait()
         finally:
             self._abort(asks)  # of what has ended nothing is left; the rest belongs to a client that went
-        return Response(body=bytes(written), headers=(("x-request-id", name),))
+        return Response(body=bytes(written))
 
     def _submit(
         self, asks: list[Ask], hear: Callable[[Happening], None], transfer: dict[str, Any] | None = None
@@ -236,13 +271,13 @@ class EngineApi:
 
     async def _embed(self, request: Request) -> Response:
         try:
-            body = read(request.body, Embedding)
+            body = read(request, Embedding, fields.POOLED)
             lora = self._adapters.lora_of(body.model)
             prompts = prompts_of(body.input)
             if not prompts or not all(prompts):
                 raise BadBodyError("input cannot be empty", param="input")
             self._refuse_unready()
-        except BadBodyError as error:
+        except (BadBodyError, UnreadableError) as error:
             return _refused(error)
         name = new_id("embd", request.headers.get("x-request-id"))
         try:
@@ -258,17 +293,17 @@ class EngineApi:
 
     async def _rerank(self, request: Request) -> Response:
         try:
-            body = read(request.body, Rerank)
+            body = read(request, Rerank, fields.POOLED)
             pairs, tokens = await self._paired(request, body)
-        except (BadBodyError, AskError) as error:
+        except (BadBodyError, AskError, UnreadableError) as error:
             return _refused(error)
         return _ok(reranked(body, pairs, tokens, body.model or self._settings.names[0]))
 
     async def _score(self, request: Request) -> Response:
         try:
-            body = read(request.body, Score)
+            body = read(request, Score, fields.POOLED)
             pairs, tokens = await self._paired(request, body)
-        except (BadBodyError, AskError) as error:
+        except (BadBodyError, AskError, UnreadableError) as error:
             return _refused(error)
         return _ok(scored(pairs, tokens, body.model or self._settings.names[0], int(time.time())))
 
@@ -309,33 +344,36 @@ class EngineApi:
     # the rest
 
     def _health(self) -> Response:
-        return Response() if self.is_ready else Response(status=503)
+        return Response(status=200 if self.is_ready else 503, content_type="")
 
     def _tokenize(self, request: Request) -> Response:
-        body = read(request.body, Tokenize)
+        body = read(request, Tokenize, fields.TOKENIZE)
         self._adapters.lora_of(body.model)
         if isinstance(body.prompt, str):
             tokens = tokenize(body.prompt)
-        elif isinstance(body.messages, list):
-            tokens = chat_tokens(body.messages, body.tools)
         else:
-            raise BadBodyError("prompt or messages must be given")
+            chat = Chat(
+                messages=body.messages or [], add_generation_prompt=body.add_generation_prompt,
+                continue_final_message=body.continue_final_message,
+            )  # fmt: skip
+            refuse_chat(chat)
+            tokens = chat_tokens(chat.messages, body.tools)
         texts = [detokenize([one]) for one in tokens] if body.return_token_strs else None
         length = self._settings.max_model_len
         return _ok({"count": len(tokens), "max_model_len": length, "tokens": tokens, "token_strs": texts})
 
     def _detokenize(self, request: Request) -> Response:
-        body = read(request.body, Detokenize)
+        body = read(request, Detokenize, fields.DETOKENIZE)
         self._adapters.lora_of(body.model)
         return _ok({"prompt": detokenize(body.tokens)})
 
     def _load_lora(self, request: Request) -> Response:
         self._refuse_without_lora()
-        return _text(self._adapters.load(read(request.body, LoraChange)))
+        return _text(self._adapters.load(read(request, LoraChange, fields.LOAD)))
 
     def _unload_lora(self, request: Request) -> Response:
         self._refuse_without_lora()
-        change = read(request.body, LoraChange)
+        change = read(request, LoraChange, fields.UNLOAD)
         told = self._adapters.unload(change)
         self._worker.engine.unload(change.lora_name)
         return _text(told)
@@ -344,20 +382,20 @@ class EngineApi:
         if not self._settings.enable_lora:
             raise BadBodyError("LoRA is not enabled; start the engine with --enable-lora", kind="InvalidUserInput")
 
-    def _sleep(self, _request: Request) -> Response:
-        self._is_asleep = True
+    def _halt(self, told: dict[str, Any], *, sleeps: bool = False) -> Response:
+        self._is_asleep, self._is_paused = self._is_asleep or sleeps, True
         self._worker.pause()
-        return Response()
+        return _ok(told)
 
-    def _wake_up(self, _request: Request) -> Response:
-        self._is_asleep = False
+    def _go_on(self, told: dict[str, Any]) -> Response:
+        self._is_asleep = self._is_paused = False
         self._worker.resume()
-        return Response()
+        return _ok(told)
 
     def _reset_prefix_cache(self, _request: Request) -> Response:
         self._worker.engine.forget()
         self._worker.look_again()
-        return Response()
+        return _ok({"success": True})
 
     def _fetched(self, path: str) -> Response:
         request = path.removeprefix("/kv_transfer/").removesuffix("/fetched")
@@ -386,10 +424,15 @@ def _json_response(status: int, document: object) -> Response:
 
 
 def _text(text: str) -> Response:
-    return Response(body=text.encode(), content_type="text/plain; charset=utf-8")
+    return Response(body=text.encode(), content_type="")
 
 
-def _refused(error: BadBodyError | AskError) -> Response:
+def _refused(error: BadBodyError | AskError | UnreadableError, path: str = "") -> Response:
+    if isinstance(error, UnreadableError):
+        return _json_response(400, {"detail": "There was an error parsing the body"})
+    status, kind, param = 400, "BadRequestError", None
     if isinstance(error, BadBodyError):
-        return Response(status=error.status, body=error_body(str(error), error.kind, error.status, error.param))
-    return Response(status=400, body=error_body(str(error), "BadRequestError", 400))
+        status, kind, param = error.status, error.kind, error.param
+    if path.startswith("/v1/messages") and kind != MALFORMED:
+        return Response(status=status, body=messages.error_body(str(error), kind))
+    return Response(status=status, body=error_body(str(error), kind, status, param))

@@ -9,7 +9,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from hekla.app.engine.bodies import BadBodyError, new_id
+from hekla.app.engine.bodies import new_id
+from hekla.app.engine.checking import BadBodyError
 from hekla.simulation.engine.tokens import tokenize
 
 _WORD = re.compile(r"\w+")

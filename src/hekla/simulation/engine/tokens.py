@@ -16,6 +16,7 @@ START, END = 0xF800_0000, 0xF800_0001
 KV events with larger ones.
 """
 MARKS = {START: b"<|im_start|>", END: b"<|im_end|>"}
+VOCABULARY = 1 << 32
 CHUNK = 4
 REST = 0xF8
 """What the first byte of a shorter token is, without its length."""
