@@ -15,9 +15,9 @@ from hekla.api.volcano import scheduling
 from hekla.api.volcano.scheduling import PodGroup
 from hekla.dialects.feed import ClusterFeed
 from hekla.dialects.volcano import lone_pod
+from hekla.placement.bookkeeping.tallies import Attached
 from hekla.placement.cluster import Cluster
 from hekla.placement.model import JobPhase, TaskStatus
-from hekla.placement.tallies import Attached
 from hekla.testing.cluster import check
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hekla.placement import kernels
 from hekla.placement.constraint import Constraints, Operator, PodSelector, PodTerm, Requirement
 from hekla.placement.kernels import twin
-from hekla.placement.placer import Placer
+from hekla.placement.node_selection.placer import Placer
 from hekla.testing.cluster import World, check
 
 OURS = PodSelector((Requirement("app", Operator.IN, ("a",)),), frozenset({"default"}))

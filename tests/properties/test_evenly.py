@@ -17,7 +17,7 @@ from hekla.placement.constraint import (
     Spread,
 )
 from hekla.placement.kernels import twin
-from hekla.placement.placer import Placer
+from hekla.placement.node_selection.placer import Placer
 from hekla.testing.cluster import World, check
 
 OURS = PodSelector((Requirement("app", Operator.IN, ("a",)),), frozenset({"default"}))

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hekla.dialects.traits import ANY_ZONE, ZONE_KEY
+from hekla.placement.bookkeeping.measured_usage import NodeUsage
 from hekla.placement.constraint import NO_CONSTRAINTS, Constraints
-from hekla.placement.measure import Measure, measure
+from hekla.placement.eviction.termination_measure import Measure, measure
 from hekla.placement.model import Job, JobSpec, Queue, SubGroupPolicy, Task, TaskSpec, TaskStatus
 from hekla.placement.plugins.capacity import Capacity
 from hekla.placement.plugins.proportion import Proportion
@@ -19,7 +20,6 @@ from hekla.placement.session import Session
 from hekla.placement.statement import Bind, Evict
 from hekla.placement.topology.topology import DomainSpec, Members
 from hekla.placement.topology.wish import Closeness
-from hekla.placement.usage import NodeUsage
 from hekla.testing.cluster import World, amounts, check
 
 ACTIONS = {

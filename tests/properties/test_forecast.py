@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.placement.beside import book_of
-from hekla.placement.forecast import tried_on_a_copy
+from hekla.placement.reservations.forecast import tried_on_a_copy
+from hekla.placement.reservations.forecast_equal_pods import one_of_equals, soonest
+from hekla.placement.reservations.place_beside import book_of
 from hekla.placement.session import Session
-from hekla.placement.soonest import one_of_equals, soonest
 from hekla.testing.cluster import World, amounts, check
 
 PLUGINS = (("gang", ("reservation", {"depth": 1})), ("proportion", "predicates", "binpack"))

@@ -1,4 +1,4 @@
-"""What `lookahead.py` and `standing.py` rely on holds for every plug-in that says so, or must: the contract of `framework.py`."""
+"""What `queueing/lookahead.py` and `queueing/kept_lines.py` rely on holds for every plug-in that says so, or must: the contract of `framework.py`."""
 
 from collections.abc import Iterator
 

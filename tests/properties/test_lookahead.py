@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.placement import interleaved, kernels, lookahead
+from hekla.placement import kernels
 from hekla.placement.constraint import (
     Constraints,
     Effect,
@@ -20,15 +20,16 @@ from hekla.placement.constraint import (
     Taint,
     Toleration,
 )
-from hekla.placement.interleaved import Course
 from hekla.placement.kernels import twin
-from hekla.placement.lookahead import Lookahead
 from hekla.placement.model import Item
+from hekla.placement.node_selection.stream import Classes, Stream
+from hekla.placement.queueing import lookahead, turns_ahead
+from hekla.placement.queueing.lookahead import Lookahead
+from hekla.placement.queueing.turns import Turns
+from hekla.placement.queueing.turns_ahead import Course
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
-from hekla.placement.stream import Classes, Stream
-from hekla.placement.turns import Turns
 from hekla.testing.cluster import World, check
 
 PODS = PodSelector((Requirement("app", Operator.IN, ("a",)),), frozenset({"default"}))
@@ -172,7 +173,7 @@ def crowd(plan: Crowd) -> World:
 def test_turns_of_several_queues_told_at_once_are_those_told_one_by_one(plan: Crowd) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(lookahead, "WORTH_TELLING", 1)
-        patched.setattr(interleaved, "LEAST_CHUNK", plan.chunk)
+        patched.setattr(turns_ahead, "LEAST_CHUNK", plan.chunk)
         at_once = outcome(crowd(plan))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Turns, "run_of_all", lambda self, most, is_plain: ([], []))

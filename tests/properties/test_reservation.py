@@ -3,7 +3,7 @@
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from placement.reservationkit import Life, Plan, fits, plans
+from placement.reservations.reservationkit import Life, Plan, fits, plans
 
 QUEUE_AT_ITS_SHARE = Plan((2, 6), ((0, 1, 1, 1), (0, 3, 2, 3), (2, 1, 2, 3), (3, 1, 1, 1)), is_outside=True, most=6)
 """Room was kept for one cycle for a job at the door whose queue holds all that it deserves, and then for one behind it."""

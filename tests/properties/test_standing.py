@@ -9,9 +9,9 @@ from msgspec import structs
 
 from hekla.placement import kernels
 from hekla.placement.kernels import twin
-from hekla.placement.lookahead import Lookahead
 from hekla.placement.model import JobPhase, TaskStatus
 from hekla.placement.policy import Policy
+from hekla.placement.queueing.lookahead import Lookahead
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from hekla.placement.bookkeeping.tallies import Attached
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import Constraints, FreeVolume, NodeTerm, Operator, Requirement, UnboundClaim
 from hekla.placement.model import Task, TaskStatus
-from hekla.placement.tallies import Attached
 from hekla.testing.cluster import World, check
 
 ZONE = "topology.kubernetes.io/zone"

@@ -17,8 +17,8 @@ import pytest
 from hekla.api.nodes import Node
 from hekla.dialects.traits import USAGE_KEY, node_usage
 from hekla.kube.errors import NotFoundError
+from hekla.placement.bookkeeping.measured_usage import NodeUsage
 from hekla.placement.plugins.usage import Usage
-from hekla.placement.usage import NodeUsage
 from hekla.scheduler.configuration import ConfigurationError, check_text, parse_configuration, without_secrets
 from hekla.scheduler.usage_readings import MetricsSettings, SourceError, measured, of_prometheus, questions
 from hekla.scheduler.usage_source import UsageSource

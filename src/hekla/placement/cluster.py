@@ -14,9 +14,13 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from hekla.placement.bookkeeping.measured_usage import NodeUsage
+from hekla.placement.bookkeeping.queue_use import QueueUse
+from hekla.placement.bookkeeping.tallies import Tallies, asked_by
 from hekla.placement.columns import PODS, Nodes, NodeSpec, facts_of
 from hekla.placement.constraint import Constraints, NodeTerm
 from hekla.placement.devices.claims import Grant, Pool
+from hekla.placement.eviction.precedence import Precedence
 from hekla.placement.framework import Reading
 from hekla.placement.model import (
     HOLDS_NODE,
@@ -30,15 +34,11 @@ from hekla.placement.model import (
     TaskSpec,
     TaskStatus,
 )
-from hekla.placement.precedence import Precedence
-from hekla.placement.queue_use import QueueUse
 from hekla.placement.shape import Shape
-from hekla.placement.tallies import Tallies, asked_by
 from hekla.placement.topology.topology import DomainSpec, Topology
-from hekla.placement.usage import NodeUsage
 
 if TYPE_CHECKING:
-    from hekla.placement.kept_room import Reservation
+    from hekla.placement.reservations.reservation import Reservation
 
 _OURS_TO_DECIDE = frozenset({TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED, TaskStatus.BINDING})
 """While its pod is pending, a task in one of these stands where we put it."""
@@ -100,13 +100,13 @@ class Cluster:
         self._readers: tuple[Read, ...] = ()
         self._takes_queues_as_tree = False
         self.reservations: dict[str, Reservation] = {}
-        """By job, the room that is kept for it (see `reservations.py`)."""
+        """By job, the room that is kept for it (see `reservations/book.py`)."""
 
         self.let_in: set[str] = set()
         """Jobs that were let in though they found no room, since room was to be kept for them, and hold nothing yet."""
 
         self.out_of_reach: dict[str, None] = {}
-        """Jobs that will not fit by all that is known, who was planned longest ago first (see `plans.py`)."""
+        """Jobs that will not fit by all that is known, who was planned longest ago first (see `reservations/planning_budget.py`)."""
 
         self.gains = 0
         """Grows with every event that may let a waiting job fit: capacity freed, a node changed, demands relaxed."""

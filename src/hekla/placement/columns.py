@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hekla.placement.arrivals import Arrivals
+from hekla.placement.bookkeeping.arrivals import Arrivals
+from hekla.placement.bookkeeping.measured_usage import Usages
+from hekla.placement.bookkeeping.queue_use import QueueUse
 from hekla.placement.constraint import Taint
 from hekla.placement.devices.shares import GPU_MILLI, DeviceShares
 from hekla.placement.kernels import active
-from hekla.placement.queue_use import QueueUse
 from hekla.placement.shard import ShardSide
-from hekla.placement.usage import Usages
 
 IntArray = NDArray[np.int64]
 IdArray = NDArray[np.int32]

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
+from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import BoolArray, FloatArray, IdArray, IntArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
-from hekla.placement.growth import Growth
 from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec
-from hekla.placement.score import Score
+from hekla.placement.node_selection.score import Score
+from hekla.placement.queueing.projected_use import Growth
 from hekla.placement.shape import Shape
-from hekla.placement.tallies import Tallies
 from hekla.placement.topology.fill import Scores
 from hekla.placement.topology.tree import Tree
 from hekla.placement.topology.venue import Venue
@@ -61,7 +61,7 @@ class QueueOrder(Protocol):
     """Which queue may place next.
 
     A plug-in that says `reads_accounts` here, of what queues may take and of who has had its share, looks at nothing but the
-    accounts of queues: then turns that several queues take are told before anybody is placed (`lookahead.py`).
+    accounts of queues: then turns that several queues take are told before anybody is placed (`queueing/lookahead.py`).
     """
 
     def queue_key(self, session: "Session", queue: Queue) -> Key:
@@ -70,7 +70,7 @@ class QueueOrder(Protocol):
 
 @runtime_checkable
 class QueueOrderAhead(QueueOrder, Protocol):
-    """A queue's order that is told many turns ahead (`interleaved.py`): it follows from the queue's own account alone."""
+    """A queue's order that is told many turns ahead (`queueing/turns_ahead.py`): it follows from the queue's own account alone."""
 
     def queue_keys(self, session: "Session", queue: Queue, growth: Growth) -> Sequence[Iterable[Any]] | None:
         """`queue_key` in each of some states to come: a column for each part of the key, [part][state].
@@ -85,7 +85,7 @@ class JobOrder(Protocol):
 
     A plug-in may say in `orders_waiting_by` which fields of its spec decide the key of a job of one pod that waits, holds
     nothing and has neither roles' minimums nor sub-gangs. If all say so, such jobs keep their places in line from cycle
-    to cycle (`standing.py`); if one does not, all are sorted in every cycle.
+    to cycle (`queueing/kept_lines.py`); if one does not, all are sorted in every cycle.
     """
 
     def job_key(self, session: "Session", job: Job) -> Key:
@@ -97,7 +97,7 @@ class TaskOrder(Protocol):
     """Which task of a job goes next.
 
     A plug-in that says `keeps_task_order` has keys that change with the tasks' specs alone: then the order of many tasks
-    is kept while the job grows (`filling.py`).
+    is kept while the job grows (`node_selection/filling.py`).
     """
 
     def task_key(self, session: "Session", task: Task) -> Key:
@@ -128,7 +128,7 @@ class Valid(Protocol):
     """Has a job enough tasks to be worth a try?
 
     A plug-in that says `starts_whole_jobs` finds a lone pod that waits, without roles' minimums and sub-gangs, worth a
-    try at any time, if its job's minimum is at most one (`standing.py`).
+    try at any time, if its job's minimum is at most one (`queueing/kept_lines.py`).
     """
 
     def why_invalid(self, session: "Session", job: Job) -> Refusal | None:
@@ -140,7 +140,7 @@ class Ready(Protocol):
     """May what was placed for a job be bound?
 
     A plug-in that says `starts_whole_jobs` finds a job ready that may be tried, has no sub-gangs, and has a node for each
-    of its tasks: then whose turn it is can be told before anybody is placed (`lookahead.py`). If one does not say so, jobs
+    of its tasks: then whose turn it is can be told before anybody is placed (`queueing/lookahead.py`). If one does not say so, jobs
     are placed one at a time.
     """
 
@@ -163,7 +163,7 @@ class GoesOn(Protocol):
 class Overused(Protocol):
     """Has a queue had its share, so that it places nothing more in this session?
 
-    Monotone, for `lookahead.py` relies on it: within a session, a queue that has had its share still has when it holds
+    Monotone, for `queueing/lookahead.py` relies on it: within a session, a queue that has had its share still has when it holds
     more, and one that has not, has not when it holds less.
     """
 
@@ -175,7 +175,7 @@ class Overused(Protocol):
 class Allocatable(Protocol):
     """How much may a queue take?
 
-    Monotone, for `lookahead.py` relies on it: within a session, a queue that holds more may not take more, who may take
+    Monotone, for `queueing/lookahead.py` relies on it: within a session, a queue that holds more may not take more, who may take
     so much may take any part of it, one task at a time or all at once, and how jobs are called makes no difference.
     """
 
@@ -377,7 +377,7 @@ class Victims(Protocol):
         """Those of `session.running()` that should go. Plug-ins of a tier add up; the first tier with any decides."""
 
     def to_leave(self, session: "Session") -> int:
-        """A number, from 0 up, that each look after which somebody leaves lowers, and nothing but news raises (`measure.py`)."""
+        """A number, from 0 up, that each look after which somebody leaves lowers, and nothing but news raises (`eviction/termination_measure.py`)."""
 
 
 class Departure(NamedTuple):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hekla.placement.bookkeeping.ledger import Ledger
 from hekla.placement.constraint import NO_CONSTRAINTS, Constraints, PodSelector
 from hekla.placement.devices.claims import Grant
-from hekla.placement.ledger import Ledger
 from hekla.placement.topology.wish import Closeness
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Has scheduling gates: waits and is not offered to any node."""
 
     asks_queue: bool = False
-    """Its only gate, if it has one, opens when its queue has room for it (`queue_gates.py`)."""
+    """Its only gate, if it has one, opens when its queue has room for it (`queueing/scheduling_gates.py`)."""
 
     node: str = ""
     status: TaskStatus = TaskStatus.PENDING
@@ -172,7 +172,7 @@ class Task:
         """Which GPUs of its node it has, where it asks for thousandths of them."""
 
         self.taken: tuple[str, ...] = ()
-        """The free volumes that its claims are to be bound to, while it is placed (`free_volumes.py`)."""
+        """The free volumes that its claims are to be bound to, while it is placed (`bookkeeping/free_volumes.py`)."""
 
         self.granted: Mapping[str, tuple[Grant, ...]] = {}
         """By resource claim, the devices that it has while its task is placed (`devices/inventory.py`)."""
@@ -310,7 +310,7 @@ class Lines:
         """Jobs with a pending task, by uid."""
 
         self.loose: dict[str, Job] = {}
-        """Those of them that stand in no kept line (see `standing.py`)."""
+        """Those of them that stand in no kept line (see `queueing/kept_lines.py`)."""
 
         self.epoch = 0
         """Grows when somebody else keeps the lines: tickets that were drawn before are void."""
@@ -349,7 +349,7 @@ class Job:
         """The one task of a job that has one: at hand where a hundred thousand such jobs pass."""
 
         self.in_order: list[Task] | None = None
-        """Tasks that wait, the next one last, where somebody keeps the order (`filling.py`); None when one has come."""
+        """Tasks that wait, the next one last, where somebody keeps the order (`node_selection/filling.py`); None when one has come."""
 
         self.statuses = [0] * _STATUSES
         """How many tasks are in each status."""
@@ -367,7 +367,7 @@ class Job:
         """For how many reasons it sits out for a while: a bind or an eviction was refused, a cycle stumbled over it."""
 
         self.ticket = 0
-        """With which it stands in a kept line (see `standing.py`); 0 if it does not."""
+        """With which it stands in a kept line (see `queueing/kept_lines.py`); 0 if it does not."""
 
         self.failed_at = -1
         """The count of news when the job last did not fit; until it grows, trying again is idle."""
@@ -742,7 +742,7 @@ class Queue:
     """Whether others may take back what it borrowed."""
 
     is_strict: bool = False
-    """Whether nothing behind its head starts while the head waits (see `strict_order.py`)."""
+    """Whether nothing behind its head starts while the head waits (see `queueing/strict_fifo.py`)."""
 
     path: tuple[tuple[str, int], ...] = ()
     """For hierarchical drf: its place below the root, as names with weights; empty if it has none."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hekla.placement.cluster import Cluster
 from hekla.placement.framework import Outlook, Reader
-from hekla.placement.placer import Placer
-from hekla.placement.standing import Standing
+from hekla.placement.node_selection.placer import Placer
+from hekla.placement.queueing.kept_lines import Standing
 
 if TYPE_CHECKING:
     from hekla.placement.session import Session

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from hekla.placement.admitted_demand import Entered
 from hekla.placement.constraint import Refusal
+from hekla.placement.eviction.eligibility import Rights
 from hekla.placement.explain import Explanation, explain
 from hekla.placement.framework import (
     Allocatable,
@@ -36,10 +37,9 @@ from hekla.placement.framework import (
     Victims,
     Vote,
 )  # fmt: skip
-from hekla.placement.growth import Growth
 from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
 from hekla.placement.policy import Policy
-from hekla.placement.rights import Rights
+from hekla.placement.queueing.projected_use import Growth
 from hekla.placement.shape import Shape
 from hekla.placement.statement import Statement
 from hekla.placement.topology.venue import Venue
@@ -107,7 +107,7 @@ class Session:
         self._hopeless: set[Shape] = set()
         self._explained: dict[Shape, Explanation] = {}
         self.failed_beside: dict[Hashable, Any] = {}
-        """What was found of kinds of jobs that reservations keep back (`beside.py`)."""
+        """What was found of kinds of jobs that reservations keep back (`reservations/place_beside.py`)."""
 
         self._entered: Entered | None = None
         self._opened: dict[int, Any] = {}

@@ -1,6 +1,6 @@
 """Shapes: pods that ask for the same and demand the same are decided together.
 
-A shape is interned once per cluster; masks, scores and indexes are kept per shape (`placer.py`), not per pod.
+A shape is interned once per cluster; masks, scores and indexes are kept per shape (`node_selection/placer.py`), not per pod.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,7 @@
             yield from statement.commit()
 
 Leaving the block without a commit takes everything back, to the bit: amounts are integers, and what follows from
-them is computed from them. Who may be evicted for whom is decided elsewhere (`rights.py`).
+them is computed from them. Who may be evicted for whom is decided elsewhere (`eviction/eligibility.py`).
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from typing import NamedTuple, Self, TypeGuard
 
 from hekla.placement.cluster import Cluster
 from hekla.placement.model import Job, Task, TaskStatus
-from hekla.placement.placer import Placer
+from hekla.placement.node_selection.placer import Placer
 from hekla.placement.topology.venue import Venue
 
 
@@ -195,7 +195,7 @@ class Statement:
         return iter(decisions)
 
     def _note_precedence(self) -> None:
-        """Keep in mind who makes way for whom, and assert of each eviction that it lowers the measure (`measure.py`)."""
+        """Keep in mind who makes way for whom, and assert of each eviction that it lowers the measure (`eviction/termination_measure.py`)."""
         losers = [(eviction.task, eviction.preemptor) for eviction in self.evictions]
         losers += [(change.task, change.preemptor) for change in self._changes if _is_taken_over(change)]
         for winner in {id(one): one for _, one in losers if one is not None}.values():

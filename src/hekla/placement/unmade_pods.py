@@ -1,7 +1,7 @@
 """Pods that are not made yet: a Volcano Job makes its pods once it is let in, so before that its minimum stands for them.
 
 Without them a remedy would be found to let the job in, and be told to let it start (`scheduler/remedies.py`); and no room
-could be kept for a job that is to be let in (`reservations.py`).
+could be kept for a job that is to be let in (`reservations/book.py`).
 """
 
 from collections.abc import Iterator, Sequence

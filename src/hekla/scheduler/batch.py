@@ -30,13 +30,13 @@ from hekla.kube.errors import AlreadyExistsError, ApiError, NotFoundError, Trans
 from hekla.kube.events import EventRecorder
 from hekla.kube.execute import Executor
 from hekla.kube.informer import Informers
+from hekla.placement.bookkeeping.measured_usage import NodeUsage
 from hekla.placement.cluster import ROOT_QUEUE, Cluster
 from hekla.placement.model import Job, JobPhase, Task
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind, Decision, Evict, Nominate
-from hekla.placement.usage import NodeUsage
 from hekla.scheduler import sentences
 from hekla.scheduler.binder import Binder
 from hekla.scheduler.configuration import Configuration

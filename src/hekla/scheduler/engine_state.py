@@ -12,9 +12,9 @@ from typing import Any
 from hekla.api.meta import Document
 from hekla.dialects.feed import ClusterFeed
 from hekla.dialects.volcano import job_spec
-from hekla.placement.kept_room import Reservation
+from hekla.placement.bookkeeping.measured_usage import NodeUsage
 from hekla.placement.model import JobPhase, TaskStatus
-from hekla.placement.usage import NodeUsage
+from hekla.placement.reservations.reservation import Reservation
 
 VERSION = 1
 """Of all sections together; grows when one of them changes its form."""

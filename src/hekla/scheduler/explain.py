@@ -12,20 +12,20 @@ import numpy as np
 
 from hekla.placement.actions.allocate import place_tasks
 from hekla.placement.amounts import told
-from hekla.placement.beside import book_of
 from hekla.placement.columns import IntArray
 from hekla.placement.constraint import Refusal
 from hekla.placement.explain import Explanation, examples, open_rows
 from hekla.placement.framework import Vote
-from hekla.placement.kept_room import NOBODY
 from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
 from hekla.placement.named_jobs import NamedJob, Telling, told_to
-from hekla.placement.plans import MOST_PLANS, Unplanned
 from hekla.placement.policy import Policy
+from hekla.placement.queueing.strict_fifo import behind_head
 from hekla.placement.rehearsal import Rehearsal
+from hekla.placement.reservations.place_beside import book_of
+from hekla.placement.reservations.planning_budget import MOST_PLANS, Unplanned
+from hekla.placement.reservations.reservation import NOBODY
 from hekla.placement.session import Session
 from hekla.placement.statement import Statement
-from hekla.placement.strict_order import behind_head
 from hekla.scheduler import sentences
 
 MOST_EXAMPLES, MOST_AHEAD = 3, 5

@@ -1,4 +1,4 @@
-"""Opens the gates of pods that their queue has room for, by taking them off the pods (`placement/queue_gates.py` decides)."""
+"""Opens the gates of pods that their queue has room for, by taking them off the pods (`placement/queueing/scheduling_gates.py` decides)."""
 
 from collections.abc import Iterator
 

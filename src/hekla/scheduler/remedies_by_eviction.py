@@ -5,7 +5,7 @@ Each is tried on the copy before it is offered, as all remedies (`remedies.py`);
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from hekla.placement.eviction_trial import EVICTING, is_for_gangs, is_served, outlook_of
+from hekla.placement.eviction.trial import EVICTING, is_for_gangs, is_served, outlook_of
 from hekla.placement.framework import Preemptable, Reclaimable
 from hekla.placement.model import Job, JobPhase, Task
 from hekla.placement.rehearsal import Rehearsal

@@ -18,7 +18,7 @@ import msgspec
 
 from hekla.dialects.timestamps import seconds
 from hekla.lib.quantity import QuantityError, to_float
-from hekla.placement.usage import NodeUsage
+from hekla.placement.bookkeeping.measured_usage import NodeUsage
 
 PERIOD = "10m"
 """What measurements are averages over, as in Volcano."""

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import structlog
 
 from hekla.kube.errors import KubeError
+from hekla.placement.bookkeeping.measured_usage import NodeUsage
 from hekla.placement.plugins.usage import VALID_S
-from hekla.placement.usage import NodeUsage
 from hekla.scheduler.usage_readings import MetricsSettings, Question, SourceError, measured, questions
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import WireError

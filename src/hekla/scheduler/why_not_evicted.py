@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from hekla.api.meta import Document
 from hekla.placement.actions.preempt import may_ask
 from hekla.placement.constraint import Refusal
-from hekla.placement.eviction_trial import EVICTING, is_served, outlook_of
+from hekla.placement.eviction.refusals import Census
+from hekla.placement.eviction.trial import EVICTING, is_served, outlook_of
 from hekla.placement.framework import Reclaimable
-from hekla.placement.kept_victims import Census
 from hekla.placement.model import Job, JobPhase, Task
 from hekla.placement.rehearsal import Rehearsal
 from hekla.placement.session import Session

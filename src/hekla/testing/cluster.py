@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from hekla.placement.bookkeeping.ledger import Account
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import NO_CONSTRAINTS, Constraints, Taint
 from hekla.placement.devices.shares import GPU_MILLI, WHOLE
-from hekla.placement.ledger import Account
 from hekla.placement.model import Job, JobPhase, JobSpec, Queue, Task, TaskSpec, TaskStatus
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named, build_plugin

@@ -49,6 +49,7 @@ from hekla.dialects.shards import NodeShards, Sharding, ShardingMode
 from hekla.dialects.topology import closeness, domain_spec
 from hekla.dialects.traits import PREEMPTABLE_KEY, group_traits
 from hekla.dialects.volcano import quota_amounts
+from hekla.placement.bookkeeping.measured_usage import NodeUsage
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import NodeTerm, Operator, PodSelector, Requirement
 from hekla.placement.model import (
@@ -66,7 +67,6 @@ from hekla.placement.model import (
 from hekla.placement.plugins.extender import Address, Answers, Extender, SilenceError
 from hekla.placement.topology.topology import DomainSpec
 from hekla.placement.topology.wish import Closeness
-from hekla.placement.usage import NodeUsage
 from hekla.testing.cluster import DEFAULT_ACTIONS, DEFAULT_PLUGINS, World, amounts
 from hekla.testing.scenario_storage import ScenarioStorage, pod_volumes
 

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from hekla.placement.bookkeeping.measured_usage import NodeUsage
 from hekla.placement.constraint import PodSelector
 from hekla.placement.model import DisruptionBudget, TaskStatus
 from hekla.placement.plugins.rescheduling import Rescheduling
 from hekla.placement.registry import ArgumentError, build_plugin
-from hekla.placement.usage import NodeUsage
 from hekla.testing.cluster import World
 
 PARAMS = {"thresholds": {"cpu": 30}, "targetThresholds": {"cpu": 50}}

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from hekla.placement.bookkeeping.measured_usage import NodeUsage
 from hekla.placement.kernels import SCALE
 from hekla.placement.model import TaskStatus
 from hekla.placement.plugins.usage import Estimator, Load, Usage, composite
 from hekla.placement.registry import ArgumentError, build_plugin
-from hekla.placement.usage import NodeUsage
 from hekla.testing.cluster import GIB, World
 
 USUAL = Estimator()

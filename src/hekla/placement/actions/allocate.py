@@ -7,16 +7,16 @@ that jobs and queues grow side by side.
 from collections.abc import Iterator
 
 from hekla.placement.action import action
-from hekla.placement.beside import book_of, kept_free_from, place_beside
-from hekla.placement.forecast import place_freely
-from hekla.placement.lookahead import Lookahead
 from hekla.placement.model import Job
 from hekla.placement.promises import keep_promises, promise_future
-from hekla.placement.queue_gates import open_gates
+from hekla.placement.queueing.lookahead import Lookahead
+from hekla.placement.queueing.scheduling_gates import open_gates
+from hekla.placement.queueing.strict_fifo import StrictOrder
+from hekla.placement.queueing.turns import Turns
+from hekla.placement.reservations.forecast import place_freely
+from hekla.placement.reservations.place_beside import book_of, kept_free_from, place_beside
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
-from hekla.placement.strict_order import StrictOrder
-from hekla.placement.turns import Turns
 
 
 @action

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from hekla.placement.action import action
 from hekla.placement.model import Job
+from hekla.placement.queueing.strict_fifo import StrictOrder
+from hekla.placement.queueing.turns import Turns
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision
-from hekla.placement.strict_order import StrictOrder
-from hekla.placement.turns import Turns
 
 
 @action

@@ -11,10 +11,10 @@ from hekla.placement.action import action
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Vote
 from hekla.placement.model import Job, JobPhase
+from hekla.placement.queueing.strict_fifo import StrictOrder
+from hekla.placement.queueing.turns import Turns
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision
-from hekla.placement.strict_order import StrictOrder
-from hekla.placement.turns import Turns
 
 _Kind = tuple[str, int, tuple[tuple[str, int], ...]]
 """Queue, priority, and what is asked for at least."""

@@ -1,7 +1,7 @@
 """Make room for whole gangs that starve by evicting jobs of a lower priority in the same queue.
 
 Gangs that wish to be close together, or whose sub-gangs do, are served here and not by `preempt`: all that a gang needs
-to start is promised at once, in one domain of the network (`gang_room.py`), or nobody goes for it. Other gangs are
+to start is promised at once, in one domain of the network (`eviction/evict_for_gang.py`), or nobody goes for it. Other gangs are
 served the same way in the cluster as a whole.
 """
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 from hekla.placement.action import action
 from hekla.placement.actions.preempt import conclude, starving_jobs
+from hekla.placement.eviction.eligibility import Right
+from hekla.placement.eviction.evict_for_gang import GangManner, GangRoom
 from hekla.placement.framework import Preemptable
-from hekla.placement.gang_room import GangManner, GangRoom
 from hekla.placement.model import Job
-from hekla.placement.rights import Right
+from hekla.placement.queueing.turns import Turns
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision
-from hekla.placement.turns import Turns
 
 MOST_DOMAINS = 8
 """In how many domains room is tried to be made for a gang, unless `maxDomains` says otherwise."""

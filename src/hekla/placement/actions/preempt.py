@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 from hekla.placement.action import action
 from hekla.placement.constraint import Refusal
+from hekla.placement.eviction.evict_for_gang import GangManner, GangRoom
+from hekla.placement.eviction.evict_for_task import Manner, RoomMaker, manner_of
 from hekla.placement.framework import Preemptable
-from hekla.placement.gang_room import GangManner, GangRoom
-from hekla.placement.making_room import Manner, RoomMaker, manner_of
 from hekla.placement.model import Job, JobPhase, Queue, Task
+from hekla.placement.queueing.turns import Turns
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
-from hekla.placement.turns import Turns
 
 NO_VICTIMS = Refusal("noVictims", "evicting the pods that may be evicted for it would not make room")
 

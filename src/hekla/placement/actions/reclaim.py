@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 from hekla.placement.action import action
 from hekla.placement.actions.preempt import conclude, starving_jobs
+from hekla.placement.eviction.evict_for_task import RoomMaker, manner_of
 from hekla.placement.framework import Reclaimable
-from hekla.placement.making_room import RoomMaker, manner_of
 from hekla.placement.model import Job
+from hekla.placement.queueing.turns import Turns
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement
-from hekla.placement.turns import Turns
 
 
 @action

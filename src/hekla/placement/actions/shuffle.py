@@ -7,7 +7,7 @@ reason is told to whoever owns the pod.
 from collections.abc import Iterator
 
 from hekla.placement.action import action
-from hekla.placement.rights import within_budgets
+from hekla.placement.eviction.eligibility import within_budgets
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision
 

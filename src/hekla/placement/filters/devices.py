@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import Nodes
 from hekla.placement.constraint import Refusal
 from hekla.placement.devices.claims import SelectorError
 from hekla.placement.framework import Refused
 from hekla.placement.model import Task
-from hekla.placement.tallies import Tallies
 
 NO_DEVICES = Refusal("resource-claims", "cannot allocate all claims")
 

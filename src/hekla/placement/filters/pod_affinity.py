@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from hekla.placement.bookkeeping.tallies import Selected, Tallies
 from hekla.placement.columns import BoolArray, FloatArray, IdArray, Nodes
 from hekla.placement.constraint import PodTerm, Refusal
 from hekla.placement.framework import Among, Refused
 from hekla.placement.model import Task
-from hekla.placement.tallies import Selected, Tallies
 
 NOT_NEAR = Refusal("pod-affinity", "node(s) didn't match pod affinity rules")
 NOT_APART = Refusal("pod-anti-affinity", "node(s) didn't match pod anti-affinity rules")

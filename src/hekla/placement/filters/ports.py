@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from hekla.placement.bookkeeping.tallies import ANY_ADDRESS, PortTaken, Tallies
 from hekla.placement.columns import Nodes
 from hekla.placement.constraint import HostPort, Refusal
 from hekla.placement.framework import Refused
 from hekla.placement.model import Task
-from hekla.placement.tallies import ANY_ADDRESS, PortTaken, Tallies
 
 TAKEN = Refusal("host-port", "node(s) didn't have free ports for the requested pod ports")
 

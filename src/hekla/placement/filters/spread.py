@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from hekla.placement.bookkeeping.tallies import Selected, Tallies
 from hekla.placement.columns import BoolArray, FloatArray, IdArray, IntArray, Nodes
 from hekla.placement.constraint import Refusal, Spread
 from hekla.placement.filters import selectors, taints
 from hekla.placement.framework import Among, Refused
 from hekla.placement.model import Task
-from hekla.placement.tallies import Selected, Tallies
 
 TOO_FULL = Refusal("topology-spread", "node(s) didn't match pod topology spread constraints")
 NO_DOMAIN = Refusal(

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from hekla.placement.bookkeeping.free_volumes import has_volumes
+from hekla.placement.bookkeeping.tallies import Attached, ClaimUsed, DiskUsed, Tallies
 from hekla.placement.columns import Nodes
 from hekla.placement.constraint import Constraints, Operator, Refusal, Requirement
 from hekla.placement.framework import Refused
-from hekla.placement.free_volumes import has_volumes
 from hekla.placement.model import Task
 from hekla.placement.node_masks import any_term, meets
-from hekla.placement.tallies import Attached, ClaimUsed, DiskUsed, Tallies
 
 OTHER_NODE = Refusal("volume-node", "node(s) had volume node affinity conflict")
 OTHER_ZONE = Refusal("volume-zone", "node(s) had no available volume zone")

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from hekla.placement.columns import Nodes
 from hekla.placement.framework import plugin
+from hekla.placement.node_selection.score import Score, full
 from hekla.placement.registry import as_float
-from hekla.placement.score import Score, full
 from hekla.placement.shape import Shape
 
 

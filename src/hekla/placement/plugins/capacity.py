@@ -16,8 +16,8 @@ from typing import Any, Self
 from hekla.placement.cluster import ROOT_QUEUE
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Key, Opinion, Vote, plugin
-from hekla.placement.growth import Growth
 from hekla.placement.model import Job, Queue, Task
+from hekla.placement.queueing.projected_use import Growth
 from hekla.placement.registry import as_bool, as_whole
 from hekla.placement.session import Session
 from hekla.quota.amounts import Amounts, added, bounded
@@ -33,7 +33,7 @@ class Capacity:
     """Holds queues to their limits, and knows what they own."""
 
     knows_shares = True
-    """Asked by `rights.py`: what it says of reclaiming holds in every tier."""
+    """Asked by `eviction/eligibility.py`: what it says of reclaiming holds in every tier."""
 
     judges_entry_alike = True
     """Asked by `enqueue`: jobs of one queue that ask for the same minimum hear the same."""
@@ -49,7 +49,7 @@ class Capacity:
     """How many queues above one that reclaims may stand in for it, if they still deserve more."""
 
     reads_accounts = True
-    """Asked by `lookahead.py`: what it says of a queue's turn follows from the accounts of queues."""
+    """Asked by `queueing/lookahead.py`: what it says of a queue's turn follows from the accounts of queues."""
 
     @property
     def takes_queues_as_tree(self) -> bool:

@@ -1,6 +1,6 @@
 """Keeps the cluster's own pods from being evicted: those of kube-system, and those of the system's priority classes.
 
-It is a shield: what it keeps is kept in every tier (`rights.py`).
+It is a shield: what it keeps is kept in every tier (`eviction/eligibility.py`).
 """
 
 from collections.abc import Sequence

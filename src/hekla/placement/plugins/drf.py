@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hekla.placement.framework import Key, plugin
-from hekla.placement.growth import Growth
 from hekla.placement.model import Job, Queue, Task
+from hekla.placement.queueing.projected_use import Growth
 from hekla.placement.session import Session
 from hekla.quota.fairness import dominant_share
 from hekla.quota.hierarchical_drf import Branch, Leaf, Path, order, tree_of
@@ -48,7 +48,7 @@ class Drf:
 
     @property
     def reads_accounts(self) -> bool:
-        """Asked by `lookahead.py`: a tree is weighed by what jobs hold, and else queues are not weighed here."""
+        """Asked by `queueing/lookahead.py`: a tree is weighed by what jobs hold, and else queues are not weighed here."""
         return not self.hierarchy
 
     def open(self, session: Session) -> Branches:
@@ -64,7 +64,7 @@ class Drf:
         return None if self.hierarchy else ()
 
     orders_waiting_by = ()
-    """Asked by `standing.py`: no field decides the key of a lone job that waits, which holds nothing."""
+    """Asked by `queueing/kept_lines.py`: no field decides the key of a lone job that waits, which holds nothing."""
 
     def job_key(self, session: Session, job: Job) -> Key:
         """The smaller share first."""

@@ -21,15 +21,15 @@ from typing import Any, Self
 
 import numpy as np
 
+from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import BoolArray, FloatArray, Nodes
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Opinion, Reading, Refused, Vote, plugin
 from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec
+from hekla.placement.node_selection.score import NEUTRAL, Score
 from hekla.placement.registry import ArgumentError, as_bool, as_seconds_above_0
-from hekla.placement.score import NEUTRAL, Score
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
-from hekla.placement.tallies import Tallies
 
 MOST_BYTES = 10 << 20
 """The largest answer that is read."""

@@ -15,8 +15,8 @@ from itertools import repeat
 from typing import Any, Self
 
 from hekla.placement.framework import Key, plugin
-from hekla.placement.growth import Growth
 from hekla.placement.model import Queue
+from hekla.placement.queueing.projected_use import Growth
 from hekla.placement.registry import as_seconds_from_0
 from hekla.placement.session import Session
 from hekla.quota.amounts import PODS
@@ -37,7 +37,7 @@ class FairShare:
     """For how much longer what is held now counts."""
 
     reads_accounts = True
-    """Asked by `lookahead.py`: what it says of a queue's turn follows from the accounts of queues."""
+    """Asked by `queueing/lookahead.py`: what it says of a queue's turn follows from the accounts of queues."""
 
     def open(self, session: Session) -> Mapping[str, int]:
         """What the cluster has."""

@@ -22,10 +22,10 @@ class Gang:
     """Holds jobs together."""
 
     starts_whole_jobs = True
-    """Asked by `lookahead.py`: a job that may be tried, and has a node for each of its tasks, is ready."""
+    """Asked by `queueing/lookahead.py`: a job that may be tried, and has a node for each of its tasks, is ready."""
 
     orders_waiting_by = ("min_available",)
-    """Asked by `standing.py`: this field decides the key of a lone job that waits."""
+    """Asked by `queueing/kept_lines.py`: this field decides the key of a lone job that waits."""
 
     def job_key(self, session: Session, job: Job) -> Key:
         """Jobs that are not ready yet go before those that only grow."""

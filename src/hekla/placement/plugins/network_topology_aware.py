@@ -21,8 +21,8 @@ import numpy as np
 
 from hekla.placement.columns import FloatArray, IdArray, Nodes
 from hekla.placement.framework import Nearness, plugin
+from hekla.placement.node_selection.score import NEUTRAL, Score
 from hekla.placement.registry import as_bool, as_float, as_whole
-from hekla.placement.score import NEUTRAL, Score
 from hekla.placement.shape import Shape
 from hekla.placement.topology.fill import Scores, fill
 from hekla.placement.topology.tree import Tree

@@ -14,14 +14,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import BoolArray, FloatArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
 from hekla.placement.framework import Reading, Refused, plugin
 from hekla.placement.model import JobSpec, NodeGroups, Queue, Task, TaskSpec
+from hekla.placement.node_selection.score import Score, by_node
 from hekla.placement.registry import as_bool
-from hekla.placement.score import Score, by_node
 from hekla.placement.shape import Shape
-from hekla.placement.tallies import Tallies
 
 LABEL = "volcano.sh/nodegroup-name"
 LIMITS_KEY = "volcano.sh/nodegroup-resource-limits"

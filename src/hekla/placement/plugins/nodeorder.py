@@ -6,14 +6,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import BoolArray, FloatArray, Nodes
 from hekla.placement.filters import pod_affinity, selectors, spread, taints
 from hekla.placement.framework import Among, plugin
 from hekla.placement.model import Task
+from hekla.placement.node_selection.score import NEUTRAL, Score, balanced, by_node, empty, full, mean
 from hekla.placement.registry import as_float
-from hekla.placement.score import NEUTRAL, Score, balanced, by_node, empty, full, mean
 from hekla.placement.shape import Shape
-from hekla.placement.tallies import Tallies
 
 _EVEN = {"cpu": 1.0, "memory": 1.0}
 _SMALL_IMAGE, _LARGE_IMAGE = 23 << 20, 1000 << 20

@@ -3,7 +3,7 @@
 a job may enter while  entered + its minimum <= total * factor - in use - kept   for each resource it asks for
 
 What is kept is the part of the idle room that a reservation keeps for others, as far as this job has to heed it: who is
-gone before the reserved job starts enters as if it were not there (`placement/reservations.py`).
+gone before the reserved job starts enters as if it were not there (`placement/reservations/book.py`).
 """
 
 from collections.abc import Mapping

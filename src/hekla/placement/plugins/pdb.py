@@ -7,9 +7,9 @@ plug-in is configured they keep to them in any case. (Volcano keeps to them only
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hekla.placement.eviction.eligibility import within_budgets
 from hekla.placement.framework import plugin
 from hekla.placement.model import Task
-from hekla.placement.rights import within_budgets
 from hekla.placement.session import Session
 
 

@@ -11,14 +11,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from hekla.placement.bookkeeping.free_volumes import tightness
+from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import FloatArray, Nodes
 from hekla.placement.constraint import Constraints
 from hekla.placement.filters import devices, pod_affinity, ports, schedulable, selectors, spread, taints, volumes
 from hekla.placement.framework import Refused, plugin
-from hekla.placement.free_volumes import tightness
 from hekla.placement.model import Task
 from hekla.placement.registry import ArgumentError, as_bool, as_float
-from hekla.placement.tallies import Tallies
 
 
 @plugin

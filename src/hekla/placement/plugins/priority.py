@@ -14,14 +14,14 @@ class Priority:
     """Orders by priority."""
 
     orders_waiting_by = ("priority",)
-    """Asked by `standing.py`: these fields decide the key of a lone job that waits."""
+    """Asked by `queueing/kept_lines.py`: these fields decide the key of a lone job that waits."""
 
     def job_key(self, session: Session, job: Job) -> Key:
         """The job's priority, from its PodGroup."""
         return (-job.spec.priority,)
 
     keeps_task_order = True
-    """Asked by `filling.py`: a task's key changes with its spec alone."""
+    """Asked by `node_selection/filling.py`: a task's key changes with its spec alone."""
 
     def task_key(self, session: Session, task: Task) -> Key:
         """The pod's own priority."""

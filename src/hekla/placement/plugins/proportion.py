@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
+from hekla.placement.bookkeeping.ledger import Account
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Key, Opinion, Vote, plugin
-from hekla.placement.growth import Growth
-from hekla.placement.ledger import Account
 from hekla.placement.model import Job, Queue, Task
+from hekla.placement.queueing.projected_use import Growth
 from hekla.placement.session import Session
 from hekla.quota.amounts import Amounts, added, bounded
 from hekla.quota.fairness import has_all, reclaimable, use_of
@@ -45,7 +45,7 @@ class Proportion:
     """Deals the cluster out by weight."""
 
     knows_shares = True
-    """Asked by `rights.py`: what it says of reclaiming holds in every tier."""
+    """Asked by `eviction/eligibility.py`: what it says of reclaiming holds in every tier."""
 
     judges_entry_alike = True
     """Asked by `enqueue`: jobs of one queue that ask for the same minimum hear the same."""
@@ -55,7 +55,7 @@ class Proportion:
     would go, or for which others would give back what the queue deserves."""
 
     reads_accounts = True
-    """Asked by `lookahead.py`: what it says of a queue's turn follows from the accounts of queues."""
+    """Asked by `queueing/lookahead.py`: what it says of a queue's turn follows from the accounts of queues."""
 
     def open(self, session: Session) -> Shares:
         """Deal anew: what queues ask for has changed."""

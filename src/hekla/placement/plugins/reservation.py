@@ -5,7 +5,7 @@
 
 How long jobs run is what they say (`hekla.dev/running-estimate`, or `runningEstimate` of a Volcano Job), else what the
 plug-in is told; a job of which nobody knows ends never, so it fills nothing and makes room for nobody. The rules stand in
-`placement/reservations.py`.
+`placement/reservations/book.py`.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from typing import Any, Self
 from hekla.placement.framework import plugin
 from hekla.placement.model import Job
 from hekla.placement.registry import as_seconds_from_0, as_whole
-from hekla.placement.reservations import Book, Terms
+from hekla.placement.reservations.book import Book, Terms
 from hekla.placement.session import Session
 
 MOST_RESERVATIONS = 64

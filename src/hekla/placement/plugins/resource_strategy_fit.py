@@ -21,14 +21,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import CPU, MEMORY, BoolArray, FloatArray, Nodes
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Reading, Refused, plugin
 from hekla.placement.model import JobSpec, Queue, Task, TaskSpec
+from hekla.placement.node_selection.score import NEUTRAL, Score, by_node, mean
 from hekla.placement.registry import ArgumentError, as_bool, as_float, as_mapping
-from hekla.placement.score import NEUTRAL, Score, by_node, mean
 from hekla.placement.shape import Shape
-from hekla.placement.tallies import Tallies
 
 TYPE_KEY, WEIGHT_KEY = "volcano.sh/resource-strategy-scoring-type", "volcano.sh/resource-strategy-weight"
 """Annotations by which a pod goes before the configuration."""

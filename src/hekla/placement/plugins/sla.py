@@ -27,7 +27,7 @@ class Sla:
     """How long a job without a waiting time of its own waits at most."""
 
     orders_waiting_by = ("created", "patience_s")
-    """Asked by `standing.py`: these fields decide the key of a lone job that waits."""
+    """Asked by `queueing/kept_lines.py`: these fields decide the key of a lone job that waits."""
 
     def job_key(self, session: Session, job: Job) -> Key:
         """When the job should be in."""

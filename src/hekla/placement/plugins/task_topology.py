@@ -21,14 +21,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import FloatArray, IntArray, Nodes
 from hekla.placement.framework import Key, Reading, plugin
 from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec, TaskStatus
+from hekla.placement.node_selection.score import NEUTRAL, Score
 from hekla.placement.registry import as_float
-from hekla.placement.score import NEUTRAL, Score
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
-from hekla.placement.tallies import Tallies
 
 AFFINITY_KEY = "volcano.sh/task-topology-affinity"
 ANTI_AFFINITY_KEY = "volcano.sh/task-topology-anti-affinity"

@@ -26,8 +26,8 @@ from hekla.placement.columns import FloatArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
 from hekla.placement.framework import Departure, Key, Opinion, Refused, Vote, plugin
 from hekla.placement.model import Job, Task, TaskStatus
+from hekla.placement.node_selection.score import NEUTRAL, Score, by_node
 from hekla.placement.registry import ArgumentError, as_seconds_above_0
-from hekla.placement.score import NEUTRAL, Score, by_node
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from hekla.placement.columns import BoolArray, IntArray
 from hekla.placement.model import Task
-from hekla.placement.placer import Placer
+from hekla.placement.node_selection.placer import Placer
 from hekla.placement.topology.tree import Tree
 
 

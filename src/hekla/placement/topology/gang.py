@@ -14,9 +14,9 @@ import numpy as np
 
 from hekla.placement.columns import natural_key
 from hekla.placement.constraint import Refusal
-from hekla.placement.filling import fill_places
 from hekla.placement.framework import DomainScorer
 from hekla.placement.model import ALLOCATED_STATUSES, READY_STATUSES, Job, SubGroupPolicy, Task, TaskStatus
+from hekla.placement.node_selection.filling import fill_places
 from hekla.placement.session import Failure, Session
 from hekla.placement.statement import Statement
 from hekla.placement.topology.demand import Demand, Room, room_for
