@@ -202,3 +202,15 @@ def test_events_and_revisions_say_what_kubernetes_says(now):
     )
     (revision,) = [one for one in made if isinstance(one, Create) and one.kind is ControllerRevision]
     assert revision.document["metadata"]["annotations"] == {"kubernetes.io/change-cause": "first"}
+
+
+def test_a_claim_that_is_refused_says_for_which_pod(now):
+    document = stateful_set(replicas=1, volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": {}}])
+    world = FakeWorld(document)
+    made = list(reconcile_stateful_set.decide(world.list(StatefulSet)[0], world, now))
+    (claim,) = [one for one in made if isinstance(one, Create) and one.kind is PersistentVolumeClaim]
+    name = document["metadata"]["name"]
+    assert claim.announced_as == (
+        f"Create Claim data-{name}-0 Pod {name}-0 in StatefulSet {name} success",
+        f"Create Claim data-{name}-0 for Pod {name}-0 in StatefulSet {name} failed error",
+    )

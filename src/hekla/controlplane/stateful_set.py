@@ -146,8 +146,11 @@ def _make(stateful_set: StatefulSet, name: str, revisions: Revisions, world: Wor
     ordinal = _ordinal_of(name)
     for claim_name, document in _claims(stateful_set, name):
         if world.get(PersistentVolumeClaim, stateful_set.metadata.namespace, claim_name) is None:
-            said = f"Claim {claim_name} Pod {name} in StatefulSet {stateful_set.metadata.name}"
-            words = (f"Create {said} success", f"Create {said} failed error")
+            whose = f"Pod {name} in StatefulSet {stateful_set.metadata.name}"
+            words = (
+                f"Create Claim {claim_name} {whose} success",
+                f"Create Claim {claim_name} for {whose} failed error",
+            )
             yield Create(PersistentVolumeClaim, document, is_announced=True, announced_as=words)
     is_old = ordinal < _partition(stateful_set) + _start(stateful_set) and revisions.current != revisions.update
     revision = revisions.current if is_old else revisions.update
