@@ -142,7 +142,10 @@ def test_who_may_change_the_pods_of_a_namespace_may_change_its_jobs_and_not_the_
     assert not [one for one in may_change if "/status" in one]
     assert {verb for rule in roles["hekla-view"]["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
     assert {
-        f"{r}.{g}" for rule in roles["hekla-cluster-edit"]["rules"] for g in rule["apiGroups"] for r in rule["resources"]
+        f"{r}.{g}"
+        for rule in roles["hekla-cluster-edit"]["rules"]
+        for g in rule["apiGroups"]
+        for r in rule["resources"]
     } == {*of_the_cluster, "snapshots.scheduling.hekla.dev"}
     assert not [key for key in roles["hekla-cluster-edit"]["metadata"]["labels"] if "aggregate-to" in key]
     left = of_kind(documents(without=frozenset({"user-roles"})), "ClusterRole")
