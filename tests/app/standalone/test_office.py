@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from hekla.api.core import ConfigMap
 from hekla.api.volcano import HyperNode
@@ -127,6 +128,34 @@ def test_a_standby_that_is_told_to_stop_ends_though_it_never_led():
             await waiting
             first.stopping.set()
             await leading
+
+    virtual_time.run(main())
+
+
+def test_who_was_told_to_wait_for_nobody_says_once_that_another_leads():
+    """On a cluster where a first scheduler led, a second one with --no-leader-elect placed the same pods without a word."""
+
+    async def main():
+        async with api_server() as server:
+
+            async def work(office):
+                await office.stopping.wait()
+
+            first, second, alone = office_of(server)[0], *(office_of(server, leader_elect=False)[0] for _ in range(2))
+            with capture_logs() as told:
+                tasks = [
+                    asyncio.create_task(
+                        one.serve_terms("scheduler", lease, (), is_optional, lambda _, one=one: work(one))
+                    )
+                    for one, lease in ((first, "boss"), (second, "boss"), (alone, "team"))
+                ]
+                await asyncio.sleep(300)
+                for one in (first, second, alone):
+                    one.stopping.set()
+                await asyncio.gather(*tasks)
+            [word] = [one for one in told if one["event"] == "another acts beside us"]
+            assert (word["lease"], word["held_by"]) == ("boss", first.identity)
+            assert "--no-leader-elect" in word["hint"]
 
     virtual_time.run(main())
 

@@ -22,6 +22,7 @@ from hekla.app.standalone.agents_settings import AgentsSettings
 from hekla.app.standalone.health import Health
 from hekla.app.standalone.node_settings import NodeSettings
 from hekla.app.standalone.settings import StandaloneSettings
+from hekla.app.standalone.unelected import tell_who_leads
 from hekla.kube.api_client import USER_AGENT, ApiClient
 from hekla.kube.client import Transport
 from hekla.kube.clock import Clock, SystemClock
@@ -89,7 +90,7 @@ class Office:
         elector = self._elector(component, lease) if self.settings.leader_elect else None
         client = self.client(component, elector)
         kinds = tuple(kinds)
-        term = _Term(self, component, elector, is_optional, work)
+        term = _Term(self, component, lease, elector, is_optional, work)
         terms = asyncio.create_task(self._terms(term, client, kinds), name=component)
         told = asyncio.create_task(self.stopping.wait())
         try:
@@ -139,6 +140,7 @@ class _Term:
 
     office: Office
     component: str
+    lease: str
     elector: LeaderElector | None
     is_optional: Optional
     work: Work
@@ -147,14 +149,20 @@ class _Term:
     async def run(self, informers: Informers) -> None:
         self.office.health.checks[self.component] = lambda: self._complaint(informers)
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(self._tell_what_is_missing(informers))
+            watching = [tasks.create_task(self._tell_what_is_missing(informers))]
             try:
+                if self.elector is None and self.office.settings.sharding_mode == "none":
+                    # schedulers that share a cluster by shards act beside one another on purpose
+                    home = self.office.settings.namespace
+                    others = tell_who_leads(informers.client, home, self.lease, self.component)
+                    watching.append(tasks.create_task(others))
                 if self.elector is None:
                     await self._lead(informers)
                 else:
                     await self.elector.term(lambda: self._lead(informers))
             finally:
-                watching.cancel()
+                for one in watching:
+                    one.cancel()
 
     async def _lead(self, informers: Informers) -> None:
         self.is_working = True
