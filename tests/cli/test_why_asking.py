@@ -87,6 +87,20 @@ def test_where_one_does_its_own_words_count() -> None:
     assert "is over (Completed)" in told(ApiError(403, "Forbidden", "may not look"), "vcjob.train")
 
 
+def test_a_job_whose_pods_ask_for_another_scheduler_is_not_said_to_have_no_group() -> None:
+    class Elsewhere(Server):
+        async def request(self, method: str, path: str) -> dict[str, Any]:
+            if path.endswith("vcjob.train"):
+                raise NotFoundError(
+                    404, "NotFound", 'the pods of vcjob "train" ask for the scheduler "team-a", which is not this one'
+                )
+            return {}
+
+    connection = SimpleNamespace(client=Elsewhere(None), transport=Closed(), default_namespace="default")
+    with pytest.raises(NotFoundError, match='ask for the scheduler "team-a"'):
+        asyncio.run(_explained(cast(Any, connection), "vcjob.train", ""))
+
+
 class Refuses:
     """A server whose scheduler misses pods of a job, and whose events say why there are none."""
 

@@ -240,6 +240,32 @@ def test_a_scheduler_that_waits_for_groups_leaves_plain_pods_alone_until_they_ar
     check(feed.cluster)
 
 
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_a_gang_that_asks_for_another_scheduler_is_left_to_it(order: tuple[int, ...]) -> None:
+    """Live, a scheduler placed the pods of a Job whose schedulerName was another's; and each told the PodGroup its own reason."""
+    feed, theirs = new_feed(), pod("a", group="g", schedulerName="team-a")
+    come = (
+        lambda: feed.on_pod_group(None, group("g")),
+        lambda: feed.on_pod(None, theirs),
+        lambda: feed.on_node(None, node("n")),
+    )
+    for number in order:
+        come[number]()
+    job = feed.cluster.jobs["uid-g"]
+    assert not job.tasks
+    assert feed.other_scheduler_of(job) == "team-a"
+    placed = pod("a", group="g", on="n", schedulerName="team-a")
+    feed.on_pod(theirs, placed)
+    assert job.tasks["a"].status is not TaskStatus.PENDING
+    assert feed.other_scheduler_of(job) == ""
+    feed.on_pod(placed, None)
+    feed.on_pod(None, theirs)
+    feed.on_pod(theirs, None)
+    assert feed.other_scheduler_of(job) == ""
+    feed.on_pod(None, pod("b", group="g"))
+    assert feed.other_scheduler_of(job) == ""
+
+
 def storage_object(kind: Any, name: str, **body: Any) -> Any:
     namespace = "default" if kind is PersistentVolumeClaim else ""
     return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, **body}, kind)

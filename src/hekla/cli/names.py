@@ -53,7 +53,10 @@ async def hint(connection: "Connection", collection: str, name: str) -> str:
 
 
 async def _hint(connection: "Connection", collection: str, name: str) -> str:
-    if near := nearest(name, await names_at(connection, collection)):
+    known = await names_at(connection, collection)
+    if name in known:
+        return ""  # it is there, and was refused for another reason
+    if near := nearest(name, known):
         return f'; did you mean "{near}"?'
     above, _, resource = collection.rpartition("/")
     group, inside, namespace = above.partition("/namespaces/")

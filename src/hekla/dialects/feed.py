@@ -77,6 +77,9 @@ class ClusterFeed(Storage, DeviceObjects):
         self._names = frozenset(scheduler_names)
         self._others = Job(JobSpec(uid="", name="pods of other schedulers", queue="", has_group=False))
         self._waiting_for_group: dict[Key, set[str]] = {}
+        self._left_to_others: dict[Key, set[str]] = {}
+        """By PodGroup, its pods that wait for another scheduler."""
+
         self._uses_claim: dict[Key, set[str]] = {}
         self._uses_devices: dict[Key, set[str]] = {}
         self._nodes: dict[str, Node] = {}
@@ -300,6 +303,13 @@ class ClusterFeed(Storage, DeviceObjects):
         """Whether the pod asks for this scheduler."""
         return pod.spec.scheduler_name in self._names
 
+    def other_scheduler_of(self, job: Job) -> str:
+        """The other scheduler that a gang waits for, none of whose pods waits for this one; empty if there is none."""
+        if not self._left_to_others or job.statuses[TaskStatus.PENDING]:
+            return ""
+        uids = self._left_to_others.get((job.spec.namespace, job.spec.name), ()) if job.spec.has_group else ()
+        return min((self.pods[uid].spec.scheduler_name for uid in uids if uid in self.pods), default="")
+
     def group_of(self, job: Job) -> PodGroup | None:
         """The PodGroup that a job stands for."""
         group = self.groups.get((job.spec.namespace, job.spec.name)) if job.spec.has_group else None
@@ -332,6 +342,10 @@ class ClusterFeed(Storage, DeviceObjects):
         if name:
             key = (pod.metadata.namespace, name)
             group = self.groups.get(key)
+            if not pod.spec.node_name and not self.is_ours(pod):
+                self._left_to_others.setdefault(key, set()).add(pod.metadata.uid)
+                return None
+            _discard(self._left_to_others, key, pod.metadata.uid)
             if group is not None:
                 return self.cluster.jobs[group.metadata.uid]
             self._waiting_for_group.setdefault(key, set()).add(pod.metadata.uid)
@@ -386,7 +400,8 @@ class ClusterFeed(Storage, DeviceObjects):
             _discard(self._uses_claim, (pod.metadata.namespace, name), uid)
         for key in claim_ids(pod):
             _discard(self._uses_devices, key, uid)
-        _discard(self._waiting_for_group, (pod.metadata.namespace, group_name(pod)), uid)
+        for index in (self._waiting_for_group, self._left_to_others):
+            _discard(index, (pod.metadata.namespace, group_name(pod)), uid)
 
     def _forget_group(self, group: PodGroup) -> None:
         key = (group.metadata.namespace, group.metadata.name)

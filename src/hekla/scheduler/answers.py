@@ -47,6 +47,8 @@ def explanation(scheduler: "BatchScheduler", namespace: str, name: str, may_see:
     pod = _pod(scheduler, namespace, rest) if subject == "pod" else None
     group = _group(scheduler, namespace, rest, is_vcjob=subject == "vcjob") if pod is None else None
     job = _job_of_pod(scheduler, pod) if pod is not None else _job_of_group(scheduler, group)
+    if other := scheduler.feed.other_scheduler_of(job):
+        raise NothingToExplainError(_asks_for(scheduler, f'the pods of {subject} "{rest}" ask', other))
     rehearsal = Rehearsal(scheduler.policy, now=scheduler.now_s())
     found = why_in(rehearsal, job.uid)
     evictions: Sequence[ByAction] = ()
@@ -125,15 +127,19 @@ def _job_of_pod(scheduler: "BatchScheduler", pod: Pod) -> Job:
     if job is not None:
         return job
     if not scheduler.feed.is_ours(pod):
-        raise NothingToExplainError(
-            f'pod "{name}" asks for the scheduler "{pod.spec.scheduler_name}", which is not this one'
-        )
+        raise NothingToExplainError(_asks_for(scheduler, f'pod "{name}" asks', pod.spec.scheduler_name))
     if group := group_name(pod):
         raise NothingToExplainError(
             f'pod "{name}" waits for its PodGroup "{group}", which does not exist (yet); events of what it was made for say '
             "why, if it does not come"
         )
     raise NothingToExplainError(f'pod "{name}" waits until the controllers give it a PodGroup')
+
+
+def _asks_for(scheduler: "BatchScheduler", who_asks: str, other: str) -> str:
+    """What to say of what another scheduler is to place: that nobody serves a misspelt name is seen by nobody else."""
+    ours = ", ".join(sorted(filter(None, scheduler.settings.scheduler_names)))
+    return f'{who_asks} for the scheduler "{other}", which is not this one; ask that one, or name one of this one in schedulerName: {ours}'
 
 
 def _group(scheduler: "BatchScheduler", namespace: str, name: str, *, is_vcjob: bool) -> PodGroup:

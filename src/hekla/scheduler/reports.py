@@ -65,6 +65,8 @@ class Reports:
                 self.forget(uid)
                 self.stumbles.forget(uid)
                 continue
+            if self._feed.other_scheduler_of(job):
+                continue  # it says why; two who tell of one gang would answer one another without end
             is_lone = not job.spec.has_group and uid not in self.stumbles.told
             is_lone = is_lone and not job.statuses[TaskStatus.PIPELINED]
             if is_lone and uid not in session.failures and self._has_queue(session, job):

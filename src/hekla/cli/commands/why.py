@@ -65,6 +65,10 @@ LACKS_PODS = frozenset({"NotEnoughTasks", "NotEnoughPodsOfTask"})
 """Codes of a gang of which pods are missing, as the plug-in `gang` says them."""
 
 
+OF_ANOTHER = "ask for the scheduler"
+"""How a scheduler says that it knows a gang that another is to place; elsewhere what the job says of itself goes before its words."""
+
+
 def explanation_name(words: list[str]) -> str:
     """`pod.train-0`, from `pod/train-0` or `pod train-0`."""
     from hekla.cli.main import EXIT_USAGE, CommandError
@@ -150,6 +154,8 @@ async def _explained_job(connection: "Connection", name: str, namespace: str) ->
             ) from None
         except ApiError:
             raise unknown from None  # who may not see jobs hears what the scheduler said
+        if OF_ANOTHER in unknown.message:
+            raise
         raise CommandError(without_group(job)) from None
 
 
