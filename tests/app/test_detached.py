@@ -48,6 +48,7 @@ def test_who_asks_knows_how_many_nodes_are_to_come(tmp_path):
     running = DataDirectory(tmp_path).running()
     stop(running, timeout_s=PATIENCE_S)
     assert running.nodes == 0
+    assert DataDirectory(tmp_path).last_nodes() == {"--nodes": 0, "--gpus-per-node": 0, "--simulated-nodes": 0}
     settled = Settings(data_dir=tmp_path, nodes=2, simulated_nodes=3)
     assert settled.all_nodes == 5
     assert replace(settled, without=frozenset({"node"})).all_nodes == 0

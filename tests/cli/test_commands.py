@@ -4,6 +4,7 @@ import shlex
 import subprocess
 import sys
 import urllib.request
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -11,6 +12,9 @@ import yaml
 
 from hekla.api.apps import Deployment
 from hekla.apiserver.status import bad_request
+from hekla.app.data_directory import DataDirectory
+from hekla.app.settings import Settings
+from hekla.cli.commands.up import missing_nodes
 from hekla.cli.connection import run_connected
 from hekla.cli.main import main
 from hekla.cli.output import as_yaml
@@ -532,3 +536,21 @@ def test_of_a_pod_whose_node_is_gone_nobody_is_told_to_bring_it_back_or_delete_i
     assert found.startswith('its node "nowhere" is not there any more, so nobody there ends it')
     assert "bring the node back" not in found
     assert "delete the node" not in found
+
+
+def test_a_start_with_fewer_nodes_than_the_last_one_says_so(tmp_path):
+    """After a reboot the flags are easily left out, and the GPUs that jobs wait for are gone without a word."""
+    ample = Settings(data_dir=tmp_path, nodes=2, gpus_per_node=8)
+    assert missing_nodes(ample) == ""
+    DataDirectory(tmp_path).keep_nodes(ample.node_counts)
+    assert missing_nodes(ample) == ""
+    assert missing_nodes(replace(ample, nodes=3, simulated_nodes=9)) == ""
+    for fewer in (
+        replace(ample, nodes=1),
+        replace(ample, gpus_per_node=0),
+        replace(ample, without=frozenset({"node"})),
+    ):
+        assert "the last start had --nodes 2 --gpus-per-node 8, and this one has less" in missing_nodes(fewer)
+    for broken in ("", "[]", '{"--nodes": "two"}'):
+        DataDirectory(tmp_path).nodes.write_text(broken)
+        assert missing_nodes(ample) == ""

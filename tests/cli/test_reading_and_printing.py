@@ -55,6 +55,16 @@ def test_a_text_that_is_no_yaml_is_refused_with_its_line():
     )
 
 
+def test_an_indentation_by_tabs_is_named():
+    assert refusal("a:\n\tb: 1").endswith("cannot start any token; a tab may not indent, spaces do")
+    assert "tab" not in refusal("a: @b\n\tc: 1")
+
+
+def test_an_address_is_not_taken_for_a_file():
+    with pytest.raises(CommandError, match=r"https://a/b.yaml: is an address.*curl -fsSL 'https://a/b.yaml'"):
+        read_manifests(["https://a/b.yaml"])
+
+
 def test_a_yaml_that_is_no_object_is_refused():
     assert "is a list, not an object" in refusal("- a\n- b")
     assert "is a str, not an object" in refusal("hello")

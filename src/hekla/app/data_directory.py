@@ -3,6 +3,7 @@
 DIR/version        the layout's version
 DIR/lock           held (flock) while a platform runs on it
 DIR/platform.json  pid, start time and address of the one that runs
+DIR/nodes.json     what nodes it was last started with
 DIR/kubeconfig     how a client reaches it (mode 0600)
 DIR/state.db       the objects
 DIR/pki/           the generated authority, certificates and token keys
@@ -20,6 +21,7 @@ DIR/hekla.log      the log of a detached platform
 import fcntl
 import json
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,6 +91,11 @@ class DataDirectory:
     def record(self) -> Path:
         """Who runs on it."""
         return self.root / "platform.json"
+
+    @property
+    def nodes(self) -> Path:
+        """What nodes it was last started with."""
+        return self.root / "nodes.json"
 
     @property
     def router_url(self) -> Path:
@@ -164,6 +171,18 @@ class DataDirectory:
         record = Running(pid=pid, start_ticks=start_ticks_of(pid) or 0, url=url, version=version, nodes=nodes)
         _write_whole(self.record, json.dumps(asdict(record)))
 
+    def last_nodes(self) -> dict[str, int]:
+        """What `keep_nodes` was last told, nothing if nobody told it."""
+        try:
+            told = json.loads(self.nodes.read_text())
+        except (OSError, ValueError):
+            return {}
+        return {name: count for name, count in told.items() if isinstance(count, int)} if isinstance(told, dict) else {}
+
+    def keep_nodes(self, counts: dict[str, int]) -> None:
+        """Write down what nodes this start has, for the next one to say which are missing."""
+        _write_whole(self.nodes, json.dumps(counts))
+
     def publish_agents(self, url: str) -> None:
         """Write down where the gateway of sandboxes listens."""
         _write_whole(self.agents_url, f"{url}\n")
@@ -201,7 +220,7 @@ class DataDirectory:
     def _already_running(self) -> str:
         other = self.running()
         who = f"process {other.pid} serves {other.url} from it" if other else "another process holds it"
-        return f"{self.root} is in use: {who}; stop it with `hekla down --data-dir {self.root}`, or choose another with --data-dir"
+        return f"{self.root} is in use: {who}; stop it with `hekla down --data-dir {shlex.quote(str(self.root))}`, or choose another with --data-dir"
 
 
 def start_ticks_of(pid: int) -> int | None:

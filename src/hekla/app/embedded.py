@@ -104,6 +104,7 @@ async def platform(settings: Settings) -> AsyncIterator[Platform]:
         url = f"https://127.0.0.1:{server.port}"
         _write_kubeconfig(directory, pki, url)
         directory.publish(url, __version__, nodes=settings.all_nodes)
+        directory.keep_nodes(settings.node_counts)
         log.info("api server is ready", url=url, data_dir=str(directory.root))
         await _publish_front_proxy(client, pki)
         features.api_port = server.port

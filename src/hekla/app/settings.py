@@ -99,6 +99,16 @@ class Settings:
         """How many nodes a platform has once it is up."""
         return 0 if "node" in self.without else self.nodes + self.simulated_nodes
 
+    @property
+    def node_counts(self) -> dict[str, int]:
+        """What its nodes are, by the flags that say so."""
+        flags = {
+            "--nodes": self.nodes,
+            "--gpus-per-node": self.gpus_per_node,
+            "--simulated-nodes": self.simulated_nodes,
+        }
+        return dict.fromkeys(flags, 0) if "node" in self.without else flags
+
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         unknown = sorted(self.without - set(COMPONENTS))

@@ -42,6 +42,11 @@ def _read_place(place: str, *, recursive: bool) -> Iterator[Manifest]:
             raise CommandError("standard input: is not text in UTF-8") from None
         yield from parse_manifests(text, "standard input")
         return
+    if place.startswith(("http://", "https://")):
+        raise CommandError(
+            f"{place}: is an address, and -f takes files; put `curl -fsSL '{place}' |` before the command, and -f - into it",
+            EXIT_USAGE,
+        )
     path = Path(place)
     if path.is_dir():
         files = sorted(path.rglob("*") if recursive else path.iterdir())
@@ -73,7 +78,7 @@ def parse_manifests(text: str, source: str) -> Iterator[Manifest]:
     try:
         documents = plain_yaml.load_all(text)
     except yaml.YAMLError as error:
-        raise CommandError(f"{source}: is no YAML: {_where(error)}") from None
+        raise CommandError(f"{source}: is no YAML: {_where(error, text)}") from None
     for number, document in enumerate(documents, 1):
         if document is not None:
             yield from _checked(document, f"{source}" + (f" (document {number})" if len(documents) > 1 else ""))
@@ -95,7 +100,19 @@ def _checked(document: Any, source: str) -> Iterator[Manifest]:
     yield Manifest(source, document)
 
 
-def _where(error: Any) -> str:
+def _where(error: Any, text: str) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
+    if not mark:
+        return str(problem)
+    tab = (
+        "; a tab may not indent, spaces do"
+        if "cannot start any token" in problem and _is_indented_by_a_tab(text, mark.line)
+        else ""
+    )
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}{tab}"
+
+
+def _is_indented_by_a_tab(text: str, line: int) -> bool:
+    found = text.splitlines()[line] if line < text.count("\n") + 1 else ""
+    return "\t" in found[: len(found) - len(found.lstrip())]

@@ -111,9 +111,10 @@ def start_and_leave(settings: Settings) -> None:
     from hekla.app.serving import PlatformError
     from hekla.cli.platform_errors import in_words
 
+    missing = missing_nodes(settings)
     with in_words(PlatformError):
         url = start_detached(settings)
-    typer.echo(started_text(url, settings))
+    typer.echo(started_text(url, settings) + missing)
 
 
 def serve(settings: Settings, ready_fd: int) -> None:
@@ -121,9 +122,11 @@ def serve(settings: Settings, ready_fd: int) -> None:
     from hekla.app.serving import PlatformError, serve_platform
     from hekla.cli.platform_errors import in_words
 
+    missing = missing_nodes(settings)
+
     def ready(platform: "Platform") -> None:
         if ready_fd < 0:
-            typer.echo(started_text(platform.url, settings) + "\nCtrl-C stops it.")
+            typer.echo(started_text(platform.url, settings) + missing + "\nCtrl-C stops it.")
 
     with in_words(PlatformError):
         serve_platform(settings, ready, ready_fd=ready_fd)
@@ -134,3 +137,20 @@ def started_text(url: str, settings: Settings) -> str:
     kubeconfig = settings.data_dir / "kubeconfig"
     lines = [f"hekla is ready at {url}", f"  export KUBECONFIG='{kubeconfig}'    # for kubectl and every other client"]
     return "\n".join(lines)
+
+
+def missing_nodes(settings: Settings) -> str:
+    """A line about the nodes that the last start on this directory had and this one has not, before this one begins.
+
+    Flags are easily left out after a reboot, and jobs that wait for GPUs, or begin anew, are far from the reason.
+    """
+    from hekla.app.data_directory import DataDirectory
+
+    before, now = DataDirectory(settings.data_dir).last_nodes(), settings.node_counts
+    if all(count <= now.get(flag, 0) for flag, count in before.items()):
+        return ""
+    flags = " ".join(f"{flag} {count}" for flag, count in before.items() if count)
+    return (
+        f"\n  note: the last start had {flags}, and this one has less: what ran there begins anew elsewhere, or waits;"
+        "\n        `hekla down`, and `hekla up` with these flags, if that is not meant"
+    )
