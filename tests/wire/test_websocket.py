@@ -265,6 +265,33 @@ def test_a_message_of_endless_empty_pieces_is_closed_and_a_peer_that_takes_no_an
     asyncio.run(run())
 
 
+class ClosedByThePeer(Written):
+    """As asyncio's transport of TLS is before its connection hears of the loss."""
+
+    def is_closing(self):
+        return True
+
+    def close(self):
+        raise AssertionError("closed again, it has no protocol left for whoever aborts it")
+
+
+@pytest.mark.parametrize("kind", ["websocket", "raw"])
+def test_what_the_peer_closed_is_not_closed_again(kind):
+    async def run():
+        loop = asyncio.get_running_loop()
+        if kind == "raw":
+            await RawDuplex(ClosedByThePeer(), loop).close()
+            return
+        session = WebSocketSession(
+            ClosedByThePeer(), loop, is_client=True, subprotocol="", message_bytes=6400, ping_interval_s=30
+        )
+        session.lost()
+        session._transport = ClosedByThePeer()
+        await session.close()
+
+    asyncio.run(run())
+
+
 PARTS = (Connection, RequestReader, ClientConnection, WebSocketSession, RawDuplex, Inbox)
 
 

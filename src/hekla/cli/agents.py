@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from hekla.cli import loops
 from hekla.cli.main import EXIT_UNREACHABLE, EXIT_USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def run_with_gateway(data_dir: Path | None, work: Callable[[Gateway], Awaitable[
         async with HttpClient() as client:
             return await work(Gateway(client, url, key))
 
-    return asyncio.run(main())
+    return loops.run(main())
 
 
 async def find_gateway(data_dir: Path | None) -> tuple[str, str]:

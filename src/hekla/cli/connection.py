@@ -4,7 +4,6 @@ Which server: `--kubeconfig`, else $KUBECONFIG, else the embedded platform that 
 else ~/.kube/config, else the cluster this process runs in.
 """
 
-import asyncio
 import json
 import os
 import sys
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from hekla.cli import loops
 from hekla.cli.main import EXIT_UNREACHABLE, CommandError
 from hekla.cli.names import did_you_mean
 from hekla.cli.rights import rights_hint
@@ -66,7 +66,7 @@ def run_connected(kubeconfig: str, work: Callable[[Connection], Awaitable[Result
 
     try:
         with warnings_on_stderr():
-            return asyncio.run(whole())
+            return loops.run(whole())
     except (KubeError, ExceptionGroup) as error:
         raise _in_words(error) from None
 

@@ -14,7 +14,7 @@ from hekla.wire.errors import BadReplyError, ConnectionLostError, ReplyTooLargeE
 from hekla.wire.header_names import KNOWN, header_name
 from hekla.wire.limits import ClientLimits
 from hekla.wire.messages import Response
-from hekla.wire.parted import GONE
+from hekla.wire.parted import GONE, close_once
 from hekla.wire.tunnels import Inbox, Tunnel
 
 _REFUSAL_BYTES = 64 * 1024  # of the body with which a server refuses an upgrade
@@ -130,7 +130,7 @@ class ClientConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close an idle connection."""
-        self._transport.close()
+        close_once(self._transport)
 
     def tick(self, now: float) -> None:
         """Let a tunnel keep its time limits."""
@@ -283,7 +283,7 @@ class ClientConnection(asyncio.Protocol):
             self._on_end(self, False)
         else:
             self._is_dirty = True
-            self._transport.close()
+            close_once(self._transport)
 
     def _switched(self, call: Call, tail: bytes) -> None:
         """The server said 101."""

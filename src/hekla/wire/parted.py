@@ -1,8 +1,10 @@
-"""What a connection has for a transport once it is gone: takes everything, says nothing.
+"""What a connection has for a transport once it is gone: takes everything, says nothing; and how one is closed.
 
 A connection and its transport know each other, and with them hang TLS's buffers, 60 kB and more. In a ring like that nothing goes
 until the garbage collector looks at it, which it does seldom with what is old; so both sides' connections, and tunnels, let go of it.
 """
+
+import asyncio
 
 
 class PartedTransport:
@@ -43,3 +45,11 @@ class PartedTransport:
 
 
 GONE = PartedTransport()
+
+
+def close_once(transport: asyncio.Transport) -> None:
+    """Close it, unless it is closing, by us or by the peer: closed again, asyncio's transport of TLS lets go of its own
+    protocol, and fails at the next call (at `abort`, too, in Python 3.11.2 of Debian 12).
+    """
+    if not transport.is_closing():
+        transport.close()

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Generic, Protocol, TypeVar, cast
 
 from hekla.wire.errors import ConnectionLostError
-from hekla.wire.parted import GONE
+from hekla.wire.parted import GONE, close_once
 
 READ_AHEAD = 256 * 1024  # what a tunnel holds for a slow reader before it stops reading the socket
 
@@ -181,7 +181,7 @@ class RawDuplex:
 
     async def close(self) -> None:
         """Close once what was sent is with the kernel."""
-        self._transport.close()
+        close_once(self._transport)
 
     # What the connection calls.
 

@@ -17,7 +17,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from hekla.wire.errors import BadReplyError, ConnectionLostError, RefusedError
 from hekla.wire.messages import Request
-from hekla.wire.parted import GONE
+from hekla.wire.parted import GONE, close_once
 from hekla.wire.tunnels import Inbox, Turnstile
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
@@ -130,7 +130,7 @@ class WebSocketSession:
         self._say_goodbye(code, reason)
         if not self._over.done():
             await asyncio.wait([self._over], timeout=_CLOSE_WAIT_S)
-        self._transport.close()
+        close_once(self._transport)
 
     def _say_goodbye(self, code: int, reason: str) -> None:
         if self._framing.state is ConnectionState.OPEN and not self._transport.is_closing():
@@ -195,7 +195,7 @@ class WebSocketSession:
         self._say_goodbye(code, reason)
         self._end()
         self._turnstile.lose()
-        self._transport.close()
+        close_once(self._transport)
 
     def feed_eof(self) -> bool:
         """The peer is gone without a goodbye."""
