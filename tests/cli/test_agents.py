@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from hekla.cli import agents
+from hekla.cli.commands.agent import _end_of
 from hekla.cli.main import CommandError
 from hekla.wire.errors import TimedOutError
 
@@ -90,3 +91,12 @@ def test_a_command_may_compute_for_hours_before_it_reads(typed):
     client = Client((200, ""))
     fed(client)
     assert client.patience_s > 3600
+
+
+def test_a_list_tells_the_end_that_comes_first_if_nobody_uses_a_session():
+    """It told of eight hours, and the session was gone after fifteen minutes in which nobody used it."""
+    ends = {"expires": 0.0, "ends": 28800.0, "idle": 900.0, "used": 100.0}
+    assert _end_of(ends) == 1000.0
+    assert _end_of({**ends, "idle": 0.0}) == 28800.0
+    assert _end_of({**ends, "expires": 300.0}) == 300.0
+    assert _end_of({"expires": 0.0, "ends": 0.0, "idle": 0.0, "used": 100.0}) == 0.0

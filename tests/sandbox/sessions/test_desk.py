@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+import structlog
+import structlog.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,7 +127,9 @@ def test_idleness_ends_a_session_but_not_while_a_request_runs():
             assert (await one.find(session.id)).state is State.RUNNING
             one.leave(session)
             left = asyncio.get_running_loop().time()
-            assert BASE.idle_s - ROUNDING_S <= await gone(one, session.id) - left <= BASE.idle_s + LATE_S
+            with structlog.testing.capture_logs() as said:
+                assert BASE.idle_s - ROUNDING_S <= await gone(one, session.id) - left <= BASE.idle_s + LATE_S
+            assert [event["why"] for event in said if event["event"] == "session ends"] == ["nobody used it"]
 
     virtual_time.run(scenario())
 

@@ -146,7 +146,7 @@ def _table(sessions: list[dict[str, Any]], *, is_wide: bool) -> None:
         ("SESSION", "STATE", "TEMPLATE", "OWNER", "AGE", "ENDS IN", *(_ACCOUNTS if is_wide else ()))
     ]
     for one in sessions:
-        end = one["expires"] or one["ends"]
+        end = _end_of(one)
         left = f"{max(0, int(end - now))}s" if end else "-"
         rows.append(
             (
@@ -162,6 +162,12 @@ def _table(sessions: list[dict[str, Any]], *, is_wide: bool) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         typer.echo("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _end_of(one: dict[str, Any]) -> float:
+    """When a session ends if nobody uses it from now on; 0: never."""
+    idle = one["used"] + one["idle"] if one["idle"] else 0.0
+    return min((end for end in (one["expires"], one["ends"], idle) if end), default=0.0)
 
 
 def exec_(

@@ -112,7 +112,8 @@ class Upkeep:
         elif due is Due.PAUSE:
             await self._or_end(self._sleeping.pause(entry.row.id, keeps_memory=entry.row.keeps_memory), entry)
         else:
-            await self._ending.end_entry(entry, "its time is over")
+            is_idle = entry.row.idle_s and when == entry.used_s + entry.row.idle_s
+            await self._ending.end_entry(entry, "nobody used it" if is_idle else "its time is over")
 
     async def _or_live_on(self, freezing: Awaitable[Session], entry: Entry) -> None:
         try:
