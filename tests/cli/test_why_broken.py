@@ -37,6 +37,19 @@ spec:
           containers:
           - {{name: engine, image: any, command: [sh, -c, "echo loads; echo '{LAST_WORDS}' >&2; exit 3"]}}
 """
+JOB = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: train}
+spec:
+  schedulerName: volcano
+  minAvailable: 1
+  tasks:
+  - name: worker
+    replicas: 1
+    template: {spec: {restartPolicy: OnFailure, containers: [{name: main, image: any, command: [sh, -c, "echo no data; exit 3"]}]}}
+"""
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 PATH = "/apis/workload.serving.volcano.sh/v1alpha1/namespaces/default/modelservings"
 
 
@@ -48,6 +61,7 @@ def platform() -> Iterator[PlatformProcess]:
             document = yaml.safe_load(ENGINE.replace("NAME", name).replace("GRACE", grace))
             answer = running.ask("POST", PATH, document)
             assert answer.status == 201, answer.body
+        assert running.ask("POST", JOBS, yaml.safe_load(JOB)).status == 201
         yield running
 
 
@@ -77,6 +91,17 @@ def test_an_engine_that_ends_again_and_again_is_told_with_its_last_words_and_wha
         ("patient-0-server-0-0", "engine", 3, ["loads", LAST_WORDS])
     ]
     assert found["broken"][0]["restarts"] >= 1
+
+
+@pytest.mark.parametrize("name", ["pod/train-worker-0", "vcjob/train"])
+def test_a_pod_that_has_its_node_and_fails_there_is_told_of(
+    platform: PlatformProcess, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """It was told that it does not wait, and no more."""
+    text = said_of(platform, capsys, name, "does not wait and fails")
+    assert "pod train-worker-0, container main, " in text
+    assert "ended   with exit code 3 (Error) at 20" in text
+    assert "the end of its log\n    no data" in text
 
 
 def test_pods_that_are_made_anew_each_time_are_counted_with_how_they_ended(

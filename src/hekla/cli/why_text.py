@@ -6,7 +6,7 @@ from typing import Any
 from hekla.cli.counting import counted
 from hekla.cli.output import columns_text
 from hekla.cli.why_below import MOST_REFUSALS
-from hekla.cli.why_broken import when
+from hekla.cli.why_broken import lines_of, when
 
 
 def why_text(found: dict[str, Any]) -> str:
@@ -42,12 +42,17 @@ def _running(jobs: int) -> str:
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     verdict = {"Placed": "does not wait", "Starts": "is about to start", "Waits": "waits"}[found["verdict"]]
-    yield f"{found['metadata']['name'].replace('.', '/', 1)} in namespace {found['metadata']['namespace']} {verdict}"
+    yield (
+        f"{found['metadata']['name'].replace('.', '/', 1)} in namespace {found['metadata']['namespace']} {verdict}"
+        + (" and fails" if found.get("broken") else "")
+    )
     yield ""
     yield from (f"  {name:<8}{text}" for name, text in _facts(found) if text)
     yield from _why(found)
     yield from _evictions(found)
     yield from _remedies(found)
+    if found.get("broken"):
+        yield from lines_of({"broken": found["broken"], "failures": ()})
     yield from _transitions(found)
 
 

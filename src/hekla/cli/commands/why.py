@@ -1,4 +1,5 @@
 """Say why a pod, a gang or a Volcano job waits: what is missing, on which nodes, and what would let it start.
+One that has its nodes and fails there is told of, too: how its containers ended, their last words, and what to do.
 
 Of a queue: what it holds, who waits in it, and why. Of what makes pods (a ModelServing, ModelBooster, LeaderWorkerSet, JobFlow,
 CronJob, Deployment, StatefulSet or batch Job): which of the gangs and pods below it wait, and why, and which of its containers ended:
@@ -29,6 +30,9 @@ from hekla.cli import completion
 from hekla.cli.options import Kubeconfig, Namespace, Output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hekla.api.meta import Document
     from hekla.cli.connection import Connection
 
 
@@ -127,7 +131,32 @@ async def _explained_pod(connection: "Connection", name: str, namespace: str) ->
     now = datetime.now(UTC)
     if keeps := await what_keeps(connection, pod, now):
         raise CommandError(f'pod "{pod_name}" in namespace "{namespace}" {gone_by(pod, now)}: {keeps}')
-    return await explanation(connection, namespace, name)
+    return await _with_broken(connection, namespace, await explanation(connection, namespace, name), [pod])
+
+
+async def _with_broken(
+    connection: "Connection", namespace: str, found: dict[str, Any], pods: "Sequence[Document]"
+) -> dict[str, Any]:
+    """The explanation, and which containers of these pods ended and do not run: a pod that has its node may fail there."""
+    from hekla.cli.why_broken import broken, with_last_words
+
+    is_over = {"exitCode": 0, "reason": "Completed"}.items()  # done, beside another that runs
+    failing = [one for one in broken(pods) if one.get("waits") or not is_over <= one["ended"].items()]
+    return {**found, "broken": await with_last_words(connection, namespace, failing)} if failing else found
+
+
+async def _pods_of(connection: "Connection", namespace: str, job: str) -> "Sequence[Document]":
+    """The pods of a Volcano job; none for who may not see them, as the answer stands without."""
+    from hekla.api.pods import Pod
+    from hekla.kube.errors import ApiError
+    from hekla.workloads.keys import JOB_NAME
+
+    try:
+        return (
+            await connection.client.list_documents(Pod.kind_info, namespace, label_selector=f"{JOB_NAME}={job}")
+        ).items
+    except ApiError:
+        return []
 
 
 async def _explained_job(connection: "Connection", name: str, namespace: str) -> dict[str, Any]:
@@ -142,8 +171,9 @@ async def _explained_job(connection: "Connection", name: str, namespace: str) ->
     job_name = name.partition(".")[2]
     try:
         found = await explanation(connection, namespace, name)
-        lacks_pods = (found.get("refusal") or {}).get("code") in LACKS_PODS
-        return {**found, "refusals": await refusals(connection, job_name, namespace)} if lacks_pods else found
+        if (found.get("refusal") or {}).get("code") in LACKS_PODS:
+            return {**found, "refusals": await refusals(connection, job_name, namespace)}
+        return await _with_broken(connection, namespace, found, await _pods_of(connection, namespace, job_name))
     except NotFoundError as unknown:
         try:
             job = await connection.client.get_document(Job.kind_info, job_name, namespace)
