@@ -3,6 +3,8 @@
 import asyncio
 
 from hekla.api.pods import Pod
+from hekla.node.pod_lifecycle import Backoff
+from hekla.node.pod_record import ProbeKind
 from hekla.testing.conformance.runtimes import eventually, output_of, processes_with
 
 SH = ["sh", "-c"]
@@ -23,6 +25,11 @@ def seeing(directory, *containers, **more):
 def waits_for(mark, then="exit 0"):
     """A script that goes on once somebody has made a mark."""
     return f"echo $$; until [ -e /marks/{mark.name} ]; do sleep 0.01; done; {then}"
+
+
+def backs_off(pod):
+    waiting = status_of(pod).state.waiting if pod.status.container_statuses else None
+    return waiting is not None and waiting.reason == "CrashLoopBackOff"
 
 
 def waiting(mark):
@@ -216,3 +223,54 @@ def test_a_guests_pods_keep_the_addresses_that_nobody_is_told_of(live, tmp_path)
         assert cluster.agent.find("default", "second").record.pod_ip == had
 
     live(story, is_guest=True)
+
+
+def test_a_crash_loop_waits_on_where_it_waited(live, tmp_path):
+    main = container("echo x >> /marks/runs; exit 3")
+
+    async def story(cluster):
+        await cluster.apply("p", seeing(tmp_path / "marks", main, restartPolicy="Always"))
+        pod = await cluster.until("p", backs_off)
+        told = status_of(pod).state.waiting.message
+        assert told.startswith("back-off 16m40s ")
+        await eventually(lambda: cluster.agent.find("default", "p").tasks == set())
+        await away(cluster)
+        pod = await cluster.until("p", backs_off)
+        assert (status_of(pod).state.waiting.message, status_of(pod).restart_count) == (told, 1)
+        assert (tmp_path / "marks/runs").read_text() == "x\nx\n"
+
+    live(story, backoff=Backoff(first_s=1000, max_s=1000))
+
+
+def test_hooks_that_ran_do_not_run_again_and_failed_probes_count_on(live, tmp_path):
+    marks = tmp_path / "marks"
+    ran = {"exec": {"command": ["sh", "-c", "echo x >> /marks/began"]}}
+    left = {"exec": {"command": ["sh", "-c", "echo x >> /marks/left"]}}
+    sick = {"exec": {"command": ["false"]}, "periodSeconds": 1000, "failureThreshold": 2}
+    script = "trap '' TERM; sleep 71234.8 & sleep 71234.8; sleep 71234.8"
+    main = container(script, lifecycle={"postStart": ran, "preStop": left}, livenessProbe=sick)
+
+    async def story(cluster):
+        def known():
+            return cluster.agent.find("default", "p").record.container("main")
+
+        async def settled(holds):
+            await eventually(holds)
+            await eventually(lambda: cluster.agent.find("default", "p").tasks == set())
+
+        await cluster.apply("p", seeing(marks, main, restartPolicy="Always", terminationGracePeriodSeconds=1000))
+        await settled(lambda: known().probes and known().probes[ProbeKind.LIVENESS].failures == 1)
+        await away(cluster)
+        # the second failure is the one too many
+        await eventually(lambda: known().is_signalled)
+        began = known().stop_began_at
+        assert ((marks / "began").read_text(), (marks / "left").read_text()) == ("x\n", "x\n")
+        await away(cluster)
+        await eventually(lambda: known().is_signalled)
+        assert known().stop_began_at == began
+        assert ((marks / "began").read_text(), (marks / "left").read_text()) == ("x\n", "x\n")
+        await cluster.client.delete(Pod, "p", "default", grace_s=0)
+        await cluster.gone("p")
+
+    live(story)
+    assert processes_with("71234.8") == []

@@ -8,6 +8,7 @@ from hekla.node.pod_lifecycle import (
     PreparePlace,
     RemovePlace,
     RunPostStart,
+    RunPreStop,
     StartContainer,
     StopContainer,
     decide,
@@ -21,6 +22,7 @@ from hekla.node.pod_record import (
     PlaceRemoved,
     PodRecord,
     PostStartEnded,
+    PreStopEnded,
     Probed,
     ProbeKind,
     Started,
@@ -286,6 +288,42 @@ def test_a_shorter_grace_overtakes_a_longer_one():
     life.decide()
     life.pod = pod(deleting=0)
     assert life.decide() == [StopContainer("main", 0, "Killing")]
+
+
+def hooked(name="main", **more):
+    return {"name": name, "lifecycle": {"preStop": {"exec": {"command": ["bye"]}}}, **more}
+
+
+def test_the_signal_comes_after_the_hook_with_what_is_left_of_the_grace_period():
+    life = Life(pod([hooked()]))
+    life.settle()
+    life.happens(Started("main", "id"))
+    life.pod = pod([hooked()], deleting=30)
+    assert life.decide() == [RunPreStop("main", 30, "Killing")]
+    assert life.decide() == []
+    assert life.happens(PreStopEnded("main"), after_s=21) == [StopContainer("main", 9, "")]
+    assert life.decide() == []
+
+
+@pytest.mark.parametrize(("took_s", "left_s"), [(0, 5), (4, 2), (60, 2)])
+def test_a_hook_leaves_two_seconds_at_least(took_s, left_s):
+    life = Life(pod([hooked()], deleting=None))
+    life.settle()
+    life.happens(Started("main", "id"))
+    life.pod = pod([hooked()], deleting=5)
+    life.decide()
+    assert life.happens(PreStopEnded("main"), after_s=took_s) == [StopContainer("main", left_s, "")]
+
+
+def test_a_shorter_grace_does_not_wait_for_the_hook():
+    life = Life(pod([hooked()]))
+    life.settle()
+    life.happens(Started("main", "id"))
+    life.pod = pod([hooked()], deleting=30)
+    life.decide()
+    life.pod = pod([hooked()], deleting=0)
+    assert life.decide() == [StopContainer("main", 0, "Killing")]
+    assert life.happens(PreStopEnded("main")) == []
 
 
 def test_a_container_that_is_just_being_started_is_stopped_once_it_runs():

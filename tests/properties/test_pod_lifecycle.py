@@ -11,6 +11,7 @@ from hekla.node.pod_lifecycle import (
     PreparePlace,
     RemovePlace,
     RunPostStart,
+    RunPreStop,
     StartContainer,
     StopContainer,
     decide,
@@ -24,6 +25,7 @@ from hekla.node.pod_record import (
     PlaceRemoved,
     PodRecord,
     PostStartEnded,
+    PreStopEnded,
     Probed,
     Stage,
     Started,
@@ -104,7 +106,7 @@ class Node:
             assert action.name not in self.running
             assert action.name not in [each.name for each in self.waiting if isinstance(each, StartContainer)]
             self.starts.append((action.name, self.now))
-        if isinstance(action, StopContainer | RunPostStart | AskProbe):
+        if isinstance(action, StopContainer | RunPreStop | RunPostStart | AskProbe):
             assert action.name in self.running
         if isinstance(action, RemovePlace):
             assert not self.running
@@ -150,6 +152,9 @@ class Node:
             case StopContainer(name, _, _):
                 if name in self.running:
                     self.end(name, 143)
+            case RunPreStop(name, _, _):
+                if name in self.running:
+                    self.happens(PreStopEnded(name))
             case RunPostStart(name):
                 if name in self.running:
                     self.happens(PostStartEnded(name, well))

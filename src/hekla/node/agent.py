@@ -45,11 +45,25 @@ from hekla.node.late_environment import LateEnvironments
 from hekla.node.objects import Objects, TokenSource
 from hekla.node.pod_actions import PodActions
 from hekla.node.pod_lifecycle import Action, Backoff, PreparePlace, decide
-from hekla.node.pod_record import Exit, Exited, Outlived, Place, PodEvent, PodRecord, Refused, after, hurried, recover
+from hekla.node.pod_record import (
+    Exit,
+    Exited,
+    Memory,
+    Outlived,
+    Place,
+    PodEvent,
+    PodRecord,
+    Refused,
+    Stage,
+    after,
+    hurried,
+    memory_of,
+    recover,
+)
 from hekla.node.pod_status import phase_of, since_of, status_of
 from hekla.node.references import CONFIG_MAP, SECRET, references_of
 from hekla.node.registration import Registrar, Standing, VirtualNode, node_document, status_document
-from hekla.node.runtimes import ContainerKey, NodeError, Runtime
+from hekla.node.runtimes import ContainerKey, Feature, NodeError, Runtime
 from hekla.node.runtimes.microvm.runtime import MicrovmSandboxes
 from hekla.node.runtimes.oci.engines import RUNSC
 from hekla.node.runtimes.oci.runtime import OciSandboxes
@@ -228,7 +242,7 @@ class NodeAgent:
                 before = pod.get(key.name)
                 pod[key.name] = Outlived(
                     key.attempt, found.container_id, found.started_at, found.exit, before.exit if before else None,
-                    found.devices,
+                    found.devices, _memory_in(found.memory),
                 )  # fmt: skip
 
     def _strays(self) -> Iterator[tuple[Runtime, ContainerKey, str]]:
@@ -437,6 +451,7 @@ class NodeAgent:
             self._actions.release_devices(tracked)
         if not tracked.is_orphan:
             self._tell_status(tracked)
+        self._remember(tracked)
         for action in plan.actions:
             task = asyncio.get_running_loop().create_task(self._carry_out(tracked, action))
             tracked.tasks.add(task)
@@ -459,6 +474,19 @@ class NodeAgent:
                 self._tell(pod, "Warning", "BackOff", f"Back-off restarting failed container {name} in pod {where}")
         if record.refusal is not None and before.refusal is None:
             self._tell(pod, "Normal", *record.refusal)
+
+    def _remember(self, tracked: TrackedPod) -> None:
+        """What the next life could not find out: tell it to who outlives us, where that is kept and has changed."""
+        if Feature.MEMORY not in tracked.runtime.features:
+            return
+        for name, known in tracked.record.containers.items():
+            before = tracked.remembered.get(name, (None, None, Memory()))
+            if known is before[0] or known.stage not in (Stage.RUNNING, Stage.EXITED):
+                continue
+            key, memory = tracked.key(name), memory_of(known)
+            tracked.remembered[name] = known, key, memory
+            if key is not None and memory != (before[2] if key == before[1] else Memory()):
+                self._spawn_for(tracked, tracked.runtime.remember(key, msgspec.to_builtins(memory)))
 
     def _tell_status(self, tracked: TrackedPod) -> None:
         is_own = not self._is_guest or tracked.record.pod_ip == tracked.node.address
@@ -592,6 +620,15 @@ class NodeAgent:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+def _memory_in(told: Mapping[str, Any]) -> Memory | None:
+    """What an earlier life remembered, if it did, and in words of ours."""
+    try:
+        return msgspec.convert(told, Memory) if told else None
+    except msgspec.ValidationError as problem:
+        log.info("what an earlier life remembered is not understood", why=str(problem))
+        return None
 
 
 def _tell_unexpected_end(task: "asyncio.Task[None]") -> None:

@@ -29,6 +29,7 @@ from hekla.node.pod_lifecycle import (
     PreparePlace,
     RemovePlace,
     RunPostStart,
+    RunPreStop,
     StartContainer,
     StopContainer,
 )
@@ -41,6 +42,7 @@ from hekla.node.pod_record import (
     PlaceRemoved,
     PodEvent,
     PostStartEnded,
+    PreStopEnded,
     Probed,
     ProbeKind,
     Started,
@@ -99,6 +101,8 @@ class PodActions:
             case StartContainer(name, attempt):
                 async with self._starting:
                     return await self._start(tracked, containers_of(tracked.pod)[name], attempt)
+            case RunPreStop(name, grace_s, reason):
+                return await self._pre_stop(tracked, containers_of(tracked.pod)[name], grace_s, reason)
             case StopContainer(name, grace_s, reason):
                 await self._stop(tracked, containers_of(tracked.pod)[name], grace_s, reason)
             case RunPostStart(name):
@@ -255,18 +259,23 @@ class PodActions:
         key = tracked.key(container.name)
         if key is None:
             return
-        self._tell(tracked.pod, "Normal", "Killing", _killing(container.name, reason))
-        began = asyncio.get_running_loop().time()
-        hook = container.lifecycle.pre_stop if container.lifecycle else None
-        if hook is not None and grace_s > 0:
-            answer = await run_hook(hook, container, tracked.place(key), self._exec_in(tracked, key), within_s=grace_s)
-            if not answer.is_healthy:
-                self._tell(tracked.pod, "Warning", "FailedPreStopHook", f"PreStopHook failed: {answer.message}")
-        left_s = grace_s - (asyncio.get_running_loop().time() - began)
-        # a hook that used up the grace leaves two seconds, as the kubelet does
-        floor_s = 2.0 if hook is not None and grace_s > 0 else 0.0
+        if reason:
+            self._tell(tracked.pod, "Normal", "Killing", _killing(container.name, reason))
         signal = container.lifecycle.stop_signal if container.lifecycle else ""
-        await tracked.runtime.stop(key, grace_s=max(left_s, floor_s), signal=signal or "SIGTERM")
+        await tracked.runtime.stop(key, grace_s=grace_s, signal=signal or "SIGTERM")
+
+    async def _pre_stop(
+        self, tracked: TrackedPod, container: Container, grace_s: float, reason: str
+    ) -> PodEvent | None:
+        key = tracked.key(container.name)
+        hook = container.lifecycle.pre_stop if container.lifecycle else None
+        if key is None or hook is None:
+            return None
+        self._tell(tracked.pod, "Normal", "Killing", _killing(container.name, reason))
+        answer = await run_hook(hook, container, tracked.place(key), self._exec_in(tracked, key), within_s=grace_s)
+        if not answer.is_healthy:
+            self._tell(tracked.pod, "Warning", "FailedPreStopHook", f"PreStopHook failed: {answer.message}")
+        return PreStopEnded(container.name, key.attempt)
 
     async def _post_start(self, tracked: TrackedPod, container: Container) -> PodEvent | None:
         key = tracked.key(container.name)

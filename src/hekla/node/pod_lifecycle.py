@@ -53,8 +53,17 @@ class StartContainer:
 
 
 @dataclass(frozen=True, slots=True)
+class RunPreStop:
+    """Run the preStop hook of a container that is to end, for at most its grace; `reason` is what events say of the end."""
+
+    name: str
+    grace_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopContainer:
-    """preStop hook, then the stop signal, then after the grace SIGKILL; `reason` is what events say."""
+    """The stop signal, then after the grace SIGKILL; `reason` is what events say, empty if they have said it."""
 
     name: str
     grace_s: float
@@ -86,7 +95,7 @@ class DeletePod:
     """Take the object out of the API: all of the pod has ended."""
 
 
-Action = PreparePlace | StartContainer | StopContainer | RunPostStart | AskProbe | RemovePlace | DeletePod
+Action = PreparePlace | StartContainer | RunPreStop | StopContainer | RunPostStart | AskProbe | RemovePlace | DeletePod
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +240,13 @@ class _Planner:
         self.actions.append(StartContainer(name, known.attempts))
         fresh = replace(
             known, stage=Stage.STARTING, attempts=known.attempts + 1, exit=None, post_start=Hook.PENDING, probes={},
-            is_stopping=False, waiting_reason="", waiting_message="",
+            pre_stop=Hook.PENDING, is_stopping=False, is_signalled=False, stop_began_at=0.0, waiting_reason="", waiting_message="",
         )  # fmt: skip
         self._put(name, fresh)
 
     def _look_after(self, container: Container, known: ContainerRecord) -> None:
         if known.is_stopping:
+            self._signal_after_hook(container.name, known)
             return
         if _has_post_start(container):
             if known.post_start is Hook.PENDING:
@@ -292,18 +302,18 @@ class _Planner:
             for name in live:
                 known = self.record.container(name)
                 if known.stage is Stage.RUNNING:
-                    self._stop(name, known, self._grace_s() if known.is_stopping else self._grace_left_s(), "Killing")
+                    grace_s = self._grace_s() if known.is_stopping else self._grace_left_s(known)
+                    self._stop(name, known, grace_s, "Killing")
             if live:
                 return True
         return False
 
-    def _grace_left_s(self) -> float:
+    def _grace_left_s(self, known: ContainerRecord) -> float:
         """The grace period is the pod's: who is stopped after others has what they left of it."""
-        grace_s = self._grace_s()
         if not self.record.winding_since:
             self.record = replace(self.record, winding_since=self.now)
-        left_s = grace_s - (self.now - self.record.winding_since)
-        return max(left_s, min(grace_s, LEAST_GRACE_S))
+        began = known.stop_began_at or self.now
+        return _less(self._grace_s(), began - self.record.winding_since)
 
     def _stop_order(self) -> Iterator[list[str]]:
         yield [each.name for each in self.pod.spec.containers]
@@ -311,10 +321,27 @@ class _Planner:
             yield [container.name]
 
     def _stop(self, name: str, known: ContainerRecord, grace_s: float, reason: str) -> None:
+        """The preStop hook first. A shorter grace overtakes a longer one, and its hook."""
         if known.is_stopping and known.stop_grace_s <= grace_s:
+            self._signal_after_hook(name, known)
             return
-        self.actions.append(StopContainer(name, grace_s, reason))
-        self._put(name, replace(known, is_stopping=True, stop_grace_s=grace_s))
+        began = known.stop_began_at or self.now
+        known = replace(known, is_stopping=True, stop_grace_s=grace_s, stop_began_at=began)
+        if known.pre_stop is Hook.PENDING and grace_s > 0 and self._has_pre_stop(name):
+            self.actions.append(RunPreStop(name, _left_of(known, self.now), reason))
+            self._put(name, replace(known, pre_stop=Hook.RUNNING))
+            return
+        self.actions.append(StopContainer(name, _left_of(known, self.now), reason))
+        self._put(name, replace(known, is_signalled=True))
+
+    def _signal_after_hook(self, name: str, known: ContainerRecord) -> None:
+        if known.pre_stop is Hook.DONE and not known.is_signalled:
+            self.actions.append(StopContainer(name, _left_of(known, self.now), ""))
+            self._put(name, replace(known, is_signalled=True))
+
+    def _has_pre_stop(self, name: str) -> bool:
+        every = (*self.pod.spec.init_containers, *self.pod.spec.containers)
+        return any(each.name == name and each.lifecycle and each.lifecycle.pre_stop for each in every)
 
     def _grace_s(self) -> float:
         wanted = self.pod.metadata.deletion_grace_period_seconds if self._is_deleting() else None
@@ -346,6 +373,14 @@ class _Planner:
 
     def _put(self, name: str, known: ContainerRecord) -> None:
         self.record = self.record.with_container(name, known)
+
+
+def _left_of(known: ContainerRecord, now: float) -> float:
+    return _less(known.stop_grace_s, now - known.stop_began_at)
+
+
+def _less(grace_s: float, gone_s: float) -> float:
+    return max(grace_s - gone_s, min(grace_s, LEAST_GRACE_S))
 
 
 def _has_post_start(container: Container) -> bool:

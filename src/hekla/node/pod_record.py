@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
+import msgspec
+
 from hekla.api.containers import Container, Probe
 from hekla.api.pods import ContainerState, ContainerStatus, Pod
 
@@ -24,7 +26,7 @@ class Stage(StrEnum):
 
 
 class Hook(StrEnum):
-    """Where the postStart hook of the running attempt stands."""
+    """Where a hook of the running attempt stands."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -93,8 +95,13 @@ class ContainerRecord:
 
     backoff_since: float = 0.0
     post_start: Hook = Hook.PENDING
+    pre_stop: Hook = Hook.PENDING
     is_stopping: bool = False
     stop_grace_s: float = 0.0
+    stop_began_at: float = 0.0
+    """When its end was first ordered; 0: it was not."""
+    is_signalled: bool = False
+    """Its hook, if any, is through, and it has been told to end."""
     probes: dict[ProbeKind, ProbeRecord] = field(default_factory=dict)
 
     @property
@@ -225,6 +232,14 @@ class PostStartEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class PreStopEnded:
+    """The preStop hook has ended, or its grace period has."""
+
+    name: str
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The node will not run this pod."""
 
@@ -232,7 +247,8 @@ class Refused:
     message: str
 
 
-PodEvent = PlaceReady | PlaceFailed | PlaceRemoved | Started | NotPrepared | Exited | Probed | PostStartEnded | Refused
+OfContainer = Started | NotPrepared | Exited | Probed | PostStartEnded | PreStopEnded
+PodEvent = PlaceReady | PlaceFailed | PlaceRemoved | Refused | OfContainer
 
 CONFIG_RETRY_S = 5.0
 """How long a missing config map is not asked for again (a change of it wakes the pod earlier)."""
@@ -259,9 +275,7 @@ def after(pod: Pod, record: PodRecord, event: PodEvent, now: float) -> PodRecord
             return record.with_container(event.name, changed)
 
 
-def _after_container(
-    pod: Pod, old: ContainerRecord, event: Started | NotPrepared | Exited | Probed | PostStartEnded, now: float
-) -> ContainerRecord:
+def _after_container(pod: Pod, old: ContainerRecord, event: OfContainer, now: float) -> ContainerRecord:
     if event.attempt is not None and event.attempt != old.attempts - 1:
         return old
     match event:
@@ -282,6 +296,8 @@ def _after_container(
             return replace(old, stage=Stage.EXITED, exit=end, is_stopping=False, probes={})
         case PostStartEnded(_, succeeded, _):
             return replace(old, post_start=Hook.DONE if succeeded else Hook.FAILED)
+        case PreStopEnded():
+            return replace(old, pre_stop=Hook.DONE)
         case Probed(name, kind, is_healthy, message, _):
             if old.stage is not Stage.RUNNING:
                 return old
@@ -319,6 +335,53 @@ def probe_of(container: Container, kind: ProbeKind) -> Probe | None:
     }[kind]
 
 
+class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a node remembers of one attempt for its own next life, beside what the runtime does: empty of one that runs, healthy and
+    for the first time.
+    """
+
+    backoff_s: float = 0.0
+    backoff_since: float = 0.0
+    post_start: Hook = Hook.PENDING
+    pre_stop: Hook = Hook.PENDING
+    stop_began_at: float = 0.0
+    probes: dict[ProbeKind, tuple[int, int, bool | None]] = {}
+    """Successes and failures in a row, as far as they are on the way to another verdict, and the verdict."""
+
+
+def memory_of(known: ContainerRecord) -> Memory:
+    """What is worth remembering. A probe that says the same again changes nothing of it."""
+    probes = {
+        kind: (
+            0 if each.verdict is True else each.successes,
+            0 if each.verdict is False else each.failures,
+            each.verdict,
+        )
+        for kind, each in known.probes.items()
+        if each.verdict is not None or each.failures or each.successes
+    }
+    return Memory(
+        backoff_s=known.backoff_s, backoff_since=known.backoff_since, post_start=known.post_start,
+        pre_stop=known.pre_stop, stop_began_at=known.stop_began_at, probes=probes,
+    )  # fmt: skip
+
+
+def recalled(known: ContainerRecord, memory: Memory) -> ContainerRecord:
+    """The same with what was remembered. A hook that ran when its node went was cut off, and runs again."""
+    cut_off = {Hook.RUNNING: Hook.PENDING}
+    probes = {
+        kind: ProbeRecord(successes=successes, failures=failures, verdict=verdict)
+        for kind, (successes, failures, verdict) in memory.probes.items()
+        if known.stage is Stage.RUNNING
+    }
+    return replace(
+        known, backoff_s=memory.backoff_s, backoff_since=memory.backoff_since,
+        post_start=cut_off.get(memory.post_start, memory.post_start),
+        pre_stop=cut_off.get(memory.pre_stop, memory.pre_stop), stop_began_at=memory.stop_began_at,
+        probes=known.probes | probes,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Outlived:
     """A container's attempt that outlived the node's process: it runs, or ended meanwhile."""
@@ -331,6 +394,8 @@ class Outlived:
     """How the attempt before it ended, where that is still known."""
     devices: tuple[int, ...] = ()
     """The numbers of the GPUs it was given."""
+    memory: Memory | None = None
+    """What that life remembered of it; None where its runtime keeps no such thing."""
 
 
 def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None, *, address: str = "") -> PodRecord:
@@ -343,6 +408,8 @@ def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None
     containers = {name: _recovered(each, now, found.get(name)) for name, each in statuses.items()}
     containers |= {name: _going_on(each, None) for name, each in found.items() if name not in statuses}
     runs_on = any(each.is_live for each in containers.values())
+    is_leaving = pod.metadata.deletion_timestamp is not None
+    ends_began = [each.stop_began_at for each in containers.values() if each.stop_began_at and is_leaving]
     refusal = (status.reason, status.message) if status.phase == "Failed" and status.reason else None
     return PodRecord(
         accepted_at=seconds(status.start_time) or now,
@@ -352,6 +419,7 @@ def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None
         # what runs has its place; it is only made again for those that start later
         place=Place.READY if runs_on and address else Place.ABSENT,
         pod_ip=address if found else "",
+        winding_since=min(ends_began, default=0.0),
     )
 
 
@@ -394,11 +462,12 @@ def _going_on(outlived: Outlived, status: ContainerStatus | None) -> ContainerRe
             ProbeKind.READINESS: ProbeRecord(verdict=True if status.ready else None),
         }
     previous = outlived.previous or previous
-    return ContainerRecord(
+    known = ContainerRecord(
         stage=Stage.RUNNING if outlived.exit is None else Stage.EXITED, attempts=outlived.attempt + 1,
         container_id=outlived.container_id, started_at=started_at, exit=outlived.exit, previous=previous,
         post_start=Hook.DONE if is_told and status is not None and status.started else Hook.PENDING, probes=probes,
     )  # fmt: skip
+    return known if outlived.memory is None else recalled(known, outlived.memory)
 
 
 def _ended(state: ContainerState | None) -> Exit | None:

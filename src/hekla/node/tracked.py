@@ -12,7 +12,7 @@ from hekla.api.pods import Pod
 from hekla.node.admission import requests_of
 from hekla.node.fields import Self
 from hekla.node.health import Dial, Place
-from hekla.node.pod_record import PodRecord
+from hekla.node.pod_record import ContainerRecord, Memory, PodRecord
 from hekla.node.pod_status import Since
 from hekla.node.registration import VirtualNode
 from hekla.node.runtimes import ContainerKey, Feature, Runtime
@@ -40,6 +40,9 @@ class TrackedPod:
     tasks: set["asyncio.Task[None]"] = field(default_factory=set)
     told: set[tuple[str, str]] = field(default_factory=set)
     """(reason, subject) of events that are told once a pod."""
+
+    remembered: dict[str, tuple[ContainerRecord | None, ContainerKey | None, Memory]] = field(default_factory=dict)
+    """By name of the container, the record that was looked at last, and what of it the next life will be told."""
 
     is_orphan: bool = False
     """The API has no such pod any more."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hekla.node.pod_record import Exit
 
@@ -29,6 +29,9 @@ class Feature(StrEnum):
 
     DAEMON = "daemon"
     """A daemon inside serves sessions; a container needs no command."""
+
+    MEMORY = "memory"
+    """What a node remembers of a container is kept with it for the node's next life."""
 
     PROCESSES = "processes"
     """There are real processes: argv is run."""
@@ -109,6 +112,8 @@ class Observed:
     pod_ip: str = ""
     """The address it was given, where that matters to it; likewise its GPUs."""
     devices: tuple[int, ...] = ()
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    """What an earlier life of the node said with `remember`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +174,9 @@ class Runtime(Protocol):
 
     async def observe(self) -> Mapping[ContainerKey, Observed]:
         """All attempts known, running and ended."""
+
+    async def remember(self, key: ContainerKey, memory: Mapping[str, Any]) -> None:
+        """Keep this with an attempt for the node's next life, instead of what was kept before; without `Feature.MEMORY` nothing is."""
 
     async def exec(
         self, key: ContainerKey, argv: Sequence[str], *, has_stdin: bool = False, has_tty: bool = False

@@ -15,9 +15,10 @@ import signal as signals
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -61,6 +62,13 @@ GRACE_S = 60.0
 """How long containers wait for the next life of their node, unless it says otherwise."""
 
 
+FEATURES = frozenset(
+    {
+        Feature.EXEC, Feature.LOGS, Feature.STDIN, Feature.TTY, Feature.PROCESSES, Feature.HOST_FILES, Feature.MEMORY,
+    }
+)  # fmt: skip
+
+
 @dataclass(slots=True)
 class _Attempt:
     """One attempt: what was asked, and what has come of it."""
@@ -77,6 +85,8 @@ class _Attempt:
     """Paths that the rung replaces in commands, for want of mounts."""
     has_terminals: bool = False
     """Commands in it get terminals of its own."""
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    """What an earlier life of the node remembered of it."""
     senseless: str = ""
     """Why it was ended when it was to be taken up; empty of all others."""
 
@@ -107,8 +117,7 @@ class ProcessRuntime:
     @property
     def features(self) -> frozenset[Feature]:
         """Everything; mounts only where the rung has them."""
-        always = {Feature.EXEC, Feature.LOGS, Feature.STDIN, Feature.TTY, Feature.PROCESSES, Feature.HOST_FILES}
-        return frozenset(always | ({Feature.MOUNTS} if self.isolation.rung.has_mounts else set()))
+        return FEATURES | {Feature.MOUNTS} if self.isolation.rung.has_mounts else FEATURES
 
     async def open(self, on_exit: OnExit) -> None:
         """Take up what an earlier life left, start a spawner, and find the rung."""
@@ -173,10 +182,17 @@ class ProcessRuntime:
     async def observe(self) -> Mapping[ContainerKey, Observed]:
         """All attempts of this life, and those of earlier ones that `open` took up."""
         return {
-            key: Observed(container_id(key), each.started_at, each.exit, each.spec.pod_ip, each.spec.devices)
+            key: Observed(
+                container_id(key), each.started_at, each.exit, each.spec.pod_ip, each.spec.devices, each.memory
+            )
             for key, each in self._attempts.items()
             if each.started.done()
         }
+
+    async def remember(self, key: ContainerKey, memory: Mapping[str, Any]) -> None:
+        """With the spawner's note of the attempt, also when it has ended."""
+        with contextlib.suppress(SpawnerGoneError):  # and with it all there is to remember
+            await self._spawners.send_all({"order": "remember", "id": _text(key), "memory": dict(memory)})
 
     async def exec(
         self, key: ContainerKey, argv: Sequence[str], *, has_stdin: bool = False, has_tty: bool = False
@@ -267,6 +283,7 @@ class ProcessRuntime:
         attempt = self._attempts[key] = self._new_attempt(note.spec, link)
         attempt.groups, attempt.rewritten = tuple(map(Path, note.groups)), note.rewritten
         attempt.has_terminals, attempt.started_at, attempt.senseless = note.has_terminals, left.started_at, senseless
+        attempt.memory = left.memory
         if left.end is not None:
             attempt.exit = self._exit_of(attempt, left.end)
         if left.started_at or left.is_gone:

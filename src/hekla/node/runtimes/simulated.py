@@ -15,6 +15,7 @@ import asyncio
 import heapq
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hekla.kube.clock import Clock
 from hekla.lib.go_duration import DurationError, parse_duration
@@ -92,6 +93,9 @@ class SimulatedRuntime:
         """It obeys at once, as a program does that handles SIGTERM not at all."""
         number = 15 if grace_s > 0 else 9
         self._end(key, 128 + number, number)
+
+    async def remember(self, key: ContainerKey, memory: Mapping[str, Any]) -> None:
+        """Nothing is kept."""
 
     async def observe(self) -> Mapping[ContainerKey, Observed]:
         """All lives."""

@@ -51,6 +51,8 @@ class Left:
     started_at: float
     end: Report | None
     is_gone: bool
+    memory: Report
+    """What that life remembered of it; spawners of earlier releases keep none."""
 
 
 class SpawnerLink:
@@ -151,7 +153,10 @@ class SpawnerLink:
                         self.description.write_text(json.dumps(describe_process(self.pid)))
                         self._listen(sock, inbox)
                         return found
-                    found.append(Left(report["id"], report["note"], report["at"], report["end"], report["is_gone"]))
+                    memory = report.get("memory", {})
+                    found.append(
+                        Left(report["id"], report["note"], report["at"], report["end"], report["is_gone"], memory)
+                    )
             raise ConnectionResetError("it has ended")
         except (KeyError, ValueError, TypeError) as problem:  # no JSON, or another meaning
             sock.close()

@@ -65,6 +65,8 @@ class Held:
     def __init__(self, spec: dict[str, Any], pid: int, control: "socket.socket | None", note: Order) -> None:
         """`note` is what the agent wants to know of it in its next life; empty: nothing, it may go."""
         self.spec, self.pid, self.control, self.note = spec, pid, control, note
+        self.memory: Order = {}
+        """What the agent has come to know of it since, for the same purpose."""
         self.commands: set[int] = set()
         self.started_at = 0.0
         self.end: Order | None = None
@@ -215,7 +217,7 @@ class Spawner:
             for name, held in list(self._held.items()):
                 if held.note:
                     self._report({"event": "held", "id": name, "pid": held.pid, "note": held.note, "at": held.started_at,
-                                  "end": held.end, "is_gone": held.is_gone})  # fmt: skip
+                                  "end": held.end, "is_gone": held.is_gone, "memory": held.memory})  # fmt: skip
                 else:
                     self._discard(name, held)
         self._report({"event": "welcome", "protocol": PROTOCOL, "pid": os.getpid()})
@@ -241,6 +243,8 @@ class Spawner:
     def _obey(self, order: Order) -> None:
         kind = order["order"]
         held = self._held.get(order.get("id", ""))
+        if kind == "remember" and held is not None:
+            held.memory = order["memory"]
         held = None if held is None or held.is_gone else held
         if kind == "start":
             self._start(order["id"], order["spec"], order["note"])

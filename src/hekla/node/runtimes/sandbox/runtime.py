@@ -344,6 +344,9 @@ class DaemonSandboxes:
         await self._cells.end(box.cell)
         await asyncio.shield(box.gone)
 
+    async def remember(self, key: ContainerKey, memory: Mapping[str, Any]) -> None:
+        """Nothing is kept."""
+
     async def observe(self) -> Mapping[ContainerKey, Observed]:
         """All attempts of this life."""
         return {key: Observed(container_id(key), box.started_at, box.exit) for key, box in self._boxes.items()}
