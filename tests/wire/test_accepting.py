@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+import structlog
 import uvloop
 
 from hekla.wire import accepting
@@ -152,7 +153,11 @@ def test_where_no_descriptor_is_left_who_waits_is_let_in_once_there_is_one() -> 
         os.close(lowest)
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
         try:
-            port._let_in(listening)
+            with structlog.testing.capture_logs() as told:
+                port._let_in(listening)
+                port._paused[listening].cancel()
+                port._let_in(listening)
+            assert [each["event"] for each in told] == ["connections wait"]
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         port._paused[listening].cancel()

@@ -45,6 +45,7 @@ class Port:
         self._listening: list[socket.socket] = []
         self._paused: dict[socket.socket, asyncio.TimerHandle] = {}
         self._entering: set[asyncio.Task[None]] = set()
+        self._is_full = False
 
     async def open(self, host: str, port: int, *, backlog: int, shares_port: bool = False) -> int:
         """Listen; returns the port. Raises OSError where it is taken, or this machine has none of the addresses."""
@@ -90,6 +91,7 @@ class Port:
             except OSError as error:
                 self._pause(listening, error)
                 return
+            self._is_full = False
             self._take(one)
 
     def _take(self, one: socket.socket) -> None:
@@ -115,7 +117,9 @@ class Port:
             one.close()
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        log.warning("connections wait", why=str(error), again_in_s=_PAUSE_S)
+        if not self._is_full:  # or the log would fill while somebody waits
+            log.warning("connections wait", why=str(error), again_in_s=_PAUSE_S)
+        self._is_full = True
         loop = asyncio.get_running_loop()
         loop.remove_reader(listening.fileno())
         self._paused[listening] = loop.call_later(_PAUSE_S, self._go_on, listening)

@@ -1,10 +1,12 @@
 """Containers of plain pods outlive their node: the next life finds them as they were, and where none comes nothing is left."""
 
 import asyncio
+import errno
 import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -19,6 +21,7 @@ from hekla.node.runtimes.cgroups import NoCgroups
 from hekla.node.runtimes.isolation import LADDER
 from hekla.node.runtimes.process import ProcessRuntime
 from hekla.node.runtimes.sweep import start_time
+from hekla.node.shim import spawner
 from hekla.node.shim.init import children_of
 from hekla.testing.conformance.runtimes import Bench, eventually, output_of, processes_with
 
@@ -558,3 +561,59 @@ def test_a_spawner_without_free_descriptors_says_so(tmp_path, room):
 
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     lived(state, story)
+
+
+def test_a_spawner_whose_containers_hold_all_descriptors_lets_the_next_agent_in(tmp_path):
+    state = tmp_path / "state"
+    before = Before(state)
+    most = max(map(int, os.listdir(f"/proc/{before.spawner}/fd"))) + 1
+    before.kill()
+    limits = resource.prlimit(before.spawner, resource.RLIMIT_NOFILE)
+    resource.prlimit(before.spawner, resource.RLIMIT_NOFILE, (most, limits[1]))
+
+    async def story(runtime, bench):
+        assert runtime._spawners.current.pid == before.spawner
+        assert (await runtime.observe())[KEY].exit is None
+
+    lived(state, story)
+
+
+class Full:
+    """A listener for whose callers no descriptor is left, `times` times."""
+
+    def __init__(self, times):
+        self.left, self.looked = times, 0
+        self.listener, self.other = socket.socketpair()
+
+    def accept(self):
+        self.looked += 1
+        if self.looked <= self.left:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        raise SystemExit  # the loop that is tested has no other end
+
+    def fileno(self):
+        return self.listener.fileno()
+
+
+def test_where_no_descriptor_is_left_a_spawner_says_so_once_and_looks_again_now_and_then(monkeypatch, capsys):
+    waited = []
+    full = Full(times=3)
+    full.other.send(b"ready all the time")
+    tested = spawner.Spawner(full, "/nowhere", 1.0, "")
+    select, now = tested._selector.select, [100.0]
+
+    def selecting(left_s):
+        ready = select(0)
+        if not ready:
+            waited.append(round(left_s, 3))
+            now[0] += left_s
+        return ready
+
+    monkeypatch.setattr(tested._selector, "select", selecting)
+    monkeypatch.setattr(spawner.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(spawner, "_signals", lambda: os.eventfd(0))
+    tested._ends_at = None
+    with pytest.raises(SystemExit):
+        tested.run()
+    assert waited == [spawner.NO_ROOM_S] * 3
+    assert capsys.readouterr().err == "an agent that knocks has to wait: Too many open files\n"

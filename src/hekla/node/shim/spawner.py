@@ -38,6 +38,10 @@ MAX_HELLO = 4096
 MAX_FILES = 1 << 20
 MAX_LOOKS = 16
 """At what a process that is to be killed has begun."""
+ROOM_FOR_AGENT = 2
+"""Descriptors that are kept free for the next agent's connection, and for a look at who it is."""
+NO_ROOM_S = 0.1
+"""Between two looks at who knocks while no more descriptors may be opened: the socket would be ready all the time."""
 MAX_CALLERS = 8
 """Connections that have not said hello yet; one more, and the first of them is closed."""
 ALL_NAMESPACES = linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
@@ -98,15 +102,23 @@ class Spawner:
         self._fds: deque[int] = deque()
         self._inbox = bytearray()
         self._ends_at: float | None = time.monotonic() + FIRST_AGENT_S
+        self._room: list[int] = []
+        self._listens_at: float | None = None
+        """When it is looked again who knocks; None: whenever somebody does."""
+        self._is_full = False
 
     def run(self) -> NoReturn:
         """Serve one agent after the other until one says that it is over, or none comes back."""
         self._watch(self._listener.fileno(), self._accept)
         self._watch(_signals(), self._wake)
+        self._keep_room()
         while True:
-            left_s = None if self._ends_at is None else max(0.0, min(self._ends_at - time.monotonic(), LONGEST_WAIT_S))
-            for key, _ in self._selector.select(left_s):
+            moments = [each - time.monotonic() for each in (self._ends_at, self._listens_at) if each is not None]
+            for key, _ in self._selector.select(max(0.0, min(*moments, LONGEST_WAIT_S)) if moments else None):
                 _do(key.data, key.fd)
+            if self._listens_at is not None and time.monotonic() >= self._listens_at:
+                self._listens_at = None
+                self._watch(self._listener.fileno(), self._accept)
             if self._ends_at is not None and time.monotonic() >= self._ends_at:
                 self._wind_up()
 
@@ -116,8 +128,35 @@ class Spawner:
     # the agent
 
     def _accept(self, _: int) -> None:
-        """Somebody connects; on the lowest rung a container may have the node's own user, and the socket in sight."""
-        caller, _address = self._listener.accept()
+        """Somebody connects, who finds a descriptor however many containers there are."""
+        while self._room:
+            os.close(self._room.pop())
+        try:
+            caller, _address = self._listener.accept()
+            self._is_full = False
+        except OSError as problem:
+            if problem.errno in (errno.EMFILE, errno.ENFILE):
+                self._look_later(problem)
+            return
+        try:
+            self._let_in(caller)
+        finally:
+            self._keep_room()
+
+    def _look_later(self, problem: OSError) -> None:
+        if not self._is_full:
+            self._is_full = True
+            sys.stderr.write(f"an agent that knocks has to wait: {problem.strerror}\n")
+        self._selector.unregister(self._listener.fileno())
+        self._listens_at = time.monotonic() + NO_ROOM_S
+
+    def _keep_room(self) -> None:
+        with contextlib.suppress(OSError):  # what there is
+            while len(self._room) < ROOM_FOR_AGENT:
+                self._room.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def _let_in(self, caller: socket.socket) -> None:
+        """On the lowest rung a container may have the node's own user, and the socket in sight."""
         peer = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, user, _group = struct.unpack("3i", peer)
         if user != os.geteuid() or _may_be_a_containers(pid, os.path.dirname(self._path)):
@@ -204,6 +243,7 @@ class Spawner:
         self._agent, self._is_greeted = None, False
         self._inbox.clear()
         self._drop_fds()
+        self._keep_room()
 
     def _drop_fds(self) -> None:
         while self._fds:
@@ -473,7 +513,9 @@ class Spawner:
 
     def _close_door(self) -> None:
         if self._listener.fileno() >= 0:
-            self._selector.unregister(self._listener.fileno())
+            if self._listens_at is None:
+                self._selector.unregister(self._listener.fileno())
+            self._listens_at = None
             self._listener.close()
             with contextlib.suppress(OSError):
                 os.unlink(self._path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -16,6 +17,7 @@ import socket
 import struct
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hekla.node.shim.guest.mux import Mux
@@ -28,6 +30,8 @@ MOST_DESCRIPTORS = 16
 MOST_WAITING = 64
 """Connections that wait for the node to take them up; more are refused."""
 MEASURED_EVERY_S = 2.0
+NO_ROOM_S = 0.1
+"""Between two looks at who waits while no more descriptors may be opened."""
 _RNDADDENTROPY, _RNDRESEEDCRNG = 0x4008_5203, 0x5207
 
 
@@ -76,7 +80,8 @@ class Bridge:
         assert self._again is not None, "it has called"
         try:
             made, _ = self._again.accept()
-        except OSError:
+        except OSError as problem:
+            _look_later(self._again, self._linked_again, problem)
             return
         self._mux.close()
         self._forget()
@@ -161,7 +166,8 @@ class Bridge:
     def _accept(self, listener: int) -> None:
         try:
             made, _ = self._listeners[listener].accept()
-        except OSError:
+        except OSError as problem:
+            _look_later(self._listeners[listener], partial(self._accept, listener), problem)
             return
         number = next(self._numbers)
         descriptor = made.detach()
@@ -259,6 +265,20 @@ async def _live(
     link: tuple[int, int], control: socket.socket, door: str, measured: int, again: socket.socket | None
 ) -> None:
     await Bridge(link, control, door, measured, again).run()
+
+
+def _look_later(listening: socket.socket, look: Callable[[], None], problem: OSError) -> None:
+    """Where no descriptor is left, a socket at which somebody waits would be ready all the time."""
+    if problem.errno not in (errno.EMFILE, errno.ENFILE):
+        return
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(listening.fileno())
+
+    def look_again() -> None:
+        if listening.fileno() >= 0:
+            loop.add_reader(listening.fileno(), look)
+
+    loop.call_later(NO_ROOM_S, look_again)
 
 
 def _listens(descriptor: int) -> bool:

@@ -86,6 +86,8 @@ class Supervisor:
         self._node: socket.socket | None = None
         self._is_greeted = False
         """A node hears of nothing before it has said hello and was told what there is."""
+        self._is_full = False
+        """It has been said that no descriptor is left."""
         self._outbox: deque[tuple[Message, list[int]]] = deque()
         self._zygote: socket.socket | None = None
         self._zygote_pid = 0
@@ -113,8 +115,12 @@ class Supervisor:
             node, _ = self._listener.accept()
         except OSError as problem:
             if problem.errno in (errno.EMFILE, errno.ENFILE):
+                if not self._is_full:
+                    sys.stderr.write(f"a node that knocks has to wait: {problem.strerror}\n")
+                self._is_full = True
                 time.sleep(NO_ROOM_S)  # who knocks goes on knocking, and all we would do is look again
             return
+        self._is_full = False
         peer = node.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         if struct.unpack("3i", peer)[1] != os.geteuid():
             node.close()
