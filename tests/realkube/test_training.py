@@ -106,7 +106,7 @@ def test_a_strict_namespace_is_told_by_why(
         assert main(["why", "vcjob/lax", "-n", namespace, "--kubeconfig", str(cluster.kubeconfig)]) in (0, 1)
         if "refused" in (said := capsys.readouterr().out):
             break
-    assert "job has 0 pods of task w, 2 are needed" in said
+    assert "Not enough valid pods of each task for gang-scheduling: task w has 0, 2 are needed" in said
     assert 'refused Error creating: pods "lax-w-0" is forbidden: violates PodSecurity "restricted:latest"' in said
 
 

@@ -94,7 +94,7 @@ def test_a_busy_scheduler_tells_what_it_did_and_what_waits() -> None:
     assert values["volcano_unschedule_task_count", (("job_id", "default/late"),)] == 1
     assert values["volcano_schedule_attempts_total", (("result", "Success"),)] == 3
     assert values["volcano_schedule_attempts_total", (("result", "Failure"),)] >= 1
-    assert values["volcano_task_scheduling_latency_milliseconds_count", ()] == 3
+    assert values["volcano_task_scheduling_latency_milliseconds_count", (("stage", "Bound"),)] == 3
     assert values["volcano_e2e_job_scheduling_latency_milliseconds_count", ()] == 2
     assert values["volcano_scheduling_stage_duration_milliseconds_count", (("stage", "Bind"),)] == 3
     assert values["volcano_action_scheduling_latency_milliseconds_count", (("action", "allocate"),)] >= 2

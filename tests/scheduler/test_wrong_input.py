@@ -163,8 +163,14 @@ def test_a_gang_that_needs_more_pods_than_it_has_is_told_so() -> None:
                 return (await group_condition(client, "short"))[0] == "Unschedulable"
 
             await until(is_told)
-            assert "2 valid pods, 5 are needed" in (await group_condition(client, "short"))[2]
-            assert "2 valid pods, 5 are needed" in (await scheduled_condition(client, "short-0"))[2]
+            assert (
+                "Not enough valid tasks for gang-scheduling, valid: 2, min: 5"
+                in (await group_condition(client, "short"))[2]
+            )
+            assert (
+                "Not enough valid tasks for gang-scheduling, valid: 2, min: 5"
+                in (await scheduled_condition(client, "short-0"))[2]
+            )
             await goes_on(client)
 
     asyncio.run(story())

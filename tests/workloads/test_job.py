@@ -304,6 +304,11 @@ def test_the_schedulers_reason_is_passed_on() -> None:
         "NotEnoughResources",
         "2/2 nodes: no gpu",
     )
+    other_numbers = {**told, "message": "1/2 nodes: no gpu"}
+    world.world.change(type(world.group), NAMESPACE, "train-uid-train", {"status": {"conditions": [other_numbers]}})  # type: ignore[arg-type]  # there is a group
+    world.settle()
+    pending = [event.message for event in world.world.events if event.reason == "PodGroupPending"]
+    assert pending == ["PodGroup default:train unschedulable, reason: 2/2 nodes: no gpu"], "other numbers are no news"
 
 
 def test_a_job_that_was_let_in_no_longer_says_why_it_was_not() -> None:

@@ -372,6 +372,7 @@ class BatchScheduler:
             action_begun_s = elapsed_s()
             self._carry_out(action(session), session)
             metrics.on_action(name, elapsed_s() - action_begun_s)
+        self.extenders.entered(session.admitted)
         self.extenders.end_session()
         touched, self.feed.dirty = self.feed.dirty, set()
         touched |= session.failures.keys() | session.refusals.keys() | {job.uid for job in session.admitted}

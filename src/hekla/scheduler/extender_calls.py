@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from hekla.placement.model import Job
 from hekla.placement.plugins.extender import (
     Address,
     Answers,
@@ -109,6 +110,12 @@ class ExtenderCalls:
     def begin_cycle(self) -> None:
         """From now on a cycle may wait again."""
         self._left_s = self._wait_s
+
+    def entered(self, jobs: Iterable[Job]) -> None:
+        """Tell those who want to know who was let in."""
+        for plugin in self._extenders:
+            for job in jobs:
+                plugin.entered(job)
 
     def decided(self, decision: Bind | Evict) -> None:
         """Tell those who want to know where a pod was put, or what it leaves."""

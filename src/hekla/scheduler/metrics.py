@@ -53,8 +53,8 @@ PLUGIN = Family(
 POD_WAIT = Family(
     "volcano_task_scheduling_latency_milliseconds",
     "histogram",
-    "From a pod's creation until its binding was durable.",
-    (),
+    "From a pod's creation until its binding was durable (stage Bound).",
+    ("stage",),
     _WAIT_MS,
 )
 STAGE = Family(
@@ -282,7 +282,7 @@ class SchedulerMetrics:
         decided_s = self._decided.get(task.job.uid) if task.job is not None else None
         self.tally.count(ATTEMPTS, "Success" if is_bound else "Error")
         if is_bound:
-            self.tally.observe(POD_WAIT, max(wall_s - task.spec.created, 0.0) * 1000)
+            self.tally.observe(POD_WAIT, max(wall_s - task.spec.created, 0.0) * 1000, "Bound")
             if decided_s is not None:
                 self.tally.observe(STAGE, (now_s - decided_s) * 1000, "Bind")
 

@@ -7,6 +7,7 @@
 The phases are a table in `job_lifecycle.py`; how a kill survives the controller's death is told in `job_kill.py`.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
@@ -20,6 +21,7 @@ from hekla.api.volcano.batch import JobPhase as Phase
 from hekla.api.volcano.batch import JobStatus
 from hekla.api.volcano.bus import Action
 from hekla.api.volcano.bus import Command as Order
+from hekla.api.volcano.scheduling import PodGroupCondition
 from hekla.kube.commands import Command, Delete, Event, RequeueAfter, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.workloads import job_kill as kill
@@ -43,6 +45,9 @@ REST_S = 0.02
 """A job's own writes wake it, four times in its life for nothing; within this time they wake it once."""
 
 _SEE_EVENTS = "where the server refuses them, events FailedCreate of the job say why"
+
+_DIGITS = re.compile(r"\d+")
+"""Numbers in a sentence change with every pod; they alone are no news."""
 
 CLAIM_PATIENCE_S = 10.0
 """How often a job looks for a claim that it names and that does not exist yet."""
@@ -105,6 +110,7 @@ def _keep_going(view: JobView) -> Iterator[Command]:
     status = _progressed(view, counted(view))
     if status.state.phase in FINISHED:
         status = _with_duration(view, status)  # with the phase, or it would be another write
+    yield from _tell_of_wait(view, status)
     made = {f"plugin-{plugin.name}": plugin.name for plugin in plugins}
     # before what may be refused: a quota that keeps pods from being made must not keep the job from saying how it is
     yield from set_status(view, replace(status, controlled_resources={**made, **claims(view)}))
@@ -156,8 +162,7 @@ def _why_it_waits(view: JobView) -> tuple[str, str]:
     missing = missing_claim(view)
     if missing:
         return "PVCError", missing
-    told = [one for one in view.group.status.conditions if one.status == "True"] if view.group else []
-    latest = max(told, key=lambda one: one.last_transition_time or "", default=None)
+    latest = _latest_of_group(view)
     if (
         view.may_create_pods and not view.pods
     ):  # what is told of the group is why it was not let in before, if it is anything
@@ -166,6 +171,23 @@ def _why_it_waits(view: JobView) -> tuple[str, str]:
         waits = what_tasks_wait_for(view)
         return ("TasksWaiting", waits) if waits else ("", "")
     return latest.reason or latest.type, latest.message
+
+
+def _latest_of_group(view: JobView) -> PodGroupCondition | None:
+    """What the scheduler last found about the gang."""
+    told = [one for one in view.group.status.conditions if one.status == "True"] if view.group else []
+    return max(told, key=lambda one: one.last_transition_time or "", default=None)
+
+
+def _tell_of_wait(view: JobView, status: JobStatus) -> Iterator[Command]:
+    """Volcano's event on a job whose gang waits, once for each new reason."""
+    latest, said = _latest_of_group(view), status.state
+    if latest is None or latest.type == "Scheduled" or (said.phase, said.message) != (Phase.PENDING, latest.message):
+        return
+    if _DIGITS.sub("", said.message) != _DIGITS.sub("", view.job.status.state.message):
+        meta = view.job.metadata
+        told = f"PodGroup {meta.namespace}:{meta.name} {latest.type.lower()}, reason: {latest.message}"
+        yield Event(target_of(view.job), "PodGroupPending", told, "Warning")
 
 
 def _wind_up(view: JobView) -> Iterator[Command]:

@@ -94,17 +94,21 @@ def test_it_is_told_when_a_cycle_begins_and_ends_and_who_was_placed() -> None:
     verbs = {
         "extender.onSessionOpenVerb": "open", "extender.onSessionCloseVerb": "close",
         "extender.allocateFuncVerb": "placed", "extender.deallocateFuncVerb": "left",
+        "extender.jobEnqueuedVerb": "entered",
     }  # fmt: skip
-    service = FakeService(open={}, close={}, placed={}, left={})
+    service = FakeService(open={}, close={}, placed={}, left={}, entered={})
     world, plugin = world_with(service, verbs)
-    (task,) = world.job("pg1", cpu=1).tasks.values()
+    job = world.job("pg1", cpu=1)
+    (task,) = job.tasks.values()
     world.schedule()
+    plugin.entered(job)
     plugin.decided(task, "n1", is_placed=True)
     plugin.decided(task, "n1", is_placed=False)
     plugin.end_session()
-    assert [verb for verb, _ in service.asked] == ["open", "placed", "left", "close"]
+    assert [verb for verb, _ in service.asked] == ["open", "entered", "placed", "left", "close"]
     assert sorted(service.asked[0][1]["Nodes"]) == ["n1", "n2", "n3"]
-    assert service.asked[1][1]["task"]["NodeName"] == "n1"
+    assert service.asked[1][1]["job"]["Name"] == "pg1"
+    assert service.asked[2][1]["task"]["NodeName"] == "n1"
 
 
 @pytest.mark.parametrize("answer", [b"", b"[1]", b"no json", b"{}"])

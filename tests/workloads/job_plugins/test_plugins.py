@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from hekla.api.core import ConfigMap, Secret, Service
 from hekla.api.meta import Document
@@ -223,6 +224,28 @@ def test_ssh_mounts_its_files_where_they_are_wanted(arguments: list[str], path: 
         ".ssh/id_rsa", ".ssh/id_rsa.pub", ".ssh/authorized_keys", ".ssh/config",
     ]  # fmt: skip
     assert pod["spec"]["containers"][0]["volumeMounts"] == [{"name": "train-ssh", "mountPath": path, "subPath": ".ssh"}]
+
+
+@pytest.mark.parametrize("form", [serialization.PrivateFormat.TraditionalOpenSSL, serialization.PrivateFormat.OpenSSH])
+def test_ssh_makes_the_public_half_of_a_private_key_that_is_given_alone(form: serialization.PrivateFormat) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+    world = JobWorld(job(plugins={"ssh": [f"--ssh-private-key={private}"]})).admit().settle()
+    secret = world.world.get(Secret, "default", "train-ssh")
+    assert secret is not None
+    files, public = (
+        files_of(secret),
+        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH),
+    )
+    assert files["id_rsa"] == private
+    assert files["id_rsa.pub"] == files["authorized_keys"] == public.decode() + "\n"
+
+
+def test_ssh_takes_a_private_key_that_it_cannot_read_as_it_is() -> None:
+    world = JobWorld(job(plugins={"ssh": ["--ssh-private-key=mine"]})).admit().settle()
+    secret = world.world.get(Secret, "default", "train-ssh")
+    assert secret is not None
+    assert (files_of(secret)["id_rsa"], files_of(secret)["authorized_keys"]) == ("mine", "")
 
 
 def test_ssh_takes_a_key_that_is_given() -> None:

@@ -4,7 +4,7 @@
     extender.prioritizeVerb       how much are these nodes liked?       points are worth what they are in Volcano
     extender.preemptableVerb, reclaimableVerb      who of these may be evicted for this pod?
     extender.jobEnqueueableVerb, jobReadyVerb, queueOverusedVerb
-    extender.onSessionOpenVerb, onSessionCloseVerb, allocateFuncVerb, deallocateFuncVerb      it is told
+    extender.onSessionOpenVerb, onSessionCloseVerb, jobEnqueuedVerb, allocateFuncVerb, deallocateFuncVerb    it is told
 
 Placement makes no calls itself: `service` carries them out, and the scheduler's shell connects it. With
 `extender.managedResources` only pods that ask for one of them are its business. Where it fails, an `ignorable` service
@@ -102,6 +102,7 @@ class Verbs:
     reclaimable: str = ""
     queue_overused: str = ""
     job_enqueueable: str = ""
+    job_enqueued: str = ""
     job_ready: str = ""
     on_session_open: str = ""
     on_session_close: str = ""
@@ -242,6 +243,11 @@ class Extender:
         """Tell the service that a cycle is over."""
         if self.verbs.on_session_close:
             self._tell(self.verbs.on_session_close, {})
+
+    def entered(self, job: Job) -> None:
+        """Tell the service that a job was let in."""
+        if self.verbs.job_enqueued and self._minds(job):
+            self._tell(self.verbs.job_enqueued, {"job": _job(job)})
 
     def decided(self, task: Task, node: str, *, is_placed: bool) -> None:
         """Tell the service that a pod was given a node, or taken off one."""

@@ -12,6 +12,11 @@ from hekla.placement.session import Session
 NOT_ENOUGH_TASKS = "NotEnoughTasks"
 NOT_ENOUGH_OF_ROLE = "NotEnoughPodsOfTask"
 
+_TOO_FEW_TASKS = "Not enough valid tasks for gang-scheduling"
+_TOO_FEW_OF_ROLE = "Not enough valid pods of each task for gang-scheduling"
+_TOO_FEW_GROUPS = "Not enough valid subGroups of each task for gang-scheduling"
+"""Volcano's sentences, which name neither the role nor the policy of groups; ours go on to do so."""
+
 _AHEAD = frozenset({*READY_STATUSES, TaskStatus.PIPELINED})
 """What counts once promises are kept."""
 
@@ -39,16 +44,15 @@ class Gang:
         for role, least in _role_minimums(job):
             there = _in_role(job, role, VALID_STATUSES)
             if there < least:
-                return Refusal(NOT_ENOUGH_OF_ROLE, f"job has {there} pods of task {role}, {least} are needed")
+                return Refusal(NOT_ENOUGH_OF_ROLE, f"{_TOO_FEW_OF_ROLE}: task {role} has {there}, {least} are needed")
         for policy in job.spec.subgroups:
             there = len(_groups(job, policy.name, job.tasks.values()))
             if there < policy.min_groups:
-                return Refusal(
-                    NOT_ENOUGH_OF_ROLE, f"job has {there} groups of {policy.name}, {policy.min_groups} are needed"
-                )
+                told = f"{_TOO_FEW_GROUPS}: {policy.name} has {there}, {policy.min_groups} are needed"
+                return Refusal(NOT_ENOUGH_OF_ROLE, told)
         there = job.valid_count
         if there < job.spec.min_available:
-            return Refusal(NOT_ENOUGH_TASKS, f"job has {there} valid pods, {job.spec.min_available} are needed")
+            return Refusal(NOT_ENOUGH_TASKS, f"{_TOO_FEW_TASKS}, valid: {there}, min: {job.spec.min_available}")
         return None
 
     def is_ready(self, session: Session, job: Job) -> bool:

@@ -32,10 +32,10 @@ class Ssh:
     """Where the files are mounted."""
 
     ssh_private_key: str = ""
-    """A private key in place of a new one; its public half belongs with it."""
+    """A private key in place of a new one."""
 
     ssh_public_key: str = ""
-    """The public half of `ssh_private_key`."""
+    """The public half of `ssh_private_key`; made of it if absent. (Volcano leaves it empty then, and nobody may log in.)"""
 
     ssh_port: int = 22
     """Where the pods' ssh servers listen."""
@@ -43,11 +43,13 @@ class Ssh:
     def objects(self, job: Job) -> Iterator[Owned]:
         """The Secret; its configuration follows the job when it is scaled."""
         data = {CONFIG: _encoded(self.config(job))}
-        given = bool(self.ssh_private_key and self.ssh_public_key)
-        if given:
+        filled_by = None if self.ssh_public_key else with_public_half
+        if self.ssh_private_key:
             data |= _key_files(self.ssh_private_key, self.ssh_public_key)
+        else:
+            filled_by = with_new_keys
         document: Document = {"metadata": {"name": _secret(job)}, "type": "Opaque", "data": data}
-        yield Owned(Secret, document, None if given else with_new_keys)
+        yield Owned(Secret, document, filled_by)
 
     def decorate(self, pod: Document, job: Job, task: TaskSpec, index: int) -> None:
         """Mount the Secret in all containers."""
@@ -79,6 +81,23 @@ def with_new_keys(document: Document) -> Document:
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    files = _key_files(private.decode(), public.decode() + "\n")
+    return {**document, "data": {**document["data"], **files}}
+
+
+def with_public_half(document: Document) -> Document:
+    """The Secret with the public half of the private key that it holds; as it is if that cannot be read."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+
+    private = base64.b64decode(document["data"][PRIVATE])
+    is_openssh = b"OPENSSH PRIVATE KEY" in private
+    load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
+    try:
+        key = load(private, None).public_key()
+        public = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return document
     files = _key_files(private.decode(), public.decode() + "\n")
     return {**document, "data": {**document["data"], **files}}
 
