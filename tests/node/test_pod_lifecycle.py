@@ -315,6 +315,15 @@ def test_a_hook_leaves_two_seconds_at_least(took_s, left_s):
     assert life.happens(PreStopEnded("main"), after_s=took_s) == [StopContainer("main", left_s, "")]
 
 
+def test_a_clock_that_is_set_back_makes_no_grace_period_longer():
+    life = Life(pod([hooked()]))
+    life.settle()
+    life.happens(Started("main", "id"))
+    life.pod = pod([hooked()], deleting=30)
+    life.decide()
+    assert life.happens(PreStopEnded("main"), after_s=-3600) == [StopContainer("main", 30, "")]
+
+
 def test_a_shorter_grace_does_not_wait_for_the_hook():
     life = Life(pod([hooked()]))
     life.settle()

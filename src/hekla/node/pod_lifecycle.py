@@ -380,7 +380,8 @@ def _left_of(known: ContainerRecord, now: float) -> float:
 
 
 def _less(grace_s: float, gone_s: float) -> float:
-    return max(grace_s - gone_s, min(grace_s, LEAST_GRACE_S))
+    """Never more than the whole, though the clock was set back meanwhile."""
+    return min(grace_s, max(grace_s - gone_s, LEAST_GRACE_S))
 
 
 def _has_post_start(container: Container) -> bool:
