@@ -205,6 +205,9 @@ def test_lists_are_narrowed_by_queue_scheduler_and_part_of_the_name(volcano: Vol
     assert names("job", "list", "-q", "research", program="hekla") == ["train-a"]
     assert names("--selector", "a-", program="vjobs") == []
     assert volcano.out("job", "list", "-n", "kube-public", program="vcctl") == "No resources found\n"
+    assert volcano.run("job", "list", "-n", "kube-public", "-q", "reserch")[2] == (
+        'No resources found in kube-public namespace.\nhekla: there is no queue "reserch"; did you mean "research"?\n'
+    )
     assert volcano.run("job", "list", "-n", "kube-public") == (0, "", "No resources found in kube-public namespace.\n")
     everywhere = volcano.out("job", "list", "--all-namespaces", program="vcctl").splitlines()
     assert everywhere[0].split()[:2] == ["Namespace", "Name"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hekla.cli import loops
 from hekla.cli.main import EXIT_UNREACHABLE, CommandError
-from hekla.cli.names import did_you_mean
+from hekla.cli.names import did_you_mean, queue_meant
 from hekla.cli.rights import rights_hint
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Connection:
 
 def run_connected(kubeconfig: str, work: Callable[[Connection], Awaitable[Result]], master: str = "") -> Result:
     """Run `work` against the server; what it says no to becomes a sentence and an exit code."""
-    from hekla.kube.errors import KubeError, NotFoundError
+    from hekla.kube.errors import ApiError, KubeError, NotFoundError
 
     async def whole() -> Result:
         async with connected(kubeconfig, master) as connection:
@@ -63,6 +63,9 @@ def run_connected(kubeconfig: str, work: Callable[[Connection], Awaitable[Result
                 return await work(connection)
             except NotFoundError as missing:
                 raise CommandError(refusal_text(missing) + await did_you_mean(connection, missing)) from None
+            except ApiError as refused:
+                refused.message = await queue_meant(connection, refused.message)
+                raise
 
     try:
         with warnings_on_stderr():

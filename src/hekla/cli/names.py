@@ -3,6 +3,7 @@
 The Tab key asks for them (`completion.py`), and so does every command that is told of an object that is not there.
 """
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ PATIENCE_S = 2.0
 
 NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 NAMESPACES = "/api/v1/namespaces"
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+_NO_QUEUE = re.compile(r'queue\.scheduling\.volcano\.sh "([^"]+)" not found')
+"""How the webhooks, and Volcano's, refuse a job whose queue is not there."""
 
 
 async def names_at(connection: "Connection", collection: str, query: str = "") -> list[str]:
@@ -37,6 +41,27 @@ async def did_you_mean(connection: "Connection", missing: "NotFoundError") -> st
     name, kind = str(missing.details.get("name") or ""), str(missing.details.get("kind") or "")
     before, found, _ = missing.path.partition("?")[0].partition(f"/{kind}/{name}")
     return await hint(connection, f"{before}/{kind}", name) if found and name and kind else ""
+
+
+async def queue_meant(connection: "Connection", refusal: str) -> str:
+    """A refusal, with the same at its end where a webhook refused a job for the queue that it names."""
+    found = _NO_QUEUE.search(refusal)
+    meant = await hint(connection, QUEUES, found[1]) if found else ""
+    return refusal.rstrip("; ") + meant if meant else refusal
+
+
+async def queue_hint(connection: "Connection", name: str) -> str:
+    """`there is no queue "ml"; did you mean "mll"?`; empty where there is, or where nobody may look."""
+    from hekla.kube.errors import KubeError
+
+    try:
+        known = await names_at(connection, QUEUES)
+    except KubeError:
+        return ""
+    if name in known or len(known) >= MOST_NAMES:
+        return ""
+    near = nearest(name, known)
+    return f'there is no queue "{name}"; ' + (f'did you mean "{near}"?' if near else "`hekla queue list` shows them")
 
 
 async def hint(connection: "Connection", collection: str, name: str) -> str:

@@ -39,10 +39,12 @@ async def tell_refusal(
 ) -> None:
     """Say on standard error why a manifest was refused: field by field where that is it, else in the server's own words."""
     from hekla.cli.connection import about, refusal_text
+    from hekla.cli.names import queue_meant
 
     kind = catalogue.of_document(manifest.document, manifest.source).kind
     what = about(manifest.source, manifest.document)
     fields = await field_refusals(connection, kind, manifest.document, error)
+    error.message = await queue_meant(connection, error.message)
     for line in [f"hekla: {what}{one}" for one in fields] or [_GOT.sub("", refusal_text(error, what))]:
         print(line, file=sys.stderr)  # noqa: T201  # the command line's own voice
 

@@ -8,6 +8,8 @@ from hekla.cli.output import columns_text
 from hekla.cli.why_below import MOST_REFUSALS
 from hekla.cli.why_broken import lines_of, when
 
+MOST_PODS_NAMED = 5
+
 
 def why_text(found: dict[str, Any]) -> str:
     """The explanation as people read it."""
@@ -48,12 +50,27 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     )
     yield ""
     yield from (f"  {name:<8}{text}" for name, text in _facts(found) if text)
+    yield from _lost(found)
     yield from _why(found)
     yield from _evictions(found)
     yield from _remedies(found)
     if found.get("broken"):
         yield from lines_of({"broken": found["broken"], "failures": ()})
     yield from _transitions(found)
+
+
+def _lost(found: dict[str, Any]) -> Iterator[str]:
+    """The nodes below it that do not answer; a server of an older version says nothing."""
+    if found.get("lostNodes"):
+        yield from ("", "On nodes that do not answer")
+        yield from (f"  {_named(one['pods'])}: {one['message']}" for one in found["lostNodes"])
+
+
+def _named(pods: list[str]) -> str:
+    more = len(pods) - MOST_PODS_NAMED
+    return f"pod{'s' if len(pods) > 1 else ''} {', '.join(pods[:MOST_PODS_NAMED])}" + (
+        f" and {more} more" if more > 0 else ""
+    )
 
 
 def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -303,6 +303,10 @@ class ClusterFeed(Storage, DeviceObjects):
         """Whether the pod asks for this scheduler."""
         return pod.spec.scheduler_name in self._names
 
+    def node(self, name: str) -> Node | None:
+        """A node as it was last seen."""
+        return self._nodes.get(name)
+
     def other_scheduler_of(self, job: Job) -> str:
         """The other scheduler that a gang waits for, none of whose pods waits for this one; empty if there is none."""
         if not self._left_to_others or job.statuses[TaskStatus.PENDING]:

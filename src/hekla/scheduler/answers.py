@@ -17,6 +17,7 @@ from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.configuration import without_secrets
 from hekla.scheduler.explain import why_in
 from hekla.scheduler.explanation_document import document_of
+from hekla.scheduler.lost_nodes import lost_nodes
 from hekla.scheduler.queue_why import queue_document, queue_why
 from hekla.scheduler.remedies import remedies
 from hekla.scheduler.remedies_by_eviction import remedies_by_eviction
@@ -58,7 +59,8 @@ def explanation(scheduler: "BatchScheduler", namespace: str, name: str, may_see:
         classes = scheduler.feed.priority_classes
         fixes += tuple(remedies_by_eviction(rehearsal, job.uid, evictions, classes, may_see))
     document = document_of(name, job, found, fixes, group or scheduler.feed.group_of(job), pod, may_see)
-    return {**document, "evictions": [one.document(may_see) for one in evictions]}
+    lost = lost_nodes(scheduler.feed, job)
+    return {**document, "evictions": [one.document(may_see) for one in evictions], "lostNodes": lost}
 
 
 def _queue_explanation(

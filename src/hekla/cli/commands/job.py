@@ -16,6 +16,7 @@ Examples:
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -115,6 +116,7 @@ def list_jobs(
     """
     from hekla.api.volcano import Job
     from hekla.cli.connection import run_connected
+    from hekla.cli.names import queue_hint
     from hekla.cli.volcano.job_lists import COLUMNS, job_filter
     from hekla.cli.volcano.listing import Listing
 
@@ -122,7 +124,7 @@ def list_jobs(
         listing = Listing(
             kind=Job.kind_info, columns=COLUMNS, output=output, is_watched=watch,
             namespace="" if all_namespaces else namespace or connection.default_namespace,
-            is_wanted=job_filter(queue, scheduler, part),
+            is_wanted=job_filter(queue, scheduler, part), why_empty=partial(queue_hint, name=queue) if queue else None,
         )  # fmt: skip
         await listing.show(connection)
 

@@ -1,6 +1,6 @@
 """Lists with every way to print them: columns, wide, JSON, YAML, names; once, or again with every change."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ class Listing:
     output: str = ""
     is_watched: bool = False
     is_wanted: "Callable[[Document], bool]" = lambda _: True
+    why_empty: "Callable[[Connection], Awaitable[str]] | None" = None
+    """What to say after `No resources found`: a queue that is misspelt has no jobs."""
 
     async def show(self, connection: "Connection") -> None:
         """Print what there is; with a watch, what changes from then on."""
@@ -33,6 +35,8 @@ class Listing:
         documents = [one for one in page.items if self.is_wanted(one)]
         rows = Rows(self.columns, wide=self.output == "wide", namespaces=self.kind.is_namespaced and not self.namespace)
         self._print_all(documents, rows)
+        if not documents and self.why_empty is not None and (why := await self.why_empty(connection)):
+            typer.echo(f"hekla: {why}", err=True)
         if self.is_watched:
             await self._watch(connection, page.resource_version, rows)
 
