@@ -28,7 +28,7 @@ from hekla.node.endpoint import NodeEndpoint
 from hekla.node.objects import SECRET_S, Objects
 from hekla.node.registration import NodeTakenError, Registrar, Standing, VirtualNode, status_document
 from hekla.sandbox.cluster_link import ClusterLink, NodeAddress
-from hekla.sandbox.link import SandboxGoneError, UnansweredError
+from hekla.sandbox.link import LinkError, SandboxGoneError, UnansweredError
 from hekla.testing import virtual_time
 from hekla.wire.client import HttpClient
 from hekla.wire.messages import Request, Response
@@ -346,6 +346,48 @@ def test_a_checkpoint_is_looked_for_on_every_node():
         assert await link.node_of("c-1") == "n2", "one that is switched off keeps nobody waiting"
 
     asyncio.run(story())
+
+
+def test_a_checkpoint_is_looked_for_where_its_row_says_and_elsewhere_only_if_it_is_not_there():
+    """At each wake every node was asked; and all, those switched off as well, before a used up one was forgotten."""
+
+    class Nodes(ClusterLink):
+        NEVER = object()
+
+        def __init__(self, **answers):
+            nobody = SimpleNamespace(prefers_watch_list=False)
+            super().__init__(SimpleNamespace(of=lambda kind: Informer(nobody, kind)), lambda: "token")
+            self.answers, self.asked = answers, []
+
+        def _addresses(self):
+            return [NodeAddress(name, "127.0.0.1", 1, "x") for name in self.answers]
+
+        async def _ask(self, address, method, path, body):
+            self.asked.append(address.name)
+            if self.answers[address.name] is self.NEVER:
+                await asyncio.Event().wait()
+            return self.answers[address.name], b""
+
+    async def story():
+        link = Nodes(n1=404, n2=200, n3=Nodes.NEVER)
+        assert (await link.node_of("c-1", "n2"), link.asked) == ("n2", ["n2"])
+        link = Nodes(n1=404, n2=200, n3=Nodes.NEVER)
+        assert (await link.node_of("c-1", "n1"), link.asked) == ("n2", ["n1", "n2", "n3"])
+        link = Nodes(n1=404, n2=200, n3=Nodes.NEVER)
+        assert (await link.node_of("c-1", "n3"), link.asked) == ("n2", ["n3", "n1", "n2"])
+        link = Nodes(n1=404, n2=200)
+        assert await link.node_of("c-1", "one that is gone") == "n2"
+        link = Nodes(n1=404, n2=204, n3=Nodes.NEVER)
+        await link.drop_checkpoint("c-1", "n2")
+        assert link.asked == ["n2"]
+        await link.drop_checkpoint("c-1", "n1")
+        assert link.asked == ["n2", "n1", "n2", "n3"]
+        link = Nodes(n1=404, n2=503)
+        with pytest.raises(LinkError, match='node "n2" answered 503'):
+            await link.drop_checkpoint("c-1", "n1")
+        await Nodes(n1=404, n2=404).drop_checkpoint("c-1", "n1")
+
+    virtual_time.run(story())
 
 
 def test_a_checkpoint_on_an_agent_of_several_nodes_is_on_any_of_them():

@@ -41,11 +41,15 @@ class NodeLink:
         """Write a checkpoint of it."""
         return await _told(self._desk().checkpoint(namespace, pod, order))
 
-    async def node_of(self, checkpoint: str) -> str:
+    def place(self, namespace: str, pod: str) -> str:
         """The nodes of this process have their checkpoints in common."""
         return ""
 
-    async def drop_checkpoint(self, checkpoint: str) -> None:
+    async def node_of(self, checkpoint: str, likely: str = "") -> str:
+        """The nodes of this process have their checkpoints in common."""
+        return ""
+
+    async def drop_checkpoint(self, checkpoint: str, likely: str = "") -> None:
         """Forget a checkpoint."""
         try:
             self._desk().drop_checkpoint(checkpoint)

@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 PATIENCE_S: Final = 60.0
 """For a node's answer; a checkpoint of gigabytes takes long."""
+HEAD_START_S: Final = 0.5
+"""For the node that a row names; then all others are asked as well."""
 _LONGEST_REFUSAL: Final = 16 * 1024
 
 
@@ -115,15 +117,29 @@ class ClusterLink:
         """Write a checkpoint of it; it lies on its node."""
         return await self._act(namespace, pod, "checkpoint", order, Checkpoint)
 
-    async def node_of(self, checkpoint: str) -> str:
-        """Ask every node: a checkpoint lies where its sandbox was, and a row may be older than its gateway.
+    def place(self, namespace: str, pod: str) -> str:
+        """The node of its pod; "": several nodes share what lies there."""
+        try:
+            address = self._address(namespace, pod)
+        except LinkError:
+            return ""
+        return "" if self._is_one_of_many(address) else address.name
+
+    async def node_of(self, checkpoint: str, likely: str = "") -> str:
+        """Ask the likely node, then every node: a row may be older than its gateway, and nodes come back under other names.
 
         The first that has it is enough: one that is switched off answers after its patience. "": several nodes share what lies there.
         """
         path, silent = f"/checkpoints/{checkpoint}", ""
-        asked = {asyncio.create_task(self._ask(one, "GET", path, b"")): one for one in self._addresses()}
+        first, others = self._likely_first(likely)
+        asked = self._asking(first, path)
         waiting = set(asked)
         try:
+            if waiting:
+                await asyncio.wait(waiting, timeout=HEAD_START_S)
+            if not any(_says(one, 200) for one in waiting):
+                asked |= self._asking(others, path)
+                waiting = set(asked)
             while waiting:
                 told, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for task in told:
@@ -142,12 +158,29 @@ class ClusterLink:
             raise UnansweredError(f'checkpoint "{checkpoint}" is on no node that answers: {silent}')
         raise SandboxGoneError(f'checkpoint "{checkpoint}" is on no node: the one that it was on is gone')
 
-    async def drop_checkpoint(self, checkpoint: str) -> None:
-        """Forget a checkpoint, on whichever node it lies."""
-        for address in self._addresses():
-            status, body = await self._ask(address, "DELETE", f"/checkpoints/{checkpoint}", b"")
-            if status not in (200, 204, 404):
-                raise _refusal(address, status, body)
+    async def drop_checkpoint(self, checkpoint: str, likely: str = "") -> None:
+        """Forget a checkpoint, on whichever node it lies: where one had it, no other is waited for."""
+        trouble: BaseException | None = None
+        for asked in self._likely_first(likely):
+            waiting = {asyncio.create_task(self._dropped(one, checkpoint)) for one in asked}
+            try:
+                while waiting:
+                    told, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                    if any(one.exception() is None and one.result() for one in told):
+                        return
+                    trouble = next((why for one in told if (why := one.exception()) is not None), trouble)
+            finally:
+                for task in waiting:
+                    task.cancel()
+        if trouble is not None:
+            raise trouble
+
+    async def _dropped(self, address: NodeAddress, checkpoint: str) -> bool:
+        """Whether a node had it; LinkError: it does not say."""
+        status, body = await self._ask(address, "DELETE", f"/checkpoints/{checkpoint}", b"")
+        if status not in (200, 204, 404):
+            raise _refusal(address, status, body)
+        return status != 404
 
     async def fork(self, namespace: str, pod: str, children: Awaitable[Sequence[Child]]) -> Forked:
         """Let pods that wait for it begin as copies of this one."""
@@ -197,6 +230,15 @@ class ClusterLink:
         """Of every agent."""
         found = {one.url: one for node in self._nodes.cache if (one := address_of(node)) is not None}
         return list(found.values())
+
+    def _asking(self, addresses: list[NodeAddress], path: str) -> dict[asyncio.Task[tuple[int, bytes]], NodeAddress]:
+        return {asyncio.create_task(self._ask(one, "GET", path, b"")): one for one in addresses}
+
+    def _likely_first(self, likely: str) -> tuple[list[NodeAddress], list[NodeAddress]]:
+        """Of the node that is likely to know, and of all others."""
+        found = self._addresses()
+        first = [one for one in found if one.name == likely]
+        return first, [one for one in found if one.name != likely]
 
     def _is_one_of_many(self, address: NodeAddress) -> bool:
         """Whether the agent has other nodes, too, which share what lies on its disk."""
@@ -295,6 +337,10 @@ class _Opening(asyncio.Protocol):
     def _fail(self, why: str) -> None:
         if not self.answered.done():
             self.answered.set_exception(LinkError(f"the node opened no tunnel: {why}"))
+
+
+def _says(task: "asyncio.Task[tuple[int, bytes]]", status: int) -> bool:
+    return task.done() and task.exception() is None and task.result()[0] == status
 
 
 def _length(head: bytes) -> int:

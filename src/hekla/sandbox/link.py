@@ -69,11 +69,17 @@ class SandboxLink(Protocol):
     async def checkpoint(self, namespace: str, pod: str, order: CheckpointOrder) -> Checkpoint:
         """Write a checkpoint of it."""
 
-    async def node_of(self, checkpoint: str) -> str:
-        """The node on which a checkpoint lies; empty: any sandbox may begin with it. SandboxGoneError: it is nowhere."""
+    def place(self, namespace: str, pod: str) -> str:
+        """The node on which checkpoints of a sandbox lie; empty: it is not known, or they are reached from everywhere."""
 
-    async def drop_checkpoint(self, checkpoint: str) -> None:
-        """Forget a checkpoint; one that is gone is no error."""
+    async def node_of(self, checkpoint: str, likely: str = "") -> str:
+        """The node on which a checkpoint lies, first looked for on the likely one; empty: any sandbox may begin with it.
+
+        SandboxGoneError: it is nowhere.
+        """
+
+    async def drop_checkpoint(self, checkpoint: str, likely: str = "") -> None:
+        """Forget a checkpoint, first on the likely node; one that is gone is no error."""
 
     async def fork(self, namespace: str, pod: str, children: Awaitable[Sequence[Child]]) -> Forked:
         """Let pods that wait for it begin as copies of this one, which may pack before it is known who they are."""

@@ -74,6 +74,10 @@ class PaperSandboxes:
         """How long it takes to start one."""
         self.checkpoint_nodes: dict[str, str] = {}
         """Where checkpoints lie that are not everywhere."""
+        self.places: dict[str, str] = {}
+        """Nodes of sandboxes, by pod."""
+        self.likely_nodes: list[str] = []
+        """Where checkpoints were looked for first."""
         self.asked_nodes: list[str] = []
         """Of those that were taken with a node in mind, which."""
         self.refuses = ""
@@ -241,12 +245,18 @@ class PaperSandboxes:
         """What is in a sandbox."""
         return dict(sandbox.files)
 
-    async def node_of(self, checkpoint: str) -> str:
+    def place(self, namespace: str, pod: str) -> str:
         """The one that a test names."""
+        return self.places.get(pod, "")
+
+    async def node_of(self, checkpoint: str, likely: str = "") -> str:
+        """The one that a test names."""
+        self.likely_nodes.append(likely)
         return self.checkpoint_nodes.get(checkpoint, "")
 
-    async def drop_checkpoint(self, checkpoint: str) -> None:
+    async def drop_checkpoint(self, checkpoint: str, likely: str = "") -> None:
         """Forget it."""
+        self.likely_nodes.append(likely)
         self.before("drop checkpoint")
         self.checkpoints.pop(checkpoint, None)
         self.before("dropped checkpoint")

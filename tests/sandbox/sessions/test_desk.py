@@ -443,21 +443,23 @@ def test_what_begins_with_a_checkpoint_is_made_where_it_lies():
         sandboxes = PaperSandboxes([BASE])
         async with desk(sandboxes) as one:
             session = await one.create(e2b_wish())
+            sandboxes.places[session.pod] = "n1"  # the node's name of then
             snapshot = await one.snapshot(session.id, "alice")
             sandboxes.checkpoint_nodes[snapshot.checkpoint] = "n2"
             await one.create(replace(e2b_wish(), snapshot=snapshot))
-            assert sandboxes.asked_nodes == ["n2"]
+            assert (sandboxes.asked_nodes, sandboxes.likely_nodes) == (["n2"], ["n1"])
             paused = await one.pause(session.id, keeps_memory=False)
             sandboxes.checkpoint_nodes[paused.checkpoint] = "n3"
             await one.wake(session.id)
             assert sandboxes.asked_nodes == ["n2", "n3"]
+            assert sandboxes.likely_nodes == ["n1", "n1", "n1"], "looked for, and dropped when it is used up"
 
     virtual_time.run(scenario())
 
 
 def test_a_session_whose_used_up_checkpoint_cannot_be_dropped_runs():
     class Away(PaperSandboxes):
-        async def drop_checkpoint(self, checkpoint):
+        async def drop_checkpoint(self, checkpoint, likely=""):
             raise LinkError("its node does not answer")
 
     async def scenario():

@@ -126,7 +126,7 @@ def test_what_was_deleted_leaves_nothing(opened):
 
 def test_snapshots_are_kept_listed_and_forgotten(opened):
     snapshot = Snapshot(
-        id="s1", owner="alice", namespace="default", session=ROW.id, kind=ROW.kind, name="base", checkpoint="c1", names=("x",)
+        id="s1", owner="alice", namespace="default", session=ROW.id, kind=ROW.kind, name="base", checkpoint="c1", checkpoint_node="n1", names=("x",)
     )  # fmt: skip
 
     async def scenario(store):

@@ -34,7 +34,7 @@ class Copying:
             checkpoint = await self._sleeping.checkpointed(entry, CheckpointKind.INTERPRETER)
             snapshot = Snapshot(
                 id=new_id(), owner=row.owner, namespace=row.namespace, session=row.id, kind=row.kind, name=row.name,
-                checkpoint=checkpoint, names=(name,) if name else (), created_s=self._room.now_s,
+                checkpoint=checkpoint, checkpoint_node=entry.row.checkpoint_node, names=(name,) if name else (), created_s=self._room.now_s,
             )  # fmt: skip
             await self._room.store.put_snapshot(snapshot)
             await self._room.changed(entry, pending_checkpoint="")
@@ -50,7 +50,7 @@ class Copying:
         for one in await self.snapshots(owner):
             if snapshot == one.id or snapshot in one.names:
                 await self._room.store.delete_snapshot(one.id)
-                await self._room.link.drop_checkpoint(one.checkpoint)
+                await self._room.link.drop_checkpoint(one.checkpoint, one.checkpoint_node)
                 return True
         return False
 

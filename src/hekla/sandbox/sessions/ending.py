@@ -81,7 +81,7 @@ class Ending:
         wanted = {row.checkpoint, row.pending_checkpoint} - {""}
         if wanted:
             for checkpoint in wanted - {one.checkpoint for one in await self._room.store.snapshots()}:
-                await self._room.link.drop_checkpoint(checkpoint)
+                await self._room.link.drop_checkpoint(checkpoint, row.checkpoint_node)
 
     def _again(self, entry: Entry, held: Held | None) -> None:
         async def later() -> None:

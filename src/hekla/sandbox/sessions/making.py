@@ -97,9 +97,13 @@ class Making:
         blueprint = self.checked(wish)
         row = new_row(wish, blueprint, self._room.now_s)
         entry = await self._room.register.create(row, self._room.now_s)
-        await self._make(
-            entry, order_of(row, blueprint, restore_from=wish.snapshot.checkpoint if wish.snapshot else "")
+        begins = wish.snapshot
+        order = (
+            order_of(row, blueprint, restore_from=begins.checkpoint, restore_at=begins.checkpoint_node)
+            if begins
+            else order_of(row, blueprint)
         )
+        await self._make(entry, order)
         return entry.row
 
     def checked(self, wish: Wish) -> Blueprint:
@@ -132,7 +136,7 @@ class Making:
     async def taken(self, order: Order) -> Held:
         """A sandbox from the stock, on the node of the checkpoint that it begins with."""
         if order.restore_from:
-            order = replace(order, node=await self._room.link.node_of(order.restore_from))
+            order = replace(order, node=await self._room.link.node_of(order.restore_from, order.restore_at))
         return await self._room.stock.take(order)
 
     async def bind(self, entry: Entry, held: Held) -> None:

@@ -90,6 +90,8 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it resumes from, if its sandbox is gone."""
     pending_checkpoint: str = ""
     """One that was begun, and is nobody's until the row says so."""
+    checkpoint_node: str = ""
+    """Where these most likely lie; empty: nobody wrote it down, or they are reached from everywhere."""
     parent: str = ""
     """The session that it is a fork of."""
     snapshot: str = ""
@@ -138,6 +140,8 @@ class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     """Of the object that that one was made from."""
     checkpoint: str
+    checkpoint_node: str = ""
+    """Where it most likely lies."""
     names: tuple[str, ...] = ()
     created_s: float = 0.0
 

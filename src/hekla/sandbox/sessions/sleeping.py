@@ -103,7 +103,8 @@ class Sleeping:
         """Write a checkpoint whose name stands in the row before it is begun."""
         row = entry.row
         checkpoint = f"{row.id}-{row.revision}"
-        await self._room.changed(entry, pending_checkpoint=checkpoint)
+        place = self._room.link.place(row.namespace, row.pod)
+        await self._room.changed(entry, pending_checkpoint=checkpoint, checkpoint_node=place)
         try:
             order = CheckpointOrder(checkpoint=checkpoint, kind=kind, owner=row.owner)
             await self._room.link.checkpoint(row.namespace, row.pod, order)
@@ -185,7 +186,7 @@ class Sleeping:
                 409, "template_not_found", f'{row.kind} "{row.namespace}/{row.name}" is gone; it cannot resume'
             )
         await self._room.changed(entry, Event.RESUME, spent="", **self._more_time(row))
-        order = order_of(row, blueprint, restore_from=row.checkpoint)
+        order = order_of(row, blueprint, restore_from=row.checkpoint, restore_at=row.checkpoint_node)
         held: Held | None = None
         try:
             async with asyncio.timeout(self._room.limits.create_timeout_s):
@@ -197,7 +198,7 @@ class Sleeping:
                 raise refusal from error
             raise
         try:
-            await self._room.link.drop_checkpoint(row.checkpoint)
+            await self._room.link.drop_checkpoint(row.checkpoint, row.checkpoint_node)
         except LinkError as error:  # it runs; a node that is away keeps what nobody needs
             log.info("a checkpoint that is used up stays", session=row.id, checkpoint=row.checkpoint, error=str(error))
         await self._room.changed(entry, checkpoint="")

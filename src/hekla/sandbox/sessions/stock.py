@@ -47,6 +47,8 @@ class Order:
     ends_s: float = 0.0
     """When it is to end by itself, should everybody forget it."""
     restore_from: str = ""
+    restore_at: str = ""
+    """Where that most likely lies."""
     node: str = ""
     """Where it has to be: what it begins with lies there. Empty: anywhere."""
     fork_of: str = ""

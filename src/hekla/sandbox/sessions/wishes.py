@@ -65,11 +65,13 @@ def new_row(wish: Wish, blueprint: Blueprint, now: float) -> Session:
     )  # fmt: skip
 
 
-def order_of(row: Session, blueprint: Blueprint, *, restore_from: str = "", fork_of: str = "") -> Order:
+def order_of(
+    row: Session, blueprint: Blueprint, *, restore_from: str = "", restore_at: str = "", fork_of: str = ""
+) -> Order:
     """The sandbox that a session needs; one that is forked from a pod says of whom it descends."""
     return Order(
         session=row.id, blueprint=blueprint, owner=row.owner, env=row.env, ends_s=row.ends_s,
-        restore_from=restore_from, fork_of=fork_of, lineage=row.lineage if fork_of else (), network=row.network,
+        restore_from=restore_from, restore_at=restore_at, fork_of=fork_of, lineage=row.lineage if fork_of else (), network=row.network,
     )  # fmt: skip
 
 
