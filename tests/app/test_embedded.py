@@ -1,3 +1,4 @@
+import asyncio
 import contextlib
 
 import pytest
@@ -22,6 +23,22 @@ def test_a_disk_that_is_full_from_the_start_ends_the_start_with_its_own_words():
 
     with pytest.raises(FirstObjectsError, match=r"could not make its first objects: .*refuse this commit"):
         run(story())
+
+
+@pytest.mark.parametrize(("without", "is_there"), [((), True), (("agents",), False)])
+def test_the_key_to_sandboxes_is_there_when_the_platform_is_ready(monkeypatch, tmp_path, without, is_there):
+    """A script that read it right behind `hekla up --detach` found no file."""
+
+    async def nothing(*_given):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(embedded, "run_features", nothing)
+
+    async def story():
+        async with embedded.platform(Settings(data_dir=tmp_path, port=0, nodes=0, without=frozenset(without))):
+            assert (tmp_path / "agents.key").exists() == is_there
+
+    asyncio.run(story())
 
 
 def test_what_fails_later_is_not_told_as_the_first_objects(monkeypatch, tmp_path):

@@ -103,6 +103,8 @@ async def platform(settings: Settings) -> AsyncIterator[Platform]:
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         url = f"https://127.0.0.1:{server.port}"
         _write_kubeconfig(directory, pki, url)
+        if "agents" not in settings.without:
+            _make_first_key(directory)
         directory.publish(url, __version__, nodes=settings.all_nodes)
         directory.keep_nodes(settings.node_counts)
         log.info("api server is ready", url=url, data_dir=str(directory.root))
@@ -185,6 +187,13 @@ def _refusals_in_words() -> Iterator[None]:
         yield
     except KubeError as error:
         raise FirstObjectsError(f"the platform could not make its first objects: {error}") from error
+
+
+def _make_first_key(directory: DataDirectory) -> None:
+    """Whoever is told that the platform is ready reads the key at once; the gateway itself comes seconds later."""
+    from hekla.app.agents_keeping import made_once, new_keys
+
+    made_once(directory.agents_key, new_keys)
 
 
 async def _publish_front_proxy(client: ApiClient, pki: Pki) -> None:
