@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -73,3 +74,21 @@ def test_pods_that_share_containers_alone_are_of_different_templates() -> None:
     assert (first.priority, second.priority) == (0, 7)
     assert first.constraints != second.constraints
     assert first == again
+
+
+@pytest.mark.parametrize(
+    ("own", "annotation", "priority"),
+    [
+        (5, "7", 7),
+        (5, "seven", 5),
+        (5, "99999999999999999999", 5),
+        (5, "2000000000", 1_999_999_999),
+        (2_000_000_000, "7", 2_000_000_000),
+        (2_000_001_000, "2000000500", 2_000_000_500),
+    ],
+)
+def test_an_annotation_sets_the_priority_and_makes_no_system_pod(own: int, annotation: str, priority: int) -> None:
+    """A user's pods could be kept from every eviction by an annotation, which anybody may write."""
+    document = {"metadata": {"annotations": {"volcano.sh/task-priority": annotation}}, "spec": {"priority": own}}
+    pod = msgspec.convert(document, Pod)
+    assert task_spec(pod, EmptySurroundings()).priority == priority

@@ -23,12 +23,15 @@ from hekla.dialects.traits import pod_traits
 from hekla.lib.quantity import QuantityError
 from hekla.placement.constraint import Constraints, Refusal
 from hekla.placement.model import TaskSpec
+from hekla.placement.plugins.conformance import SYSTEM_PRIORITY
 
 ROLE_KEY = "volcano.sh/task-spec"
 PRIORITY_KEY = "volcano.sh/task-priority"
 
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 """The annotation by which a pod asks to be held back until its queue has room, and the gate that holds it."""
+
+_INT32 = 2**31
 
 MOST_TEMPLATES = 8192
 """Templates that are remembered; the oldest goes."""
@@ -137,10 +140,18 @@ def _depends_on_others(pod: Pod) -> bool:
 
 
 def _priority(pod: Pod) -> int:
-    text = pod.metadata.annotations.get(PRIORITY_KEY, "")
+    """The pod's priority, or what an annotation says in its place; one that is no number of 32 bits says nothing.
+
+    What keeps system pods from being evicted (`plugins/conformance.py`) is neither got nor lost by an annotation: it goes with
+    a priority class, whose use can be restricted.
+    """
+    own, text = pod.spec.priority or 0, pod.metadata.annotations.get(PRIORITY_KEY, "")
     if not text:
-        return pod.spec.priority or 0  # most pods; raising and catching an error for each took 2 % of a large start
+        return own  # most pods; raising and catching an error for each took 2 % of a large start
     try:
-        return int(text)
+        told = int(text)
     except ValueError:
-        return pod.spec.priority or 0
+        return own
+    if not -_INT32 <= told < _INT32:
+        return own
+    return max(told, SYSTEM_PRIORITY) if own >= SYSTEM_PRIORITY else min(told, SYSTEM_PRIORITY - 1)
