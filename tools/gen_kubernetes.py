@@ -3,7 +3,8 @@
 Run `python tools/gen_kubernetes.py` in an environment with the dependency group `gen`. The result holds every definition
 that a served kind reaches, with descriptions, and two facts which the schemas leave out because they are facts of
 Kubernetes' Go types: which optional scalars tell "zero" from "not said" (`x-hekla-pointer`), and which optional
-structs and times are always written (`default`). `hekla.api.schema` reads it.
+structs and times are always written (`default`). The values of enumerations, which the schemas leave out too, are in
+`kubernetes_enums.json`, read from a server's OpenAPI v3. `hekla.api.schema` reads the result.
 """
 
 import gzip
@@ -16,6 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
+ENUMS = Path(__file__).with_name("kubernetes_enums.json")
 TARGET = ROOT / "src/hekla/api/kubernetes/openapi-1.36.json.gz"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 BESIDES = (
@@ -142,9 +144,23 @@ def main() -> None:
     source = _published()
     wanted = _reachable(source, _roots(source))
     compact = {name: _definition(name, source[name]) for name in sorted(wanted)}
+    add_enums(compact)
     text = json.dumps(compact, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
     TARGET.write_bytes(gzip.compress(text, 9, mtime=0))
     print(f"{TARGET.relative_to(ROOT)}: {len(compact)} definitions, {TARGET.stat().st_size} bytes")
+
+
+def add_enums(definitions: dict[str, Any]) -> None:
+    """Say which values a field may have, and what they mean: clients show it, the server's own checks decide."""
+    for where, (values, meaning) in json.loads(ENUMS.read_text()).items():
+        name, _, path = where.partition(" ")
+        schema = definitions.get(name, {})
+        for part in path.replace("[]", ".items").replace("{}", ".additionalProperties").split("."):
+            inside = schema if part in ("items", "additionalProperties") else schema.get("properties", {})
+            schema = inside.get(part, {})
+        schema["enum"] = values
+        if meaning:
+            schema["description"] = "\n\n".join(filter(None, (schema.get("description"), meaning)))
 
 
 def _published() -> dict[str, Any]:

@@ -110,7 +110,8 @@ def test_an_applied_status_leaves_the_rest_alone() -> None:
     async def play() -> None:
         async with ApiCaller() as api:
             await applied(api, DEPLOY, deployment({"name": "a", "image": "x"}, replicas=2), "one")
-            body = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 9}, "status": {"replicas": 1}}
+            head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+            body = {**head, "spec": {"replicas": 9}, "status": {"replicas": 1}}
             status, found = await applied(api, f"{DEPLOY}/status", body, "controller")
             assert (status, found["status"]["replicas"], found["spec"]["replicas"]) == (200, 1, 2)
 
@@ -167,3 +168,34 @@ def test_managed_fields_that_name_each_field_are_not_kept_in_memory() -> None:
     kept = _covers.cache_info().currsize
     assert not _is_mine_alone(written([mine, named]), mine)
     assert _covers.cache_info().currsize == kept
+
+
+def test_a_scale_is_applied_as_the_replicas_of_its_object() -> None:
+    async def play() -> None:
+        async with ApiCaller() as api:
+            await applied(api, DEPLOY, deployment({"name": "a", "image": "x"}, replicas=2), "one")
+            scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}}
+            body = {**scale, "spec": {"replicas": 5}}
+            status, refused = await applied(api, f"{DEPLOY}/scale", body, "scaler")
+            assert (status, refused["details"]["causes"][0]["field"]) == (409, ".spec.replicas")
+            status, found = await applied(api, f"{DEPLOY}/scale", body, "scaler", force=True)
+            assert (status, found["kind"], found["spec"]) == (200, "Scale", {"replicas": 5})
+            _, found = await api.get(DEPLOY)
+            owners = {one["manager"]: one for one in found["metadata"]["managedFields"]}
+            assert owners["scaler"]["subresource"] == "scale"
+            assert owners["scaler"]["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
+            assert "f:replicas" not in owners["one"]["fieldsV1"]["f:spec"]
+            status, refused = await applied(api, f"{DEPLOY}/scale", {**body, "kind": "Deployment"}, "scaler")
+            assert (status, refused["message"]) == (400, "invalid object type: autoscaling/v1, Kind=Deployment")
+
+    asyncio.run(play())
+
+
+def test_what_is_applied_says_its_name() -> None:
+    async def play() -> None:
+        async with ApiCaller() as api:
+            status, refused = await applied(api, CM, {"apiVersion": "v1", "kind": "ConfigMap"}, "one")
+            said = "was undeterminable: name must be provided"
+            assert (status, refused["message"].partition(" URL) ")[2]) == (400, said)
+
+    asyncio.run(play())

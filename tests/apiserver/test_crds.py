@@ -199,3 +199,39 @@ def test_a_change_from_1_to_true_is_a_change_and_the_same_in_another_order_is_no
             assert found["spec"]["on"] is True
 
     asyncio.run(play())
+
+
+def test_explain_is_told_what_a_field_may_be_and_what_every_object_has() -> None:
+    async def play() -> None:
+        async with ApiCaller() as api:
+            await api.post(CRDS, definition())
+            await established(api)
+            _, core = await api.get("/openapi/v3/api/v1")
+            schemas = core["components"]["schemas"]
+            policy = schemas["io.k8s.api.core.v1.Container"]["properties"]["imagePullPolicy"]
+            assert policy["enum"] == ["Always", "IfNotPresent", "Never"]
+            assert '\n\nPossible enum values:\n - `"Always"` means' in policy["description"]
+            _, own = await api.get("/openapi/v3/apis/example.com/v1")
+            head = own["components"]["schemas"]["com.example.v1.Widget"]["properties"]
+            config = schemas["io.k8s.api.core.v1.ConfigMap"]["properties"]
+            for field in ("apiVersion", "kind", "metadata"):
+                assert head[field]["description"] == config[field]["description"]
+
+    asyncio.run(play())
+
+
+def test_a_custom_resource_that_is_patched_to_another_kind_names_the_field_and_selects_as_kubernetes_says() -> None:
+    async def play() -> None:
+        async with ApiCaller() as api:
+            await api.post(CRDS, definition())
+            await established(api)
+            await api.post(WIDGETS, widget(size=1))
+            status, refused = await api.patch(f"{WIDGETS}/w", {"kind": "Gadget"}, "application/merge-patch+json")
+            assert status == 422
+            assert refused["message"] == (
+                'Gadget.example.com "w" is invalid: kind: Invalid value: "Gadget": must be Widget'
+            )
+            status, refused = await api.get(f"{WIDGETS}?fieldSelector=spec.size%3D1")
+            assert (status, refused["message"].endswith("field label not supported: spec.size")) == (400, True)
+
+    asyncio.run(play())

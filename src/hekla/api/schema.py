@@ -154,6 +154,13 @@ def for_object_meta() -> Schema:
 
 
 @cache
+def head_descriptions() -> Mapping[str, str]:
+    """What is said of `apiVersion`, `kind` and `metadata`, which custom resources have as built-in kinds do."""
+    fields = named("io.k8s.api.core.v1.ConfigMap").properties
+    return {name: fields[name].description for name in ("apiVersion", "kind", "metadata")}
+
+
+@cache
 def named(ref: str) -> Schema:
     """The tree of one definition."""
     return Schema(msgspec.json.decode(_raw_definitions()[ref]), ref=ref)

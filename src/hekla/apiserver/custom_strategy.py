@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from hekla.api.meta import Document, Kind, Scope
-from hekla.api.schema import Schema, for_object_meta, from_openapi
+from hekla.api.schema import Schema, for_object_meta, from_openapi, head_descriptions
 from hekla.apiserver import decoding, gotypes, schema_validation, structural
 from hekla.apiserver.bodies import encode, is_same
 from hekla.apiserver.builtin_strategy import (
@@ -271,16 +271,11 @@ def _kind(spec: Document, version: Document) -> Kind:
 
 def _with_head(said: Document, kind: Kind) -> Document:
     """The schema with apiVersion, kind and metadata, as the API publishes it."""
+    words = head_descriptions()
     properties = dict(said.get("properties") or {})
-    properties["apiVersion"] = {
-        "type": "string",
-        "description": "The version of the schema that this object is written in.",
-    }
-    properties["kind"] = {"type": "string", "description": "The kind of this object."}
-    properties["metadata"] = {
-        "$ref": for_object_meta().ref,
-        "description": "Name, labels and what else every object has.",
-    }
+    properties["apiVersion"] = {"type": "string", "description": words["apiVersion"]}
+    properties["kind"] = {"type": "string", "description": words["kind"]}
+    properties["metadata"] = {"$ref": for_object_meta().ref, "description": words["metadata"]}
     gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     return {**said, "properties": properties, "x-kubernetes-group-version-kind": [gvk]}
 
@@ -291,7 +286,7 @@ def _check_embedded(document: Document, node: structural.Node) -> list[FieldErro
         for key in ("apiVersion", "kind"):
             value = embedded.get(key)
             if value is None or value == "":
-                errors.append(required(f"{path}.{key}", "must not be empty"))
+                errors.append(required(f"{path}.{key}"))
             elif not isinstance(value, str):
                 errors.append(type_invalid(f"{path}.{key}", value, "must be a string"))
         metadata = embedded.get("metadata", {})

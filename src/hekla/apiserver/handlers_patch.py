@@ -1,6 +1,7 @@
 """PATCH in its four kinds: JSON patch, merge patch, strategic merge patch, server-side apply."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hekla.api.meta import Document
@@ -10,7 +11,7 @@ from hekla.apiserver.backend import Backend
 from hekla.apiserver.bodies import decode_document, encode
 from hekla.apiserver.calls import Call
 from hekla.apiserver.documents import loose_value, yaml_value
-from hekla.apiserver.fielderrors import invalid, required
+from hekla.apiserver.fielderrors import invalid, invalid_object, required
 from hekla.apiserver.handlers_write import check_unknown, outcome_answer
 from hekla.apiserver.managed_fields import APPLY, Entry, are_as_before, made_explicit, read, written
 from hekla.apiserver.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, patch_type
@@ -44,6 +45,8 @@ async def patch_object(backend: Backend, call: Call) -> Response:
         told: list[str] = []
         untouched = _untouched(call, new, old)
         shown = _shown_patch(call, kind, new)
+        if call.served.is_custom:
+            _check_head(call, new)
         try:
             unknown = _checked(call, new)
         except StatusError as error:
@@ -168,6 +171,18 @@ def _checked(call: Call, new: Document) -> list[str]:
     return unknown
 
 
+def _check_head(call: Call, new: Document) -> None:
+    """A custom resource that says it is of another kind or version is refused by its field; of a built-in kind none can be made."""
+    kind = call.served.kind
+    wanted = {"kind": kind.kind, "apiVersion": kind.api_version}
+    wrong = [
+        invalid(key, new[key], f"must be {value}") for key, value in wanted.items() if new.get(key, value) != value
+    ]
+    if wrong:
+        said = new.get("kind")
+        raise invalid_object(replace(kind, kind=said if isinstance(said, str) else ""), call.target.name, wrong)
+
+
 def _show_owners(backend: Backend, call: Call, old: Document) -> None:
     """Put managedFields into a document whose patch speaks of them."""
     stored = backend.store.get(Key(call.served.resource, call.target.namespace, call.target.name))
@@ -186,6 +201,13 @@ async def _apply(backend: Backend, call: Call) -> Response:
     stored = backend.store.get(key)
     if stored is None:
         return await _create_applied(backend, call, config, me, warnings)
+    edit = _applying(backend, call, config, me, warnings)
+    return outcome_answer(call, await update(backend, call, edit), warnings)
+
+
+def _applying(backend: Backend, call: Call, config: Document, me: Entry, warnings: list[str]) -> Edit:
+    """What an apply does to an object that is there."""
+    key = Key(call.served.resource, call.target.namespace, call.target.name)
     left: list[Entry] = []
 
     def revise(old: Document) -> Document:
@@ -200,8 +222,18 @@ async def _apply(backend: Backend, call: Call) -> Response:
         # an object that admission has made what it was keeps its owners' times, or each apply would be a change
         return fields if new == old and are_as_before(fields, left, new, call.served) else written(left)
 
-    edit = Edit(key, revise, track=track, subresource=call.target.subresource, warnings=warnings)
-    return outcome_answer(call, await update(backend, call, edit), warnings)
+    # what a scale changes lies in spec, so it is checked and counted as a change of the object itself
+    subresource = "" if call.target.subresource == "scale" else call.target.subresource
+    return Edit(key, revise, track=track, subresource=subresource, warnings=warnings)
+
+
+def applied_part(backend: Backend, call: Call, config: Document) -> Edit:
+    """What an apply of a part does, such as a Scale, given what it comes to in the object itself."""
+    if not call.option("fieldManager"):
+        raise _manager_required()
+    api_version, part = call.served.kind.api_version, call.target.subresource
+    me = Entry(call.option("fieldManager"), APPLY, api_version, backend.now(), part)
+    return _applying(backend, call, config, me, [])
 
 
 def _known_entries(fields: bytes, old: Document, call: Call, me: Entry) -> list[Entry]:
@@ -265,7 +297,10 @@ def _gvk(config: Document) -> str:
 
 def _check_place(call: Call, metadata: Document) -> None:
     name, namespace = metadata.get("name"), metadata.get("namespace")
-    if name and name != call.target.name:
+    if not name:
+        said = f"the name of the object ({call.target.name} based on URL) was undeterminable: name must be provided"
+        raise bad_request(said)
+    if name != call.target.name:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.target.name})")
     if namespace and namespace != call.target.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")

@@ -51,7 +51,9 @@ def selection_of(call: Call) -> Selection:
     """The selectors of a request; raises 400."""
     served = call.served
     known = known_fields(served.selectable, is_namespaced=served.kind.is_namespaced)
-    fields = field_selector(call.option("fieldSelector"), known, refusal(served.kind, served.selectable))
+    fields = field_selector(
+        call.option("fieldSelector"), known, refusal(served.kind, served.selectable, is_custom=served.is_custom)
+    )
     return Selection(label_selector(call.option("labelSelector")), fields)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hekla.api.meta import Document
-from hekla.api.schema import COMPONENTS, definitions, for_object_meta
+from hekla.api.schema import COMPONENTS, definitions, for_object_meta, head_descriptions
 from hekla.apiserver.bodies import encode
 from hekla.apiserver.negotiation import JSON
 from hekla.apiserver.registry import Registry, Served
@@ -175,7 +175,8 @@ def _schema_of(served: Served) -> Document:
         known = dict(schema.get("properties") or {})
         known.setdefault("apiVersion", {"type": "string"})
         known.setdefault("kind", {"type": "string"})
-        known["metadata"] = {"allOf": [{"$ref": COMPONENTS + for_object_meta().ref}]}
+        reference = [{"$ref": COMPONENTS + for_object_meta().ref}]
+        known["metadata"] = {"allOf": reference, "description": head_descriptions()["metadata"]}
         schema["properties"] = known
     schema[_GVK] = [_gvk(served)]
     return schema

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from hekla.apiserver.fielderrors import (
     invalid,
     not_supported,
     required,
+    shown,
     too_long,
     too_many,
     type_invalid,
@@ -50,6 +52,8 @@ def check_values(value: Any, node: Node, path: str, errors: Errors) -> None:
     if not _is_of_type(said, value, node):
         expected = "integer,string" if node.schema.int_or_string else node.type
         errors.append(type_invalid(path, said, f'{path} in body must be of type {expected}: "{said}"'))
+        if expected == "integer" and said == "number" and "format" not in node.schema.raw:
+            errors.append(invalid("<nil>", "", f"Checked value must be of type integer (default format) in {path}"))
         return
     _check_keywords(value, node.schema.raw, path, errors)
     if said == "object":
@@ -134,17 +138,24 @@ def _multiple_of(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) 
 
 
 def _min_length(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> None:
-    if isinstance(value, str) and len(value) < raw["minLength"]:
+    if isinstance(value, str) and len(value) < raw["minLength"] and not _is_longer(value, raw):
         errors.append(invalid(path, value, f"{path} in body should be at least {raw['minLength']} chars long"))
 
 
 def _max_length(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> None:
-    if isinstance(value, str) and len(value) > raw["maxLength"]:
+    if isinstance(value, str) and _is_longer(value, raw):
         errors.append(too_long(path, raw["maxLength"]))
 
 
+def _is_longer(value: str, raw: Mapping[str, Any]) -> bool:
+    return "maxLength" in raw and len(value) > raw["maxLength"]
+
+
 def _pattern(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> None:
-    if isinstance(value, str) and not cel_rules.matches(raw["pattern"], value):
+    # of a text's length and pattern the first that is wrong is told
+    if not isinstance(value, str) or _is_longer(value, raw) or len(value) < raw.get("minLength", 0):
+        return
+    if not cel_rules.matches(raw["pattern"], value):
         errors.append(invalid(path, value, f"{path} in body should match '{raw['pattern']}'"))
 
 
@@ -341,7 +352,7 @@ def check_rules(value: Any, old: Any, has_old: bool, node: Node, path: str, erro
         for rule in node.rules:
             error = cel_rules.run_rule(rule, view, before, has_old, path, size)
             if error is not None:
-                errors.append(error)
+                errors.append(_with_value(error, rule, value))
     if isinstance(value, dict):
         _check_rules_of_fields(value, old if has_old and isinstance(old, dict) else None, node, path, errors)
     elif isinstance(value, list) and node.items is not None:
@@ -349,6 +360,14 @@ def check_rules(value: Any, old: Any, has_old: bool, node: Node, path: str, erro
         for index, item in enumerate(value):
             known = _map_key(item, node)
             check_rules(item, earlier.get(known), known in earlier, node.items, f"{path}[{index}]", errors)
+
+
+def _with_value(error: FieldError, rule: cel_rules.CompiledRule, value: Any) -> FieldError:
+    """What a rule says of a scalar shows it, where the rule speaks of the value itself."""
+    if isinstance(value, (dict, list)) or error.cause not in (Cause.INVALID, Cause.DUPLICATE):
+        return error
+    word, _, rest = error.message.partition(": ")
+    return replace(error, message=": ".join(filter(None, (word, shown(value), rest))))
 
 
 def _check_rules_of_fields(

@@ -106,11 +106,11 @@ def known_fields(selectable: tuple[str, ...], *, is_namespaced: bool) -> Callabl
     return (always | set(selectable)).__contains__
 
 
-def refusal(kind: Kind, selectable: tuple[str, ...]) -> Callable[[str], StatusError]:
+def refusal(kind: Kind, selectable: tuple[str, ...], *, is_custom: bool = False) -> Callable[[str], StatusError]:
     """The sentence for a field that may not be selected on."""
 
     def refuse(name: str) -> StatusError:
-        if kind.resource in BUILTIN:
+        if is_custom or kind.resource in BUILTIN:
             return bad_request(f"field label not supported: {name}")
         known = ["metadata.name"] + (["metadata.namespace"] if kind.is_namespaced else []) + list(selectable)
         listed = ", ".join(f'"{one}"' for one in known)

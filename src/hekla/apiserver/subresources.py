@@ -7,9 +7,9 @@ from hekla.apiserver import managed_fields
 from hekla.apiserver.backend import Backend
 from hekla.apiserver.binding import bind_pod
 from hekla.apiserver.calls import Call
-from hekla.apiserver.documents import loose_document, part_of, text_in, texts_in
+from hekla.apiserver.documents import loose_document, part_of, text_in, texts_in, yaml_value
 from hekla.apiserver.eviction import evict_pod
-from hekla.apiserver.handlers_patch import Change, change_of, patch_object
+from hekla.apiserver.handlers_patch import Change, applied_part, change_of, patch_object
 from hekla.apiserver.handlers_read import get_object
 from hekla.apiserver.handlers_write import outcome_answer, replace_object
 from hekla.apiserver.managed_fields import ManagedFieldsView
@@ -18,6 +18,7 @@ from hekla.apiserver.presentation import document_answer
 from hekla.apiserver.registry import ScalePaths, document_paths
 from hekla.apiserver.status import StatusError, bad_request, method_not_allowed, not_found
 from hekla.apiserver.store import Key
+from hekla.apiserver.tables import scale_table
 from hekla.apiserver.writes import Edit, Outcome, as_served, update
 from hekla.wire.messages import Answer, Response
 
@@ -63,7 +64,8 @@ def _show_scale(backend: Backend, call: Call, paths: ScalePaths) -> Response:
     stored = backend.store.get_durable(Key(call.served.resource, call.target.namespace, call.target.name))
     if stored is None:
         raise not_found(call.target.resource, call.target.group, call.target.name)
-    return document_answer(call, scale_of(as_served(call.served, stored), paths, is_custom=call.served.is_custom))
+    scale = scale_of(as_served(call.served, stored), paths, is_custom=call.served.is_custom)
+    return document_answer(call, scale_table(backend, call.served, scale) if call.wanted.shape == "Table" else scale)
 
 
 def scale_of(document: Document, paths: ScalePaths, *, is_custom: bool) -> Document:
@@ -107,8 +109,12 @@ def _selector_text(selector: object) -> str:
 
 
 async def _change_scale(backend: Backend, call: Call, paths: ScalePaths) -> Response:
-    change = _scale_change(call)
     is_custom = call.served.is_custom
+    if call.request.method == "PATCH" and patch_type(call.content_type, has_strategic=not is_custom) == APPLY_PATCH:
+        edit = applied_part(backend, call, _applied_scale(call, paths))
+        applied = await update(backend, call, edit)
+        return document_answer(call, scale_of(applied.document, paths, is_custom=is_custom))
+    change = _scale_change(call)
 
     def revise(old: Document) -> Document:
         scale = change(scale_of(old, paths, is_custom=is_custom))
@@ -134,10 +140,20 @@ def _scale_change(call: Call) -> Change:
     if call.request.method == "PUT":
         sent = loose_document(call.request.body, document_type(call.content_type))
         return lambda _old: sent
-    kind = patch_type(call.content_type, has_strategic=not call.served.is_custom)
-    if kind == APPLY_PATCH:
-        raise StatusError(415, "UnsupportedMediaType", "a scale cannot be applied: send a merge patch", details={})
-    return change_of(call, kind)
+    return change_of(call, patch_type(call.content_type, has_strategic=not call.served.is_custom))
+
+
+def _applied_scale(call: Call, paths: ScalePaths) -> Document:
+    """What applying a Scale comes to in the object that is scaled."""
+    scale = yaml_value(call.request.body)
+    said = scale if isinstance(scale, dict) else {}
+    if (said.get("apiVersion"), said.get("kind")) != ("autoscaling/v1", "Scale"):
+        group, _, version = str(said.get("apiVersion") or "").rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={said.get('kind') or ''}")
+    config: Document = {}
+    if "replicas" in part_of(said, "spec"):
+        _set_path(config, paths.spec, _wanted_replicas(call, said))
+    return config
 
 
 def _wanted_replicas(call: Call, scale: Document) -> int:

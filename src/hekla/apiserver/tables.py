@@ -65,6 +65,28 @@ def table_of(backend: Backend, served: Served, page: Page, include: str, *, is_l
     }
 
 
+SCALE_COLUMNS = (
+    NAME,
+    Cell("Desired", "integer", description="How many replicas are asked for."),
+    Cell("Available", "integer", description="How many there are."),
+    AGE,
+)
+
+
+def scale_table(backend: Backend, served: Served, scale: Document) -> Document:
+    """The Table of a Scale."""
+    counts = (scale["spec"].get("replicas", 0), scale["status"]["replicas"])
+    row = {"cells": [scale["metadata"]["name"], *counts, age(scale, backend.clock())]}
+    head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": scale["metadata"]}
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": scale["metadata"]["resourceVersion"]},
+        "columnDefinitions": [_definition(served, cell) for cell in SCALE_COLUMNS],
+        "rows": [{**row, "object": head}],
+    }
+
+
 def _row(served: Served, stored: Stored, printer: Printer, now: datetime, include: str) -> Document:
     document: Document = decode_document(stored.body)
     row: Document = {"cells": printer.row(document, now)}
