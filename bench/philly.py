@@ -25,7 +25,7 @@ from bench.plots import bars
 from bench.report import Report, machine_lines
 from hekla.placement import kernels
 from hekla.scheduler.configuration import DEFAULT_TEXT, parse_configuration
-from hekla.simulation.outcome import SIZES, Outcome
+from hekla.simulation.outcome import SIZES, SimulationOutcome
 from hekla.simulation.simulator import Rules, Simulation, equal_nodes, queues_by_use
 from hekla.simulation.trace import GPU, TraceJob, read_philly
 
@@ -173,7 +173,7 @@ def simulate(setting: Setting, stretch: Stretch, tell: Callable[[str], None] = l
     return {**summary(outcome, jobs[0].submit_s, jobs[-1].submit_s), "cpu_s": spent}
 
 
-def summary(outcome: Outcome, first_s: float, last_s: float) -> Figures:
+def summary(outcome: SimulationOutcome, first_s: float, last_s: float) -> Figures:
     """The figures of one run; utilisation and fairness over the time in which jobs arrived."""
     samples = [s for s in outcome.samples if first_s <= s.at_s <= last_s]
     jain = [s.jain for s in samples if s.jain >= 0]

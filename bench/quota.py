@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from bench.report import Report
 from hekla.quota.admission import Admission, Admit, Preempt
-from hekla.quota.cohort import Allotment, CohortTree, Member
+from hekla.quota.cohort import Allotment, CohortMember, CohortTree
 from hekla.quota.victims import PreemptionPolicy, Reclaim, Within, Workload
 
 CPU = ("default", "cpu")
@@ -67,7 +67,9 @@ class Result:
 
 def tree() -> CohortTree:
     quota = {CPU: Allotment(nominal=20_000, borrowing_limit=100_000)}
-    return CohortTree(Member(name=f"c{c}q{q}", parent=f"c{c}", allotments=quota) for c in range(5) for q in range(6))
+    return CohortTree(
+        CohortMember(name=f"c{c}q{q}", parent=f"c{c}", allotments=quota) for c in range(5) for q in range(6)
+    )
 
 
 def simulate(workloads: Sequence[tuple[Class, Workload]], *, by_shares: bool = False) -> Result:

@@ -16,7 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hekla.placement.columns import NodeSpec
-from hekla.placement.constraint import Constraints, Effect, NodeTerm, PodSelector, PodTerm, Requirement, Spread, Taint
+from hekla.placement.constraint import (
+    Constraints,
+    Effect,
+    NodeTerm,
+    PodSelector,
+    PodTerm,
+    Requirement,
+    Taint,
+    TopologySpread,
+)
 from hekla.placement.model import TaskSpec
 
 Floats = NDArray[np.float64]
@@ -222,7 +231,7 @@ class PlainNodes:
                 refused["spread"] = refused.get("spread", none) | self._uneven(spread, pod)
         return refused
 
-    def _uneven(self, spread: Spread, pod: TaskSpec) -> Bools:
+    def _uneven(self, spread: TopologySpread, pod: TaskSpec) -> Bools:
         """Kubernetes' PodTopologySpread: the count there, this pod included, less the least of all, beyond the skew."""
         counts = self._count(spread.topology_key, spread.selector)
         usable = counts.domain >= 0

@@ -19,9 +19,9 @@ from hekla.placement.constraint import (
     PreferredPodTerm,
     PreferredTerm,
     Requirement,
-    Spread,
     Taint,
     Toleration,
+    TopologySpread,
 )
 from hekla.placement.model import JobPhase
 from hekla.placement.topology.topology import DomainSpec, Members
@@ -44,7 +44,7 @@ IMAGES = {"train": 700 << 20, "serve": 900 << 20, "tools": 300 << 20}
 
 CACHE = PodSelector((Requirement("app", Operator.IN, ("cache",)),), frozenset({"default"}))
 APART = Constraints(images=("train", "serve"), anti_affinity=(PodTerm("kubernetes.io/hostname", APP),))
-EVEN = Constraints(images=("train", "serve"), spreads=(Spread("zone", 1, APP),))
+EVEN = Constraints(images=("train", "serve"), spreads=(TopologySpread("zone", 1, APP),))
 CHOOSY = Constraints(selector=(("disk", "ssd"),), tolerations=(Toleration("dedicated", "Exists"),), images=("tools",))
 WISHES = (
     Constraints(images=("train",)),
@@ -62,7 +62,7 @@ COMPANY = Constraints(
     preferred_pods=(
         PreferredPodTerm(10, PodTerm("rack", CACHE)), PreferredPodTerm(-4, PodTerm("kubernetes.io/hostname", APP)),
     ),
-    spreads=(Spread("zone", 1, APP, is_hard=False),),
+    spreads=(TopologySpread("zone", 1, APP, is_hard=False),),
 )  # fmt: skip
 """Likes that depend on who runs where."""
 

@@ -6,7 +6,7 @@ import pytest
 from hekla.api.pods import Pod
 from hekla.controlplane.deployment import DESIRED, HASH_LABEL, REVISION, reconcile_deployment
 from hekla.controlplane.replica_set import reconcile_replica_set, tell_refusal
-from hekla.controlplane.rollout import Share, grown, proportional, shrunk
+from hekla.controlplane.rollout import ReplicaShare, grown, proportional, shrunk
 from hekla.controlplane.views import Deployment, ReplicaSet
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own
 from hekla.testing.world import FakeWorld
@@ -111,7 +111,7 @@ def test_a_rolling_update_keeps_its_bounds_at_every_step(now, surge, unavailable
     rollout = Rollout(now, replicas=replicas, surge=surge, unavailable=unavailable)
     rollout.settle()
     rollout.change(image="x:2", replicas=replicas, surge=surge, unavailable=unavailable)
-    largest = replicas + grown(Share("", 0, 0), [], replicas=replicas, max_surge=100)
+    largest = replicas + grown(ReplicaShare("", 0, 0), [], replicas=replicas, max_surge=100)
     for _ in range(80):
         rollout.step()
         total = sum(one.spec.replicas for one in rollout.sets)
@@ -181,14 +181,16 @@ def test_history_is_kept_to_its_limit(now):
 
 
 def test_scaling_in_the_middle_of_a_rollout_keeps_the_proportion():
-    shares = [Share("old", 8, 8, 13), Share("new", 5, 5, 13)]
+    shares = [ReplicaShare("old", 8, 8, 13), ReplicaShare("new", 5, 5, 13)]
     sizes = proportional(shares, replicas=20, max_surge=6)
     assert sum(sizes.values()) == 26
     assert sizes["old"] > sizes["new"] > 5
 
 
 def test_broken_old_pods_go_first():
-    sizes = shrunk(Share("new", 2, 2), [Share("a", 2, 0), Share("b", 2, 2)], replicas=4, max_unavailable=1)
+    sizes = shrunk(
+        ReplicaShare("new", 2, 2), [ReplicaShare("a", 2, 0), ReplicaShare("b", 2, 2)], replicas=4, max_unavailable=1
+    )
     assert sizes["a"] == 0
 
 

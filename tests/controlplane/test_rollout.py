@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hekla.api.apps import DeploymentStrategy, RollingUpdateDeployment
-from hekla.controlplane.rollout import Share, bounds, grown, proportional, shrunk
+from hekla.controlplane.rollout import ReplicaShare, bounds, grown, proportional, shrunk
 
 counts = st.integers(0, 40)
 amounts = st.one_of(st.integers(0, 10), st.integers(0, 100).map(lambda percent: f"{percent}%"))
@@ -11,7 +11,7 @@ amounts = st.one_of(st.integers(0, 10), st.integers(0, 100).map(lambda percent: 
 @st.composite
 def shares(draw, name):
     replicas = draw(counts)
-    return Share(name, replicas, draw(st.integers(0, replicas)), draw(st.integers(0, 60)))
+    return ReplicaShare(name, replicas, draw(st.integers(0, replicas)), draw(st.integers(0, 60)))
 
 
 @given(amounts, amounts, counts)
@@ -25,7 +25,7 @@ def test_a_rollout_can_always_move(surge, unavailable, replicas):
 
 @given(shares("new"), st.lists(st.integers(0, 5), max_size=3), counts, st.integers(0, 10))
 def test_growing_never_exceeds_the_surge(new, old_sizes, replicas, surge):
-    old = [Share(f"old{n}", size, size) for n, size in enumerate(old_sizes)]
+    old = [ReplicaShare(f"old{n}", size, size) for n, size in enumerate(old_sizes)]
     size = grown(new, old, replicas=replicas, max_surge=surge)
     total_before = new.replicas + sum(one.replicas for one in old)
     assert size <= max(replicas, 0)
@@ -48,7 +48,7 @@ def test_shrinking_never_takes_an_available_pod_below_the_bound(new, one, other,
 
 @given(st.lists(counts, min_size=1, max_size=4), counts, st.integers(0, 10))
 def test_a_resize_is_spread_completely(sizes, replicas, surge):
-    found = [Share(f"s{n}", size, size, 0) for n, size in enumerate(sizes)]
+    found = [ReplicaShare(f"s{n}", size, size, 0) for n, size in enumerate(sizes)]
     spread = proportional(found, replicas=replicas, max_surge=surge)
     assert all(size >= 0 for size in spread.values())
     if replicas and sum(sizes):

@@ -14,7 +14,7 @@ from hekla.placement.constraint import (
     PodTerm,
     PreferredPodTerm,
     Requirement,
-    Spread,
+    TopologySpread,
 )
 from hekla.placement.kernels import twin
 from hekla.placement.node_selection.placer import Placer
@@ -23,12 +23,12 @@ from hekla.testing.cluster import World, check
 OURS = PodSelector((Requirement("app", Operator.IN, ("a",)),), frozenset({"default"}))
 OTHERS = PodSelector((Requirement("app", Operator.IN, ("b",)),), frozenset({"default"}))
 SPREADS = (
-    (Spread("zone", 1, OURS),),
-    (Spread("zone", 2, OURS), Spread("host", 1, OURS)),
-    (Spread("zone", 1, OURS, min_domains=3),),
-    (Spread("zone", 1, OTHERS), Spread("host", 2, OURS)),
-    (Spread("zone", 1, OURS, honours_affinity=False, honours_taints=True),),
-    (Spread("zone", 1, OURS), Spread("host", 1, OURS, is_hard=False)),
+    (TopologySpread("zone", 1, OURS),),
+    (TopologySpread("zone", 2, OURS), TopologySpread("host", 1, OURS)),
+    (TopologySpread("zone", 1, OURS, min_domains=3),),
+    (TopologySpread("zone", 1, OTHERS), TopologySpread("host", 2, OURS)),
+    (TopologySpread("zone", 1, OURS, honours_affinity=False, honours_taints=True),),
+    (TopologySpread("zone", 1, OURS), TopologySpread("host", 1, OURS, is_hard=False)),
 )
 REPELLING = Constraints(
     anti_affinity=(PodTerm("host", OURS),), preferred_pods=(PreferredPodTerm(5, PodTerm("zone", OURS)),)

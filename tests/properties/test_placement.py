@@ -17,9 +17,9 @@ from hekla.placement.constraint import (
     PodSelector,
     PodTerm,
     Requirement,
-    Spread,
     Taint,
     Toleration,
+    TopologySpread,
 )
 from hekla.placement.kernels import SCALE, twin
 from hekla.placement.model import TaskStatus
@@ -34,7 +34,7 @@ CONSTRAINTS = [
     Constraints(tolerations=(Toleration("dedicated", "Exists"),)),
     Constraints(anti_affinity=(PodTerm("host", PODS),)),
     Constraints(affinity=(PodTerm("zone", PODS),)),
-    Constraints(spreads=(Spread("zone", 1, PODS),)),
+    Constraints(spreads=(TopologySpread("zone", 1, PODS),)),
     Constraints(ports=(HostPort("TCP", 80),)),
 ]
 

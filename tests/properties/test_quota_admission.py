@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.quota.admission import Admission, Admit, Decision, Preempt, shape_of
-from hekla.quota.cohort import Allotment, CohortTree, Member, Node
+from hekla.quota.cohort import Allotment, CohortMember, CohortNode, CohortTree
 from hekla.quota.dominant import climbing, share_of
 from hekla.quota.victims import PreemptionPolicy, Reclaim, Within, Workload
 
@@ -20,7 +20,7 @@ QUEUES = ("a", "b", "c", "d")
 
 @dataclass(frozen=True)
 class Plan:
-    members: tuple[Member, ...]
+    members: tuple[CohortMember, ...]
     workloads: tuple[Workload, ...]
     finished: tuple[int, ...]
     strict: frozenset[str]
@@ -44,12 +44,12 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-def _member(draw: st.DrawFn, name: str, parent: str, *, is_queue: bool) -> Member:
+def _member(draw: st.DrawFn, name: str, parent: str, *, is_queue: bool) -> CohortMember:
     nominal = draw(st.integers(0, 6))
     lend = draw(st.one_of(st.none(), st.integers(0, nominal))) if parent else None
     borrow = draw(st.one_of(st.none(), st.integers(0, 6))) if parent else None
     quota = {CPU: Allotment(nominal=nominal, borrowing_limit=borrow, lending_limit=lend), GPU: Allotment(nominal=2)}
-    return Member(
+    return CohortMember(
         name=name, parent=parent, allotments=quota, is_queue=is_queue, weight=Fraction(draw(st.integers(0, 3)))
     )
 
@@ -117,21 +117,21 @@ def _by_level(tree: CohortTree, workload: Workload) -> tuple[object, ...]:
     return tree.borrow_level(workload.queue, workload.usage), -workload.priority, workload.since, workload.uid
 
 
-def _roots(tree: CohortTree) -> list[Node]:
-    roots: dict[str, Node] = {}
+def _roots(tree: CohortTree) -> list[CohortNode]:
+    roots: dict[str, CohortNode] = {}
     for node in tree.queues():
         roots.setdefault(node.root.name, node.root)
     return list(roots.values())
 
 
-def _tournament(tree: CohortTree, member: Node, heads: list[Workload]) -> Workload | None:
+def _tournament(tree: CohortTree, member: CohortNode, heads: list[Workload]) -> Workload | None:
     if member.is_queue:
         return next((head for head in heads if head.queue == member.name), None)
     offers = [(child, won) for child in member.children if (won := _tournament(tree, child, heads)) is not None]
     return min(offers, key=lambda offer: _by_share(tree, *offer))[1] if offers else None
 
 
-def _by_share(tree: CohortTree, member: Node, workload: Workload) -> tuple[object, ...]:
+def _by_share(tree: CohortTree, member: CohortNode, workload: Workload) -> tuple[object, ...]:
     queue = tree[workload.queue]
     borrows = any(queue.borrows_with(thing, amount) for thing, amount in workload.usage.items())
     charge = dict(climbing(queue, workload.usage))[member]

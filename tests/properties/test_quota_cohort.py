@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.quota.cohort import Allotment, CohortTree, Member, borrow_level
+from hekla.quota.cohort import Allotment, CohortMember, CohortTree, borrow_level
 from hekla.quota.dominant import share_of
-from hekla.quota.fair_victims import Rule, fair_victims
+from hekla.quota.fair_victims import PreemptionStrategy, fair_victims
 from hekla.quota.victims import PreemptionPolicy, Reclaim, Within, Workload, victims
 
 CPU = ("default", "cpu")
@@ -20,7 +20,7 @@ limits = st.one_of(st.none(), st.integers(0, 6))
 
 @dataclass(frozen=True)
 class Plan:
-    members: tuple[Member, ...]
+    members: tuple[CohortMember, ...]
     steps: tuple[tuple[str, int], ...]
 
 
@@ -33,12 +33,12 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(tuple(made), tuple(steps))
 
 
-def _member(draw: st.DrawFn, name: str, parent: str, *, is_queue: bool) -> Member:
+def _member(draw: st.DrawFn, name: str, parent: str, *, is_queue: bool) -> CohortMember:
     nominal = draw(st.integers(0, 8))
     lend = draw(st.one_of(st.none(), st.integers(0, nominal))) if parent else None
     allotment = Allotment(nominal=nominal, borrowing_limit=draw(limits) if parent else None, lending_limit=lend)
     weight = Fraction(draw(st.integers(0, 4)), 2)
-    return Member(name=name, parent=parent, allotments={CPU: allotment}, weight=weight, is_queue=is_queue)
+    return CohortMember(name=name, parent=parent, allotments={CPU: allotment}, weight=weight, is_queue=is_queue)
 
 
 def filled(plan: Plan) -> tuple[CohortTree, list[Workload]]:
@@ -55,7 +55,7 @@ def filled(plan: Plan) -> tuple[CohortTree, list[Workload]]:
     return tree, admitted
 
 
-def plain_free(members: Sequence[Member], held: dict[str, int], name: str) -> int:
+def plain_free(members: Sequence[CohortMember], held: dict[str, int], name: str) -> int:
     """What is free, by the recursive formulas and nothing remembered: the oracle."""
     by_name = {member.name: member for member in members}
     below = {name: [m for m in members if m.parent == name] for name in by_name}
@@ -185,9 +185,18 @@ def test_victims_make_room_are_needed_and_are_never_of_queues_within_their_own(
     assert not found or tree.fits(queue, workload.usage)
 
 
-@given(plans(), st.sampled_from([(Rule.FINAL,), (Rule.INITIAL,), (Rule.FINAL, Rule.INITIAL)]))
+@given(
+    plans(),
+    st.sampled_from(
+        [
+            (PreemptionStrategy.FINAL,),
+            (PreemptionStrategy.INITIAL,),
+            (PreemptionStrategy.FINAL, PreemptionStrategy.INITIAL),
+        ]
+    ),
+)
 @settings(max_examples=60, deadline=None)
-def test_preemption_by_shares_comes_to_an_end(plan: Plan, rules: tuple[Rule, ...]) -> None:
+def test_preemption_by_shares_comes_to_an_end(plan: Plan, rules: tuple[PreemptionStrategy, ...]) -> None:
     """No new work, and everybody who was sent away asks again: the evictions are few, and then there are none."""
     tree = CohortTree(plan.members)
     waiting = [

@@ -13,14 +13,14 @@ from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import Constraints
 from hekla.placement.devices.claims import (
     Choice,
+    ClaimRequest,
     CounterId,
     Device,
     DeviceClaim,
     DeviceId,
+    DevicePool,
     Grant,
     Match,
-    Pool,
-    Request,
 )
 from hekla.placement.model import Job, Task, TaskStatus
 from hekla.testing.cluster import World, check
@@ -103,10 +103,10 @@ def plans(draw: st.DrawFn) -> Plan:
 # Making it
 
 
-def pools(plan: Plan) -> Iterator[Pool]:
+def pools(plan: Plan) -> Iterator[DevicePool]:
     for at, (devices, amount) in enumerate(plan.nodes):
         counter = CounterId(DRIVER, f"n{at}", "parts", "memory")
-        yield Pool(
+        yield DevicePool(
             devices=tuple(
                 Device(
                     id=DeviceId(DRIVER, f"n{at}", f"g{place}"), node=f"n{at}", attributes={MODEL: model},
@@ -116,7 +116,7 @@ def pools(plan: Plan) -> Iterator[Pool]:
             ),
             counters={counter: amount},
         )  # fmt: skip
-    yield Pool(
+    yield DevicePool(
         devices=tuple(
             Device(id=DeviceId(DRIVER, NETWORK, f"g{place}"), attributes={MODEL: model})
             for place, model in enumerate(plan.network)
@@ -131,7 +131,7 @@ def devices_of(plan: Plan) -> Mapping[DeviceId, Device]:
 def claim_of(wish: Wish) -> DeviceClaim:
     return DeviceClaim(
         requests=tuple(
-            Request(
+            ClaimRequest(
                 name=f"r{number}",
                 choices=tuple(
                     Choice(
@@ -297,7 +297,7 @@ def can_have(plan: Plan, world: World, claim: DeviceClaim, node: str) -> bool:
     )
 
 
-def grantings(requests: Sequence[Request], within: Sequence[Device]) -> Iterator[tuple[Grant, ...]]:
+def grantings(requests: Sequence[ClaimRequest], within: Sequence[Device]) -> Iterator[tuple[Grant, ...]]:
     """All ways to give devices to requests, each at most once, whatever they are."""
     if not requests:
         yield ()

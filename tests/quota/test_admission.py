@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from hekla.quota.admission import Admission, Admit, Preempt, Wait
-from hekla.quota.cohort import Allotment, CohortTree, Member
+from hekla.quota.cohort import Allotment, CohortMember, CohortTree
 from hekla.quota.partial import largest_part
 from hekla.quota.victims import PreemptionPolicy, Reclaim, Within, Workload
 
@@ -14,7 +14,9 @@ CPU = ("default", "cpu")
 
 def member(name, parent="", nominal=0, weight=1, borrow=None, *, cohort=False):
     allotment = Allotment(nominal=nominal, borrowing_limit=borrow)
-    return Member(name=name, parent=parent, allotments={CPU: allotment}, weight=Fraction(weight), is_queue=not cohort)
+    return CohortMember(
+        name=name, parent=parent, allotments={CPU: allotment}, weight=Fraction(weight), is_queue=not cohort
+    )
 
 
 def load(uid, queue, cpu, priority=0, since=0.0):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from hekla.quota.cohort import UNLIMITED, Allotment, CohortTree, Member, borrow_level
+from hekla.quota.cohort import UNLIMITED, Allotment, CohortMember, CohortTree, borrow_level
 
 CPU = ("default", "cpu")
 
@@ -13,10 +13,10 @@ def member(
     name: str, parent: str = "", nominal: int = 0, borrow: int | None = None, lend: int | None = None, *, cohort=False
 ):
     allotment = Allotment(nominal=nominal, borrowing_limit=borrow, lending_limit=lend)
-    return Member(name=name, parent=parent, allotments={CPU: allotment}, is_queue=not cohort)
+    return CohortMember(name=name, parent=parent, allotments={CPU: allotment}, is_queue=not cohort)
 
 
-def tree(*members: Member, **usage: int) -> CohortTree:
+def tree(*members: CohortMember, **usage: int) -> CohortTree:
     made = CohortTree(members)
     for name, amount in usage.items():
         made.take(name, {CPU: amount})
@@ -118,14 +118,14 @@ def test_a_cohort_that_nobody_wrote_down_exists() -> None:
 def test_flavors_are_kept_apart() -> None:
     spot, fixed = ("spot", "gpu"), ("reserved", "gpu")
     quota = {spot: Allotment(nominal=8), fixed: Allotment(nominal=2)}
-    made = CohortTree([Member(name="a", allotments=quota)])
+    made = CohortTree([CohortMember(name="a", allotments=quota)])
     made.take("a", {spot: 5})
     assert (made["a"].free(spot), made["a"].free(fixed)) == (3, 2)
     assert not made.fits("a", {spot: 3, fixed: 3})
 
 
 # 9.1: (members, what a, b and d ask in turn, who gets it)
-ADMISSIONS: Mapping[str, tuple[list[Member], list[tuple[str, int]], list[bool]]] = {
+ADMISSIONS: Mapping[str, tuple[list[CohortMember], list[tuple[str, int]], list[bool]]] = {
     "admit in the same cohort with no borrowing": ([member("a", "c", 5), member("b", "c", 5)], [("a", 5), ("b", 5)], [True, True]),
     "no borrowing that would be too much with what was assigned": (
         [member("a", "c", 5), member("b", "c", 5)], [("a", 7), ("b", 4)], [True, False],

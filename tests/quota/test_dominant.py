@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from hekla.quota.cohort import UNLIMITED, Allotment, CohortTree, Member
+from hekla.quota.cohort import UNLIMITED, Allotment, CohortMember, CohortTree
 from hekla.quota.dominant import climbing, share_of
 
 GPU = ("default", "gpu")
@@ -12,7 +12,9 @@ GPU = ("default", "gpu")
 
 def member(name, parent="", nominal=0, weight="1", borrow=None, *, cohort=False):
     allotment = Allotment(nominal=nominal, borrowing_limit=borrow)
-    return Member(name=name, parent=parent, allotments={GPU: allotment}, weight=Fraction(weight), is_queue=not cohort)
+    return CohortMember(
+        name=name, parent=parent, allotments={GPU: allotment}, weight=Fraction(weight), is_queue=not cohort
+    )
 
 
 # (members, usage of a, shares as status tells them)
@@ -47,7 +49,9 @@ def test_shares(case: str) -> None:
 def test_the_resource_of_which_most_is_borrowed_counts() -> None:
     cpu = ("default", "cpu")
     quota = {GPU: Allotment(nominal=1), cpu: Allotment(nominal=10)}
-    made = CohortTree([Member(name="a", parent="c", allotments=quota), Member(name="b", parent="c", allotments=quota)])
+    made = CohortTree(
+        [CohortMember(name="a", parent="c", allotments=quota), CohortMember(name="b", parent="c", allotments=quota)]
+    )
     made.take("a", {GPU: 2, cpu: 12})
     assert share_of(made["a"]).told == 500
 
@@ -55,7 +59,9 @@ def test_the_resource_of_which_most_is_borrowed_counts() -> None:
 def test_flavors_of_one_resource_add_up() -> None:
     spot, fixed = ("spot", "gpu"), ("reserved", "gpu")
     quota = {spot: Allotment(nominal=4), fixed: Allotment(nominal=6)}
-    made = CohortTree([Member(name="a", parent="c", allotments={}), Member(name="b", parent="c", allotments=quota)])
+    made = CohortTree(
+        [CohortMember(name="a", parent="c", allotments={}), CohortMember(name="b", parent="c", allotments=quota)]
+    )
     made.take("a", {spot: 1, fixed: 1})
     assert share_of(made["a"]).told == 200
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from hekla.quota.cohort import Allotment, CohortTree, Member
-from hekla.quota.fair_victims import BOTH, Rule, fair_victims
+from hekla.quota.cohort import Allotment, CohortMember, CohortTree
+from hekla.quota.fair_victims import BOTH, PreemptionStrategy, fair_victims
 from hekla.quota.victims import PreemptionPolicy, Reclaim, Within, Workload
 
 CPU = ("default", "cpu")
@@ -14,7 +14,7 @@ POLICY = PreemptionPolicy(within=Within.LOWER_PRIORITY, reclaim=Reclaim.ANY)
 
 
 def member(name, parent="", nominal=0, weight=1, *, cohort=False):
-    return Member(
+    return CohortMember(
         name=name,
         parent=parent,
         allotments={CPU: Allotment(nominal=nominal)},
@@ -48,7 +48,7 @@ def search(members, running, asking, amount, rules=BOTH) -> dict[str, str]:
     return {other.uid: str(reason) for other, reason in found}
 
 
-def base(*weights: int) -> list[Member]:
+def base(*weights: int) -> list[CohortMember]:
     return [member(name, "all", 3000, weight) for name, weight in zip("abc", weights or (1, 1, 1), strict=True)]
 
 
@@ -106,8 +106,8 @@ def test_the_second_rule_alone_compares_with_the_share_before() -> None:
     # 29: a queue that borrows 6 of 9 gives back its only workload to one that will borrow 1
     members = [*base(), member("d", "all", 0)]
     running = "b: 9"
-    assert search(members, running, "d", 1, (Rule.FINAL,)) == {}
-    assert set(search(members, running, "d", 1, (Rule.INITIAL,))) == {"b1"}
+    assert search(members, running, "d", 1, (PreemptionStrategy.FINAL,)) == {}
+    assert set(search(members, running, "d", 1, (PreemptionStrategy.INITIAL,))) == {"b1"}
 
 
 def test_preemption_reaches_across_branches_where_their_shares_part() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hekla.quota.over_quota import Want, divide, divide_tree
-from hekla.quota.over_quota_order import Standing, may_take_back, turn_of
+from hekla.quota.over_quota_order import QueueStanding, may_take_back, turn_of
 
 GPU = 1000  # a GPU in the unit that amounts are counted in
 
@@ -132,8 +132,8 @@ def test_nothing_is_left_while_somebody_with_weight_wants_more(total: int, made:
 
 
 # 9.7 (50)
-def standing(name: str, held=0, deserved=0, fair=0, parent="", firm=0, **fields) -> Standing:
-    return Standing(
+def standing(name: str, held=0, deserved=0, fair=0, parent="", firm=0, **fields) -> QueueStanding:
+    return QueueStanding(
         name=name, parent=parent, held={"gpu": held}, held_firm={"gpu": firm}, deserved={"gpu": deserved},
         fair={"gpu": fair}, **fields,
     )  # fmt: skip
@@ -198,6 +198,6 @@ def test_who_may_take_back(case: str) -> None:
 
 def test_resources_that_are_not_asked_for_do_not_count() -> None:
     # 49
-    asker = Standing(name="a", deserved={"gpu": 2, "cpu": 0}, fair={"gpu": 2, "cpu": 0}, held={"cpu": 9})
-    giver = Standing(name="b", deserved={"gpu": 2, "cpu": 9}, fair={"gpu": 2, "cpu": 9}, held={"gpu": 4, "cpu": 1})
+    asker = QueueStanding(name="a", deserved={"gpu": 2, "cpu": 0}, fair={"gpu": 2, "cpu": 0}, held={"cpu": 9})
+    giver = QueueStanding(name="b", deserved={"gpu": 2, "cpu": 9}, fair={"gpu": 2, "cpu": 9}, held={"gpu": 4, "cpu": 1})
     assert may_take_back({"a": asker, "b": giver}, "a", {"gpu": 1}, [("b", {"gpu": 1, "cpu": 1})])

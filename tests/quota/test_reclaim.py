@@ -1,9 +1,9 @@
 from hekla.quota.reclaim import may_lose, may_reclaim
-from hekla.quota.tree import Quota, QuotaTree, Share
+from hekla.quota.tree import QueueShare, Quota, QuotaTree
 
 
-def share(deserved: dict[str, int], guarantee: dict[str, int] | None = None) -> Share:
-    return Share(guarantee=guarantee or {}, deserved=deserved, ceiling={}, bounds={})
+def share(deserved: dict[str, int], guarantee: dict[str, int] | None = None) -> QueueShare:
+    return QueueShare(guarantee=guarantee or {}, deserved=deserved, ceiling={}, bounds={})
 
 
 def reclaims(deserved: dict[str, int], held: dict[str, int], asked: dict[str, int]) -> bool:

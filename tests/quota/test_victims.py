@@ -2,7 +2,7 @@
 
 import pytest
 
-from hekla.quota.cohort import Allotment, CohortTree, Member
+from hekla.quota.cohort import Allotment, CohortMember, CohortTree
 from hekla.quota.victims import PreemptionPolicy, Reclaim, Within, Workload, victims
 
 CPU, MEMORY = ("default", "cpu"), ("default", "memory")
@@ -10,7 +10,7 @@ CPU, MEMORY = ("default", "cpu"), ("default", "memory")
 
 def member(name, parent="", nominal=0, borrow=None, lend=None, *, cohort=False):
     allotment = Allotment(nominal=nominal, borrowing_limit=borrow, lending_limit=lend)
-    return Member(name=name, parent=parent, allotments={CPU: allotment}, is_queue=not cohort)
+    return CohortMember(name=name, parent=parent, allotments={CPU: allotment}, is_queue=not cohort)
 
 
 def load(uid: str, queue: str, cpu: int, priority: int = 0, since: float = 0.0, *, leaving=False) -> Workload:
@@ -115,7 +115,7 @@ def test_who_is_preempted(case: str) -> None:
 
 def test_only_those_that_use_what_is_lacking_are_asked() -> None:
     quota = {CPU: Allotment(nominal=4), MEMORY: Allotment(nominal=4)}
-    tree = CohortTree([Member(name="a", allotments=quota)])
+    tree = CohortTree([CohortMember(name="a", allotments=quota)])
     of_memory = Workload(uid="m", queue="a", usage={MEMORY: 4}, priority=-2)
     of_cpu = Workload(uid="c", queue="a", usage={CPU: 4}, priority=-1)
     for other in (of_memory, of_cpu):

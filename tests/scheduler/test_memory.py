@@ -10,7 +10,7 @@ from hekla.kube.api_client import ApiClient
 from hekla.kube.errors import NotFoundError
 from hekla.placement.cluster import Cluster
 from hekla.scheduler.batch import BatchScheduler
-from hekla.scheduler.memory import KEY, MOST_PAIRS, NAME, Memory, Pair, fingerprint, memory_of, recall
+from hekla.scheduler.memory import KEY, MOST_PAIRS, NAME, Memory, PrecedencePair, fingerprint, memory_of, recall
 from scheduler.schedulerkit import running, until, world
 
 NAMESPACE = "kube-system"
@@ -22,7 +22,7 @@ def test_what_is_remembered_is_known_again_by_another_clock() -> None:
     before.let_in.add("large")
     before.last_due["rescheduling"] = 1000.0
     memory = msgspec.json.decode(msgspec.json.encode(memory_of(before, now=100.0, wall_s=5000.0)), type=Memory)
-    assert memory.precedence == [Pair(uid="second", first="first", at=4990.0)]
+    assert memory.precedence == [PrecedencePair(uid="second", first="first", at=4990.0)]
     recall(after, memory, now=3.0, wall_s=5020.0)
     assert after.precedence.pairs() == [("second", "first", -27.0)]
     assert (after.let_in, after.last_due) == ({"large"}, {"rescheduling": 1000.0})
@@ -31,7 +31,11 @@ def test_what_is_remembered_is_known_again_by_another_clock() -> None:
 
 def test_a_ring_that_somebody_wrote_is_cut() -> None:
     cluster = Cluster()
-    ring = [Pair(uid="a", first="b", at=1.0), Pair(uid="b", first="a", at=2.0), Pair(uid="c", first="c", at=3.0)]
+    ring = [
+        PrecedencePair(uid="a", first="b", at=1.0),
+        PrecedencePair(uid="b", first="a", at=2.0),
+        PrecedencePair(uid="c", first="c", at=3.0),
+    ]
     recall(cluster, Memory(precedence=ring), now=0.0, wall_s=10.0)
     assert cluster.precedence.pairs() == [("a", "b", -9.0)]
 

@@ -12,7 +12,7 @@ from hekla.api.pods import Pod
 from hekla.controlplane.deployment_status import status_of
 from hekla.controlplane.owning import claim, claimed, controller_reference
 from hekla.controlplane.replica_set import wanted_replicas
-from hekla.controlplane.rollout import Share, bounds, grown, proportional, shrunk
+from hekla.controlplane.rollout import ReplicaShare, bounds, grown, proportional, shrunk
 from hekla.controlplane.statuses import set_status
 from hekla.controlplane.templates import template_hash, with_label, without_label
 from hekla.controlplane.views import Deployment, ReplicaSet
@@ -81,7 +81,7 @@ def _start(deployment: Deployment, old: Sequence[ReplicaSet], world: World) -> I
     hashed = _hash(deployment)
     surge, _ = bounds(deployment.spec.strategy, _replicas(deployment))
     replicas = grown(
-        Share("", 0, 0), [_share(one) for one in old], replicas=_replicas(deployment), max_surge=surge
+        ReplicaShare("", 0, 0), [_share(one) for one in old], replicas=_replicas(deployment), max_surge=surge
     )  # fmt: skip
     if deployment.spec.strategy.type == "Recreate" and _has_old_pods(old, world):
         replicas = 0
@@ -240,9 +240,9 @@ def _forget_history(deployment: Deployment, old: Sequence[ReplicaSet]) -> Iterat
 # ---- small readings
 
 
-def _share(one: ReplicaSet) -> Share:
+def _share(one: ReplicaSet) -> ReplicaShare:
     base = one.metadata.annotations.get(MAX_REPLICAS, "")
-    return Share(
+    return ReplicaShare(
         one.metadata.name, wanted_replicas(one), one.status.available_replicas, int(base) if base.isdigit() else 0
     )
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
-from hekla.controlplane.job_count import FINALIZER, Tally, is_indexed, tally
+from hekla.controlplane.job_count import FINALIZER, JobPodCount, is_indexed, tally
 from hekla.controlplane.job_indexes import format_indexes, parse_indexes
 from hekla.controlplane.job_pods import release, remove, scale
 from hekla.controlplane.owning import delete_surplus
@@ -28,7 +28,7 @@ OURS = ("", "kubernetes.io/job-controller")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobEnd:
     """How a job ends."""
 
     is_success: bool
@@ -57,7 +57,9 @@ def reconcile_job(job: Job, world: World, now: datetime) -> Iterator[Command]:
     yield from _tell(job, old, conditions)
 
 
-def _act(job: Job, pods: Sequence[Pod], counted: Tally, outcome: Outcome | None, now: datetime) -> Iterator[Command]:
+def _act(
+    job: Job, pods: Sequence[Pod], counted: JobPodCount, outcome: JobEnd | None, now: datetime
+) -> Iterator[Command]:
     active = [pod for pod in pods if is_active(pod)]
     if job.metadata.deletion_timestamp:
         return
@@ -76,28 +78,30 @@ def _act(job: Job, pods: Sequence[Pod], counted: Tally, outcome: Outcome | None,
 # ---- how it ends
 
 
-def _outcome(job: Job, pods: Sequence[Pod], counted: Tally, old: dict[str, Document], now: datetime) -> Outcome | None:
+def _outcome(
+    job: Job, pods: Sequence[Pod], counted: JobPodCount, old: dict[str, Document], now: datetime
+) -> JobEnd | None:
     for kind, is_success in (("FailureTarget", False), ("SuccessCriteriaMet", True)):
         if kind in old:
-            return Outcome(is_success, old[kind]["reason"], old[kind].get("message", ""))
+            return JobEnd(is_success, old[kind]["reason"], old[kind].get("message", ""))
     return _failure(job, pods, counted, now) or _success(job, pods, counted)
 
 
-def _failure(job: Job, pods: Sequence[Pod], counted: Tally, now: datetime) -> Outcome | None:
+def _failure(job: Job, pods: Sequence[Pod], counted: JobPodCount, now: datetime) -> JobEnd | None:
     if counted.fatal:
-        return Outcome(False, "PodFailurePolicy", counted.fatal)
+        return JobEnd(False, "PodFailurePolicy", counted.fatal)
     limit = 6 if job.spec.backoff_limit is None else job.spec.backoff_limit
     if counted.all_failed > limit or _has_restarted_too_often(job, pods, limit):
-        return Outcome(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+        return JobEnd(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     if job.spec.max_failed_indexes is not None and len(counted.failed_indexes) > job.spec.max_failed_indexes:
         message = "Job has exceeded the specified maximal number of failed indexes"
-        return Outcome(False, "MaxFailedIndexesExceeded", message)
+        return JobEnd(False, "MaxFailedIndexesExceeded", message)
     done = len(counted.failed_indexes) + len(counted.completed_indexes)
     if counted.failed_indexes and done >= (job.spec.completions or 0):
-        return Outcome(False, "FailedIndexes", "Job has failed indexes")
+        return JobEnd(False, "FailedIndexes", "Job has failed indexes")
     left_s = _deadline_left_s(job, now)
     if left_s is not None and left_s <= 0:
-        return Outcome(False, "DeadlineExceeded", "Job was active longer than specified deadline")
+        return JobEnd(False, "DeadlineExceeded", "Job was active longer than specified deadline")
     return None
 
 
@@ -109,8 +113,8 @@ def _has_restarted_too_often(job: Job, pods: Sequence[Pod], limit: int) -> bool:
     return total > 0 if limit == 0 else total >= limit
 
 
-def _success(job: Job, pods: Sequence[Pod], counted: Tally) -> Outcome | None:
-    reached = Outcome(True, "CompletionsReached", "Reached expected number of succeeded pods")
+def _success(job: Job, pods: Sequence[Pod], counted: JobPodCount) -> JobEnd | None:
+    reached = JobEnd(True, "CompletionsReached", "Reached expected number of succeeded pods")
     if job.spec.completions is None:
         is_working = any(is_active(pod) for pod in pods)
         return reached if counted.all_succeeded and not is_working else None
@@ -119,13 +123,13 @@ def _success(job: Job, pods: Sequence[Pod], counted: Tally) -> Outcome | None:
     return _success_policy(job, counted)
 
 
-def _success_policy(job: Job, counted: Tally) -> Outcome | None:
+def _success_policy(job: Job, counted: JobPodCount) -> JobEnd | None:
     for number, rule in enumerate(job.spec.success_policy.rules if job.spec.success_policy else ()):
         wanted = parse_indexes(rule.succeeded_indexes) if rule.succeeded_indexes else None
         done = counted.completed_indexes if wanted is None else counted.completed_indexes & wanted
         needed = rule.succeeded_count or (len(wanted) if wanted is not None else 0)
         if needed and len(done) >= needed:
-            return Outcome(True, "SuccessPolicy", f"Matched rules at index {number}")
+            return JobEnd(True, "SuccessPolicy", f"Matched rules at index {number}")
     return None
 
 
@@ -161,8 +165,8 @@ def _expire(job: Job, old: dict[str, Document], now: datetime) -> Iterator[Comma
 def _conditions(
     job: Job,
     pods: Sequence[Pod],
-    counted: Tally,
-    outcome: Outcome | None,
+    counted: JobPodCount,
+    outcome: JobEnd | None,
     old: dict[str, Document],
     now: datetime,
 ) -> dict[str, Document]:
@@ -195,7 +199,9 @@ def _condition(kind: str, status: str, reason: str, message: str, now: datetime)
     }  # fmt: skip
 
 
-def _status(job: Job, pods: Sequence[Pod], counted: Tally, conditions: dict[str, Document], now: datetime) -> Document:
+def _status(
+    job: Job, pods: Sequence[Pod], counted: JobPodCount, conditions: dict[str, Document], now: datetime
+) -> Document:
     active = [pod for pod in pods if is_active(pod)]
     uncounted = {"succeeded": counted.uncounted_succeeded or None, "failed": counted.uncounted_failed or None}
     status: Document = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hekla.api.pods import Pod
-from hekla.controlplane.job_failures import Judged, Verdict, judge
+from hekla.controlplane.job_failures import Judged, PodFailureVerdict, judge
 from hekla.controlplane.job_indexes import index_of, parse_indexes
 from hekla.controlplane.pod_state import is_leaving
 from hekla.controlplane.views import Job
@@ -18,7 +18,7 @@ FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
 
 
 @dataclass
-class Tally:
+class JobPodCount:
     """What has come of a job's pods so far, this round included."""
 
     succeeded: int = 0
@@ -56,9 +56,9 @@ def is_indexed(job: Job) -> bool:
     return job.spec.completion_mode == "Indexed"
 
 
-def tally(job: Job, pods: Sequence[Pod], *, is_ending: bool) -> Tally:
+def tally(job: Job, pods: Sequence[Pod], *, is_ending: bool) -> JobPodCount:
     """Count. `is_ending` says that the job is over and its pods are being removed."""
-    counted = Tally(job.status.succeeded, job.status.failed)
+    counted = JobPodCount(job.status.succeeded, job.status.failed)
     counted.completed_indexes = parse_indexes(job.status.completed_indexes)
     counted.failed_indexes = parse_indexes(job.status.failed_indexes)
     held = {pod.metadata.uid: pod for pod in pods if FINALIZER in pod.metadata.finalizers}
@@ -76,7 +76,7 @@ def tally(job: Job, pods: Sequence[Pod], *, is_ending: bool) -> Tally:
     return counted
 
 
-def _count_released(job: Job, counted: Tally, held: dict[str, Pod]) -> None:
+def _count_released(job: Job, counted: JobPodCount, held: dict[str, Pod]) -> None:
     """Uids of the list whose pods have been let go are counted now."""
     listed = job.status.uncounted_terminated_pods
     for uid in listed.succeeded if listed else ():
@@ -100,7 +100,7 @@ def has_failed(job: Job, pod: Pod, *, is_ending: bool = False) -> bool:
     return is_ending or job.spec.pod_replacement_policy != "Failed"
 
 
-def _count_success(job: Job, counted: Tally, pod: Pod) -> None:
+def _count_success(job: Job, counted: JobPodCount, pod: Pod) -> None:
     counted.to_release.append(pod)
     if not is_indexed(job):
         counted.uncounted_succeeded.append(pod.metadata.uid)
@@ -111,18 +111,20 @@ def _count_success(job: Job, counted: Tally, pod: Pod) -> None:
         counted.completed_indexes.add(index)
 
 
-def _count_failure(job: Job, counted: Tally, pod: Pod) -> None:
-    judged = judge(pod, job.spec.pod_failure_policy) if pod.status.phase == "Failed" else Judged(Verdict.COUNT)
+def _count_failure(job: Job, counted: JobPodCount, pod: Pod) -> None:
+    judged = (
+        judge(pod, job.spec.pod_failure_policy) if pod.status.phase == "Failed" else Judged(PodFailureVerdict.COUNT)
+    )
     counted.to_release.append(pod)
-    if judged.verdict is Verdict.IGNORE:
+    if judged.verdict is PodFailureVerdict.IGNORE:
         return
     counted.uncounted_failed.append(pod.metadata.uid)
-    if judged.verdict is Verdict.FAIL_JOB:
+    if judged.verdict is PodFailureVerdict.FAIL_JOB:
         counted.fatal = counted.fatal or judged.message
     index, limit = index_of(pod), job.spec.backoff_limit_per_index
     if index is None or limit is None:
         return
-    if judged.verdict is Verdict.FAIL_INDEX or failure_count(pod) >= limit:
+    if judged.verdict is PodFailureVerdict.FAIL_INDEX or failure_count(pod) >= limit:
         counted.failed_indexes.add(index)
 
 

@@ -17,7 +17,7 @@ FIRST_BACKOFF_S = 10.0
 LONGEST_BACKOFF_S = 600.0
 
 
-class Verdict(StrEnum):
+class PodFailureVerdict(StrEnum):
     """What to do about a failed pod."""
 
     COUNT = "Count"
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 class Judged:
     """A verdict and the sentence that explains it."""
 
-    verdict: Verdict
+    verdict: PodFailureVerdict
     message: str = ""
 
 
@@ -39,8 +39,8 @@ def judge(pod: Pod, policy: PodFailurePolicy | None) -> Judged:
     for number, rule in enumerate(policy.rules if policy is not None else ()):
         why = _matches(pod, rule)
         if why:
-            return Judged(Verdict(rule.action), f"{why} matching {rule.action} rule at index {number}")
-    return Judged(Verdict.COUNT)
+            return Judged(PodFailureVerdict(rule.action), f"{why} matching {rule.action} rule at index {number}")
+    return Judged(PodFailureVerdict.COUNT)
 
 
 def _matches(pod: Pod, rule: PodFailurePolicyRule) -> str:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
-from hekla.controlplane.job_count import FAILURE_COUNT, FINALIZER, Tally, failure_count, is_indexed
+from hekla.controlplane.job_count import FAILURE_COUNT, FINALIZER, JobPodCount, failure_count, is_indexed
 from hekla.controlplane.job_failures import backoff_left_s
 from hekla.controlplane.job_indexes import INDEX, index_of
 from hekla.controlplane.owning import delete_surplus
@@ -31,7 +31,7 @@ def remove(job: Job, pods: Sequence[Pod], reason: str) -> Iterator[Command]:
     yield from delete_surplus(job, pods, reason)
 
 
-def scale(job: Job, pods: Sequence[Pod], counted: Tally, now: datetime) -> Iterator[Command]:
+def scale(job: Job, pods: Sequence[Pod], counted: JobPodCount, now: datetime) -> Iterator[Command]:
     """Make missing pods and remove surplus ones."""
     active = [pod for pod in pods if is_active(pod)]
     wanted = _wanted(job, counted, len(active))
@@ -52,7 +52,7 @@ def scale(job: Job, pods: Sequence[Pod], counted: Tally, now: datetime) -> Itera
     yield from _make(job, pods, active + (leaving if held else []), counted, min(missing, MAX_BURST))
 
 
-def _wanted(job: Job, counted: Tally, active: int) -> int:
+def _wanted(job: Job, counted: JobPodCount, active: int) -> int:
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
     if job.spec.completions is None:
         # A work queue: once one pod has succeeded the others finish and no new one starts.
@@ -60,7 +60,7 @@ def _wanted(job: Job, counted: Tally, active: int) -> int:
     return max(0, min(parallelism, job.spec.completions - counted.all_succeeded - len(counted.failed_indexes)))
 
 
-def _surplus(job: Job, active: Sequence[Pod], counted: Tally, wanted: int) -> list[Pod]:
+def _surplus(job: Job, active: Sequence[Pod], counted: JobPodCount, wanted: int) -> list[Pod]:
     if not is_indexed(job):
         return sorted(active, key=surplus_order)[: max(0, len(active) - wanted)]
     keep: dict[int, Pod] = {}
@@ -76,7 +76,7 @@ def _surplus(job: Job, active: Sequence[Pod], counted: Tally, wanted: int) -> li
     return gone + [keep[index] for index in last]
 
 
-def _make(job: Job, pods: Sequence[Pod], present: Sequence[Pod], counted: Tally, count: int) -> Iterator[Command]:
+def _make(job: Job, pods: Sequence[Pod], present: Sequence[Pod], counted: JobPodCount, count: int) -> Iterator[Command]:
     if not is_indexed(job):
         for _ in range(count):
             yield Create(Pod, _pod(job), is_announced=True)

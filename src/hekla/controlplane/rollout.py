@@ -12,7 +12,7 @@ from hekla.controlplane.selecting import resolve
 
 
 @dataclass(frozen=True)
-class Share:
+class ReplicaShare:
     """One replica set in the arithmetic."""
 
     name: str
@@ -34,7 +34,7 @@ def bounds(strategy: DeploymentStrategy, replicas: int) -> tuple[int, int]:
     return surge, min(unavailable, replicas)
 
 
-def grown(new: Share, old: Sequence[Share], *, replicas: int, max_surge: int) -> int:
+def grown(new: ReplicaShare, old: Sequence[ReplicaShare], *, replicas: int, max_surge: int) -> int:
     """How many pods the new set may have now."""
     if new.replicas >= replicas:
         return replicas
@@ -43,7 +43,7 @@ def grown(new: Share, old: Sequence[Share], *, replicas: int, max_surge: int) ->
     return new.replicas + max(0, min(room, replicas - new.replicas))
 
 
-def shrunk(new: Share, old: Sequence[Share], *, replicas: int, max_unavailable: int) -> dict[str, int]:
+def shrunk(new: ReplicaShare, old: Sequence[ReplicaShare], *, replicas: int, max_unavailable: int) -> dict[str, int]:
     """What remains of the old sets, oldest first in `old`: the broken pods go first, then what availability allows."""
     min_available = replicas - max_unavailable
     total = new.replicas + sum(share.replicas for share in old)
@@ -63,7 +63,7 @@ def shrunk(new: Share, old: Sequence[Share], *, replicas: int, max_unavailable: 
     return {share.name: left[share.name].replicas for share in old if left[share.name].replicas != share.replicas}
 
 
-def proportional(shares: Sequence[Share], *, replicas: int, max_surge: int) -> dict[str, int]:
+def proportional(shares: Sequence[ReplicaShare], *, replicas: int, max_surge: int) -> dict[str, int]:
     """Spread a change of `replicas` in the middle of a rollout over all sets by their size; the largest gets the rest."""
     total = sum(share.replicas for share in shares)
     allowed = replicas + max_surge if replicas > 0 else 0
@@ -86,7 +86,7 @@ def _with_rest(sizes: dict[str, int], rest: int) -> dict[str, int]:
     return sizes
 
 
-def _part(share: Share, allowed: int, left: int) -> int:
+def _part(share: ReplicaShare, allowed: int, left: int) -> int:
     base = share.max_at_last_scale or allowed
     if not share.replicas or not base:
         return 0

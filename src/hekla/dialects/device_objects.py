@@ -12,7 +12,7 @@ from hekla.dialects.pod_devices import milli
 from hekla.lib.quantity import QuantityError
 from hekla.placement.cluster import Cluster
 from hekla.placement.constraint import Effect, NodeTerm, Taint
-from hekla.placement.devices.claims import AttributeValue, CounterId, Device, DeviceId, Grant, Pool
+from hekla.placement.devices.claims import AttributeValue, CounterId, Device, DeviceId, DevicePool, Grant
 
 Key = tuple[str, str]
 
@@ -108,12 +108,12 @@ def _where(allocation: api.AllocationResult) -> tuple[NodeTerm, ...] | None:
 # What a pool offers
 
 
-def _pool(slices: list[api.ResourceSlice]) -> Pool | None:
+def _pool(slices: list[api.ResourceSlice]) -> DevicePool | None:
     newest = max((one.spec.pool.generation for one in slices), default=0)
     current = sorted((s for s in slices if s.spec.pool.generation == newest), key=lambda one: one.metadata.name)
     if not current or len(current) < current[0].spec.pool.resource_slice_count:
         return None
-    return Pool(
+    return DevicePool(
         devices=tuple(device for one in current for device in _devices(one)),
         counters={
             CounterId(one.spec.driver, one.spec.pool.name, shared.name, name): _amount(counter.value)

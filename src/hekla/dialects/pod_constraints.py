@@ -22,8 +22,8 @@ from hekla.placement.constraint import (
     PreferredPodTerm,
     PreferredTerm,
     Requirement,
-    Spread,
     Toleration,
+    TopologySpread,
 )  # fmt: skip
 
 
@@ -107,9 +107,9 @@ def _namespaces(pod: Pod, term: PodAffinityTerm, around: Surroundings) -> frozen
     return frozenset(term.namespaces) | around.namespaces(chosen)
 
 
-def _spread(pod: Pod, constraint: TopologySpreadConstraint) -> Spread:
+def _spread(pod: Pod, constraint: TopologySpreadConstraint) -> TopologySpread:
     extra = _by_keys(constraint.match_label_keys, pod.metadata.labels, Operator.IN)
-    return Spread(
+    return TopologySpread(
         constraint.topology_key,
         constraint.max_skew,
         _selector(constraint.label_selector, extra, frozenset((pod.metadata.namespace,))),

@@ -12,7 +12,7 @@ from hekla.dialects.device_selectors import CelSelector
 from hekla.dialects.surroundings import Surroundings
 from hekla.lib import quantity
 from hekla.placement.constraint import Effect, Refusal, Toleration
-from hekla.placement.devices.claims import Choice, DeviceClaim, Match, Request
+from hekla.placement.devices.claims import Choice, ClaimRequest, DeviceClaim, Match
 
 CODE = "resource-claims"
 
@@ -103,13 +103,13 @@ def _claim(claim: api.ResourceClaim, around: Surroundings) -> DeviceClaim:
     )  # fmt: skip
 
 
-def _request(request: api.DeviceRequest, said_by: str, around: Surroundings) -> Request:
+def _request(request: api.DeviceRequest, said_by: str, around: Surroundings) -> ClaimRequest:
     if request.exactly is not None:
-        return Request(name=request.name, choices=(_choice(request.name, request.exactly, said_by, around),))
+        return ClaimRequest(name=request.name, choices=(_choice(request.name, request.exactly, said_by, around),))
     choices = [_choice(f"{request.name}/{one.name}", one, said_by, around) for one in request.first_available]
     if not choices:
         raise _UnusableError(f"request {request.name} asks for nothing that this scheduler knows")
-    return Request(name=request.name, choices=tuple(choices))
+    return ClaimRequest(name=request.name, choices=tuple(choices))
 
 
 def _choice(

@@ -19,7 +19,7 @@ from hekla.placement.bookkeeping.queue_use import QueueUse
 from hekla.placement.bookkeeping.tallies import Tallies, asked_by
 from hekla.placement.columns import PODS, Nodes, NodeSpec, facts_of
 from hekla.placement.constraint import Constraints, NodeTerm
-from hekla.placement.devices.claims import Grant, Pool
+from hekla.placement.devices.claims import DevicePool, Grant
 from hekla.placement.eviction.precedence import Precedence
 from hekla.placement.framework import Reading
 from hekla.placement.model import (
@@ -27,12 +27,12 @@ from hekla.placement.model import (
     DisruptionBudget,
     Job,
     JobSpec,
-    Lines,
     NamespaceQuota,
     Queue,
     Task,
     TaskSpec,
     TaskStatus,
+    WaitingJobs,
 )
 from hekla.placement.shape import Shape
 from hekla.placement.topology.topology import DomainSpec, Topology
@@ -65,7 +65,7 @@ class Cluster:
         self.tasks: dict[str, Task] = {}
         self.jobs: dict[str, Job] = {}
         self.queues: dict[str, Queue] = {}
-        self.lines = Lines()
+        self.lines = WaitingJobs()
         self.ledger = self.lines.ledger
         """What queues hold and ask for: the one running total that shares are computed from."""
 
@@ -168,7 +168,7 @@ class Cluster:
         """Forget what somebody said of a volume that is attached."""
         self.tallies.detach(told_by)
 
-    def put_devices(self, driver: str, name: str, pool: Pool | None) -> None:
+    def put_devices(self, driver: str, name: str, pool: DevicePool | None) -> None:
         """A driver offers these devices under this name; None: nothing any more."""
         if pool is not None:
             self.tallies.inventory.put_pool((driver, name), pool)

@@ -147,7 +147,7 @@ class PreferredPodTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class TopologySpread:
     """A topology spread constraint: the domains' counts of selected pods differ by at most `max_skew`."""
 
     topology_key: str
@@ -229,7 +229,7 @@ class Constraints:
     affinity: tuple[PodTerm, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
     preferred_pods: tuple[PreferredPodTerm, ...] = ()
-    spreads: tuple[Spread, ...] = ()
+    spreads: tuple[TopologySpread, ...] = ()
     ports: tuple[HostPort, ...] = ()
     volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
     """Per bound volume, the node terms of which one must hold."""

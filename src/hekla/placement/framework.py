@@ -17,7 +17,7 @@ from hekla.placement.columns import BoolArray, FloatArray, IdArray, IntArray, No
 from hekla.placement.constraint import Constraints, Refusal
 from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec
 from hekla.placement.node_selection.score import Score
-from hekla.placement.queueing.projected_use import Growth
+from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.shape import Shape
 from hekla.placement.topology.fill import Scores
 from hekla.placement.topology.tree import Tree
@@ -72,7 +72,7 @@ class QueueOrder(Protocol):
 class QueueOrderAhead(QueueOrder, Protocol):
     """A queue's order that is told many turns ahead (`queueing/turns_ahead.py`): it follows from the queue's own account alone."""
 
-    def queue_keys(self, session: "Session", queue: Queue, growth: Growth) -> Sequence[Iterable[Any]] | None:
+    def queue_keys(self, session: "Session", queue: Queue, growth: ProjectedUse) -> Sequence[Iterable[Any]] | None:
         """`queue_key` in each of some states to come: a column for each part of the key, [part][state].
 
         None: not to be told ahead.

@@ -297,7 +297,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.closeness is not None or any(policy.closeness is not None for policy in self.subgroups)
 
 
-class Lines:
+class WaitingJobs:
     """Which jobs wait for what, so that a cycle looks at those alone and not at every pod that runs."""
 
     __slots__ = ("by_phase", "epoch", "for_nodes", "ledger", "loose", "promised")
@@ -334,10 +334,10 @@ class Job:
         "pending_best_effort", "ready_count", "roles", "sole", "spec", "statuses", "tasks", "ticket", "uid",
     )  # fmt: skip
 
-    def __init__(self, spec: JobSpec, lines: Lines | None = None) -> None:
+    def __init__(self, spec: JobSpec, lines: WaitingJobs | None = None) -> None:
         self.spec = spec
         self.uid = spec.uid
-        self.lines = lines if lines is not None else Lines()
+        self.lines = lines if lines is not None else WaitingJobs()
         self._accounts = self.lines.ledger.chain(spec.queue)
         self.held: Mapping[str, int] = _NOTHING
         """What the placed tasks of a group hold, by resource, never changed in place: of one task it is that task's request.

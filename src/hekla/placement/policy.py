@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hekla.placement.cluster import Cluster
 from hekla.placement.framework import Outlook, Reader
 from hekla.placement.node_selection.placer import Placer
-from hekla.placement.queueing.kept_lines import Standing
+from hekla.placement.queueing.kept_lines import KeptLines
 
 if TYPE_CHECKING:
     from hekla.placement.session import Session
@@ -38,7 +38,7 @@ class Policy:
         self._asked: dict[type, list[Any]] = {}
         self._asked_by_tier: dict[type, list[list[Any]]] = {}
         self.placer = Placer(cluster, self.plugins)
-        self.standing = Standing(self.asked)
+        self.kept_lines = KeptLines(self.asked)
         """The lines in which lone jobs wait."""
 
         self._outlook: tuple[Hashable, ...] = ()

@@ -47,12 +47,12 @@ def promise_future(session: Session, statement: Statement, job: Job) -> bool:
         return False
     with cluster.looking_ahead():
         for task in session.in_task_order(job.pending()):
-            if session.rights.is_pipelined(job) and job.ready_count + job.statuses[TaskStatus.PIPELINED]:
+            if session.eligibility.is_pipelined(job) and job.ready_count + job.statuses[TaskStatus.PIPELINED]:
                 break
             row = _future_row(session, job, task)
             if row >= 0:
                 statement.pipeline(task, row)
-    if not any(task.is_claim for task in statement.placed) or not session.rights.is_pipelined(job):
+    if not any(task.is_claim for task in statement.placed) or not session.eligibility.is_pipelined(job):
         return False
     statement.promise_all()
     return True
@@ -124,7 +124,7 @@ def _end_void(session: Session) -> None:
     for job in jobs:
         if (promised := _promised(job)) and not is_close_enough(session, job):
             _break(session, job, promised[0], "is too far from the others of its gang by now")
-        if _promised(job) and not (session.rights.is_pipelined(job) and is_close_enough(session, job)):
+        if _promised(job) and not (session.eligibility.is_pipelined(job) and is_close_enough(session, job)):
             for task in _promised(job):
                 cluster.forsake(task)
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from hekla.placement.admitted_demand import Entered
 from hekla.placement.constraint import Refusal
-from hekla.placement.eviction.eligibility import Rights
+from hekla.placement.eviction.eligibility import Eligibility
 from hekla.placement.explain import Explanation, explain
 from hekla.placement.framework import (
     Allocatable,
@@ -39,7 +39,7 @@ from hekla.placement.framework import (
 )  # fmt: skip
 from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
 from hekla.placement.policy import Policy
-from hekla.placement.queueing.projected_use import Growth
+from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.shape import Shape
 from hekla.placement.statement import Statement
 from hekla.placement.topology.venue import Venue
@@ -129,9 +129,9 @@ class Session:
         return Statement(self.cluster, self.policy.placer, now=self.now)
 
     @cached_property
-    def rights(self) -> Rights:
+    def eligibility(self) -> Eligibility:
         """Who may be evicted for whom."""
-        return Rights(self)
+        return Eligibility(self)
 
     def is_whole(self, job: Job) -> bool:
         """Whether a job has what it must have to go on."""
@@ -190,7 +190,7 @@ class Session:
             key += plugin.queue_key(self, queue)
         return (*key, queue.created, tie)
 
-    def queue_keys(self, queue: Queue, growth: Growth) -> Iterable[Key] | None:
+    def queue_keys(self, queue: Queue, growth: ProjectedUse) -> Iterable[Key] | None:
         """`queue_key` in each of some states to come (`QueueOrderAhead`); None: not to be told."""
         if len(self._queue_orders_ahead) < len(self._queue_orders):
             return None
@@ -319,7 +319,7 @@ class Session:
         opinion = self.may_enqueue(job)
         if opinion.vote is not Vote.REJECT:
             return opinion
-        if self.rights.would_make_room(job):
+        if self.eligibility.would_make_room(job):
             return self.may_enqueue(job, minds_room=False)
         if self._keeps_room and (beside := self.may_enqueue(job, minds_room=False)).vote is not Vote.REJECT:
             return beside if any(plugin.keeps_room(self, job) for plugin in self._keeps_room) else opinion

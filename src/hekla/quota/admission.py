@@ -17,9 +17,9 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from hekla.quota.amounts import told
-from hekla.quota.cohort import CohortTree, FlavorResource, Node, borrow_level
+from hekla.quota.cohort import CohortNode, CohortTree, FlavorResource, borrow_level
 from hekla.quota.dominant import climbing, share_of
-from hekla.quota.fair_victims import BOTH, Rule, fair_victims
+from hekla.quota.fair_victims import BOTH, PreemptionStrategy, fair_victims
 from hekla.quota.verdict import OVER_LIMIT, OVER_SHARE, Denial
 from hekla.quota.victims import PreemptionPolicy, Reclaim, Target, Within, Workload, victims
 
@@ -53,7 +53,7 @@ class Wait:
 Decision = Admit | Preempt | Wait
 
 
-class Line:
+class WorkloadLine:
     """The workloads of one queue that wait, by shape, so that those of one shape wait together."""
 
     def __init__(self, *, is_strict: bool) -> None:
@@ -157,7 +157,7 @@ class Admission:
 
     def __init__(
         self, tree: CohortTree, policies: Mapping[str, PreemptionPolicy] | None = None, *,
-        strict: Iterable[str] = (), by_shares: bool = False, rules: Sequence[Rule] = BOTH,
+        strict: Iterable[str] = (), by_shares: bool = False, rules: Sequence[PreemptionStrategy] = BOTH,
     ) -> None:  # fmt: skip
         self.tree = tree
         self.admitted: dict[str, Workload] = {}
@@ -165,7 +165,7 @@ class Admission:
         self._rules = rules
         self._by_shares = by_shares
         are_strict = frozenset(strict)
-        self.lines = {node.name: Line(is_strict=node.name in are_strict) for node in tree.queues()}
+        self.lines = {node.name: WorkloadLine(is_strict=node.name in are_strict) for node in tree.queues()}
         self._holders: dict[str, dict[int, dict[str, Workload]]] = {name: {} for name in self.lines}
         """By queue and priority, who was admitted."""
 
@@ -185,7 +185,7 @@ class Admission:
         self._owed: dict[str, Preempt] = {}
         """Workloads for which others were sent away, with whom; they wait beside their lines."""
 
-        self._queues: dict[str, list[Node]] = {}
+        self._queues: dict[str, list[CohortNode]] = {}
         for node in tree.queues():
             self._queues.setdefault(node.root.name, []).append(node)
 
@@ -369,7 +369,7 @@ class Admission:
 
     # Turns
 
-    def _awake(self) -> list[Node]:
+    def _awake(self) -> list[CohortNode]:
         """The queues in which anybody may fit: somebody joined, or something was given back."""
         for root in self._gained:
             for node in self._queues[root]:
@@ -381,7 +381,7 @@ class Admission:
         self._fresh, self._gained = set(), set()
         return queues
 
-    def _turns(self, queues: Sequence[Node]) -> "_TurnsByLevel | _TurnsByShare":
+    def _turns(self, queues: Sequence[CohortNode]) -> "_TurnsByLevel | _TurnsByShare":
         return _TurnsByShare(self.lines, queues) if self._by_shares else _TurnsByLevel(self.lines, queues)
 
     def _may_fit(self, workload: Workload) -> bool:
@@ -440,9 +440,9 @@ def shape_of(workload: Workload, *, alone: bool = False) -> Shape:
 class _TurnsByLevel:
     """Heads of queues by how far up they borrow. A level only rises during a pass, so it is looked at when its turn comes."""
 
-    def __init__(self, lines: Mapping[str, Line], queues: Iterable[Node]) -> None:
+    def __init__(self, lines: Mapping[str, WorkloadLine], queues: Iterable[CohortNode]) -> None:
         self._lines = lines
-        self._heap: list[tuple[Turn, Node]] = []
+        self._heap: list[tuple[Turn, CohortNode]] = []
         for node in queues:
             self.moved(node)
 
@@ -459,14 +459,14 @@ class _TurnsByLevel:
             return workload
         return None
 
-    def moved(self, node: Node) -> None:
+    def moved(self, node: CohortNode) -> None:
         """A queue's head is another one now."""
         workload = self._lines[node.name].head()
         if workload is not None:
             heappush(self._heap, (_turn(node, workload), node))
 
 
-def _turn(node: Node, workload: Workload) -> Turn:
+def _turn(node: CohortNode, workload: Workload) -> Turn:
     level = 0
     for thing, amount in workload.usage.items():
         if node.borrows_with(thing, amount):
@@ -477,12 +477,12 @@ def _turn(node: Node, workload: Workload) -> Turn:
 class _TurnsByShare:
     """A tournament: each cohort sends the best that its members offer. A decision changes the path to the root alone."""
 
-    def __init__(self, lines: Mapping[str, Line], queues: Iterable[Node]) -> None:
+    def __init__(self, lines: Mapping[str, WorkloadLine], queues: Iterable[CohortNode]) -> None:
         self._lines = lines
-        self._offers: dict[str, dict[str, tuple[Turn, Node]]] = {}
+        self._offers: dict[str, dict[str, tuple[Turn, CohortNode]]] = {}
         """By cohort and member, the offer with the queue that it comes from."""
 
-        self._alone: dict[str, Node] = {}
+        self._alone: dict[str, CohortNode] = {}
         """Queues, and roots of trees, that have somebody to offer."""
 
         for node in queues:
@@ -498,7 +498,7 @@ class _TurnsByShare:
             del self._alone[name]
         return None
 
-    def moved(self, node: Node) -> None:
+    def moved(self, node: CohortNode) -> None:
         """A queue's head is another one now, or what it holds has changed."""
         below = node
         for cohort in node.above():
@@ -511,14 +511,14 @@ class _TurnsByShare:
             below = cohort
         self._alone[below.name] = below
 
-    def _winner(self, node: Node) -> Node | None:
+    def _winner(self, node: CohortNode) -> CohortNode | None:
         """The queue whose head is the best offer of a member."""
         if node.is_queue:
             return node if self._lines[node.name].head() is not None else None
         offers = self._offers.get(node.name)
         return min(offers.values(), key=_first)[1] if offers else None
 
-    def _turn(self, member: Node, queue: Node) -> Turn:
+    def _turn(self, member: CohortNode, queue: CohortNode) -> Turn:
         workload = self._lines[queue.name].head()
         assert workload is not None, "a queue offers its head"
         charge = next(usage for node, usage in climbing(queue, workload.usage) if node is member)
@@ -526,5 +526,5 @@ class _TurnsByShare:
         return borrows, share_of(member, charge), -workload.priority, workload.since, workload.uid
 
 
-def _first(offer: tuple[Turn, Node]) -> Turn:
+def _first(offer: tuple[Turn, CohortNode]) -> Turn:
     return offer[0]

@@ -40,7 +40,7 @@ class Allotment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class CohortMember:
     """A queue or a cohort, as it is written down."""
 
     name: str
@@ -54,7 +54,7 @@ class Member:
     is_queue: bool = True
 
 
-class Node:
+class CohortNode:
     """A member at its place in the tree, with what it holds."""
 
     __slots__ = (
@@ -62,10 +62,10 @@ class Node:
         "weight",
     )  # fmt: skip
 
-    def __init__(self, member: Member, parent: "Node | None") -> None:
+    def __init__(self, member: CohortMember, parent: "CohortNode | None") -> None:
         self.name, self.weight, self.is_queue = member.name, member.weight, member.is_queue
         self.parent = parent
-        self.children: list[Node] = []
+        self.children: list[CohortNode] = []
         self.height = 0
         """0 for a queue; a cohort is one higher than the highest below it."""
 
@@ -147,7 +147,7 @@ class Node:
         """Whether it holds no more than it may count on, of any of these."""
         return all(self.used(thing) <= self.nominal(thing) for thing in things)
 
-    def above(self) -> "Iterator[Node]":
+    def above(self) -> "Iterator[CohortNode]":
         """The cohorts above, the nearest first."""
         node = self.parent
         while node is not None:
@@ -155,7 +155,7 @@ class Node:
             node = node.parent
 
     @property
-    def root(self) -> "Node":
+    def root(self) -> "CohortNode":
         """The top of its tree: itself, where it is alone."""
         return [self, *self.above()][-1]
 
@@ -174,23 +174,23 @@ _NOTHING = Allotment()
 class CohortTree:
     """All queues and cohorts. A ring of cohorts is left out, with the queues below it and a reason."""
 
-    def __init__(self, members: Iterable[Member]) -> None:
+    def __init__(self, members: Iterable[CohortMember]) -> None:
         written = {member.name: member for member in sorted(members, key=lambda member: member.name)}
         for name in sorted({member.parent for member in written.values()} - written.keys() - {""}):
-            written[name] = Member(name=name, is_queue=False)
+            written[name] = CohortMember(name=name, is_queue=False)
         self.faults: dict[str, Denial] = {}
         """Why members have no place in the tree, by name."""
 
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, CohortNode] = {}
         for name in written:
             self._place(name, written)
         for node in sorted(self.nodes.values(), key=_depth, reverse=True):
             node.settle(written[node.name].allotments)
 
-    def __getitem__(self, name: str) -> Node:
+    def __getitem__(self, name: str) -> CohortNode:
         return self.nodes[name]
 
-    def queues(self) -> Iterator[Node]:
+    def queues(self) -> Iterator[CohortNode]:
         """The queues, by name."""
         return (self.nodes[name] for name in sorted(self.nodes) if self.nodes[name].is_queue)
 
@@ -215,7 +215,7 @@ class CohortTree:
         """How far up something must be borrowed: 0 for what the queue may count on, else the height of the lender."""
         return max((borrow_level(self.nodes[queue], thing, amount)[0] for thing, amount in usage.items()), default=0)
 
-    def _place(self, name: str, written: Mapping[str, Member]) -> Node | None:
+    def _place(self, name: str, written: Mapping[str, CohortMember]) -> CohortNode | None:
         """The node of a member, made after those above it; None in a ring."""
         trail: list[str] = []
         while name and name not in self.nodes and name not in self.faults:
@@ -229,7 +229,7 @@ class CohortTree:
             return None
         node = self.nodes.get(name)
         for below in reversed(trail):
-            above, node = node, Node(written[below], node)
+            above, node = node, CohortNode(written[below], node)
             if above is not None:
                 above.children.append(node)
             self.nodes[below] = node
@@ -241,7 +241,7 @@ class CohortTree:
             self.faults[name] = Denial(BROKEN_TREE, sentence)
 
 
-def borrow_level(node: Node, thing: FlavorResource, amount: int) -> tuple[int, bool]:
+def borrow_level(node: CohortNode, thing: FlavorResource, amount: int) -> tuple[int, bool]:
     """The height of the lowest cohort that the amount stays within, and whether something lies above that to reclaim from."""
     if node.parent is None or not node.borrows_with(thing, amount):
         return 0, node.parent is not None
@@ -253,5 +253,5 @@ def borrow_level(node: Node, thing: FlavorResource, amount: int) -> tuple[int, b
     return node.root.height, False
 
 
-def _depth(node: Node) -> int:
+def _depth(node: CohortNode) -> int:
     return sum(1 for _ in node.above())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from hekla.quota.cohort import UNLIMITED, FlavorResource, Node, Usage
+from hekla.quota.cohort import UNLIMITED, CohortNode, FlavorResource, Usage
 
 NO_CHANGE: Usage = {}
 
@@ -36,7 +36,7 @@ class DominantShare:
 NOTHING_BORROWED = DominantShare()
 
 
-def share_of(node: Node, extra: Usage = NO_CHANGE) -> DominantShare:
+def share_of(node: CohortNode, extra: Usage = NO_CHANGE) -> DominantShare:
     """A member's share, if its usage were larger by this; a root borrows from nobody."""
     if node.parent is None:
         return NOTHING_BORROWED
@@ -51,7 +51,7 @@ def share_of(node: Node, extra: Usage = NO_CHANGE) -> DominantShare:
     return DominantShare(False, worst / node.weight) if node.weight > 0 else DominantShare(True, worst)
 
 
-def lendable_of(cohort: Node) -> Mapping[str, int]:
+def lendable_of(cohort: CohortNode) -> Mapping[str, int]:
     """By resource, over all flavors, the most that a cohort could hold; computed once, as quotas do not change in a tree."""
     if cohort.lendable is None:
         total: dict[str, int] = {}
@@ -61,7 +61,7 @@ def lendable_of(cohort: Node) -> Mapping[str, int]:
     return cohort.lendable
 
 
-def _borrowed(node: Node, extra: Usage) -> Mapping[str, int]:
+def _borrowed(node: CohortNode, extra: Usage) -> Mapping[str, int]:
     borrowed: dict[str, int] = {}
     for thing in node.usage.keys() | extra.keys():
         beyond = node.used(thing) + extra.get(thing, 0) - node.nominal(thing)
@@ -70,11 +70,11 @@ def _borrowed(node: Node, extra: Usage) -> Mapping[str, int]:
     return borrowed
 
 
-def climbing(node: Node, usage: Usage) -> "list[tuple[Node, Usage]]":
+def climbing(node: CohortNode, usage: Usage) -> "list[tuple[CohortNode, Usage]]":
     """What each member on the way up would be charged with for a usage of the lowest: less, where a part is its own."""
-    steps: list[tuple[Node, Usage]] = []
+    steps: list[tuple[CohortNode, Usage]] = []
     rest: dict[FlavorResource, int] = dict(usage)
-    at: Node | None = node
+    at: CohortNode | None = node
     while at is not None:
         steps.append((at, dict(rest)))
         rest = {thing: amount - at.own_free(thing) for thing, amount in rest.items() if amount > at.own_free(thing)}

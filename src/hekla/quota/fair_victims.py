@@ -14,14 +14,14 @@ victim is put back only if all that remain may still be taken by the rule under 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from hekla.quota.cohort import CohortTree, FlavorResource, Node
+from hekla.quota.cohort import CohortNode, CohortTree, FlavorResource
 from hekla.quota.dominant import DominantShare, share_of
 from hekla.quota.victims import (
     Fits,
     PreemptionPolicy,
-    Reason,
     Target,
     Trial,
+    VictimReason,
     Workload,
     always,
     may_preempt_within,
@@ -30,19 +30,19 @@ from hekla.quota.victims import (
 )
 
 
-class Rule(StrEnum):
+class PreemptionStrategy(StrEnum):
     """When a share may be cut for another's sake."""
 
     FINAL = "LessThanOrEqualToFinalShare"
     INITIAL = "LessThanInitialShare"
 
 
-BOTH = (Rule.FINAL, Rule.INITIAL)
+BOTH = (PreemptionStrategy.FINAL, PreemptionStrategy.INITIAL)
 
 
 def fair_victims(
     tree: CohortTree, workload: Workload, things: Iterable[FlavorResource], admitted: Iterable[Workload],
-    policies: Mapping[str, PreemptionPolicy], rules: Sequence[Rule] = BOTH, fits: Fits = always,
+    policies: Mapping[str, PreemptionPolicy], rules: Sequence[PreemptionStrategy] = BOTH, fits: Fits = always,
 ) -> Sequence[Target]:  # fmt: skip
     """Whom to preempt, so that a workload fits that lacks these things; empty if nobody may be."""
     tree.take(workload.queue, workload.usage)
@@ -65,10 +65,14 @@ class _FairSearch:
         """By queue, the candidates that were not looked at yet, the next one last."""
 
     def run(
-        self, admitted: Iterable[Workload], policy: PreemptionPolicy, rules: Sequence[Rule]
+        self, admitted: Iterable[Workload], policy: PreemptionPolicy, rules: Sequence[PreemptionStrategy]
     ) -> Sequence[Target]:  # fmt: skip
         self._sort(admitted, policy)
-        trial, taken, kept = Trial(self._tree), list[tuple[Workload, Reason, Rule]](), list[Workload]()
+        trial, taken, kept = (
+            Trial(self._tree),
+            list[tuple[Workload, VictimReason, PreemptionStrategy]](),
+            list[Workload](),
+        )
         with trial.undone():
             for number, rule in enumerate(rules):
                 if number:
@@ -102,19 +106,19 @@ class _FairSearch:
 
     # Whose turn it is
 
-    def _in_turn(self, trial: Trial, rule: Rule) -> Iterator[Workload]:
+    def _in_turn(self, trial: Trial, rule: PreemptionStrategy) -> Iterator[Workload]:
         """Candidates, each from the queue that has the largest share at that moment."""
         while (queue := self._heaviest(self._node.root)) is not None:
             left = self._left[queue.name]
             yield left.pop()
-            if rule is Rule.INITIAL and queue is not self._node:
+            if rule is PreemptionStrategy.INITIAL and queue is not self._node:
                 left.clear()  # one for each queue: its share would have to be looked at anew
 
-    def _heaviest(self, node: Node) -> Node | None:
+    def _heaviest(self, node: CohortNode) -> CohortNode | None:
         """Down from a member to a queue with candidates, by the larger share; a cohort goes before a queue."""
         if node.is_queue:
             return node if self._left.get(node.name) else None
-        best: tuple[tuple[DominantShare, bool], Node] | None = None
+        best: tuple[tuple[DominantShare, bool], CohortNode] | None = None
         for child in sorted(node.children, key=lambda child: self._first_candidate(child)):
             if child.name not in self._mine and child.is_within(self._things):
                 continue
@@ -126,39 +130,39 @@ class _FairSearch:
                 best = key, found
         return best[1] if best is not None else None
 
-    def _first_candidate(self, node: Node) -> tuple[object, ...]:
+    def _first_candidate(self, node: CohortNode) -> tuple[object, ...]:
         """Where queues tie, the one whose next candidate goes first."""
         left = self._left.get(node.name) if node.is_queue else None
         return (0, *order_of(left[-1], self._workload.queue)) if left else (1, node.name)
 
     # Who may go
 
-    def _reason(self, other: Workload, rule: Rule) -> Reason | None:
+    def _reason(self, other: Workload, rule: PreemptionStrategy) -> VictimReason | None:
         """Why a candidate may go; None if it may not."""
         if other.queue == self._workload.queue:
-            return Reason.IN_QUEUE
+            return VictimReason.IN_QUEUE
         node = self._tree[other.queue]
         if not self._still_borrows(node):
             return None
         if self._is_nominal:
-            return Reason.RECLAIMED
+            return VictimReason.RECLAIMED
         mine, theirs = self._sides(node)
-        if rule is Rule.INITIAL:
-            return Reason.FAIR_SHARING if share_of(mine) < share_of(theirs) else None
+        if rule is PreemptionStrategy.INITIAL:
+            return VictimReason.FAIR_SHARING if share_of(mine) < share_of(theirs) else None
         self._tree.give(other.queue, other.usage)
         is_fair = share_of(mine) <= share_of(theirs)
         self._tree.take(other.queue, other.usage)
-        return Reason.FAIR_SHARING if is_fair else None
+        return VictimReason.FAIR_SHARING if is_fair else None
 
-    def _still_borrows(self, node: Node) -> bool:
-        at: Node | None = node
+    def _still_borrows(self, node: CohortNode) -> bool:
+        at: CohortNode | None = node
         while at is not None and at.name not in self._mine:
             if at.is_within(self._things):
                 return False
             at = at.parent
         return True
 
-    def _sides(self, other: Node) -> tuple[Node, Node]:
+    def _sides(self, other: CohortNode) -> tuple[CohortNode, CohortNode]:
         """The two children of the lowest common cohort, under which the workload and the candidate are."""
         theirs = other
         while theirs.parent is not None and theirs.parent.name not in self._mine:
@@ -172,7 +176,9 @@ class _FairSearch:
         """Whether the workload, which is in the tree, takes no more than there is."""
         return all(self._node.free(thing) >= 0 for thing in self._workload.usage) and self._fits()
 
-    def _filled_back(self, trial: Trial, taken: list[tuple[Workload, Reason, Rule]]) -> Sequence[Target]:
+    def _filled_back(
+        self, trial: Trial, taken: list[tuple[Workload, VictimReason, PreemptionStrategy]]
+    ) -> Sequence[Target]:
         """Put back whom it needs not, as long as all others may go by their rules."""
         for number in range(len(taken) - 2, -1, -1):
             rest = [*taken[:number], *taken[number + 1 :]]
@@ -183,7 +189,7 @@ class _FairSearch:
                 trial.remove(taken[number][0])
         return tuple((other, reason) for other, reason, _ in taken)
 
-    def _is_legal(self, trial: Trial, taken: Sequence[tuple[Workload, Reason, Rule]]) -> bool:
+    def _is_legal(self, trial: Trial, taken: Sequence[tuple[Workload, VictimReason, PreemptionStrategy]]) -> bool:
         """Whether each may go when those before it are gone. The tree is left as it was."""
         for other, _, _ in taken:
             trial.restore(other)

@@ -20,7 +20,7 @@ from hekla.quota.over_quota import NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class QueueStanding:
     """What a queue has, and what it may have, by resource; -1 stands for no bound."""
 
     name: str
@@ -44,12 +44,12 @@ class Standing:
         return share if limit == NO_LIMIT else min(share, limit)
 
 
-def dominant(standing: Standing, extra: Amounts, resources: Sequence[str]) -> Fraction:
+def dominant(standing: QueueStanding, extra: Amounts, resources: Sequence[str]) -> Fraction:
     """The largest part of what it is meant to hold; of nothing, each unit counts a thousandfold."""
     return max((_part(standing, extra, resource) for resource in resources), default=Fraction(0))
 
 
-def turn_of(standing: Standing, asked: Amounts, resources: Sequence[str]) -> tuple[Any, ...]:
+def turn_of(standing: QueueStanding, asked: Amounts, resources: Sequence[str]) -> tuple[Any, ...]:
     """The sort key of a queue with its next job: smaller goes first."""
     shares = [standing.allocatable(resource) for resource in resources]
     return (
@@ -66,7 +66,7 @@ def turn_of(standing: Standing, asked: Amounts, resources: Sequence[str]) -> tup
 
 
 def may_take_back(
-    standings: Mapping[str, Standing], asker: str, asked: Amounts, victims: Sequence[tuple[str, Amounts]], *,
+    standings: Mapping[str, QueueStanding], asker: str, asked: Amounts, victims: Sequence[tuple[str, Amounts]], *,
     is_preemptible: bool = True, saturation: Fraction = Fraction(1),
 ) -> bool:  # fmt: skip
     """Whether a queue may have these victims go, given by queue and what they hold, one after the other."""
@@ -74,7 +74,9 @@ def may_take_back(
 
 
 class _Claim:
-    def __init__(self, standings: Mapping[str, Standing], asker: str, asked: Amounts, saturation: Fraction) -> None:
+    def __init__(
+        self, standings: Mapping[str, QueueStanding], asker: str, asked: Amounts, saturation: Fraction
+    ) -> None:
         self._standings, self._asked, self._saturation = standings, asked, saturation
         self._involved = [resource for resource, amount in asked.items() if amount > 0]
         self._path = self._up(asker)
@@ -94,13 +96,13 @@ class _Claim:
                 left[resource] = left.get(resource, 0) + amount
         return all(self._is_emptier(*self._parting(queue), gone) for queue, _ in victims)
 
-    def _stays_within(self, standing: Standing, *, is_preemptible: bool) -> bool:
+    def _stays_within(self, standing: QueueStanding, *, is_preemptible: bool) -> bool:
         if is_preemptible:
             return _is_below(standing, self._asked, standing.fair, self._involved, strictly=False)
         held = {resource: standing.held_firm.get(resource, 0) for resource in self._involved}
         return _covers(standing.deserved, held, self._asked, self._involved)
 
-    def _is_fair(self, mine: Standing, theirs: Standing, gone: Amounts) -> bool:
+    def _is_fair(self, mine: QueueStanding, theirs: QueueStanding, gone: Amounts) -> bool:
         """Whether the next victim of a branch may go, by one of the two strategies, when these are gone already."""
         held = {resource: theirs.held.get(resource, 0) - gone.get(resource, 0) for resource in self._involved}
         if any(_exceeds(held[resource], theirs.allocatable(resource)) for resource in self._involved):
@@ -109,7 +111,7 @@ class _Claim:
         return is_owed and any(_exceeds(held[r], theirs.deserved.get(r, 0)) for r in self._involved)
 
     def _is_emptier(
-        self, mine: Standing | None, theirs: Standing | None, gone: Mapping[str, Amounts]
+        self, mine: QueueStanding | None, theirs: QueueStanding | None, gone: Mapping[str, Amounts]
     ) -> bool:  # fmt: skip
         """Whether the asker's branch would still be less full than the one that gives, by what is fair for each."""
         assert mine is not None
@@ -125,7 +127,7 @@ class _Claim:
                 return False
         return True
 
-    def _parting(self, queue: str) -> tuple[Standing | None, Standing | None]:
+    def _parting(self, queue: str) -> tuple[QueueStanding | None, QueueStanding | None]:
         """The two queues below the lowest that both have above them."""
         theirs = self._up(queue)
         mine = self._path
@@ -145,14 +147,16 @@ class _Claim:
         return path
 
 
-def _part(standing: Standing, extra: Amounts, resource: str) -> Fraction:
+def _part(standing: QueueStanding, extra: Amounts, resource: str) -> Fraction:
     held, most = standing.held.get(resource, 0) + extra.get(resource, 0), standing.allocatable(resource)
     if most == NO_LIMIT:
         return Fraction(0)
     return Fraction(held, most) if most else Fraction(held * 1000)
 
 
-def _is_below(standing: Standing, extra: Amounts, bound: Amounts, resources: Sequence[str], *, strictly: bool) -> bool:
+def _is_below(
+    standing: QueueStanding, extra: Amounts, bound: Amounts, resources: Sequence[str], *, strictly: bool
+) -> bool:
     """Whether it holds less than a bound, or no more than that with what is extra, of all resources."""
     if strictly:
         return all(_exceeds(bound.get(r, 0), standing.held.get(r, 0)) or bound.get(r, 0) == NO_LIMIT for r in resources)

@@ -6,7 +6,7 @@ deserves nothing of what the pod has only borrowed it, so it goes at once.
 """
 
 from hekla.quota.amounts import Amounts, bounded
-from hekla.quota.tree import QuotaTree, Share, Taken
+from hekla.quota.tree import QueueShare, QuotaTree, Taken
 
 
 def may_reclaim(tree: QuotaTree, name: str, asked: Amounts, taken: Taken, level: int = 0) -> bool:
@@ -15,7 +15,7 @@ def may_reclaim(tree: QuotaTree, name: str, asked: Amounts, taken: Taken, level:
     return any(_is_within(tree.shares[queue], taken(queue), asked) for queue in path[: level + 1])
 
 
-def may_lose(share: Share, held: Amounts, victim: Amounts, asked: Amounts) -> bool:
+def may_lose(share: QueueShare, held: Amounts, victim: Amounts, asked: Amounts) -> bool:
     """Whether a queue that holds so much may lose a pod for a request."""
     has = dict(bounded(victim))
     if not has.keys() & dict(bounded(asked)).keys():
@@ -26,12 +26,12 @@ def may_lose(share: Share, held: Amounts, victim: Amounts, asked: Amounts) -> bo
     return not own or is_over(share, held, own)
 
 
-def is_over(share: Share, held: Amounts, resources: "set[str] | frozenset[str]") -> bool:
+def is_over(share: QueueShare, held: Amounts, resources: "set[str] | frozenset[str]") -> bool:
     """Whether a queue holds more than it deserves of one of these resources."""
     return any(held.get(name, 0) > share.deserved.get(name, 0) for name in resources)
 
 
-def _is_within(share: Share, held: Amounts, asked: Amounts) -> bool:
+def _is_within(share: QueueShare, held: Amounts, asked: Amounts) -> bool:
     return any(
         held.get(name, 0) + amount <= share.deserved[name] for name, amount in bounded(asked) if name in share.deserved
     )

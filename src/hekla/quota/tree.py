@@ -30,7 +30,7 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class QueueShare:
     """What a queue may count on in a given cluster."""
 
     guarantee: Amounts
@@ -55,7 +55,7 @@ class QuotaTree:
         self.children: dict[str, list[str]] = {}
         for quota in sorted(self.quotas.values(), key=lambda quota: quota.name):
             self.children.setdefault(quota.parent, []).append(quota.name)
-        self.shares: dict[str, Share] = {}
+        self.shares: dict[str, QueueShare] = {}
         self._settle(self.children.get("", ()), total)
 
     def ancestors(self, name: str) -> Iterator[str]:
@@ -117,7 +117,7 @@ class QuotaTree:
             for resource, most in quota.limit.items():
                 ceiling[resource] = min(most, ceiling.get(resource, most))
             bounds = {r: most for r, most in ceiling.items() if most < self.total.get(r, 0)}
-            self.shares[name] = Share(guarantee, _deserved(quota.deserved, ceiling, guarantee), ceiling, bounds)
+            self.shares[name] = QueueShare(guarantee, _deserved(quota.deserved, ceiling, guarantee), ceiling, bounds)
             self._settle(self.children.get(name, ()), ceiling)
 
     def _guarantee(self, name: str) -> Amounts:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hekla.quota.cohort import CohortTree, FlavorResource, Node, Usage
+from hekla.quota.cohort import CohortNode, CohortTree, FlavorResource, Usage
 
 
 class Within(StrEnum):
@@ -35,7 +35,7 @@ class Reclaim(StrEnum):
     ANY = "Any"
 
 
-class Reason(StrEnum):
+class VictimReason(StrEnum):
     """Why a workload is a victim."""
 
     IN_QUEUE = "InClusterQueue"
@@ -75,7 +75,7 @@ class Workload:
     """Is being evicted already."""
 
 
-Target = tuple[Workload, Reason]
+Target = tuple[Workload, VictimReason]
 Fits = Callable[[], bool]
 """A further condition on a set of victims, such as room on the nodes they leave; the tree is as it would be then."""
 
@@ -160,11 +160,11 @@ class _Search:
 
     # Candidates
 
-    def _candidates(self, admitted: Iterable[Workload]) -> Iterator[tuple[Workload, Reason, bool]]:
+    def _candidates(self, admitted: Iterable[Workload]) -> Iterator[tuple[Workload, VictimReason, bool]]:
         """Candidates in order, each with its reason and whether it may go while the workload's queue borrows."""
         advantage, queue = self._reach(), self._workload.queue
         sorted_ones = sorted(admitted, key=lambda other: order_of(other, queue))
-        by_class: list[list[tuple[Workload, Reason, bool]]] = [[] for _ in range(6)]
+        by_class: list[list[tuple[Workload, VictimReason, bool]]] = [[] for _ in range(6)]
         for other in sorted_ones:
             kind = self._classified(other, advantage) if self._things & other.usage.keys() else None
             if kind is not None:
@@ -187,7 +187,7 @@ class _Search:
             has_advantage, before = has_advantage or fits, cohort
         return reach
 
-    def _borrowing(self, cohort: Node, skipped: Node) -> Iterator[Node]:
+    def _borrowing(self, cohort: CohortNode, skipped: CohortNode) -> Iterator[CohortNode]:
         """Queues that borrow, below a cohort, in branches that borrow; a branch that was looked at already is left out."""
         for child in cohort.children:
             if child is skipped or child.is_within(self._things):
@@ -197,22 +197,22 @@ class _Search:
             else:
                 yield from self._borrowing(child, skipped)
 
-    def _classified(self, other: Workload, advantage: Mapping[str, bool]) -> tuple[int, Reason, bool] | None:
+    def _classified(self, other: Workload, advantage: Mapping[str, bool]) -> tuple[int, VictimReason, bool] | None:
         if other.queue == self._workload.queue:
-            return (2, Reason.IN_QUEUE, True) if may_preempt_within(self._policy, self._workload, other) else None
+            return (2, VictimReason.IN_QUEUE, True) if may_preempt_within(self._policy, self._workload, other) else None
         if other.queue not in advantage or not may_reclaim_from(self._policy, self._workload, other):
             return None
         if advantage[other.queue]:
-            return 0, Reason.RECLAIMED, True
+            return 0, VictimReason.RECLAIMED, True
         threshold = self._policy.borrow_threshold
         is_above = other.priority >= self._workload.priority or (threshold is not None and other.priority > threshold)
         if not self._policy.borrows or is_above:
-            return 1, Reason.RECLAIMED, False
-        return 1, Reason.WHILE_BORROWING, True
+            return 1, VictimReason.RECLAIMED, False
+        return 1, VictimReason.WHILE_BORROWING, True
 
     # Attempts
 
-    def _attempts(self, candidates: Sequence[tuple[Workload, Reason, bool]]) -> tuple[bool, ...]:
+    def _attempts(self, candidates: Sequence[tuple[Workload, VictimReason, bool]]) -> tuple[bool, ...]:
         """Whether to try with borrowing, without, or one after the other."""
         others = [reason for other, reason, _ in candidates if other.queue != self._workload.queue]
         is_forbidden = not self._policy.borrows
@@ -226,7 +226,7 @@ class _Search:
         return all(self._node.used(thing) < self._node.nominal(thing) for thing in self._things)
 
     def _attempt(
-        self, candidates: Sequence[tuple[Workload, Reason, bool]], *, may_borrow: bool
+        self, candidates: Sequence[tuple[Workload, VictimReason, bool]], *, may_borrow: bool
     ) -> Sequence[Target]:  # fmt: skip
         trial, targets = Trial(self._tree), list[Target]()
         with trial.undone():
@@ -244,7 +244,7 @@ class _Search:
         if other.queue == self._workload.queue:
             return True
         mine = {self._node.name, *(cohort.name for cohort in self._node.above())}
-        node: Node | None = self._tree[other.queue]
+        node: CohortNode | None = self._tree[other.queue]
         while node is not None and node.name not in mine:
             if node.is_within(self._things):
                 return False
@@ -270,7 +270,7 @@ def filled_back(trial: Trial, targets: list[Target], is_enough: Callable[[], boo
     return tuple(targets)
 
 
-def _fits_in_pool(node: Node, asked: Usage) -> tuple[bool, dict[FlavorResource, int]]:
+def _fits_in_pool(node: CohortNode, asked: Usage) -> tuple[bool, dict[FlavorResource, int]]:
     """Whether a member may count on so much more, and what of it must come from above."""
     fits = not any(node.borrows_with(thing, amount) for thing, amount in asked.items())
     return fits, {thing: max(0, amount - node.own_free(thing)) for thing, amount in asked.items()}

@@ -109,7 +109,7 @@ def _why(session: Session, job: Job) -> tuple[str, str]:
 # What two cycles do not share
 
 
-class Difference(Struct, frozen=True, rename="camel"):
+class DecisionDifference(Struct, frozen=True, rename="camel"):
     """One thing that came out differently."""
 
     job: str
@@ -122,16 +122,16 @@ class Difference(Struct, frozen=True, rename="camel"):
         return f"{self.pod or self.job}: {self.after}; was: {self.before}"
 
 
-def difference(before: Decisions, after: Decisions) -> list[Difference]:
+def difference(before: Decisions, after: Decisions) -> list[DecisionDifference]:
     """What came out differently, job by job; nothing if everything is the same."""
     first, second = _told(before), _told(after)
     found = []
     for key in sorted(first.keys() | second.keys()):
         was, now = first.get(key, "nothing"), second.get(key, "nothing")
         if was != now:
-            found.append(Difference(key[0], key[1], was, now))
+            found.append(DecisionDifference(key[0], key[1], was, now))
     if not found and before.encoded() != after.encoded():
-        found.append(Difference("all jobs", "", _order(before), _order(after)))
+        found.append(DecisionDifference("all jobs", "", _order(before), _order(after)))
     return found
 
 

@@ -20,7 +20,7 @@ NOT_ENOUGH_RESOURCES = "NotEnoughResources"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class CycleOutcome:
     """What a cycle found about one job."""
 
     is_ready: bool
@@ -51,7 +51,7 @@ def phase_of(job: Job, *, is_unschedulable: bool) -> JobPhase:
     return JobPhase.INQUEUE if job.phase is JobPhase.UNKNOWN else JobPhase.PENDING
 
 
-def condition_of(job: Job, outcome: Outcome) -> tuple[str, str, str]:
+def condition_of(job: Job, outcome: CycleOutcome) -> tuple[str, str, str]:
     """(type, reason, message) of the condition that the outcome deserves."""
     if outcome.is_ready:
         return SCHEDULED, sentences.GANG_READY, ""
@@ -62,7 +62,7 @@ def condition_of(job: Job, outcome: Outcome) -> tuple[str, str, str]:
     return UNSCHEDULABLE, NOT_ENOUGH_RESOURCES, sentences.gang_unschedulable(job, outcome.failure)
 
 
-def status_patch(group: PodGroup, job: Job, outcome: Outcome, *, session: str, now: str) -> Document:
+def status_patch(group: PodGroup, job: Job, outcome: CycleOutcome, *, session: str, now: str) -> Document:
     """The fields of the status that have to change; empty if none has."""
     is_told = outcome.failure is not None or outcome.refusal is not None or outcome.is_promised
     is_unschedulable = not outcome.is_ready and is_told
@@ -82,7 +82,7 @@ def status_patch(group: PodGroup, job: Job, outcome: Outcome, *, session: str, n
 
 
 def _conditions(
-    before: list[PodGroupCondition], job: Job, outcome: Outcome, *, session: str, now: str
+    before: list[PodGroupCondition], job: Job, outcome: CycleOutcome, *, session: str, now: str
 ) -> list[Document] | None:
     """The conditions if one of them has to change: time and session alone are no reason."""
     if not (outcome.is_ready or outcome.failure or outcome.refusal or outcome.is_promised):

@@ -33,7 +33,7 @@ PAUSE_S, PATIENCE_S = 1.0, 5.0
 """Shortest time between two writes, and how long evictions wait for one."""
 
 
-class Pair(msgspec.Struct, frozen=True, rename={"first": "for"}):
+class PrecedencePair(msgspec.Struct, frozen=True, rename={"first": "for"}):
     """One made way for another."""
 
     uid: str
@@ -45,7 +45,7 @@ class Memory(msgspec.Struct, frozen=True, rename="camel"):
     """The document."""
 
     version: int = VERSION
-    precedence: list[Pair] = []
+    precedence: list[PrecedencePair] = []
     let_in: list[str] = []
     due: dict[str, float] = {}
 
@@ -54,7 +54,7 @@ def memory_of(cluster: Cluster, now: float, wall_s: float) -> Memory:
     """What there is to remember, at a time by the clock of cycles and by that of the day."""
     pairs = sorted(cluster.precedence.pairs(), key=lambda pair: -pair[2])[:MOST_PAIRS]
     return Memory(
-        precedence=[Pair(uid=uid, first=first, at=round(wall_s - (now - at), 3)) for uid, first, at in sorted(pairs)],
+        precedence=[PrecedencePair(uid=uid, first=first, at=round(wall_s - (now - at), 3)) for uid, first, at in sorted(pairs)],
         let_in=sorted(cluster.let_in), due=dict(sorted(cluster.last_due.items())),
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ REST_PER_LOOK = 20.0
 
 
 @dataclass(frozen=True)
-class Outlook:
+class JobOutlook:
     """What was found about a job, and when."""
 
     sentence: str
@@ -48,7 +48,7 @@ class Outlooks:
     def __init__(self, *, after_s: float, every_s: float) -> None:
         """Jobs are looked into once they have waited for `after_s`, and again after `every_s`."""
         self._after_s, self._every_s = after_s, every_s
-        self._found: dict[str, Outlook] = {}
+        self._found: dict[str, JobOutlook] = {}
         self._pods: dict[str, str] = {}
         """By uid of a pod that was told, its job's uid."""
 
@@ -82,7 +82,7 @@ class Outlooks:
 
     def keep(self, job: Job, sentence: str, now: float) -> None:
         """Remember what was found about a job; its first pods that wait are to be told."""
-        self._found[job.uid] = Outlook(sentence, now)
+        self._found[job.uid] = JobOutlook(sentence, now)
         waits = (task.uid for task in job.tasks.values() if task.status is TaskStatus.PENDING)
         for _, uid in zip(range(MOST_PODS), waits, strict=False):
             self._pods[uid] = job.uid
@@ -91,7 +91,7 @@ class Outlooks:
         """What was found about a job holds no more: it waits for something else now. It is looked into in its turn."""
         found = self._found.get(uid)
         if found is not None:
-            self._found[uid] = Outlook("", found.at)
+            self._found[uid] = JobOutlook("", found.at)
 
     def _forget(self, cluster: Cluster) -> None:
         waits = {job.uid for job in waiting(cluster)}

@@ -18,7 +18,7 @@ from hekla.placement.model import Job, JobPhase, Task, TaskStatus
 from hekla.placement.plugins.gang import NOT_ENOUGH_OF_ROLE, NOT_ENOUGH_TASKS
 from hekla.placement.session import Failure, Session
 from hekla.scheduler import sentences
-from hekla.scheduler.group_status import UNSCHEDULABLE, Outcome, condition_document, status_patch
+from hekla.scheduler.group_status import UNSCHEDULABLE, CycleOutcome, condition_document, status_patch
 from hekla.scheduler.outlooks import Outlooks, with_outlook, without_outlook
 from hekla.scheduler.stumbling import Stumbles
 
@@ -78,10 +78,10 @@ class Reports:
             if not outcome.is_ready:
                 yield from self._pods(session, job, outcome, now)
 
-    def outcome(self, session: Session, job: Job) -> Outcome:
+    def outcome(self, session: Session, job: Job) -> CycleOutcome:
         """What a session found about a job."""
         if job.uid in self.stumbles.told:
-            return Outcome(is_ready=False, refusal=Refusal("SchedulerError", self.stumbles.told[job.uid]))
+            return CycleOutcome(is_ready=False, refusal=Refusal("SchedulerError", self.stumbles.told[job.uid]))
         queue = self._feed.queues.get(job.spec.queue)
         refusal = session.refusals.get(job.uid)
         if self._is_still_arriving(session, job):
@@ -97,7 +97,7 @@ class Reports:
         is_placed = bool(job.ready_count) or not job.wants_more
         is_ready = is_placed and session.is_ready(job) and job.phase is not JobPhase.PENDING
         is_promised = job.statuses[TaskStatus.PIPELINED] > 0 and not is_ready
-        return Outcome(
+        return CycleOutcome(
             is_ready=is_ready, failure=failure, refusal=refusal, is_promised=is_promised,
             outlook="" if is_ready else self._outlooks.of(job.uid),
         )  # fmt: skip
@@ -113,7 +113,7 @@ class Reports:
         self._too_few_since.pop(uid, None)
 
     def _group(
-        self, session: Session, group: PodGroup, job: Job, outcome: Outcome, session_id: str, now: str
+        self, session: Session, group: PodGroup, job: Job, outcome: CycleOutcome, session_id: str, now: str
     ) -> Iterator[SetStatus | Patch | Event]:
         patch = status_patch(group, job, outcome, session=session_id, now=now)
         conditions = patch.get("conditions")
@@ -132,7 +132,7 @@ class Reports:
         elif conditions:
             yield Event(target, "Unschedulable", told[1], "Warning")
 
-    def _pods(self, session: Session, job: Job, outcome: Outcome, now: str) -> Iterator[SetStatus | Patch | Event]:
+    def _pods(self, session: Session, job: Job, outcome: CycleOutcome, now: str) -> Iterator[SetStatus | Patch | Event]:
         """Tell each waiting pod its own reason; pods of an equal shape have the same."""
         if outcome.failure is None and outcome.refusal is None and not outcome.is_promised:
             return
@@ -207,7 +207,7 @@ class Reports:
         return session.now - since < PATIENCE_S
 
 
-def _pod_sentence(job: Job, task: Task, outcome: Outcome, scheduler: str) -> tuple[str, str]:
+def _pod_sentence(job: Job, task: Task, outcome: CycleOutcome, scheduler: str) -> tuple[str, str]:
     """(reason, message) for one pod, in the words of the scheduler that it asked for.
 
     Only `Unschedulable` makes an autoscaler add nodes, so only a pod that fits is not.

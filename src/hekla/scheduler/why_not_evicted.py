@@ -97,7 +97,7 @@ def _rules_out_all(session: Session, job: Job) -> Refusal | None:
         return Refusal("tooFewPods", f"nobody is evicted for a gang that is not complete: {invalid.sentence}")
     if not may_ask(job):
         return Refusal("preemptionPolicyNever", "its pods say preemptionPolicy: Never")
-    if not session.rights.is_starving(job):
+    if not session.eligibility.is_starving(job):
         return Refusal("notStarving", "it has its minimum, and nobody is evicted for what goes beyond")
     return None
 
@@ -114,7 +114,7 @@ def _rules_out(session: Session, job: Job, action: str) -> Refusal | None:
     if session.is_overused(queue):
         return Refusal("overShare", f'queue "{queue.name}" holds all that it deserves, so it takes nothing back')
     waiting = session.in_task_order(task for task in job.pending() if not task.spec.preemption_never)
-    return session.rights.why_not_preemptive(job, waiting[0]) or _why_share_is_too_small(session, job, waiting)
+    return session.eligibility.why_not_preemptive(job, waiting[0]) or _why_share_is_too_small(session, job, waiting)
 
 
 def _why_share_is_too_small(session: Session, job: Job, waiting: Sequence[Task]) -> Refusal | None:

@@ -75,7 +75,7 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class SimulationOutcome:
     """Everything that was measured."""
 
     end_s: float
@@ -213,10 +213,10 @@ class Recorder:
         fate.ended_s = now
         self._asked[fate.queue] -= fate.size
 
-    def outcome(self, end_s: float, cycles: int) -> Outcome:
+    def outcome(self, end_s: float, cycles: int) -> SimulationOutcome:
         """What came of it."""
         held, entitled = self._sums
-        return Outcome(
+        return SimulationOutcome(
             end_s=end_s, cycles=cycles, capacity=self._capacity, fates=self._fates, samples=self._samples,
             useful=self._useful, held=self._held_time, held_by_queue=held, entitled_by_queue=entitled,
         )  # fmt: skip

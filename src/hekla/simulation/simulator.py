@@ -23,7 +23,7 @@ from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind, Evict
 from hekla.scheduler.configuration import Configuration
-from hekla.simulation.outcome import Fate, Outcome, Recorder
+from hekla.simulation.outcome import Fate, Recorder, SimulationOutcome
 from hekla.simulation.trace import GPU, TraceJob
 
 DAY_S = 86_400.0
@@ -135,7 +135,7 @@ class Simulation:
         self._is_single_file = self.rules.is_strict and len({job.priority for job in jobs}) <= 1
         self.cycles = 0
 
-    def run(self, *, on_day: Callable[[int], None] = lambda day: None) -> Outcome:
+    def run(self, *, on_day: Callable[[int], None] = lambda day: None) -> SimulationOutcome:
         """Play the trace to its end, or to `until_s`; jobs that are not done by then stay unfinished.
 
         `on_day` is told when a day of the trace begins: weeks of a cluster that is full take minutes.

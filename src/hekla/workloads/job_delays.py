@@ -14,12 +14,12 @@ from hekla.api.volcano.bus import Action, Event
 from hekla.kube.commands import Command, Patch, target_of
 from hekla.workloads import keys
 from hekla.workloads.job_events import Happening
-from hekla.workloads.job_policies import Answer
+from hekla.workloads.job_policies import PolicyAnswer
 from hekla.workloads.job_status import parsed_time, rfc3339
 from hekla.workloads.job_view import JobView
 
 
-class Note(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class DelayNote(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """One delayed action as it is kept."""
 
     event: Event
@@ -35,20 +35,20 @@ class Note(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         return Happening(event=self.event, task=self.task, pod=self.pod, partition=self.partition)
 
 
-Notes = Mapping[str, Note]
-_DECODER = msgspec.json.Decoder(dict[str, Note])
+Notes = Mapping[str, DelayNote]
+_DECODER = msgspec.json.Decoder(dict[str, DelayNote])
 
 
 @dataclass(frozen=True)
 class Delays:
     """Which delayed actions are due, which still wait."""
 
-    due: tuple[tuple[Happening, Answer], ...]
+    due: tuple[tuple[Happening, PolicyAnswer], ...]
     waiting: Notes
     next_in: timedelta | None
 
 
-def delays(view: JobView, seen: list[tuple[Happening, Answer]]) -> Delays:
+def delays(view: JobView, seen: list[tuple[Happening, PolicyAnswer]]) -> Delays:
     """Take what happened now, and what is noted, and tell what is due; an event counts from when it was first seen."""
     notes = {key: note for key, note in _noted(view).items() if _still_holds(view, note)}
     for happening, answer in seen:
@@ -59,7 +59,7 @@ def delays(view: JobView, seen: list[tuple[Happening, Answer]]) -> Delays:
     waiting = {key: note for key, note in notes.items() if key not in due}
     soonest = min((parsed_time(note.due) for note in waiting.values()), default=None)
     return Delays(
-        due=tuple((note.happening(), Answer(note.action)) for note in due.values()),
+        due=tuple((note.happening(), PolicyAnswer(note.action)) for note in due.values()),
         waiting=waiting,
         next_in=soonest - view.now if soonest else None,
     )
@@ -73,7 +73,7 @@ def remember(view: JobView, waiting: Notes) -> Iterator[Command]:
         yield Patch(target_of(view.job), {"metadata": {"annotations": {keys.DELAYED_ACTIONS: text}}})
 
 
-def _noted(view: JobView) -> dict[str, Note]:
+def _noted(view: JobView) -> dict[str, DelayNote]:
     text = view.job.metadata.annotations.get(keys.DELAYED_ACTIONS)
     if not text:
         return {}
@@ -84,7 +84,7 @@ def _noted(view: JobView) -> dict[str, Note]:
         return {}
 
 
-def _still_holds(view: JobView, note: Note) -> bool:
+def _still_holds(view: JobView, note: DelayNote) -> bool:
     if note.version != view.job.status.version:
         return False
     pod = view.by_name.get(note.pod)
@@ -92,8 +92,8 @@ def _still_holds(view: JobView, note: Note) -> bool:
     return not (note.event in (Event.POD_FAILED, Event.POD_EVICTED) and runs)
 
 
-def _note(view: JobView, happening: Happening, answer: Answer, due: datetime) -> Note:
-    return Note(
+def _note(view: JobView, happening: Happening, answer: PolicyAnswer, due: datetime) -> DelayNote:
+    return DelayNote(
         event=happening.event,
         action=answer.action,
         due=rfc3339(due),

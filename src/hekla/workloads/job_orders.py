@@ -15,7 +15,7 @@ from hekla.kube.commands import Command, Delete, Event, RequeueAfter, target_of
 from hekla.workloads.job_delays import Notes, delays, remember
 from hekla.workloads.job_events import Happening, happenings
 from hekla.workloads.job_lifecycle import ALIVE, TRIGGER_OF, Trigger, expects
-from hekla.workloads.job_policies import Answer, answer_to
+from hekla.workloads.job_policies import PolicyAnswer, answer_to
 from hekla.workloads.job_view import JobView, task_of
 
 PARTIAL = frozenset({Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION})
@@ -99,7 +99,7 @@ def _by_policy(view: JobView) -> Ordered:
     return Ordered(action, causes, chores)
 
 
-def _answers(view: JobView) -> tuple[list[tuple[Happening, Answer]], list[tuple[Happening, Answer]]]:
+def _answers(view: JobView) -> tuple[list[tuple[Happening, PolicyAnswer]], list[tuple[Happening, PolicyAnswer]]]:
     """What policies say to what happened: at once, and after a while."""
     now, later = [], []
     for happening in happenings(view):

@@ -17,18 +17,18 @@ INTERNAL_EVENTS = frozenset({Event.OUT_OF_SYNC, Event.COMMAND_ISSUED, Event.POD_
 
 
 @dataclass(frozen=True)
-class Answer:
+class PolicyAnswer:
     """What a policy says: the action, and how long to wait before it."""
 
     action: Action = Action.SYNC_JOB
     delay: timedelta = timedelta()
 
 
-LOOK_AFTER = Answer()
+LOOK_AFTER = PolicyAnswer()
 """No policy has anything to say: keep the job going."""
 
 
-def answer_to(spec: JobSpec, happening: Happening) -> Answer:
+def answer_to(spec: JobSpec, happening: Happening) -> PolicyAnswer:
     """What the job's policies say to an event."""
     if happening.event in INTERNAL_EVENTS:
         return LOOK_AFTER
@@ -44,9 +44,9 @@ def events_of(policy: LifecyclePolicy) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def _answer(policy: LifecyclePolicy) -> Answer:
+def _answer(policy: LifecyclePolicy) -> PolicyAnswer:
     try:
-        return Answer(Action(policy.action), parse_duration(policy.timeout) if policy.timeout else timedelta())
+        return PolicyAnswer(Action(policy.action), parse_duration(policy.timeout) if policy.timeout else timedelta())
     except ValueError:
         # No admission has seen this policy: an action or a time that nobody knows calls for nothing.
         return LOOK_AFTER

@@ -29,7 +29,7 @@ _FOLLOWED = ("minMember", "minResources", "priorityClassName", "queue", "network
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class GroupWish:
     """What a workload asks of its group."""
 
     min_member: int
@@ -43,12 +43,12 @@ class Wish:
     faults: tuple[str, ...] = ()
     """What in it could not be read, or cannot be, in sentences."""
 
-    def alone(self, why: str) -> "Wish":
+    def alone(self, why: str) -> "GroupWish":
         """The same with pods that start one by one, in a queue that has room for all."""
         return replace(self, min_member=1, faults=(*self.faults, *([why] if why else [])))
 
 
-def wish_of(notes: Mapping[str, str], template: Document, most: int | None) -> Wish:
+def wish_of(notes: Mapping[str, str], template: Document, most: int | None) -> GroupWish:
     """What annotations of an owner, and a pod's template, ask for; `most` is how many pods there are to be.
 
     The minimum follows the workload down: a gang of more pods than will ever be made could not start.
@@ -62,7 +62,7 @@ def wish_of(notes: Mapping[str, str], template: Document, most: int | None) -> W
         minimum = max(1, min(minimum, most))
     labels = metadata.get("labels") or {}
     taken = {key: said for key in _FROM_PODS if (said := of_pod.get(key) or labels.get(key))}
-    return Wish(
+    return GroupWish(
         min_member=minimum, min_resources=_room(both, faults) or _times(request_of(spec), minimum),
         queue=of_pod.get(keys.QUEUE_OF_POD, ""), priority_class=spec.get("priorityClassName") or "",
         topology=_topology(of_pod, faults), annotations={**taken, **inherited(notes)}, faults=tuple(faults),
@@ -70,7 +70,7 @@ def wish_of(notes: Mapping[str, str], template: Document, most: int | None) -> W
 
 
 def ensure_group(
-    world: World, group: PodGroup | None, name: str, owner: Document, namespace: str, wish: Wish, *, told: Resource,
+    world: World, group: PodGroup | None, name: str, owner: Document, namespace: str, wish: GroupWish, *, told: Resource,
     default_queue: str,
 ) -> Iterator[Command]:  # fmt: skip
     """Create the group, or bring it up to date; say what of the wish cannot be."""
@@ -105,7 +105,7 @@ def owner_reference(owner: Resource) -> Document:
     }  # fmt: skip
 
 
-def _document(name: str, owner: Document, namespace: str, wish: Wish, spec: Document) -> Document:
+def _document(name: str, owner: Document, namespace: str, wish: GroupWish, spec: Document) -> Document:
     return {
         "apiVersion": PodGroup.kind_info.api_version,
         "kind": PodGroup.kind_info.kind,
@@ -116,7 +116,7 @@ def _document(name: str, owner: Document, namespace: str, wish: Wish, spec: Docu
     }  # fmt: skip
 
 
-def _spec(world: World, namespace: str, wish: Wish, default_queue: str) -> Document:
+def _spec(world: World, namespace: str, wish: GroupWish, default_queue: str) -> Document:
     spec: Document = {
         "minMember": wish.min_member,
         "queue": wish.queue or _queue_of(world.get(Namespace, "", namespace)) or default_queue,

@@ -30,7 +30,7 @@ from hekla.workloads.plain_gang import (
     gang_of_owner,
     group_of,
 )
-from hekla.workloads.plain_group import Wish, ensure_group, is_owned_by, owner_reference, wish_of
+from hekla.workloads.plain_group import GroupWish, ensure_group, is_owned_by, owner_reference, wish_of
 
 LOOK_AGAIN_S = 5.0
 """How often a pod looks whether the group of an earlier leader is gone."""
@@ -155,7 +155,7 @@ def _reconcile_member(pod: Pod, world: World, now: datetime, *, ours: Ours) -> I
         yield from _ensure_for_pod(pod, world, gang.name, owner_reference(pod), wish, ours.queue)
 
 
-def _wish_of_leader(pod: Pod, gang: Gang) -> Wish:
+def _wish_of_leader(pod: Pod, gang: Gang) -> GroupWish:
     """A LeaderWorkerSet's gang is as large as it says. A driver that makes the others itself starts alone; what its
     annotations say of the minimum then counts for the room that the queue must have.
     """
@@ -198,7 +198,7 @@ def _controller(pod: Pod) -> Document | None:
 
 
 def _ensure_for_pod(
-    pod: Pod, world: World, name: str, owner: Document, wish: Wish, default_queue: str
+    pod: Pod, world: World, name: str, owner: Document, wish: GroupWish, default_queue: str
 ) -> Iterator[Command]:
     group = world.get(PodGroup, pod.metadata.namespace, name)
     if group is not None and not is_owned_by(group, owner["uid"]):

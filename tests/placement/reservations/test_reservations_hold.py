@@ -14,7 +14,7 @@ from hekla.placement.reservations import book, planning_budget
 from hekla.placement.reservations.eventual_fit import InTheEnd
 from hekla.placement.reservations.expected_ends import Ends
 from hekla.placement.reservations.forecast import expected_start, tried_on_a_copy
-from hekla.placement.reservations.forecast_equal_pods import End, Kept
+from hekla.placement.reservations.forecast_equal_pods import End, KeptForJob
 from hekla.placement.session import Session
 from placement.reservations.reservationkit import Life, Plan, fits, plans
 
@@ -82,9 +82,9 @@ def test_however_few_plans_a_cycle_makes_what_was_told_holds_and_whatever_fits_s
 @settings(max_examples=60, deadline=None)
 def test_where_a_look_says_that_there_will_be_no_room_there_is_no_plan(plan: Plan, times_as_long: list[float]) -> None:
     look, init = InTheEnd.may_fit, InTheEnd.__init__
-    asked: dict[int, tuple[Session, Sequence[End], Sequence[Kept]]] = {}
+    asked: dict[int, tuple[Session, Sequence[End], Sequence[KeptForJob]]] = {}
 
-    def made(room: InTheEnd, session: Session, ends: Sequence[End], others: Sequence[Kept]) -> None:
+    def made(room: InTheEnd, session: Session, ends: Sequence[End], others: Sequence[KeptForJob]) -> None:
         asked[id(room)] = session, ends, others
         init(room, session, ends, others)
 

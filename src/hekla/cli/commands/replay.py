@@ -20,7 +20,7 @@ import typer
 
 if TYPE_CHECKING:
     from hekla.scheduler.configuration import Configuration
-    from hekla.scheduler.decisions import Decisions, Difference
+    from hekla.scheduler.decisions import DecisionDifference, Decisions
     from hekla.scheduler.snapshot import Snapshot
 
 MOST_CYCLES = 10_000
@@ -116,7 +116,7 @@ def _decided(
         raise CommandError(f"{file}: {error}") from None
 
 
-def _differences(snapshot: "Snapshot", decided: "Decisions", other: "Decisions | None") -> "list[Difference]":
+def _differences(snapshot: "Snapshot", decided: "Decisions", other: "Decisions | None") -> "list[DecisionDifference]":
     """Between this configuration and another, or between the live scheduler and this replay."""
     from hekla.scheduler.decisions import difference
 
@@ -127,7 +127,7 @@ def _differences(snapshot: "Snapshot", decided: "Decisions", other: "Decisions |
 
 def _print_documents(
     form: str, decided: "list[Decisions]", other: "list[Decisions] | None", snapshot: "Snapshot",
-    differences: "list[Difference]",
+    differences: "list[DecisionDifference]",
 ) -> None:  # fmt: skip
     import msgspec
 
@@ -168,7 +168,7 @@ def _shortened(row: "Sequence[str]") -> "Sequence[str]":
     return [*others, why if len(why) <= LONGEST_WHY else f"{why[: LONGEST_WHY - 3]}..."]
 
 
-def _print_verdict(snapshot: "Snapshot", differences: "list[Difference]", with_: str) -> None:
+def _print_verdict(snapshot: "Snapshot", differences: "list[DecisionDifference]", with_: str) -> None:
     if with_:
         typer.echo(f"with {with_} everything is the same" if not differences else f"with {with_} it is otherwise:")
     elif snapshot.decisions is None:

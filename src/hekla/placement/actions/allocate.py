@@ -24,7 +24,7 @@ def allocate(session: Session) -> Iterator[Decision]:
     """Place jobs in turn and yield the binds of those that became ready; promised room is given out before."""
     yield from keep_promises(session)
     order, book = StrictOrder(session), book_of(session)  # first, for what it no longer keeps others may have
-    standing = session.policy.standing
+    standing = session.policy.kept_lines
     loose, kept = standing.open(session)
     worth_it = order.admitted(job for job in loose if session.is_worth_a_try(job))
     turns = Turns(session, worth_it, heeds_shares=True, kept=kept)

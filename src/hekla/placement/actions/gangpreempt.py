@@ -30,10 +30,10 @@ def gangpreempt(session: Session) -> Iterator[Decision]:
 def make_room_for_gangs(session: Session, action: str, right: Right) -> Iterator[Decision]:
     """Serve the gangs that starve in their turn, each whole or not at all."""
     arguments, manner = session.policy.arguments.get(action, {}), gang_manner(session, action, right)
-    session.rights.heed_budgets(right, bool(arguments.get("heedDisruptionBudgets", True)))
+    session.eligibility.heed_budgets(right, bool(arguments.get("heedDisruptionBudgets", True)))
     in_vain, is_changed = list[Job](), False
     for job in Turns(session, starving_jobs(session, action), heeds_shares=right is not Preemptable):
-        if not session.rights.is_starving(job):
+        if not session.eligibility.is_starving(job):
             continue  # what was decided for others has helped it
         with session.statement() as statement:
             GangRoom(session, job, manner).make(statement)

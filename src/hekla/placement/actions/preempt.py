@@ -27,7 +27,7 @@ def preempt(session: Session) -> Iterator[Decision]:
     """Evict for jobs that starve, and yield what was decided."""
     arguments = session.policy.arguments.get("preempt", {})
     manner = manner_of("preempt", Preemptable, arguments, nodes=len(session.cluster.nodes))
-    session.rights.heed_budgets(Preemptable, bool(arguments.get("heedDisruptionBudgets", True)))
+    session.eligibility.heed_budgets(Preemptable, bool(arguments.get("heedDisruptionBudgets", True)))
     makers: dict[str, RoomMaker] = {}
     starving = [job for job in starving_jobs(session, "preempt") if not job.spec.wants_closeness]
     for job in Turns(session, starving):
@@ -44,7 +44,7 @@ def starving_jobs(session: Session, action: str) -> list[Job]:
         for job in waiting
         if not session.is_barred(job, action)
         and session.why_invalid(job) is None
-        and session.rights.is_starving(job)
+        and session.eligibility.is_starving(job)
         and may_ask(job)
     ]
 
@@ -77,7 +77,7 @@ def ask_for_room(session: Session, maker: RoomMaker, statement: Statement, job: 
     """Have a job's tasks promised room until it starves no more."""
     maker.begin(job)
     for task in _askers(session, job):
-        if not session.rights.is_starving(job):
+        if not session.eligibility.is_starving(job):
             return
         maker.make_room(statement, task)
 
@@ -92,7 +92,7 @@ def _has_lesser_promises(session: Session, job: Job) -> bool:
 
 def conclude(session: Session, statement: Statement, job: Job, action: str) -> Iterator[Decision]:
     """Let an attempt stand if the job has enough with what it was promised; else note that it was in vain."""
-    if statement and session.rights.is_pipelined(job):
+    if statement and session.eligibility.is_pipelined(job):
         session.forget_hopeless()
         yield from statement.commit()
         return

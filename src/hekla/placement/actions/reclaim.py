@@ -22,7 +22,7 @@ def reclaim(session: Session) -> Iterator[Decision]:
     """Evict for queues that hold less than they deserve, and yield what was decided."""
     arguments = session.policy.arguments.get("reclaim", {})
     manner = manner_of("reclaim", Reclaimable, arguments, nodes=len(session.cluster.nodes))
-    session.rights.heed_budgets(Reclaimable, bool(arguments.get("heedDisruptionBudgets", True)))
+    session.eligibility.heed_budgets(Reclaimable, bool(arguments.get("heedDisruptionBudgets", True)))
     makers: dict[str, RoomMaker] = {}
     starving = [job for job in starving_jobs(session, "reclaim") if not job.spec.wants_closeness]
     for job in Turns(session, starving, heeds_shares=True):
@@ -41,9 +41,9 @@ def ask_back(session: Session, maker: RoomMaker, statement: Statement, job: Job)
     """Have a job's tasks promised room until it starves no more, as far as its queue may take back so much."""
     maker.begin(job)
     for task in session.in_task_order(task for task in job.pending() if not task.spec.preemption_never):
-        if not session.rights.is_starving(job):
+        if not session.eligibility.is_starving(job):
             return
-        refusal = session.rights.why_not_preemptive(job, task)
+        refusal = session.eligibility.why_not_preemptive(job, task)
         if refusal is None:
             maker.make_room(statement, task)
         else:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from hekla.placement.constraint import Effect
-from hekla.placement.devices.claims import Choice, CounterId, Device, DeviceClaim, DeviceId, Grant, Match, Request
+from hekla.placement.devices.claims import Choice, ClaimRequest, CounterId, Device, DeviceClaim, DeviceId, Grant, Match
 
 MOST_STEPS = 20_000
 """Devices that are tried for one node."""
@@ -44,7 +44,7 @@ class _Search:
         self._claims, self._within_reach = claims, within_reach
         self._taken, self._left, self._picks = taken, left, picks
         self._turns = [(number, request) for number, claim in enumerate(claims) for request in claim.requests]
-        self._picked: list[list[tuple[Request, Choice, Device]]] = [[] for _ in claims]
+        self._picked: list[list[tuple[ClaimRequest, Choice, Device]]] = [[] for _ in claims]
         self._own: set[DeviceId] = set()
         self._spent: Counter[CounterId] = Counter()
         self._steps = 0

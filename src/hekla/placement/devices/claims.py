@@ -53,7 +53,7 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
+class DevicePool:
     """What a driver offers under one name."""
 
     devices: tuple[Device, ...] = ()
@@ -95,7 +95,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ClaimRequest:
     """What a claim asks for under one name: the first of its choices that can be had."""
 
     name: str
@@ -119,7 +119,7 @@ class Match:
 class DeviceClaim:
     """What a claim asks for. Which claim it is, a task says: so pods with equal claims of their own are of one shape."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[ClaimRequest, ...]
     matches: tuple[Match, ...] = ()
 
 

@@ -19,8 +19,8 @@ from hekla.placement.devices.claims import (
     Device,
     DeviceClaim,
     DeviceId,
+    DevicePool,
     Grant,
-    Pool,
     SelectorError,
 )
 from hekla.placement.node_masks import any_term
@@ -57,7 +57,7 @@ class Inventory:
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._pools: dict[PoolId, Pool] = {}
+        self._pools: dict[PoolId, DevicePool] = {}
         self._at: dict[str, list[Device]] | None = None
         """Devices by the node that has them; made when it is asked for after a change."""
 
@@ -83,7 +83,7 @@ class Inventory:
 
     # What there is
 
-    def put_pool(self, key: PoolId, pool: Pool) -> None:
+    def put_pool(self, key: PoolId, pool: DevicePool) -> None:
         """Add a pool, or take over what it offers now."""
         self._pools[key] = pool
         self._start_over()

@@ -63,7 +63,11 @@ def victims_of(session: Session, right: Right, preemptor: Job, jobs: Iterable[Jo
         else:
             queue = queues.get(spec.queue)
             is_meant = spec.queue != own.queue and queue is not None and queue.is_reclaimable
-        if is_meant and (job.may_lose or job.uid in job.lines.promised) and session.rights.may_make_way(job, preemptor):
+        if (
+            is_meant
+            and (job.may_lose or job.uid in job.lines.promised)
+            and session.eligibility.may_make_way(job, preemptor)
+        ):
             found.append(job)
     return found
 
@@ -161,7 +165,7 @@ def _whole(session: Session, job: Job, safe: Sequence[Task], claims: Sequence[Ta
     others = [task for task in job.tasks.values() if task.row >= 0 and not task.is_leaving and not task.is_claim]
     if not all(is_candidate(task) for task in others):
         return None
-    if claims and session.rights.would_do(job, others):
+    if claims and session.eligibility.would_do(job, others):
         claims = ()  # what it was promised is enough to start again with
     rest = [task for task in others if task.uid not in apart]
     rest.sort(key=lambda task: (task.spec.priority, task.order))

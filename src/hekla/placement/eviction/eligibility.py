@@ -49,7 +49,7 @@ Hurdle = Callable[[Sequence[Task]], Sequence[Task]]
 _METHODS: dict[Any, str] = {Preemptable: "preemptable", Reclaimable: "reclaimable"}
 
 
-class Rights:
+class Eligibility:
     """The answers in one cycle."""
 
     def __init__(self, session: "Session") -> None:

@@ -27,7 +27,7 @@ from hekla.placement.model import Job, Task
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
 from hekla.placement.statement import Statement
-from hekla.placement.topology.gang import Group, ceiling_of, groups_in_order, levels_for, settled_rows
+from hekla.placement.topology.gang import GangPart, ceiling_of, groups_in_order, levels_for, settled_rows
 from hekla.placement.topology.refusals import NOT_KNOWN
 from hekla.placement.topology.venue import slots
 from hekla.placement.topology.wish import Closeness
@@ -47,7 +47,7 @@ class GangManner(NamedTuple):
     """Whether nobody is evicted: promises of lower priorities are taken over, that is all."""
 
 
-class Plan(NamedTuple):
+class GangEvictionPlan(NamedTuple):
     """What a gang would have done in a domain."""
 
     units: Sequence[Bundle]
@@ -95,7 +95,7 @@ class GangRoom:
         """`among` are the jobs that may lose tasks, where not all there are."""
         self._session, self._job, self._manner = session, job, manner
         self._among = session.cluster.jobs.values() if among is None else among
-        self._cluster, self._rights, self._placer = session.cluster, session.rights, session.policy.placer
+        self._cluster, self._eligibility, self._placer = session.cluster, session.eligibility, session.policy.placer
         self._tree = session.cluster.topology.tree()
         self._grows = session.is_ready(job)
         """Whether it runs already and only wants more."""
@@ -171,7 +171,7 @@ class GangRoom:
 
     # Plans
 
-    def _best(self, statement: Statement, levels: Sequence[Sequence[int]], *, evicts: bool) -> Plan | None:
+    def _best(self, statement: Statement, levels: Sequence[Sequence[int]], *, evicts: bool) -> GangEvictionPlan | None:
         """The plan of least harm in the first tier in which there is any."""
         for level in levels:
             plans = []
@@ -185,7 +185,7 @@ class GangRoom:
                 return min(plans, key=lambda plan: _harm(self._session, plan.units))
         return None
 
-    def _plan(self, statement: Statement, domain: int, *, evicts: bool) -> Plan | None:
+    def _plan(self, statement: Statement, domain: int, *, evicts: bool) -> GangEvictionPlan | None:
         """What it would take in one domain; nothing is changed."""
         start, trial = statement.savepoint, _Trial(statement, evicts)
         self._domain = domain
@@ -193,11 +193,11 @@ class GangRoom:
         if self._place(trial, domain):
             units = [unit for _, unit in trial.gone]
             places = [(task, task.row) for task in statement.placed]
-            plan = Plan(self._without_needless(statement, start, units, places), places, domain)
+            plan = GangEvictionPlan(self._without_needless(statement, start, units, places), places, domain)
         trial.back_to(start)
         return plan
 
-    def _carry_out(self, statement: Statement, plan: Plan) -> None:
+    def _carry_out(self, statement: Statement, plan: GangEvictionPlan) -> None:
         self._domain = plan.domain
         is_done = self._replay(statement, statement.savepoint, plan.units, plan.places)
         assert is_done, "what was tried out can be done"
@@ -278,7 +278,7 @@ class GangRoom:
                 return True
         return False
 
-    def _place_group(self, trial: _Trial, group: Group, section: _Section, within: int) -> bool:
+    def _place_group(self, trial: _Trial, group: GangPart, section: _Section, within: int) -> bool:
         """Give a sub-gang rows in one domain inside another: where no one goes, else where it does the least harm."""
         if group.closeness is None:
             return self._serve(trial, section, self._tree.mask(within, self._cluster.nodes.rows))
@@ -366,7 +366,8 @@ class GangRoom:
         is_whole = unit.harm is Harm.WHOLE
         askers = {task.shape: task for task in section.waiting}.values()
         may_go = not unit.tasks or any(
-            self._rights.may_go_together(self._manner.right, task, unit.tasks, is_whole=is_whole) for task in askers
+            self._eligibility.may_go_together(self._manner.right, task, unit.tasks, is_whole=is_whole)
+            for task in askers
         )
         if may_go:
             trial.gone.append((trial.statement.savepoint, unit))
@@ -408,8 +409,8 @@ class GangRoom:
 
     def _has_enough(self) -> bool:
         """Whether the gang can start with what it was promised; one that runs already asks for all or a sub-gang."""
-        is_fed = not self._rights.is_starving(self._job) or (self._grows and bool(self._job.spec.subgroups))
-        return is_fed and self._rights.is_pipelined(self._job)
+        is_fed = not self._eligibility.is_starving(self._job) or (self._grows and bool(self._job.spec.subgroups))
+        return is_fed and self._eligibility.is_pipelined(self._job)
 
     def _places(self, tasks: Sequence[Task], rows: IntArray) -> Iterator[int]:
         """A row for each of some equal tasks, best first and every one filled before the next, as long as there are any."""
@@ -434,7 +435,7 @@ class GangRoom:
     def _why_not(self, task: Task) -> Refusal | None:
         """Why the gang's queue may not take a task, or have others evicted for it; None if it may."""
         if self._manner.right is not Preemptable:
-            refusal = self._rights.why_not_preemptive(self._job, task)
+            refusal = self._eligibility.why_not_preemptive(self._job, task)
             if refusal is not None:
                 return refusal
         return self._session.why_not_allocatable(self._job, task)

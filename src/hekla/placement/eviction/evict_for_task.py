@@ -46,7 +46,7 @@ class RoomMaker:
         self, session: Session, queue: Queue, manner: Manner, *, among: Sequence[Job] | None = None
     ) -> None:  # fmt: skip
         """`among` are the jobs that may lose tasks, where not all there are."""
-        self._session, self._cluster, self._rights = session, session.cluster, session.rights
+        self._session, self._cluster, self._eligibility = session, session.cluster, session.eligibility
         self._placer = session.policy.placer
         self._queue, self._manner, self._among = queue, manner, among
         self._pool: VictimPool | None = None
@@ -155,7 +155,7 @@ class RoomMaker:
         candidates = [victim for victim in self._pool.at(row, self._allowed) if is_candidate(victim)]
         if task.is_best_effort:
             candidates = [victim for victim in candidates if victim.is_best_effort]
-        return self._rights.evictable(self._manner.right, task, candidates) if candidates else ()
+        return self._eligibility.evictable(self._manner.right, task, candidates) if candidates else ()
 
     def _unit(self, task: Task, victim: Task) -> Unit:
         """The victim, with its gang if that could not go on without it; nobody if the gang may not go."""
@@ -173,10 +173,10 @@ class RoomMaker:
             return []
         together = [victim, *sorted(running, key=lambda one: rank[one.uid])]
         claims = [one for one in others if one.is_claim]
-        if claims and self._rights.would_do(job, together):
+        if claims and self._eligibility.would_do(job, together):
             claims = []  # what it was promised is enough to start again with
         whole = [*together, *claims]
-        return whole if self._rights.may_go_whole(self._manner.right, task, whole) else []
+        return whole if self._eligibility.may_go_whole(self._manner.right, task, whole) else []
 
     def _spared(self, statement: Statement, start: int, task: Task, row: int, gone: list[Unit]) -> list[Unit]:
         """Let those stay who are not needed after all, the most valuable first; the last one is needed, or it would not fit."""
@@ -229,7 +229,7 @@ class RoomMaker:
         known = self._groups.get(key)
         if known is None:
             known = self._groups[key] = self._pool.which(lambda group: self._may_go(task, group, within))
-        before = self._rights.before(job)
+        before = self._eligibility.before(job)
         if within is None:
             mine = self._pool.groups_of({job.party, *before})
             known = known & ~mine
@@ -243,7 +243,7 @@ class RoomMaker:
                 return False
         elif victim.spec.queue == task.job.spec.queue and victim.spec.priority > task.job.spec.priority:
             return False
-        return bool(self._rights.voted(self._manner.right, task, [sample]))
+        return bool(self._eligibility.voted(self._manner.right, task, [sample]))
 
     def _new_pool(self, job: Job) -> VictimPool:
         """All who could go: of the same queue to preempt, of other queues that give back to reclaim."""

@@ -42,7 +42,7 @@ def _would_be_enough(session: Session, job: Job, tasks: Iterable[Task]) -> bool:
     moved = list(tasks)
     for task in moved:
         job.move(task, TaskStatus.PIPELINED)
-    is_enough = session.rights.is_pipelined(job) and not session.rights.is_starving(job)
+    is_enough = session.eligibility.is_pipelined(job) and not session.eligibility.is_starving(job)
     for task in moved:
         job.move(task, TaskStatus.PENDING)
     return is_enough

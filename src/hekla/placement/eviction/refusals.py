@@ -23,7 +23,7 @@ LOOKS_AT_JOBS = 20_000
 together have no more jobs."""
 
 
-class Kept(NamedTuple):
+class WhyKept(NamedTuple):
     """Why a pod is not evicted."""
 
     code: str
@@ -31,27 +31,27 @@ class Kept(NamedTuple):
     """What is said of several: `are kept by disruption budgets`."""
 
 
-LEAVING = Kept("leaving", "are leaving already")
-NOT_PREEMPTABLE = Kept("notPreemptable", 'say that they may not be evicted (volcano.sh/preemptable: "false")')
-NOT_LENT = Kept("queueNotReclaimable", "run in queues that give nothing back (reclaimable: false)")
-HIGHER = Kept("higherPriority", "run for jobs of a higher priority")
-WENT_BEFORE = Kept("wentBefore", "run for jobs for which this one made way not long ago")
-MIN_RUN = Kept("minRun", "have not run for as long as they asked to before they are evicted")
-BUDGET = Kept("disruptionBudget", "are kept by disruption budgets")
-NOBODY_AGREES = Kept("nobodyAgrees", "are let go by no tier of plug-ins")
-NOT_LOOKED_AT = Kept("notLookedAt", "were not looked at, for they are many")
+LEAVING = WhyKept("leaving", "are leaving already")
+NOT_PREEMPTABLE = WhyKept("notPreemptable", 'say that they may not be evicted (volcano.sh/preemptable: "false")')
+NOT_LENT = WhyKept("queueNotReclaimable", "run in queues that give nothing back (reclaimable: false)")
+HIGHER = WhyKept("higherPriority", "run for jobs of a higher priority")
+WENT_BEFORE = WhyKept("wentBefore", "run for jobs for which this one made way not long ago")
+MIN_RUN = WhyKept("minRun", "have not run for as long as they asked to before they are evicted")
+BUDGET = WhyKept("disruptionBudget", "are kept by disruption budgets")
+NOBODY_AGREES = WhyKept("nobodyAgrees", "are let go by no tier of plug-ins")
+NOT_LOOKED_AT = WhyKept("notLookedAt", "were not looked at, for they are many")
 
-_BY_PLUGIN: Mapping[str, Kept] = {
-    "priority": Kept("notLowerPriority", "run for jobs of the same priority"),
-    "gang": Kept("gangNeedsThem", "are needed by their gangs"),
-    "conformance": Kept("systemPod", "belong to the cluster itself (kube-system, or a system priority class)"),
-    "cdp": Kept("coolingDown", "were placed not long ago (cool-down)"),
+_BY_PLUGIN: Mapping[str, WhyKept] = {
+    "priority": WhyKept("notLowerPriority", "run for jobs of the same priority"),
+    "gang": WhyKept("gangNeedsThem", "are needed by their gangs"),
+    "conformance": WhyKept("systemPod", "belong to the cluster itself (kube-system, or a system priority class)"),
+    "cdp": WhyKept("coolingDown", "were placed not long ago (cool-down)"),
     "pdb": BUDGET,
-    "drf": Kept("smallerShare", "run for jobs that would hold less than this one"),
-    "proportion": Kept("withinShare", "run in queues that hold no more than they deserve"),
-    "capacity": Kept("withinShare", "run in queues that hold no more than they deserve"),
-    "tdm": Kept("outsideWindow", "may not be evicted at this hour, or not for this pod (tdm)"),
-    "extender": Kept("extenderKeeps", "are kept by the extender"),
+    "drf": WhyKept("smallerShare", "run for jobs that would hold less than this one"),
+    "proportion": WhyKept("withinShare", "run in queues that hold no more than they deserve"),
+    "capacity": WhyKept("withinShare", "run in queues that hold no more than they deserve"),
+    "tdm": WhyKept("outsideWindow", "may not be evicted at this hour, or not for this pod (tdm)"),
+    "extender": WhyKept("extenderKeeps", "are kept by the extender"),
 }  # fmt: skip
 
 
@@ -62,7 +62,7 @@ _BY_WORD = {MIN_RUN.code: MIN_RUN, BUDGET.code: BUDGET}
 class Census:
     """Who may go for a job by one right, and why the others stay."""
 
-    kept: Counter[Kept] = field(default_factory=Counter)
+    kept: Counter[WhyKept] = field(default_factory=Counter)
     """How many pods, by reason."""
 
     asked: Sequence[Task] = ()
@@ -81,7 +81,7 @@ class Census:
 def census(session: Session, asker: Task, right: Right, *, together: bool) -> Census:
     """Ask about every pod that runs where this right could take it from; `together` as the actions for gangs do."""
     assert asker.job is not None
-    found, rights = Census(), session.rights
+    found, eligibility = Census(), session.eligibility
     ranked = in_order_of_eviction(session, asker.job, _within_reach(session, asker.job, right, found.kept))
     left = [task for task, _, _ in ranked]
     most = _most_asked(session)
@@ -89,22 +89,22 @@ def census(session: Session, asker: Task, right: Right, *, together: bool) -> Ce
         found.kept[NOT_LOOKED_AT] = len(left) - most
     remaining: Sequence[Task] = left[:most]
     found.asked = remaining
-    for behind, hurdle in rights.hurdles(right, asker):
+    for behind, hurdle in eligibility.hurdles(right, asker):
         remaining = _past(remaining, hurdle, behind, found.kept) if remaining else ()
     if not remaining:
         return found
-    votes = rights.voted_together if together else rights.voted
+    votes = eligibility.voted_together if together else eligibility.voted
     found.may_go = votes(right, asker, remaining)
     gone = {task.uid for task in found.may_go}
     rest = [task for task in remaining if task.uid not in gone]
-    for behind, hurdle in rights.opinions(right, asker, together=together):
+    for behind, hurdle in eligibility.opinions(right, asker, together=together):
         rest = list(_past(rest, hurdle, behind, found.kept)) if rest else []
     if rest:
         found.kept[NOBODY_AGREES] += len(rest)
     return found
 
 
-def _past(tasks: Sequence[Task], hurdle: Hurdle, behind: object, kept: Counter[Kept]) -> Sequence[Task]:
+def _past(tasks: Sequence[Task], hurdle: Hurdle, behind: object, kept: Counter[WhyKept]) -> Sequence[Task]:
     """Those who get past a hurdle; the others are counted."""
     left = hurdle(tasks)
     if len(left) < len(tasks):
@@ -112,7 +112,7 @@ def _past(tasks: Sequence[Task], hurdle: Hurdle, behind: object, kept: Counter[K
     return left
 
 
-def _within_reach(session: Session, job: Job, right: Right, kept: Counter[Kept]) -> Iterator[Task]:
+def _within_reach(session: Session, job: Job, right: Right, kept: Counter[WhyKept]) -> Iterator[Task]:
     """Pods that run in the queues that a right is about, and that nothing keeps that needs no plug-in to say so."""
     queue = job.spec.queue
     for other in session.cluster.jobs.values():
@@ -129,24 +129,24 @@ def _within_reach(session: Session, job: Job, right: Right, kept: Counter[Kept])
                 kept[reason or (LEAVING if task.is_leaving else NOT_PREEMPTABLE)] += 1
 
 
-def _why_whole_job(session: Session, victim: Job, job: Job, right: Right) -> Kept | None:
+def _why_whole_job(session: Session, victim: Job, job: Job, right: Right) -> WhyKept | None:
     """What keeps all pods of a job alike."""
     queue = session.cluster.queues.get(victim.spec.queue)
     if right is Reclaimable and (queue is None or not queue.is_reclaimable):
         return NOT_LENT
     if right is Preemptable and victim.spec.priority > job.spec.priority:
         return HIGHER
-    return None if session.rights.may_make_way(victim, job) else WENT_BEFORE
+    return None if session.eligibility.may_make_way(victim, job) else WENT_BEFORE
 
 
-def _said_by(behind: object) -> Kept:
+def _said_by(behind: object) -> WhyKept:
     """The reason of a plug-in, or what a word stands for."""
     if isinstance(behind, str):
         return _BY_WORD[behind]
     asked = getattr(behind, "preemptable", None) or getattr(behind, "reclaimable", None)
     plugin = getattr(asked, "__self__", behind)  # where switches left only a part of a plug-in, whose part it is
     name = type(plugin).__module__.rpartition(".")[2].replace("_", "-")
-    return _BY_PLUGIN.get(name) or Kept(f"keptBy/{name}", f"are kept by the plug-in {name}")
+    return _BY_PLUGIN.get(name) or WhyKept(f"keptBy/{name}", f"are kept by the plug-in {name}")
 
 
 def _most_asked(session: Session) -> int:

@@ -36,7 +36,7 @@ def is_for_gangs(action: str) -> bool:
     return action.startswith("gang")
 
 
-class Outlook(NamedTuple):
+class EvictionOutlook(NamedTuple):
     """What an action would do for a job."""
 
     census: Census
@@ -44,35 +44,35 @@ class Outlook(NamedTuple):
     """Who would be evicted; nobody if that would not be enough."""
 
 
-def outlook_of(rehearsal: Rehearsal, job: Job, action: str) -> Outlook:
+def outlook_of(rehearsal: Rehearsal, job: Job, action: str) -> EvictionOutlook:
     """Whom an action would evict for a job that it would serve, and why others stay."""
     session, right = rehearsal.session(), EVICTING[action]
     arguments = session.policy.arguments.get(action, {})
-    session.rights.heed_budgets(right, bool(arguments.get("heedDisruptionBudgets", True)))
+    session.eligibility.heed_budgets(right, bool(arguments.get("heedDisruptionBudgets", True)))
     asker = next(task for task in session.in_task_order(job.pending()) if not task.spec.preemption_never)
     found = census(session, asker, right, together=is_for_gangs(action))
     # What changes in a trial must be a copy: of those who may lose tasks, too.
     most = min(max(FEW_JOBS, JOBS_PER_POD * session.shortfall(job)), MOST_JOBS)
     among = [rehearsal.job(uid) for uid in islice(found.jobs, most)] if found.may_go else ()
-    return Outlook(found, _victims(rehearsal.session(), job, action, among) if among else ())
+    return EvictionOutlook(found, _victims(rehearsal.session(), job, action, among) if among else ())
 
 
 def is_served(session: Session, job: Job, action: str) -> bool:
     """Whether an action tries to make room for a job at all: it starves, may ask, and is not left to another action."""
     if job.spec.wants_closeness and not is_for_gangs(action):
         return False
-    return may_ask(job) and session.rights.is_starving(job)
+    return may_ask(job) and session.eligibility.is_starving(job)
 
 
 def _victims(session: Session, job: Job, action: str, among: Sequence[Job]) -> Sequence[Task]:
     right, arguments = EVICTING[action], session.policy.arguments.get(action, {})
-    session.rights.heed_budgets(right, bool(arguments.get("heedDisruptionBudgets", True)))
+    session.eligibility.heed_budgets(right, bool(arguments.get("heedDisruptionBudgets", True)))
     with session.statement() as statement:
         if is_for_gangs(action):
             GangRoom(session, job, gang_manner(session, action, right), among=among).make(statement)
         else:
             _ask(session, statement, job, action, among)
-        is_enough = len(statement) > 0 and session.rights.is_pipelined(job)
+        is_enough = len(statement) > 0 and session.eligibility.is_pipelined(job)
         return [evict.task for evict in statement.evictions] if is_enough else ()
 
 

@@ -45,7 +45,7 @@ def _ranks(session: "Session", preemptor: Job, tasks: list[Task]) -> tuple[dict[
     known = [queue for name in names if (queue := session.cluster.queues.get(name)) is not None]
     by_placement = sorted(known, key=session.queue_key, reverse=True)
     keys: dict[str, Key] = {
-        queue.name: (*session.rights.victim_queue_key(queue, preemptor), place)
+        queue.name: (*session.eligibility.victim_queue_key(queue, preemptor), place)
         for place, queue in enumerate(by_placement)
     }
     queues = {name: place + 1 for place, name in enumerate(sorted(keys, key=lambda name: keys[name]))}

@@ -6,7 +6,7 @@ import numpy as np
 
 from hekla.placement.bookkeeping.tallies import Selected, Tallies
 from hekla.placement.columns import BoolArray, FloatArray, IdArray, IntArray, Nodes
-from hekla.placement.constraint import Refusal, Spread
+from hekla.placement.constraint import Refusal, TopologySpread
 from hekla.placement.filters import selectors, taints
 from hekla.placement.framework import Among, Refused
 from hekla.placement.model import Task
@@ -30,7 +30,9 @@ def refuse_live(nodes: Nodes, tallies: Tallies, task: Task) -> Iterator[Refused]
 class Evenness:
     """How even a hard constraint's domains are, as pods come."""
 
-    def __init__(self, domains: IdArray, counts: IntArray, present: IdArray, spread: Spread, *, joins: bool) -> None:
+    def __init__(
+        self, domains: IdArray, counts: IntArray, present: IdArray, spread: TopologySpread, *, joins: bool
+    ) -> None:
         self.domains = domains  # [node]
         self._counts, self._present = counts, present
         self._has_enough = len(present) >= max(spread.min_domains, 1)
@@ -52,7 +54,7 @@ class Evenness:
         return int(self._counts[self._present].min()) if self._has_enough else 0
 
 
-def evenness(nodes: Nodes, tallies: Tallies, spread: Spread, task: Task) -> Evenness:
+def evenness(nodes: Nodes, tallies: Tallies, spread: TopologySpread, task: Task) -> Evenness:
     """How even things are now, in a copy that can be told of pods that come."""
     domains, counts = _counts(tallies, spread)
     joins = spread.selector.matches(task.spec.namespace, task.spec.labels)
@@ -88,13 +90,13 @@ def score_among(nodes: Nodes, tallies: Tallies, task: Task, among: Among) -> Flo
     return told.astype(np.float32)
 
 
-def _counts(tallies: Tallies, spread: Spread) -> tuple[IdArray, IntArray]:
+def _counts(tallies: Tallies, spread: TopologySpread) -> tuple[IdArray, IntArray]:
     tally = tallies.find(Selected(spread.topology_key, spread.selector))
     assert tally is not None, f"the spread over {spread.topology_key} was not registered with its pod"
     return tallies.counts(tally)
 
 
-def _present(nodes: Nodes, spread: Spread, task: Task, domains: IdArray) -> IdArray:
+def _present(nodes: Nodes, spread: TopologySpread, task: Task, domains: IdArray) -> IdArray:
     """The domains with a node that the pod could use; found once per cycle while nodes stay what they are."""
     key = ("spread", nodes.version, spread, task.shape.constraints)
     known: IdArray | None = nodes.notes.get(key)
@@ -103,7 +105,7 @@ def _present(nodes: Nodes, spread: Spread, task: Task, domains: IdArray) -> IdAr
     return known
 
 
-def _eligible(nodes: Nodes, spread: Spread, task: Task) -> BoolArray:
+def _eligible(nodes: Nodes, spread: TopologySpread, task: Task) -> BoolArray:
     constraints = task.shape.constraints
     rows = nodes.is_live.copy()
     allowed = selectors.eligible(nodes, constraints) if spread.honours_affinity else None

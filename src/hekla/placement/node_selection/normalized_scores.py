@@ -30,7 +30,7 @@ class _Standing:
     program: Program
 
 
-class Among:
+class NormalizedScores:
     """Programs of shapes that compare nodes, right for so many pods to come."""
 
     def __init__(

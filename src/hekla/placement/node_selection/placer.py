@@ -30,7 +30,7 @@ from hekla.placement.kernels import BLOCK, active
 from hekla.placement.model import Task
 from hekla.placement.node_selection.even_domains import Groups, keep_even, place_evenly
 from hekla.placement.node_selection.network_nearness import NearRuns
-from hekla.placement.node_selection.normalized_scores import Among
+from hekla.placement.node_selection.normalized_scores import NormalizedScores
 from hekla.placement.node_selection.one_per_node import best_rows, keep_apart
 from hekla.placement.node_selection.score import NEUTRAL
 from hekla.placement.node_selection.stream import Profile, Program, Stream
@@ -96,7 +96,7 @@ class Placer:
         self._profiles: OrderedDict[object, Profile] = OrderedDict()
         self._indexes: OrderedDict[int, tuple[Shape, Index]] = OrderedDict()
         self._scratch: IdArray = np.zeros(0, np.int32)
-        self._among = Among(cluster.nodes, self._comparing, self._profile, self._program, self._compared)
+        self._among = NormalizedScores(cluster.nodes, self._comparing, self._profile, self._program, self._compared)
         self.stream = Stream(cluster.nodes, self._among)
         self._near = NearRuns(cluster, self._near_scorers, self._program)
 

@@ -17,7 +17,7 @@ from hekla.placement.cluster import ROOT_QUEUE
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Key, Opinion, Vote, plugin
 from hekla.placement.model import Job, Queue, Task
-from hekla.placement.queueing.projected_use import Growth
+from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.registry import as_bool, as_whole
 from hekla.placement.session import Session
 from hekla.quota.amounts import Amounts, added, bounded
@@ -74,7 +74,7 @@ class Capacity:
             levels.append((not deserved, use, queues[name].created, name))
         return (-queue.priority, tuple(levels))
 
-    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]] | None:
+    def queue_keys(self, session: Session, queue: Queue, growth: ProjectedUse) -> Sequence[Iterable[Any]] | None:
         """The same as it will hold more and more; nothing below another, for which what others take counts too."""
         tree, name = session.opened(self), queue.name
         path = tree.path(name) if name in tree.shares else ()

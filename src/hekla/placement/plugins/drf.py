@@ -9,7 +9,7 @@ from typing import Any
 
 from hekla.placement.framework import Key, plugin
 from hekla.placement.model import Job, Queue, Task
-from hekla.placement.queueing.projected_use import Growth
+from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.session import Session
 from hekla.quota.fairness import dominant_share
 from hekla.quota.hierarchical_drf import Branch, Leaf, Path, order, tree_of
@@ -59,7 +59,7 @@ class Drf:
         """The path's shares from the top down."""
         return (session.opened(self).key(queue),) if self.hierarchy else ()
 
-    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]] | None:
+    def queue_keys(self, session: Session, queue: Queue, growth: ProjectedUse) -> Sequence[Iterable[Any]] | None:
         """Nothing to say, but of a tree, where what others hold counts too."""
         return None if self.hierarchy else ()
 

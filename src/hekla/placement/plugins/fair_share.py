@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from hekla.placement.framework import Key, plugin
 from hekla.placement.model import Queue
-from hekla.placement.queueing.projected_use import Growth
+from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.registry import as_seconds_from_0
 from hekla.placement.session import Session
 from hekla.quota.amounts import PODS
@@ -48,7 +48,7 @@ class FairShare:
         shares = (quotient(had, whole) for had, whole in self._had(session, queue).values())
         return (max(shares, default=0.0),)
 
-    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]]:
+    def queue_keys(self, session: Session, queue: Queue, growth: ProjectedUse) -> Sequence[Iterable[Any]]:
         """The same as it will hold more and more."""
         ahead_us, uses = self._ahead_us, list[Iterable[float]]()
         for name, (had, whole) in self._had(session, queue).items():

@@ -38,7 +38,7 @@ _UNSET = NodeGroups()
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class NodeGroupAffinity:
     """What a queue says of groups of nodes, as its pods carry it."""
 
     groups: NodeGroups
@@ -73,7 +73,7 @@ class NodeGroup:
         queue = queues.get(job.queue)
         limits = queue.group_limits if queue is not None else {}
         told = tuple((group, tuple(sorted(most.items()))) for group, most in sorted((limits or {}).items()))
-        rule = Rule(self._groups(job.queue, queues), job.queue, told, limits is not None)
+        rule = NodeGroupAffinity(self._groups(job.queue, queues), job.queue, told, limits is not None)
         return Reading((("nodegroup", rule),), is_single=bool(told), watched_queue=job.queue if told else "")
 
     def refuse(self, nodes: Nodes, constraints: Constraints) -> Iterator[Refused]:
@@ -141,9 +141,9 @@ class NodeGroup:
         return asked + (int(nodes.queue_use.of(nodes, queue)[index, rows].sum()) if index is not None else 0)
 
 
-def _rule(constraints: Constraints) -> Rule:
+def _rule(constraints: Constraints) -> NodeGroupAffinity:
     rule = constraints.trait("nodegroup")
-    return rule if isinstance(rule, Rule) else Rule(_UNSET, "")
+    return rule if isinstance(rule, NodeGroupAffinity) else NodeGroupAffinity(_UNSET, "")
 
 
 def _ids(nodes: Nodes, groups: set[str]) -> list[int]:

@@ -17,7 +17,7 @@ from hekla.placement.bookkeeping.ledger import Account
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Key, Opinion, Vote, plugin
 from hekla.placement.model import Job, Queue, Task
-from hekla.placement.queueing.projected_use import Growth
+from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.session import Session
 from hekla.quota.amounts import Amounts, added, bounded
 from hekla.quota.fairness import has_all, reclaimable, use_of
@@ -72,7 +72,7 @@ class Proportion:
         deserved = session.opened(self).deserved.get(queue.name, _FREE)
         return (-queue.priority, use_of(_account(session, queue).held, deserved))
 
-    def queue_keys(self, session: Session, queue: Queue, growth: Growth) -> Sequence[Iterable[Any]]:
+    def queue_keys(self, session: Session, queue: Queue, growth: ProjectedUse) -> Sequence[Iterable[Any]]:
         """The same as it will hold more and more."""
         deserved = session.opened(self).deserved.get(queue.name, _FREE)
         return repeat(-queue.priority), growth.uses(_account(session, queue).held, deserved)

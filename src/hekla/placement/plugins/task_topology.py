@@ -89,7 +89,7 @@ class Bucket:
 
 
 @dataclass(slots=True)
-class Plan:
+class BucketPlan:
     """A job's buckets, as they were at the beginning of the cycle."""
 
     wishes: Wishes
@@ -159,25 +159,25 @@ class TaskTopology:
         return cls(weight=as_float("task-topology.weight", arguments.get("task-topology.weight", 1)))
 
 
-def _plan(nodes: Nodes, job: Job) -> Plan | None:
+def _plan(nodes: Nodes, job: Job) -> BucketPlan | None:
     """The plan that a job has in this cycle."""
     if not job.spec.traits:
         return None
     key = ("task-topology", job.uid)
     if key not in nodes.notes:
         nodes.notes[key] = plan_of(job)
-    plan: Plan | None = nodes.notes[key]
+    plan: BucketPlan | None = nodes.notes[key]
     return plan
 
 
-def plan_of(job: Job) -> Plan | None:
+def plan_of(job: Job) -> BucketPlan | None:
     """The buckets of a job; None if its annotations name no roles, or cannot be followed."""
     wishes = wishes_of(job)
     if wishes is None:
         return None
     named = {role for role, _ in wishes.urgency}
     tasks = [task for task in job.tasks.values() if task.spec.role in named and _counts(task)]
-    plan = Plan(wishes)
+    plan = BucketPlan(wishes)
     for task in sorted(tasks, key=lambda task: _precedence(wishes, task)):
         bucket = _bucket_for(plan, task)
         bucket.add(task)
@@ -241,7 +241,7 @@ def _turn(wishes: Wishes, bucket: Bucket, task: Task) -> tuple[Hashable, ...]:
     return (-len(bucket.waiting), bucket.index, -named, -urgency, task.order)
 
 
-def _bucket_for(plan: Plan, task: Task) -> Bucket:
+def _bucket_for(plan: BucketPlan, task: Task) -> Bucket:
     if task.row >= 0:
         if task.row not in plan.at:
             plan.at[task.row] = _new_bucket(plan)
@@ -254,7 +254,7 @@ def _bucket_for(plan: Plan, task: Task) -> Bucket:
     return best if best is not None and plan.wishes.affinity(task.spec.role, best.roles) >= 0 else _new_bucket(plan)
 
 
-def _new_bucket(plan: Plan) -> Bucket:
+def _new_bucket(plan: BucketPlan) -> Bucket:
     plan.buckets.append(Bucket(len(plan.buckets)))
     return plan.buckets[-1]
 

@@ -17,7 +17,7 @@ be looked up one by one.
 """
 
 
-class Line:
+class JobLine:
     """Those that came at first are sorted once; those that join later wait in a heap, until they are many."""
 
     __slots__ = ("_at", "_back", "_first", "_is_kept")
@@ -119,12 +119,12 @@ class Line:
         return not self._is_kept or place[3] == place[4].ticket
 
 
-class Pair:
+class JoinedLines:
     """Two lines of one queue as one: the kept one, and one of jobs that are here for this cycle only."""
 
     __slots__ = ("_kept", "_passing")
 
-    def __init__(self, kept: Line, passing: Line) -> None:
+    def __init__(self, kept: JobLine, passing: JobLine) -> None:
         self._kept, self._passing = kept, passing
 
     def __len__(self) -> int:
@@ -160,5 +160,5 @@ class Pair:
         """Let one join, or come back."""
         self._line_of(place).push(place)
 
-    def _line_of(self, place: Place | None) -> Line:
+    def _line_of(self, place: Place | None) -> JobLine:
         return self._kept if place is not None and place[3] else self._passing

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hekla.placement.framework import JobOrder, Key, Ready, Valid
 from hekla.placement.model import Job, JobPhase, JobSpec
-from hekla.placement.queueing.job_line import Line, Place
+from hekla.placement.queueing.job_line import JobLine, Place
 
 if TYPE_CHECKING:
     from hekla.placement.session import Session
@@ -24,7 +24,7 @@ MOST_ORDERS = 4096
 """What plug-ins say of so many kinds of jobs is remembered."""
 
 
-class Standing:
+class KeptLines:
     """The kept lines of one policy, by queue."""
 
     def __init__(self, asked: Callable[[type], Sequence[Any]]) -> None:
@@ -34,14 +34,14 @@ class Standing:
         names = sorted({name for fields in orders for name in fields or ()} | {"queue"})
         self._fields: Callable[[JobSpec], Any] = attrgetter(*names)
         self._orders: dict[Any, Key] = {}
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, JobLine] = {}
         self._tickets = count(1)
         self._epoch = -1
         self._is_open = False
         self.taken_in = 0
         """How many jobs have joined a line, for tests of how work grows."""
 
-    def open(self, session: "Session") -> tuple[list[Job], Mapping[str, Line]]:
+    def open(self, session: "Session") -> tuple[list[Job], Mapping[str, JobLine]]:
         """(Jobs that wait and stand in no line, the lines of queues that are open), those who came in line by now.
 
         `close` says that everybody who got a turn was placed, stepped out or came back.
@@ -105,7 +105,7 @@ class Standing:
         for queue, places in fresh.items():
             if places:
                 self.taken_in += len(places)
-                self._lines.setdefault(queue, Line([], is_kept=True)).feed(places)
+                self._lines.setdefault(queue, JobLine([], is_kept=True)).feed(places)
         return rest
 
     def _order(self, session: "Session", job: Job) -> Key:

@@ -23,7 +23,7 @@ MOST = 1 << 62
 _EXACT = 1 << 53
 
 
-class Growth:
+class ProjectedUse:
     """What a queue holds beyond what it holds now, in some states, none smaller than the one before."""
 
     __slots__ = ("count", "more")
@@ -53,7 +53,7 @@ class Growth:
         return uses
 
 
-def grown(before: Mapping[str, int], shapes: Sequence[Shape]) -> Growth | None:
+def grown(before: Mapping[str, int], shapes: Sequence[Shape]) -> ProjectedUse | None:
     """What is held after each of some pods, with what was held before the first; None where numbers are beyond bounds."""
     number = {shape: at for at, shape in enumerate(set(shapes))}
     asked, more = np.fromiter(map(number.__getitem__, shapes), np.int64, len(shapes)), dict[str, IntArray]()
@@ -62,7 +62,7 @@ def grown(before: Mapping[str, int], shapes: Sequence[Shape]) -> Growth | None:
         if base + max(amounts) * len(shapes) > MOST:
             return None
         more[name] = np.array(amounts, np.int64)[asked].cumsum() + base
-    return Growth(len(shapes), more)
+    return ProjectedUse(len(shapes), more)
 
 
 def _quotients(before: int, more: IntArray, whole: int) -> NDArray[np.float64]:

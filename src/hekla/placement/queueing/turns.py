@@ -9,12 +9,12 @@ from heapq import heapify, heappop, heappush
 
 from hekla.placement.framework import Key
 from hekla.placement.model import Item, Job
-from hekla.placement.queueing.job_line import Line, Pair, Place
+from hekla.placement.queueing.job_line import JobLine, JoinedLines, Place
 from hekla.placement.queueing.turns_ahead import Course, interleaved
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
 
-_NO_LINES: Mapping[str, Line] = {}
+_NO_LINES: Mapping[str, JobLine] = {}
 
 
 class Turns:
@@ -25,7 +25,12 @@ class Turns:
     """
 
     def __init__(
-        self, session: Session, jobs: Iterable[Job], *, heeds_shares: bool = False, kept: Mapping[str, Line] = _NO_LINES
+        self,
+        session: Session,
+        jobs: Iterable[Job],
+        *,
+        heeds_shares: bool = False,
+        kept: Mapping[str, JobLine] = _NO_LINES,
     ) -> None:
         """`kept` are lines that stand already, by queue: who is popped there is pushed back, placed, or steps out."""
         self._session = session
@@ -35,9 +40,9 @@ class Turns:
         waiting: dict[str, list[Place]] = {}
         for job in jobs:
             waiting.setdefault(job.spec.queue, []).append(self._place(job))
-        self._lines: dict[str, Line | Pair] = {**kept}
+        self._lines: dict[str, JobLine | JoinedLines] = {**kept}
         for name, places in waiting.items():
-            self._lines[name] = Pair(kept[name], Line(places)) if name in kept else Line(places)
+            self._lines[name] = JoinedLines(kept[name], JobLine(places)) if name in kept else JobLine(places)
         self._queues: list[tuple[Key, str]] = []
         self._last: str | None = None
         """The queue that had the last turn; it lines up when the next one is asked for."""
@@ -99,7 +104,7 @@ class Turns:
         courses = list[Course]()
         for key, name in queues:
             line = self._lines[name]
-            if not isinstance(line, Line):
+            if not isinstance(line, JobLine):
                 return [], []
             courses.append(Course(session.cluster.queues[name], line, key, most // len(queues), is_plain))
         turns = interleaved(courses, most, session.queue_keys)

@@ -14,14 +14,14 @@ from itertools import chain
 
 from hekla.placement.framework import Key
 from hekla.placement.model import Job, Queue
-from hekla.placement.queueing.job_line import Line, Place
-from hekla.placement.queueing.projected_use import Growth, grown
+from hekla.placement.queueing.job_line import JobLine, Place
+from hekla.placement.queueing.projected_use import ProjectedUse, grown
 from hekla.placement.shape import Shape
 
 Turn = tuple[Key, str, Place]
 """The key by which a queue had lined up, the queue, and the job whose turn it is."""
 
-KeysOf = Callable[[Queue, Growth], Iterable[Key] | None]
+KeysOf = Callable[[Queue, ProjectedUse], Iterable[Key] | None]
 """`Session.queue_keys`."""
 
 LEAST_CHUNK = 16
@@ -33,14 +33,14 @@ class Course:
 
     __slots__ = ("_growths", "_is_over", "_is_plain", "_line", "_queue", "_share", "keys", "name", "places", "used")
 
-    def __init__(self, queue: Queue, line: Line, key: Key, share: int, is_plain: Callable[[Shape], bool]) -> None:
+    def __init__(self, queue: Queue, line: JobLine, key: Key, share: int, is_plain: Callable[[Shape], bool]) -> None:
         """`key` is the one by which it stands in line now; of lone pods of plain shapes about so many are wanted."""
         self._queue, self.name, self._line, self._is_plain = queue, queue.name, line, is_plain
         self._share = share
         self.places: list[Place] = []
         """Those whose turns were told."""
 
-        self._growths: list[Growth] = []
+        self._growths: list[ProjectedUse] = []
         """What the queue holds more after each of them, a chunk at a time."""
 
         self._is_over = False

@@ -37,8 +37,8 @@ from hekla.placement.model import Job, JobPhase
 from hekla.placement.reservations.eventual_fit import InTheEnd
 from hekla.placement.reservations.expected_ends import Ends
 from hekla.placement.reservations.forecast import expected_start
-from hekla.placement.reservations.forecast_equal_pods import Expected, Kept, one_of_equals, soonest
-from hekla.placement.reservations.held_amounts import Held
+from hekla.placement.reservations.forecast_equal_pods import Expected, KeptForJob, one_of_equals, soonest
+from hekla.placement.reservations.held_amounts import HeldAmounts
 from hekla.placement.reservations.order import most_in_need
 from hekla.placement.reservations.planning_budget import (
     AGAIN_FIRST,
@@ -78,7 +78,7 @@ class Book:
         self._session, self._terms = session, terms
         self._cluster = session.cluster
         self.ends = Ends(session, terms.estimate_s)
-        self.held = Held(self._cluster, self.ends)
+        self.held = HeldAmounts(self._cluster, self.ends)
         self._plans = Plans(session, self._expected)
         self._kept_idle: dict[tuple[str, ...], Mapping[str, int]] = {}
         self._in_order: Sequence[Reservation] | None = None
@@ -393,11 +393,11 @@ class Book:
             return found
         return expected_start(self._session, job, self.ends.in_order, kept, known.places)
 
-    def _kept_rooms(self, but_for: str = "") -> Sequence[Kept]:
+    def _kept_rooms(self, but_for: str = "") -> Sequence[KeptForJob]:
         """What is kept for all, or all others."""
-        return [Kept(self._cluster.jobs[r.uid].spec.queue, r.rooms) for r in self.in_order if r.uid != but_for]
+        return [KeptForJob(self._cluster.jobs[r.uid].spec.queue, r.rooms) for r in self.in_order if r.uid != but_for]
 
-    def _in_place(self, job: Job, known: Reservation, others: Sequence[Kept]) -> Expected | None:
+    def _in_place(self, job: Job, known: Reservation, others: Sequence[KeptForJob]) -> Expected | None:
         """When a job that is late will fit where room is kept for it, or is free now; None if it will not, as things are.
 
         To go where somebody is said to end sooner would be to give up what has become free for the next wrong estimate.

@@ -13,7 +13,7 @@ import numpy as np
 
 from hekla.placement.columns import BoolArray, IntArray
 from hekla.placement.model import Job, JobPhase
-from hekla.placement.reservations.forecast_equal_pods import End, Kept
+from hekla.placement.reservations.forecast_equal_pods import End, KeptForJob
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
 from hekla.placement.unmade_pods import MOST_IMAGINED
@@ -22,7 +22,7 @@ from hekla.placement.unmade_pods import MOST_IMAGINED
 class InTheEnd:
     """The room that there will be, beside what is kept for others."""
 
-    def __init__(self, session: Session, ends: Sequence[End], others: Iterable[Kept]) -> None:
+    def __init__(self, session: Session, ends: Sequence[End], others: Iterable[KeptForJob]) -> None:
         self._session, self._nodes = session, session.cluster.nodes
         nodes = self._nodes
         self._room: IntArray = nodes.idle + nodes.reserved  # what was promised of it counts too: at the most

@@ -18,7 +18,7 @@ from hekla.placement.reservations.forecast_equal_pods import (
     NO_PLACES,
     End,
     Expected,
-    Kept,
+    KeptForJob,
     Rooms,
     one_of_equals,
     soonest,
@@ -41,7 +41,7 @@ class _Gone(NamedTuple):
 
 
 def expected_start(
-    session: Session, job: Job, ends: Sequence[End], others: Sequence[Kept], had: Mapping[str, int] = NO_PLACES
+    session: Session, job: Job, ends: Sequence[End], others: Sequence[KeptForJob], had: Mapping[str, int] = NO_PLACES
 ) -> Expected | None:  # fmt: skip
     """When and where a job will fit as pods end in this order, beside what is kept for others; None if it will not, by all
     that is known. `had` are the nodes on which room is kept for it, and for how many pods.
@@ -52,7 +52,7 @@ def expected_start(
     return tried_on_a_copy(session, job, ends, others)
 
 
-def tried_on_a_copy(session: Session, job: Job, ends: Sequence[End], others: Sequence[Kept]) -> Expected | None:
+def tried_on_a_copy(session: Session, job: Job, ends: Sequence[End], others: Sequence[KeptForJob]) -> Expected | None:
     """The same of any job, by placing it where those have ended that end before."""
     return _Forecast(session, job, ends, others).earliest()
 
@@ -69,7 +69,7 @@ class _Forecast:
     """A copy of the cluster, at the time at which some of the ends have passed."""
 
     def __init__(
-        self, session: Session, job: Job, ends: Sequence[End], others: Sequence[Kept]
+        self, session: Session, job: Job, ends: Sequence[End], others: Sequence[KeptForJob]
     ) -> None:  # fmt: skip
         self._now_s = session.wall_s
         self._rehearsal = Rehearsal(session.policy, now=session.now)
@@ -195,7 +195,7 @@ class _Forecast:
         for account in ledger.chain(task.job.spec.queue):
             account.post(shape.request, sign, sign)
 
-    def _leave_room_for(self, others: Sequence[Kept]) -> None:
+    def _leave_room_for(self, others: Sequence[KeptForJob]) -> None:
         """Count what is kept for others as in use, on nodes and in queues."""
         nodes, ledger = self._cluster.nodes, self._cluster.ledger
         for queue, rooms in others:

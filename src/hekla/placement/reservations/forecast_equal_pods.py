@@ -30,7 +30,7 @@ End = tuple[float, Task]
 NO_PLACES: Mapping[str, int] = {}
 
 
-class Kept(NamedTuple):
+class KeptForJob(NamedTuple):
     """What is kept for a job, and the queue that holds it then."""
 
     queue: str
@@ -71,7 +71,7 @@ def one_of_equals(session: Session, job: Job) -> Task | None:
 
 
 def soonest(
-    session: Session, job: Job, task: Task, ends: Sequence[End], others: Sequence[Kept],
+    session: Session, job: Job, task: Task, ends: Sequence[End], others: Sequence[KeptForJob],
     had: Mapping[str, int] = NO_PLACES, *, stays: bool = False,
 ) -> Expected | None:  # fmt: skip
     """When and where such a job will fit as pods end in this order, beside what is kept for others; None if it never will.
@@ -94,7 +94,7 @@ class _Places:
     """Where pods like one find room, one end after the other."""
 
     def __init__(
-        self, session: Session, task: Task, others: Sequence[Kept], had: Mapping[str, int], *, stays: bool
+        self, session: Session, task: Task, others: Sequence[KeptForJob], had: Mapping[str, int], *, stays: bool
     ) -> None:  # fmt: skip
         nodes, self._shape = session.cluster.nodes, task.shape
         self._now_s = session.wall_s
@@ -130,7 +130,7 @@ class _Places:
                 self._counts[row] = count
         return self._found
 
-    def _left_idle(self, session: Session, others: Sequence[Kept]) -> IntArray:
+    def _left_idle(self, session: Session, others: Sequence[KeptForJob]) -> IntArray:
         """What is idle and not promised, beside what is kept for others.  # [resource that is asked for, node]"""
         nodes, resources = session.cluster.nodes, self._shape.resources
         idle: IntArray = nodes.idle[resources] + nodes.reserved[resources] - nodes.pipelined[resources]
@@ -145,7 +145,7 @@ class _Places:
 
 
 def _allowed_from(
-    session: Session, job: Job, task: Task, number: int, ends: Iterable[End], others: Sequence[Kept]
+    session: Session, job: Job, task: Task, number: int, ends: Iterable[End], others: Sequence[KeptForJob]
 ) -> float:  # fmt: skip
     """From when on the job's queue may hold so many more, as pods end and with what others will hold; never: inf."""
     ledger = session.cluster.ledger

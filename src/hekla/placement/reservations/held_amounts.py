@@ -12,7 +12,7 @@ from hekla.placement.reservations.reservation import Reservation
 from hekla.quota.amounts import added
 
 
-class Held:
+class HeldAmounts:
     """The same as one session sees it. Whom it is asked about, `heeded`, comes in the order in which they start."""
 
     def __init__(self, cluster: Cluster, ends: Ends) -> None:

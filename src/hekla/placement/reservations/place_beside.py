@@ -66,10 +66,10 @@ def place_beside(statement: Statement, session: Session, job: Job, book: Book) -
         session.refusals[job.uid] = refused(session, job, verdict, book)
     if kind is not None:
         found = session.refusals.get(job.uid), session.failures.get(job.uid)
-        session.failed_beside[kind] = Verdict(verdict.kept_back, verdict.in_queue, *found)
+        session.failed_beside[kind] = PlacementRefusal(verdict.kept_back, verdict.in_queue, *found)
 
 
-class Verdict(NamedTuple):
+class PlacementRefusal(NamedTuple):
     """Why a job does not start."""
 
     kept_back: Sequence[Reservation]
@@ -104,7 +104,7 @@ def _kind(session: Session, job: Job, book: Book, heeded: Sequence[Reservation])
 
 def _verdict_beside(
     statement: Statement, session: Session, job: Job, book: Book, heeded: Sequence[Reservation]
-) -> Verdict | None:  # fmt: skip
+) -> PlacementRefusal | None:  # fmt: skip
     """Place a job beside reservations; None if it was. Else which of them keep it back, if any do."""
     start = statement.savepoint
     with book.kept_free(heeded):
@@ -117,15 +117,15 @@ def _verdict_beside(
     with session.statement() as trial:  # would it fit but for the reservations?
         place_freely(trial, session, job)
         if not trial or not session.is_ready(job):
-            return Verdict((), in_queue=False)
+            return PlacementRefusal((), in_queue=False)
         on_nodes = book.held.in_the_way(heeded, trial.placed)
     session.failures.pop(job.uid, None)
     if on_nodes:
-        return Verdict(on_nodes, in_queue=False)
-    return Verdict(book.held.in_queue_of(heeded, job) or heeded, in_queue=True)
+        return PlacementRefusal(on_nodes, in_queue=False)
+    return PlacementRefusal(book.held.in_queue_of(heeded, job) or heeded, in_queue=True)
 
 
-def refused(session: Session, job: Job, verdict: Verdict, book: Book) -> Refusal:
+def refused(session: Session, job: Job, verdict: PlacementRefusal, book: Book) -> Refusal:
     """A job is kept back by these, and what its owner can do about it."""
     now_s, named = session.wall_s, f'a part of what queue "{job.spec.queue}" may hold is kept for'
     told: list[Telling] = [

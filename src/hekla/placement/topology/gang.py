@@ -44,7 +44,7 @@ def place_close(statement: Statement, session: Session, job: Job) -> None:
 
 
 @dataclass
-class Group:
+class GangPart:
     """A sub-gang, or the pods that are in none; who is promised a node counts as placed."""
 
     policy: SubGroupPolicy | None
@@ -119,7 +119,7 @@ class _Attempt:
     def _is_done(self) -> bool:
         return self._session.is_ready(self._job)
 
-    def _place_group(self, group: Group, count: int, within: int) -> bool:
+    def _place_group(self, group: GangPart, count: int, within: int) -> bool:
         """Place so many tasks of a sub-gang inside one domain; whether there was one."""
         tree, wish = self._tree, group.closeness
         ceiling = ceiling_of(tree, wish)
@@ -198,9 +198,9 @@ class _Attempt:
         self._session.failures.setdefault(self._job.uid, Failure(demand.tasks[0], told))
 
 
-def groups_in_order(session: Session, job: Job) -> list[Group]:
+def groups_in_order(session: Session, job: Job) -> list[GangPart]:
     """A job's sub-gangs: those that are needed to have enough of them go first, then by policy and name."""
-    groups, needed = _groups(session, job), list[Group]()
+    groups, needed = _groups(session, job), list[GangPart]()
     for policy in job.spec.subgroups:
         own = [group for group in groups if group.policy is policy]
         lacking = policy.min_groups - sum(1 for group in own if not group.missing)
@@ -237,13 +237,13 @@ def settled_rows(tasks: Iterable[Task]) -> list[int]:
     return [task.row for task in tasks if task.row >= 0 and (task.is_claim or task.status in ALLOCATED_STATUSES)]
 
 
-def _groups(session: Session, job: Job) -> list[Group]:
+def _groups(session: Session, job: Job) -> list[GangPart]:
     """The job's sub-gangs in order of policy and name, then the tasks that are in none."""
-    groups: dict[tuple[int, str], Group] = {}
+    groups: dict[tuple[int, str], GangPart] = {}
     for task in session.in_task_order(job.tasks.values()):
         at, name = group_of(job, task)
         policy = job.spec.subgroups[at] if at < len(job.spec.subgroups) else None
-        group = groups.setdefault((at, name), Group(policy, name))
+        group = groups.setdefault((at, name), GangPart(policy, name))
         if task.status in READY_STATUSES or task.is_claim:
             group.placed.append(task)
         elif task.status is TaskStatus.PENDING and not task.spec.is_gated and not task.is_best_effort:

@@ -99,7 +99,7 @@ def told(plugins: int, seed: int, story: list[list[Event]], turns: int, *, is_ke
             number += 1
             happen(world, event, number)
             if not is_kept:
-                world.policy.standing._is_on = False
+                world.policy.kept_lines._is_on = False
         outcome.append(cycle(world, turns))
         stand_somewhere(world)
     return outcome
@@ -108,11 +108,11 @@ def told(plugins: int, seed: int, story: list[list[Event]], turns: int, *, is_ke
 def stand_somewhere(world: World) -> None:
     """Each job that waits is loose or has a place in just one line."""
     lines = world.cluster.lines
-    if world.policy.standing._epoch != lines.epoch:
+    if world.policy.kept_lines._epoch != lines.epoch:
         return
     places = [
         place
-        for line in world.policy.standing._lines.values()
+        for line in world.policy.kept_lines._lines.values()
         for place in (*line._first[line._at :], *line._back)
         if place[3] == place[4].ticket
     ]
@@ -177,5 +177,5 @@ def test_a_slice_costs_what_it_decides_however_many_wait() -> None:
             bound += sum(1 for _ in action_named("allocate")(session))
             assert slices < 3000, "a slice gets on"
     assert slices > 3
-    assert world.policy.standing.taken_in == 3000, "a job joins its line once, not once per slice"
+    assert world.policy.kept_lines.taken_in == 3000, "a job joins its line once, not once per slice"
     assert asked < 10, "lone jobs whose specs are alike have one key"
