@@ -277,6 +277,22 @@ def test_files_that_documents_name_are_there():
     assert not missing, "name the file where it is now:\n" + "\n".join(missing)
 
 
+def test_neighbours_that_docstrings_and_documents_name_are_there():
+    """`turns.py`, `placement/columns.py`: a module opens with its neighbour's name, and a rename must not leave it behind."""
+    there = {
+        "/".join(path.relative_to(ROOT).parts[at:])
+        for folder in ("src", "tests", "tools", "bench", "sdk", "examples", "images")
+        for path in (ROOT / folder).rglob("*.py")
+        for at in range(len(path.relative_to(ROOT).parts))
+    }
+    missing = []
+    for page in [*SOURCE.rglob("*.py"), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        if page.name != "CHANGELOG.md":
+            named = re.findall(r"`([\w./-]+\.py)`", page.read_text())
+            missing += [f"{name_of(page)}: {path}" for path in named if path not in there]
+    assert not missing, "name the file where it is now:\n" + "\n".join(missing)
+
+
 def test_fragments_of_the_changelog_have_a_kind_and_say_something():
     named = re.compile(r"\+[a-z0-9-]+\.(added|changed|fixed|removed|security)\.md")
     fragments = sorted((ROOT / "changes").iterdir())
