@@ -36,6 +36,22 @@ def test_a_plain_handler_answers_a_get():
     asyncio.run(run())
 
 
+def test_a_server_that_takes_its_leave_answers_on_and_keeps_no_connection():
+    async def run():
+        async with serving(echo) as server:
+            kept = await Raw.to(server)
+            await kept.say(get("/1"))
+            assert "connection" not in (await kept.answer())[1]
+            server.take_leave()
+            for peer in (kept, await Raw.to(server)):
+                await peer.say(get("/2"))
+                status, headers, _ = await peer.answer()
+                assert (status, headers["connection"]) == (200, "close")
+            await until(lambda: server.connections == 0)
+
+    asyncio.run(run())
+
+
 def test_a_connection_is_kept_for_the_next_request():
     async def run():
         async with serving(echo) as server:

@@ -93,6 +93,11 @@ class Server:
             connection.tick(now)
         self._ticker = service.loop.call_later(self._tick_s, self._tick)
 
+    def take_leave(self) -> None:
+        """Go on answering whoever comes, and have clients come anew, elsewhere if they can: each answer is its connection's last."""
+        if self._service is not None:
+            self._service.is_stopping, self._service.ends_streams = True, False
+
     async def stop(self, grace_s: float = 5.0, *, ends_streams: bool = True) -> None:
         """Accept no more, finish what is in flight, end streams or let them end; after the grace drop what is left."""
         listener, service = self._listener, self._service

@@ -106,7 +106,7 @@ class Office:
             self.health.checks.pop(component, None)
             await client.close()
 
-    async def until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+    async def until_stopped(self, work: Coroutine[Any, Any, object]) -> None:
         """Run something that knows no end of its own until it is time to go."""
         working, told = asyncio.create_task(work), asyncio.create_task(self.stopping.wait())
         try:
