@@ -6,6 +6,7 @@ from typing import NamedTuple
 from hekla.api.agents.v1alpha1_conversion import OLDER_KINDS
 from hekla.api.agents.v1alpha1_schema import VERSION
 from hekla.api.meta import Document
+from hekla.apiserver import autoscaler_conversion
 
 _EVENT_FIELDS = {
     "regarding": "involvedObject",
@@ -44,6 +45,14 @@ CONVERSIONS = {
     )
 }
 """By the resource that is served."""
+
+_AUTOSCALERS = "horizontalpodautoscalers.autoscaling"
+OF_VERSIONS = {
+    (_AUTOSCALERS, "v1"): Conversion(
+        _AUTOSCALERS, to_storage=autoscaler_conversion.to_stored, from_storage=autoscaler_conversion.from_stored
+    )
+}
+"""By resource and version: built-in kinds whose versions differ in more than their name."""
 
 OF_CUSTOM_KINDS = {
     (resource, VERSION): Conversion(resource, to_storage=ways.to_newer, from_storage=ways.to_older)

@@ -21,6 +21,7 @@ from hekla.apiserver.validation import (
     quotas,
     services,
     storage,
+    workload_status,
 )
 from hekla.apiserver.validation import others as other_checks
 from hekla.apiserver.validation import workloads as workload_checks
@@ -94,12 +95,14 @@ KIND_RULES: dict[str, Rules] = {
         create=others.start_volume,
     ),
     "replicationcontrollers": Rules(
+        check_status=workload_status.check_replica_set_status,
         check=workload_checks.check_replication_controller,
         default=workloads.default_replication_controller,
         create=empty_status,
         generation=_COUNTED,
     ),
     "deployments.apps": Rules(
+        check_status=workload_status.check_deployment_status,
         check=workload_checks.check_deployment,
         check_update=workload_checks.check_selector_kept,
         default=workloads.default_deployment,
@@ -108,6 +111,7 @@ KIND_RULES: dict[str, Rules] = {
         keeps_labels_on_status=True,
     ),
     "replicasets.apps": Rules(
+        check_status=workload_status.check_replica_set_status,
         check=workload_checks.check_replica_set,
         check_update=workload_checks.check_selector_kept,
         default=workloads.default_replica_set,
@@ -116,6 +120,7 @@ KIND_RULES: dict[str, Rules] = {
         keeps_labels_on_status=True,
     ),
     "statefulsets.apps": Rules(
+        check_status=workload_status.check_stateful_set_status,
         check=workload_checks.check_stateful_set,
         check_new=workload_checks.check_new_stateful_set,
         check_update=workload_checks.check_stateful_set_update,
@@ -126,6 +131,7 @@ KIND_RULES: dict[str, Rules] = {
         keeps_labels_on_status=True,
     ),
     "daemonsets.apps": Rules(
+        check_status=workload_status.check_daemon_set_status,
         check=workload_checks.check_daemon_set,
         check_update=workload_checks.check_selector_kept,
         default=workloads.default_daemon_set,
@@ -140,6 +146,7 @@ KIND_RULES: dict[str, Rules] = {
         check_update=workload_checks.check_revision_update,
     ),
     "jobs.batch": Rules(
+        check_status=workload_status.check_job_status,
         check=jobs.check_job,
         check_new=jobs.check_new_job,
         check_update=jobs.check_job_update,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from hekla.api.kubernetes.served import BY_RESOURCE, Subresource
 from hekla.api.meta import Column, Document, Kind
 from hekla.apiserver.bodies import decode_document, head_of, unstored_body, with_head
-from hekla.apiserver.conversions import CONVERSIONS, Conversion
+from hekla.apiserver.conversions import CONVERSIONS, OF_VERSIONS, Conversion
 from hekla.apiserver.selectable import FieldsOf, fields_for, selectable_for
 from hekla.apiserver.strategy import Strategy
 from hekla.apiserver.validation.kind_warnings import ENDPOINTS
@@ -106,7 +106,7 @@ def builtin(strategy: Strategy, storage_version: str = "") -> Served:
     """A built-in resource, with the subresources and fields that Kubernetes gives it."""
     kind = strategy.kind
     known = BY_RESOURCE.get(f"{kind.resource}/{kind.version}")
-    conversion = CONVERSIONS.get(kind.resource)
+    conversion = CONVERSIONS.get(kind.resource) or OF_VERSIONS.get((kind.resource, kind.version))
     stored_kind = replace(kind, group=conversion.resource.partition(".")[2]) if conversion else kind
     stored_as = storage_version or kind.version
     parts = known.subresources if known else ((_STATUS_PART,) if kind.has_status else ())

@@ -1,0 +1,74 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from hekla.apiserver.autoscaler_conversion import from_stored, to_stored
+from hekla.testing.api_server import ApiCaller
+
+WHERE = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+
+
+def metric(name: str, **target: Any) -> dict[str, Any]:
+    return {"type": "Resource", "resource": {"name": name, "target": target}}
+
+
+CPU = metric("cpu", type="Utilization", averageUtilization=55)
+MEMORY = metric("memory", type="AverageValue", averageValue="1Gi")
+
+
+def autoscaler(version: str, **spec: Any) -> dict[str, Any]:
+    head = {"apiVersion": f"autoscaling/{version}", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"}}
+    return {**head, "spec": {"scaleTargetRef": TARGET, "maxReplicas": 4, "minReplicas": 1, **spec}}
+
+
+def test_what_kubectl_autoscale_writes_shows_its_target() -> None:
+    async def play() -> None:
+        async with ApiCaller() as api:
+            await api.post(WHERE.format("v1"), autoscaler("v1", targetCPUUtilizationPercentage=55))
+            _, newer = await api.get(f"{WHERE.format('v2')}/h")
+            assert newer["spec"] == autoscaler("v2", metrics=[CPU])["spec"]
+            assert newer["status"] == {"desiredReplicas": 0}
+            _, older = await api.get(f"{WHERE.format('v1')}/h")
+            assert older["spec"] == autoscaler("v1", targetCPUUtilizationPercentage=55)["spec"]
+            assert older["status"] == {"currentReplicas": 0, "desiredReplicas": 0}
+            table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+            _, shown = await api.get(WHERE.format("v2"), accept=table)
+            assert shown["rows"][0]["cells"][1:3] == ["Deployment/web", "cpu: <unknown>/55%"]
+
+    asyncio.run(play())
+
+
+def test_who_reads_and_writes_the_older_version_loses_nothing() -> None:
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 30}}
+
+    async def play() -> None:
+        async with ApiCaller() as api:
+            await api.post(WHERE.format("v2"), autoscaler("v2", metrics=[MEMORY, CPU], behavior=behavior))
+            _, before = await api.get(f"{WHERE.format('v2')}/h")
+            _, older = await api.get(f"{WHERE.format('v1')}/h")
+            assert older["spec"]["targetCPUUtilizationPercentage"] == 55
+            older["spec"]["maxReplicas"] = 9
+            assert (await api.put(f"{WHERE.format('v1')}/h", older))[0] == 200
+            _, after = await api.get(f"{WHERE.format('v2')}/h")
+            assert after["spec"] == {**before["spec"], "maxReplicas": 9}
+            assert "annotations" not in after["metadata"]
+
+    asyncio.run(play())
+
+
+def test_what_is_measured_survives_the_older_version() -> None:
+    seen = {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 12}}}
+    conditions = [{"type": "AbleToScale", "status": "True"}]
+    stored = {**autoscaler("v2", metrics=[CPU]), "status": {"currentMetrics": [seen], "conditions": conditions}}
+    older = from_stored(stored)
+    assert older["status"]["currentCPUUtilizationPercentage"] == 12
+    assert to_stored(older)["status"] == {**stored["status"], "desiredReplicas": 0}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "3", '{"a": 1}'])
+def test_an_annotation_of_another_form_stays(text: str) -> None:
+    older = autoscaler("v1")
+    older["metadata"]["annotations"] = {"autoscaling.alpha.kubernetes.io/metrics": text}
+    assert to_stored(older)["metadata"] == older["metadata"]
