@@ -11,6 +11,7 @@ from msgspec import structs
 from hekla.api.pods import Pod
 from hekla.dialects.kubernetes import task_spec
 from hekla.dialects.surroundings import EmptySurroundings
+from hekla.dialects.traits import pod_traits
 from hekla.kube.sharing import decode_pod
 
 maps = st.fixed_dictionaries(
@@ -92,3 +93,17 @@ def test_an_annotation_sets_the_priority_and_makes_no_system_pod(own: int, annot
     document = {"metadata": {"annotations": {"volcano.sh/task-priority": annotation}}, "spec": {"priority": own}}
     pod = msgspec.convert(document, Pod)
     assert task_spec(pod, EmptySurroundings()).priority == priority
+
+
+@pytest.mark.parametrize(
+    ("annotations", "may"),
+    [
+        ({"volcano.sh/revocable-zone": "*"}, True),
+        ({"volcano.sh/revocable-zone": "rz1", "volcano.sh/preemptable": "true"}, False),
+        ({"volcano.sh/preemptable": "T"}, True),
+        ({"volcano.sh/preemptable": "yes"}, False),
+    ],
+)
+def test_who_may_be_evicted_may_use_revocable_nodes(annotations: dict[str, str], may: bool) -> None:
+    pod = msgspec.convert({"metadata": {"annotations": annotations}}, Pod)
+    assert (("volcano.sh/revocable-zone", "*") in pod_traits(pod)) is may

@@ -25,7 +25,7 @@ MINIMUM_RUN_KEY = "hekla.dev/minimum-run-time"
 CHECKPOINT_KEY = "hekla.dev/checkpointed-at"
 """When a pod last saved its work, written by the pod's own program: a time like `2026-11-21T20:00:00Z`."""
 
-_YES = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+YES = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 """What Go's ParseBool takes."""
 
 _NOWHERE: dict[str, Any] = {"nominated": "", "scheduled_at": None, "started": None}
@@ -55,7 +55,7 @@ def terms(pod: Pod, around: Surroundings) -> dict[str, Any]:
         found["preemption_never"] = True
     if spec.termination_grace_period_seconds is not None:
         found["grace_s"] = float(spec.termination_grace_period_seconds)
-    if (said := annotations.get(PREEMPTABLE_KEY) or labels.get(PREEMPTABLE_KEY)) and said not in _YES:
+    if (said := annotations.get(PREEMPTABLE_KEY) or labels.get(PREEMPTABLE_KEY)) and said not in YES:
         found["is_preemptable"] = False
     if said := annotations.get(COOLDOWN_KEY) or labels.get(COOLDOWN_KEY):
         found["cooldown_s"] = _duration_s(said)
@@ -75,7 +75,7 @@ def never_preempts(pod: Pod, around: Surroundings) -> bool:
 def group_is_preemptable(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool | None:
     """What a PodGroup says of its pods; None if nothing."""
     said = annotations.get(PREEMPTABLE_KEY) or labels.get(PREEMPTABLE_KEY)
-    return said in _YES if said else None
+    return said in YES if said else None
 
 
 def budget_of(budget: PodDisruptionBudget) -> DisruptionBudget:

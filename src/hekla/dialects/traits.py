@@ -7,6 +7,7 @@ from math import isfinite
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.api.volcano import scheduling
+from hekla.dialects.eviction_terms import YES
 from hekla.dialects.pod_requests import amounts
 from hekla.dialects.timestamps import seconds
 from hekla.lib.quantity import QuantityError
@@ -74,7 +75,7 @@ def _zone(annotations: Mapping[str, str]) -> bool:
     """Whether a pod may run on nodes that it can be driven from: it says so, or may be evicted anyway."""
     if ZONE_KEY in annotations:
         return annotations[ZONE_KEY] == ANY_ZONE
-    return annotations.get(PREEMPTABLE_KEY, "").lower() == "true"
+    return annotations.get(PREEMPTABLE_KEY) in YES
 
 
 def node_usage(node: Node) -> NodeUsage | None:

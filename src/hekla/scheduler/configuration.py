@@ -284,12 +284,12 @@ class _Reader:
         if not isinstance(name, str) or not isinstance(entry, Lines):
             self._error(line, f"a plug-in of tier {tier} has no name")
             return
-        if name in self._plugins:
+        if name in self._plugins:  # a file that Volcano takes
             before = self._plugins[name].line
-            self._error(line, f"plug-in {name} stands in line {before} already; keep one, or its opinion counts twice")
-            return
+            self._warn(line, f"plug-in {name} stands in line {before} already; keep one, for its opinion counts twice")
         switches, arguments = self._switches(entry), entry.get("arguments") or {}
-        self._plugins[name] = Placed(line, tier, switches, frozenset(arguments if isinstance(arguments, dict) else ()))
+        placed = Placed(line, tier, switches, frozenset(arguments if isinstance(arguments, dict) else ()))
+        self._plugins.setdefault(name, placed)
         if not isinstance(arguments, dict):
             self._error(entry.line_of("arguments"), f"the arguments of {name} should be a mapping")
         elif name in PLUGINS:

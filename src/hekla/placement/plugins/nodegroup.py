@@ -29,7 +29,9 @@ LIMITS_KEY = "volcano.sh/nodegroup-resource-limits"
 NO_LABEL = Refusal("nodegroup-label", "node group label not found")
 NO_AFFINITY = Refusal("nodegroup-affinity", "node group affinity not specified")
 OTHER_GROUP = Refusal("nodegroup", "node does not satisfy the node group affinity")
-UNREADABLE = Refusal("nodegroup-limits", f"annotation {LIMITS_KEY} of the queue cannot be read")
+UNREADABLE = Refusal(
+    "nodegroup-limits", f"node group resource limit annotation invalid: {LIMITS_KEY} of the queue cannot be read"
+)
 
 _BEST, _DISLIKED = 1.5, 0.01
 """A group that is required and preferred, and how far below nothing one is that is disliked (Volcano's 150 and -1)."""
@@ -99,7 +101,7 @@ class NodeGroup:
             rows: BoolArray = np.isin(ids, _ids(nodes, {group}))
             exceeded = [name for name, most in limits if self._would_hold(nodes, rule.queue, rows, task, name) > most]
             if exceeded:
-                sentence = f"nodegroup {group} resource limit exceeded, insufficient resources: {', '.join(exceeded)}"
+                sentence = f"node group resource limit exceeded: insufficient {', '.join(exceeded)} in group {group}"
                 yield Refused(Refusal(f"nodegroup-limit/{group}", sentence), rows)
 
     def score(self, nodes: Nodes, shape: Shape) -> Score:

@@ -36,7 +36,7 @@ LABEL = "volcano.sh/revocable-zone"
 MIN_KEY, MAX_KEY = "volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable"
 PREFIX = "tdm.revocable-zone."
 
-NOT_ALLOWED = Refusal("tdm", "plugin tdm predicates task is not allow to dispatch to revocable node")
+NOT_ALLOWED = Refusal("tdm", "not allow to dispatch to revocable node")
 
 DEFAULT_EVICTIONS = 1
 """How many pods of a job without budget leave in one period."""
@@ -174,11 +174,11 @@ class Tdm:
 
     def _why_closed(self, zone: str, wall_s: float) -> Refusal | None:
         if zone not in self.zones:
-            return Refusal("tdm-zone", f"plugin tdm predicates revocable zone {zone} not support")
+            return Refusal("tdm-zone", f"revocable zone {zone} not support")
         if self._is_open(zone, wall_s):
             return None
         hours = self.zones[zone].text
-        return Refusal("tdm-hours", f"plugin tdm predicates current time beyond revocable zone {zone}:{hours}")
+        return Refusal("tdm-hours", f"current time beyond revocable zone {zone}:{hours}")
 
     def _next_change(self, hours: Hours, wall_s: float) -> float:
         """When the hours begin or end next; clocks that are set forward or back are followed within the day."""
