@@ -258,8 +258,7 @@ def test_cells_run_as_the_code_interpreter_has_it(daemon):
         assert status == 200
         return [json.loads(line) for line in lines.splitlines()]
 
-    assert [one["type"] for one in cell("print(1); 2")] == [
-        "stdout",
+    assert [one["type"] for one in cell("print(1, end=''); 2")] == [
         "stdout",
         "result",
         "number_of_executions",

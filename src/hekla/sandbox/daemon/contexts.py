@@ -14,6 +14,7 @@ import secrets
 import shutil
 import signal
 import socket
+from collections import deque
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ START_TIMEOUT_S = 10.0
 FILL_AFTER_S = 0.05
 """A copy's variables come once nobody has asked for them for so long: its siblings are told whose they are first."""
 PIECE = 1 << 20
+PRINTED = {"stdout": b'{"type": "stdout"', "stderr": b'{"type": "stderr"'}
+"""How messages begin that are put together with those before them."""
+LONGEST_JOINED = 64 * 1024
 PROGRAMS = {"bash": ("bash", "-c"), "javascript": ("node", "-e"), "js": ("node", "-e"), "r": ("Rscript", "-e")}
 """Languages that keep nothing between cells."""
 PYTHON = "python"
@@ -89,7 +93,9 @@ class Process:
         self.pid = pid
         self._channel = channel
         self._output = output
-        self._lines = b""
+        self._rest = b""
+        self._lines: deque[bytes] = deque()
+        """Messages that came whole, as they came."""
         self._is_heard = False
 
     async def ask(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
@@ -102,13 +108,32 @@ class Process:
             await loop.sock_sendall(self._channel, data)
 
     async def next(self) -> Message | None:
-        """What it tells next; None: it is gone."""
-        while b"\n" not in self._lines:
+        """What it tells next; None: it is gone.
+
+        What it printed meanwhile is one message: `print` writes twice a line, and each message of its own costs daemon, gateway and
+        client 0.8 ms together (16,000 lines took 25 s).
+        """
+        while not self._lines:
             data = await self._receive()
-            if not data or len(self._lines) > 2 * LONGEST_MESSAGE:
+            if not data or len(self._rest) > 2 * LONGEST_MESSAGE:
                 return None
-            self._lines += data
-        line, _, self._lines = self._lines.partition(b"\n")
+            *whole, self._rest = (self._rest + data).split(b"\n")
+            self._lines.extend(whole)
+        told = self._taken()
+        if told is None or told.get("type") not in PRINTED:
+            return told
+        texts = [str(told.get("text", ""))]
+        size = len(texts[0])
+        while self._lines and size < LONGEST_JOINED and self._lines[0].startswith(PRINTED[told["type"]]):
+            size += len(self._lines[0])
+            more = self._taken()
+            if more is None:
+                return None
+            texts.append(str(more.get("text", "")))
+        return {**told, "text": "".join(texts)}
+
+    def _taken(self) -> Message | None:
+        line = self._lines.popleft()
         try:
             told = json.loads(line)
         except ValueError:  # the code in it wrote into the channel: nothing that it says can be believed
