@@ -60,15 +60,30 @@ def test_who_reads_and_writes_the_older_version_loses_nothing() -> None:
 
 def test_what_is_measured_survives_the_older_version() -> None:
     seen = {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 12}}}
-    conditions = [{"type": "AbleToScale", "status": "True"}]
+    conditions = [{"type": "AbleToScale", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
     stored = {**autoscaler("v2", metrics=[CPU]), "status": {"currentMetrics": [seen], "conditions": conditions}}
     older = from_stored(stored)
     assert older["status"]["currentCPUUtilizationPercentage"] == 12
     assert to_stored(older)["status"] == {**stored["status"], "desiredReplicas": 0}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "3", '{"a": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[1]", "3", '{"a": 1}', '[{"type": "Resource", "resource": 5}]', "[" * 9999])
 def test_an_annotation_of_another_form_stays(text: str) -> None:
     older = autoscaler("v1")
     older["metadata"]["annotations"] = {"autoscaling.alpha.kubernetes.io/metrics": text}
     assert to_stored(older)["metadata"] == older["metadata"]
+
+
+@pytest.mark.parametrize("name", ["metrics", "behavior", "current-metrics", "conditions"])
+@pytest.mark.parametrize("text", ['[{"type": "Resource", "resource": 5}]', '[{"type": 3}]', '{"scaleUp": []}', "null"])
+def test_no_annotation_keeps_autoscalers_from_being_read(name: str, text: str) -> None:
+    written = autoscaler("v1", targetCPUUtilizationPercentage=55)
+    written["metadata"]["annotations"] = {f"autoscaling.alpha.kubernetes.io/{name}": text}
+
+    async def play() -> None:
+        async with ApiCaller() as api:
+            assert (await api.post(WHERE.format("v1"), written))[0] == 201
+            for version in ("v1", "v2"):
+                assert (await api.get(WHERE.format(version)))[0] == 200
+
+    asyncio.run(play())

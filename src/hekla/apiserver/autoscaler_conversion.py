@@ -7,9 +7,17 @@ import json
 from typing import Any
 
 from hekla.api.meta import Document
+from hekla.apiserver.gotypes import GoTypeError, GoValueError, Walk, coercion
 
 _PREFIX = "autoscaling.alpha.kubernetes.io/"
 _IN_SPEC, _IN_STATUS = ("metrics", "behavior"), ("current-metrics", "conditions")
+_V2 = "io.k8s.api.autoscaling.v2."
+_TYPES = {
+    "metrics": "MetricSpec",
+    "behavior": "HorizontalPodAutoscalerBehavior",
+    "current-metrics": "MetricStatus",
+    "conditions": "HorizontalPodAutoscalerCondition",
+}
 
 
 def to_stored(document: Document) -> Document:
@@ -80,13 +88,21 @@ def _hide(annotations: Document, name: str, value: Any) -> None:
 
 
 def _taken(annotations: Document, name: str) -> Any:
-    """What an annotation holds; one that somebody else wrote in another form stays as it is."""
-    kind = dict if name == "behavior" else list
-    try:
-        value = json.loads(annotations.get(_PREFIX + name, ""))
-    except (ValueError, TypeError, RecursionError):
+    """What an annotation holds; one that somebody else wrote, in a form that v2 does not have, stays as it is."""
+    text = annotations.get(_PREFIX + name)
+    if not isinstance(text, str):
         return None
-    if not isinstance(value, kind) or not all(isinstance(one, dict) for one in value if kind is list):
+    try:
+        value = json.loads(text)
+        coerce = coercion(_V2 + _TYPES[name])
+        made = coerce(value, Walk()) if name == "behavior" else [coerce(one, Walk()) for one in _listed(value)]
+    except (ValueError, RecursionError, GoTypeError, GoValueError):
         return None
     del annotations[_PREFIX + name]
+    return made
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise GoTypeError(value, "[]")
     return value
