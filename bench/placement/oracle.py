@@ -16,7 +16,8 @@ from bench.placement.measure import decisions
 from bench.placement.plain import FILTERS, STEPS, WEIGHTS, Bools, Floats, PlainNodes
 from bench.placement.plain_network import PlainNetwork
 from bench.placement.plain_turns import COUNTED, PlainJob, PlainQueues, PlainTurns
-from hekla.placement.model import JobPhase, JobSpec, Queue, TaskSpec
+from hekla.placement.model import JobPhase, JobSpec, TaskSpec
+from hekla.placement.queue import Queue
 from hekla.placement.topology.topology import DomainSpec
 from hekla.testing.cluster import World
 

@@ -12,7 +12,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 from bench.placement.plain import natural
-from hekla.placement.model import JobSpec, Queue, TaskSpec
+from hekla.placement.model import JobSpec, TaskSpec
+from hekla.placement.queue import Queue
 
 Amounts = Mapping[str, int]
 BOUNDED = ("cpu", "memory", "nvidia.com/gpu")

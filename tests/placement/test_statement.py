@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hekla.placement.budgets import DisruptionBudget
 from hekla.placement.constraint import Operator, PodSelector, Requirement
-from hekla.placement.model import DisruptionBudget, TaskStatus
+from hekla.placement.model import TaskStatus
 from hekla.placement.rehearsal import Rehearsal
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind, Evict, Nominate

@@ -11,10 +11,11 @@ from hekla.dialects.traits import ANY_ZONE, ZONE_KEY
 from hekla.placement.bookkeeping.measured_usage import NodeUsage
 from hekla.placement.constraint import NO_CONSTRAINTS, Constraints
 from hekla.placement.eviction.termination_measure import Measure, measure
-from hekla.placement.model import Job, JobSpec, Queue, SubGroupPolicy, Task, TaskSpec, TaskStatus
+from hekla.placement.model import Job, JobSpec, SubGroupPolicy, Task, TaskSpec, TaskStatus
 from hekla.placement.plugins.capacity import Capacity
 from hekla.placement.plugins.proportion import Proportion
 from hekla.placement.plugins.tdm import LABEL
+from hekla.placement.queue import Queue
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind, Evict

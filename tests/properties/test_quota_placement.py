@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.placement.model import Queue
+from hekla.placement.queue import Queue
 from hekla.placement.session import Session
 from hekla.testing.cluster import World, amounts, check
 

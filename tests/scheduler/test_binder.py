@@ -15,8 +15,9 @@ from hekla.kube.errors import ApiError, ConflictError, NotFoundError, TransportE
 from hekla.kube.events import SilentRecorder
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec
-from hekla.placement.model import Queue, Task, TaskStatus
+from hekla.placement.model import Task, TaskStatus
 from hekla.placement.policy import Policy
+from hekla.placement.queue import Queue
 from hekla.placement.registry import action_named, build_plugin
 from hekla.placement.session import Session
 from hekla.scheduler.binder import Binder

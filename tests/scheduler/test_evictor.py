@@ -14,8 +14,9 @@ from hekla.kube.commands import Event
 from hekla.kube.errors import ApiError, ConflictError, KubeError, NotFoundError, TransportError
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec
-from hekla.placement.model import Queue, Task, TaskStatus
+from hekla.placement.model import Task, TaskStatus
 from hekla.placement.policy import Policy
+from hekla.placement.queue import Queue
 from hekla.placement.statement import Evict, Nominate, Statement
 from hekla.scheduler.evictor import AT_ONCE, Evictor
 from hekla.testing import virtual_time

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hekla.placement.budgets import DisruptionBudget
 from hekla.placement.constraint import Operator, PodSelector, Requirement
-from hekla.placement.model import DisruptionBudget, Job, JobPhase, TaskStatus
+from hekla.placement.model import Job, JobPhase, TaskStatus
 from hekla.placement.rehearsal import Rehearsal
 from hekla.placement.topology.wish import Closeness
 from hekla.scheduler.remedies_by_eviction import remedies_by_eviction

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hekla.placement.model import Queue
+from hekla.placement.queue import Queue
 from hekla.scheduler.configuration import parse_configuration
 from hekla.simulation.simulator import Rules, Simulation, equal_nodes, queues_by_use
 from hekla.simulation.trace import GPU, TraceJob

@@ -14,8 +14,8 @@ from hekla.dialects.node_terms import label_requirements
 from hekla.dialects.surroundings import Surroundings
 from hekla.dialects.timestamps import seconds
 from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.placement.budgets import DisruptionBudget
 from hekla.placement.constraint import PodSelector
-from hekla.placement.model import DisruptionBudget
 
 PREEMPTABLE_KEY = "volcano.sh/preemptable"
 COOLDOWN_KEY = "volcano.sh/cooldown-time"

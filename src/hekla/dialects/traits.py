@@ -12,7 +12,7 @@ from hekla.dialects.pod_requests import amounts
 from hekla.dialects.timestamps import seconds
 from hekla.lib.quantity import QuantityError
 from hekla.placement.bookkeeping.measured_usage import NodeUsage
-from hekla.placement.model import NodeGroups
+from hekla.placement.queue import NodeGroups
 
 ZONE_KEY, PREEMPTABLE_KEY = "volcano.sh/revocable-zone", "volcano.sh/preemptable"
 ANY_ZONE = "*"

@@ -18,8 +18,10 @@ from hekla.dialects.topology import closeness
 from hekla.dialects.traits import group_limits, group_traits, node_groups
 from hekla.lib.go_duration import DurationError, cut, parse_duration
 from hekla.lib.quantity import QuantityError
+from hekla.placement.budgets import NamespaceQuota
 from hekla.placement.constraint import PodSelector
-from hekla.placement.model import JobPhase, JobSpec, NamespaceQuota, Queue, SubGroupPolicy
+from hekla.placement.model import JobPhase, JobSpec, SubGroupPolicy
+from hekla.placement.queue import Queue
 
 DEFAULT_QUEUE = "default"
 VOLCANO = "volcano"

@@ -17,6 +17,7 @@ import msgspec
 from hekla.placement.bookkeeping.measured_usage import NodeUsage
 from hekla.placement.bookkeeping.queue_use import QueueUse
 from hekla.placement.bookkeeping.tallies import Tallies, asked_by
+from hekla.placement.budgets import DisruptionBudget, NamespaceQuota
 from hekla.placement.columns import PODS, Nodes, NodeSpec, facts_of
 from hekla.placement.constraint import Constraints, NodeTerm
 from hekla.placement.devices.claims import DevicePool, Grant
@@ -24,16 +25,14 @@ from hekla.placement.eviction.precedence import Precedence
 from hekla.placement.framework import Reading
 from hekla.placement.model import (
     HOLDS_NODE,
-    DisruptionBudget,
     Job,
     JobSpec,
-    NamespaceQuota,
-    Queue,
     Task,
     TaskSpec,
     TaskStatus,
     WaitingJobs,
 )
+from hekla.placement.queue import Queue
 from hekla.placement.shape import Shape
 from hekla.placement.topology.topology import DomainSpec, Topology
 

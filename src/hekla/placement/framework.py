@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, dataclass_
 from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import BoolArray, FloatArray, IdArray, IntArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
-from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec
+from hekla.placement.model import Job, JobSpec, Task, TaskSpec
 from hekla.placement.node_selection.score import Score
+from hekla.placement.queue import Queue
 from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.shape import Shape
 from hekla.placement.topology.fill import Scores

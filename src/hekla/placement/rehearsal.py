@@ -18,8 +18,9 @@ from msgspec import Struct, structs
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import Constraints
-from hekla.placement.model import Job, JobSpec, Queue, Task, TaskStatus
+from hekla.placement.model import Job, JobSpec, Task, TaskStatus
 from hekla.placement.policy import Policy
+from hekla.placement.queue import Queue
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape
 

@@ -37,8 +37,9 @@ from hekla.placement.framework import (
     Victims,
     Vote,
 )  # fmt: skip
-from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
+from hekla.placement.model import Job, JobPhase, Task, TaskStatus
 from hekla.placement.policy import Policy
+from hekla.placement.queue import Queue
 from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.shape import Shape
 from hekla.placement.statement import Statement

@@ -19,7 +19,8 @@ from hekla.api.pods import Pod
 from hekla.api.volcano.topology import HyperNode
 from hekla.placement.columns import NodeSpec
 from hekla.placement.framework import PLUGINS
-from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
+from hekla.placement.model import Job, JobPhase, Task, TaskStatus
+from hekla.placement.queue import Queue
 from hekla.placement.session import Session
 from hekla.scheduler.decisions import Decisions
 from hekla.scheduler.replay import Replay

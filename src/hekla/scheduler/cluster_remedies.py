@@ -14,7 +14,8 @@ import numpy as np
 from hekla.placement.amounts import told
 from hekla.placement.columns import NodeSpec
 from hekla.placement.explain import open_rows
-from hekla.placement.model import Job, JobPhase, Queue
+from hekla.placement.model import Job, JobPhase
+from hekla.placement.queue import Queue
 from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.explain import Why, would_start
 from hekla.scheduler.sentences import job_told_to

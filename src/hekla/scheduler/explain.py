@@ -16,9 +16,10 @@ from hekla.placement.columns import IntArray
 from hekla.placement.constraint import Refusal
 from hekla.placement.explain import Explanation, examples, open_rows
 from hekla.placement.framework import Vote
-from hekla.placement.model import Job, JobPhase, Queue, Task, TaskStatus
+from hekla.placement.model import Job, JobPhase, Task, TaskStatus
 from hekla.placement.named_jobs import NamedJob, Telling, told_to
 from hekla.placement.policy import Policy
+from hekla.placement.queue import Queue
 from hekla.placement.queueing.strict_fifo import behind_head
 from hekla.placement.rehearsal import Rehearsal
 from hekla.placement.reservations.place_beside import book_of

@@ -13,10 +13,11 @@ from prometheus_client import Metric
 
 from hekla.kube.measured import Family, Labels, metric
 from hekla.placement.cluster import Cluster
-from hekla.placement.model import Job, JobPhase, Queue, TaskStatus
+from hekla.placement.model import Job, JobPhase, TaskStatus
 from hekla.placement.plugins.capacity import Capacity
 from hekla.placement.plugins.proportion import Proportion
 from hekla.placement.plugins.usage import VALID_S
+from hekla.placement.queue import Queue
 from hekla.placement.session import Session
 from hekla.quota.amounts import added
 from hekla.quota.fairness import dominant_share, use_of

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from hekla.api.explanation import EXPLANATION
 from hekla.api.meta import Document
 from hekla.placement.amounts import all_told, told
-from hekla.placement.model import Job, JobPhase, Queue
+from hekla.placement.model import Job, JobPhase
+from hekla.placement.queue import Queue
 from hekla.placement.rehearsal import Rehearsal
 from hekla.scheduler.cluster_remedies import Remedy
 from hekla.scheduler.explain import Why, why_in

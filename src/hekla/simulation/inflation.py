@@ -17,9 +17,10 @@ from msgspec.structs import replace
 from hekla.placement.cluster import DEFAULT_QUEUE, Cluster
 from hekla.placement.columns import NodeSpec
 from hekla.placement.devices.shares import GPU_MILLI
-from hekla.placement.model import JobSpec, Queue, TaskSpec
+from hekla.placement.model import JobSpec, TaskSpec
 from hekla.placement.plugins.fgd import Fgd, PodKind
 from hekla.placement.policy import Policy, Tiers
+from hekla.placement.queue import Queue
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.simulation.openb import MODEL_LABEL

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hekla.placement.model import Queue
+from hekla.placement.queue import Queue
 from hekla.quota.water_fill import Claim, water_fill
 
 SIZES: Mapping[str, tuple[int, int]] = {

@@ -17,8 +17,9 @@ import numpy as np
 
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec
-from hekla.placement.model import Job, JobPhase, JobSpec, Queue, Task, TaskSpec, TaskStatus
+from hekla.placement.model import Job, JobPhase, JobSpec, Task, TaskSpec, TaskStatus
 from hekla.placement.policy import Policy
+from hekla.placement.queue import Queue
 from hekla.placement.registry import action_named
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind, Evict

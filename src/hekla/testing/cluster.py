@@ -20,8 +20,9 @@ from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import NO_CONSTRAINTS, Constraints, Taint
 from hekla.placement.devices.shares import GPU_MILLI, WHOLE
-from hekla.placement.model import Job, JobPhase, JobSpec, Queue, Task, TaskSpec, TaskStatus
+from hekla.placement.model import Job, JobPhase, JobSpec, Task, TaskSpec, TaskStatus
 from hekla.placement.policy import Policy
+from hekla.placement.queue import Queue
 from hekla.placement.registry import action_named, build_plugin
 from hekla.placement.session import Session
 from hekla.placement.statement import Bind, Evict

@@ -50,21 +50,12 @@ from hekla.dialects.topology import closeness, domain_spec
 from hekla.dialects.traits import PREEMPTABLE_KEY, group_traits
 from hekla.dialects.volcano import quota_amounts
 from hekla.placement.bookkeeping.measured_usage import NodeUsage
+from hekla.placement.budgets import DisruptionBudget, NamespaceQuota
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import NodeTerm, Operator, PodSelector, Requirement
-from hekla.placement.model import (
-    DisruptionBudget,
-    Job,
-    JobPhase,
-    JobSpec,
-    NamespaceQuota,
-    NodeGroups,
-    Queue,
-    SubGroupPolicy,
-    TaskSpec,
-    TaskStatus,
-)
+from hekla.placement.model import Job, JobPhase, JobSpec, SubGroupPolicy, TaskSpec, TaskStatus
 from hekla.placement.plugins.extender import Address, Answers, Extender, SilenceError
+from hekla.placement.queue import NodeGroups, Queue
 from hekla.placement.topology.topology import DomainSpec
 from hekla.placement.topology.wish import Closeness
 from hekla.testing.cluster import DEFAULT_ACTIONS, DEFAULT_PLUGINS, World, amounts

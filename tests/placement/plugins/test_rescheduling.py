@@ -4,8 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from hekla.placement.bookkeeping.measured_usage import NodeUsage
+from hekla.placement.budgets import DisruptionBudget
 from hekla.placement.constraint import PodSelector
-from hekla.placement.model import DisruptionBudget, TaskStatus
+from hekla.placement.model import TaskStatus
 from hekla.placement.plugins.rescheduling import Rescheduling
 from hekla.placement.registry import ArgumentError, build_plugin
 from hekla.testing.cluster import World

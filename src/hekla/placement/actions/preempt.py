@@ -14,7 +14,8 @@ from hekla.placement.constraint import Refusal
 from hekla.placement.eviction.evict_for_gang import GangManner, GangRoom
 from hekla.placement.eviction.evict_for_task import Manner, RoomMaker, manner_of
 from hekla.placement.framework import Preemptable
-from hekla.placement.model import Job, JobPhase, Queue, Task
+from hekla.placement.model import Job, JobPhase, Task
+from hekla.placement.queue import Queue
 from hekla.placement.queueing.turns import Turns
 from hekla.placement.session import Session
 from hekla.placement.statement import Decision, Statement

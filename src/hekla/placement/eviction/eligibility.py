@@ -34,7 +34,8 @@ from hekla.placement.framework import (
     VictimQueueOrder,
     Vote,
 )
-from hekla.placement.model import Job, Queue, Task, TaskStatus
+from hekla.placement.model import Job, Task, TaskStatus
+from hekla.placement.queue import Queue
 
 if TYPE_CHECKING:
     from hekla.placement.cluster import Cluster

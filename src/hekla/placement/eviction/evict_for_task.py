@@ -16,7 +16,8 @@ from hekla.placement.eviction.future_fit import will_fit, will_have_devices
 from hekla.placement.eviction.victim_order import in_order_of_eviction, is_candidate
 from hekla.placement.eviction.victim_pool import Group, VictimPool
 from hekla.placement.framework import Preemptable, TellsApart
-from hekla.placement.model import Job, Queue, Task
+from hekla.placement.model import Job, Task
+from hekla.placement.queue import Queue
 from hekla.placement.session import Session
 from hekla.placement.statement import Statement
 

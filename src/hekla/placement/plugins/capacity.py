@@ -16,7 +16,8 @@ from typing import Any, Self
 from hekla.placement.cluster import ROOT_QUEUE
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Key, Opinion, Vote, plugin
-from hekla.placement.model import Job, Queue, Task
+from hekla.placement.model import Job, Task
+from hekla.placement.queue import Queue
 from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.registry import as_bool, as_whole
 from hekla.placement.session import Session

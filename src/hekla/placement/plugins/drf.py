@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hekla.placement.framework import Key, plugin
-from hekla.placement.model import Job, Queue, Task
+from hekla.placement.model import Job, Task
+from hekla.placement.queue import Queue
 from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.session import Session
 from hekla.quota.fairness import dominant_share

@@ -25,8 +25,9 @@ from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import BoolArray, FloatArray, Nodes
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Opinion, Reading, Refused, Vote, plugin
-from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec
+from hekla.placement.model import Job, JobSpec, Task, TaskSpec
 from hekla.placement.node_selection.score import NEUTRAL, Score
+from hekla.placement.queue import Queue
 from hekla.placement.registry import ArgumentError, as_bool, as_seconds_above_0
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape

@@ -15,7 +15,7 @@ from itertools import repeat
 from typing import Any, Self
 
 from hekla.placement.framework import Key, plugin
-from hekla.placement.model import Queue
+from hekla.placement.queue import Queue
 from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.registry import as_seconds_from_0
 from hekla.placement.session import Session

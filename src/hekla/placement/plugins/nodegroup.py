@@ -18,8 +18,9 @@ from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import BoolArray, FloatArray, Nodes
 from hekla.placement.constraint import Constraints, Refusal
 from hekla.placement.framework import Reading, Refused, plugin
-from hekla.placement.model import JobSpec, NodeGroups, Queue, Task, TaskSpec
+from hekla.placement.model import JobSpec, Task, TaskSpec
 from hekla.placement.node_selection.score import Score, by_node
+from hekla.placement.queue import NodeGroups, Queue
 from hekla.placement.registry import as_bool
 from hekla.placement.shape import Shape
 

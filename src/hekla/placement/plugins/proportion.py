@@ -16,7 +16,8 @@ from typing import Any
 from hekla.placement.bookkeeping.ledger import Account
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Key, Opinion, Vote, plugin
-from hekla.placement.model import Job, Queue, Task
+from hekla.placement.model import Job, Task
+from hekla.placement.queue import Queue
 from hekla.placement.queueing.projected_use import ProjectedUse
 from hekla.placement.session import Session
 from hekla.quota.amounts import Amounts, added, bounded

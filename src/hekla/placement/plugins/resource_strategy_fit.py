@@ -25,8 +25,9 @@ from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import CPU, MEMORY, BoolArray, FloatArray, Nodes
 from hekla.placement.constraint import Refusal
 from hekla.placement.framework import Reading, Refused, plugin
-from hekla.placement.model import JobSpec, Queue, Task, TaskSpec
+from hekla.placement.model import JobSpec, Task, TaskSpec
 from hekla.placement.node_selection.score import NEUTRAL, Score, by_node, mean
+from hekla.placement.queue import Queue
 from hekla.placement.registry import ArgumentError, as_bool, as_float, as_mapping
 from hekla.placement.shape import Shape
 

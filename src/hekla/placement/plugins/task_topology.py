@@ -24,8 +24,9 @@ import numpy as np
 from hekla.placement.bookkeeping.tallies import Tallies
 from hekla.placement.columns import FloatArray, IntArray, Nodes
 from hekla.placement.framework import Key, Reading, plugin
-from hekla.placement.model import Job, JobSpec, Queue, Task, TaskSpec, TaskStatus
+from hekla.placement.model import Job, JobSpec, Task, TaskSpec, TaskStatus
 from hekla.placement.node_selection.score import NEUTRAL, Score
+from hekla.placement.queue import Queue
 from hekla.placement.registry import as_float
 from hekla.placement.session import Session
 from hekla.placement.shape import Shape

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from hekla.placement.framework import Key
-from hekla.placement.model import Job, Queue
+from hekla.placement.model import Job
+from hekla.placement.queue import Queue
 from hekla.placement.queueing.job_line import JobLine, Place
 from hekla.placement.queueing.projected_use import ProjectedUse, grown
 from hekla.placement.shape import Shape
