@@ -29,6 +29,16 @@ def test_a_job_that_says_nothing_gets_the_first_scheduler_and_the_default_queue(
     assert (spec["schedulerName"], spec["queue"]) == ("team-b", "ml")
 
 
+def test_the_kinds_own_default_stands_for_none_where_nobody_has_such_a_queue() -> None:
+    """An API server writes `queue: default` into a Job before it asks webhooks: the flag had no effect on any Job."""
+    job = api_object(Job, "train", "ml", spec={"tasks": [TASK], "queue": "default"})
+    assert admit(RULES, job, there=[SHARED])["spec"]["queue"] == "shared"
+    assert admit(RULES, job, there=[SHARED, api_object(Queue, "default")])["spec"]["queue"] == "default"
+    template = {"spec": {"tasks": [TASK], "queue": "default"}}
+    hourly = api_object(CronJob, "c", "ml", spec={"schedule": "@hourly", "jobTemplate": template})
+    assert refusal(RULES, hourly, there=[SHARED]) == ""
+
+
 def test_a_cron_jobs_template_is_judged_with_the_default_queue() -> None:
     hourly = api_object(CronJob, "c", "ml", spec={"schedule": "@hourly", "jobTemplate": {"spec": {"tasks": [TASK]}}})
     assert refusal(RULES, hourly, there=[SHARED]) == ""

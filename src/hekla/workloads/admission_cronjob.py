@@ -49,7 +49,7 @@ def _keeps_template(request: AdmissionRequest) -> bool:
 def _wrong_template(name: str, template: Document, reader: Reader, ours: Ours) -> str:
     """What would be said of the first job, named with the digits of this decade."""
     spec = copy.deepcopy(template.get("spec") or {})
-    complete(spec, ours)
+    complete(spec, ours, reader)
     metadata = {**(template.get("metadata") or {}), "name": f"{name}-{'0' * SUFFIX_DIGITS}"}
     return job_errors(msgspec.convert({"metadata": metadata, "spec": spec}, Job), reader).strip()
 

@@ -10,7 +10,9 @@ from hekla.api.meta import Document
 from hekla.api.volcano import Job
 from hekla.apiserver.admission import AdmissionRequest, Operation, Reader
 from hekla.apiserver.webhook_rule import is_readable
-from hekla.workloads.ours import Ours
+from hekla.workloads.ours import DEFAULT_QUEUE, Ours
+
+QUEUES = "queues.scheduling.volcano.sh"
 
 DEFAULT_MAX_RETRY = 3
 IMPLIED_PLUGINS: Mapping[str, tuple[str, ...]] = {
@@ -31,7 +33,7 @@ def default_job(request: AdmissionRequest, reader: Reader, ours: Ours) -> None:
         return
     spec = request.object.setdefault("spec", {})
     given = copy.deepcopy(spec)
-    complete(spec, ours)
+    complete(spec, ours, reader)
     if request.operation is Operation.UPDATE:
         _keep_zeroes(spec, given)
         request.is_rewritten |= spec != given  # what is as it was again is no new generation
@@ -44,9 +46,9 @@ def _keep_zeroes(spec: Document, given: Document) -> None:
         completed.update({name: said[name] for name in ("minAvailable", "maxRetry") if said.get(name) == 0})
 
 
-def complete(spec: Document, ours: Ours) -> None:
+def complete(spec: Document, ours: Ours, reader: Reader) -> None:
     """Write the defaults into a job's spec; zero counts as absent, as in Go."""
-    spec["queue"] = spec.get("queue") or ours.queue
+    spec["queue"] = _queue(spec.get("queue") or ours.queue, ours, reader)
     spec["schedulerName"] = spec.get("schedulerName") or ours.schedulers[0]
     spec["maxRetry"] = spec.get("maxRetry") or DEFAULT_MAX_RETRY
     tasks = spec.get("tasks") or []
@@ -57,6 +59,14 @@ def complete(spec: Document, ours: Ours) -> None:
     for name in tuple(plugins):
         for implied in IMPLIED_PLUGINS.get(name, ()):
             plugins.setdefault(implied, [])
+
+
+def _queue(named: str, ours: Ours, reader: Reader) -> str:
+    """The queue of a job. API servers write the kind's own default before they ask: where nobody has a queue of that name,
+    it stands for none.
+    """
+    is_none = named == DEFAULT_QUEUE != ours.queue and reader.get(QUEUES, "", DEFAULT_QUEUE) is None
+    return ours.queue if is_none else named
 
 
 def _complete_task(task: Document, position: int) -> None:
