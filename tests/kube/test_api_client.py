@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from hekla.api.core import ConfigMap
 from hekla.api.pods import Pod
 from hekla.kube.api_client import ApiClient
-from hekla.kube.errors import GoneError, TooManyRequestsError, TransportError
+from hekla.kube.errors import GoneError, NotFoundError, TooManyRequestsError, TransportError, hint_of
 from hekla.kube.https import HttpsTransport
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.rate_limit import TokenBucket
@@ -42,6 +42,19 @@ def test_a_server_that_asks_to_wait_is_waited_for():
         script = Script(Response(429, BUSY, headers=[("retry-after", "3")]), Response(200, EMPTY))
         assert (await client_of(script).list(ConfigMap)).resource_version == "5"
         assert script.times == [0, 3]
+
+    virtual_time.run(scenario())
+
+
+def test_a_refusal_without_a_status_names_what_was_asked():
+    """The log said `command refused why="404 page not found"`: of which object, and what was wrong, nobody knew."""
+
+    async def scenario():
+        script = Script(Response(404, b"404 page not found\n", "text/plain"))
+        with pytest.raises(NotFoundError) as refused:
+            await client_of(script).get_document(ConfigMap.kind_info, "a", "ml")
+        assert str(refused.value) == "GET /api/v1/namespaces/ml/configmaps/a: 404 page not found"
+        assert "definitions" in hint_of(str(refused.value))
 
     virtual_time.run(scenario())
 

@@ -396,6 +396,8 @@ class ApiClient:
             error = error_from_response(response.status, response.body, response.headers)
             wait_s = _retry_after_s(error)
             if wait_s is None or attempt == retries:
+                if not error.reason:  # no Status but a bare text, such as "404 page not found", which names nothing
+                    error = type(error)(error.code, "", f"{method} {path}: {error.message}", error.details)
                 error.path = path
                 raise error
             log.debug("server asked to wait", method=method, path=path, wait_s=wait_s)

@@ -81,6 +81,8 @@ def hint_of(why: str) -> str:
     """What whoever runs a component can do about a refusal that tells of its credentials or its rights; else empty."""
     if "forbidden" in why:
         return "the account lacks the right; `hekla install --render` has the roles"
+    if "404 page not found" in why or "could not find the requested resource" in why:
+        return "the server does not know the kind; `hekla install --render` has the definitions of ours"
     if "Unauthorized" in why:
         return "its credentials are not taken: a token has expired, or is of another cluster"
     return ""
