@@ -46,6 +46,12 @@ def test_a_status_document_says_what_went_wrong(code, reason, error):
     assert found.message == "no"
 
 
+def test_a_status_without_a_reason_is_left_in_its_own_words():
+    """As of a webhook that denies: it says itself what was asked."""
+    found = error_from_response(400, b'{"kind": "Status", "message": "denied: no queue"}', asked="POST /apis/x")
+    assert found.message == "denied: no queue"
+
+
 def test_an_answer_that_is_no_status_is_quoted():
     found = error_from_response(502, b"<html>bad gateway</html>")
     assert (found.code, found.message) == (502, "<html>bad gateway</html>")

@@ -46,24 +46,29 @@ def header(headers: Sequence[tuple[str, str]], name: str) -> str:
     return next((value for key, value in headers if key.lower() == name), "")
 
 
-def error_from_response(status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> ApiError:
-    """The exception that an answer of 400 or more stands for, whether or not its body is a Status."""
-    error = error_from_status(_status_document(status, body))
+def error_from_response(
+    status: int, body: bytes, headers: Sequence[tuple[str, str]] = (), *, asked: str = ""
+) -> ApiError:
+    """The exception that an answer of 400 or more stands for, whether or not its body is a Status.
+
+    One that is not, such as `404 page not found`, names nothing: its sentence begins with what was `asked`.
+    """
+    error = error_from_status(_status_document(status, body, asked))
     retry_after = header(headers, "retry-after")
     if retry_after.isdigit():
         error.details.setdefault("retryAfterSeconds", int(retry_after))
     return error
 
 
-def _status_document(status: int, body: bytes) -> dict[str, Any]:
+def _status_document(status: int, body: bytes, asked: str) -> dict[str, Any]:
     try:
         document = _decode_status(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         document = {}
     if document.get("kind") == "Status":
         return {**document, "code": document.get("code") or status}
-    text = body[:500].decode(errors="replace").strip()
-    return {"code": status, "reason": "", "message": text or f"the server answered with status {status} and no text"}
+    text = body[:500].decode(errors="replace").strip() or f"the server answered with status {status} and no text"
+    return {"code": status, "reason": "", "message": f"{asked}: {text}" if asked else text}
 
 
 async def lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

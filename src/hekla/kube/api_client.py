@@ -393,11 +393,9 @@ class ApiClient:
             assert isinstance(response.body, bytes), "a transport's `send` returns the whole body"
             if response.status < 400:
                 return response.body
-            error = error_from_response(response.status, response.body, response.headers)
+            error = error_from_response(response.status, response.body, response.headers, asked=f"{method} {path}")
             wait_s = _retry_after_s(error)
             if wait_s is None or attempt == retries:
-                if not error.reason:  # no Status but a bare text, such as "404 page not found", which names nothing
-                    error = type(error)(error.code, "", f"{method} {path}: {error.message}", error.details)
                 error.path = path
                 raise error
             log.debug("server asked to wait", method=method, path=path, wait_s=wait_s)
