@@ -138,3 +138,17 @@ def test_a_container_that_writes_faster_than_it_is_read_is_read_piece_by_piece(t
     monkeypatch.setattr(logs._Follower, "news", flood)
     monkeypatch.setattr(logs._Follower, "backlog", flood)
     asyncio.run(told())
+
+
+def test_in_a_conversation_a_prompt_is_read_before_its_newline_and_has_one_time(tmp_path):
+    log = LogFile(str(tmp_path), "0.log", max_bytes=10**6, files=4, is_conversation=True)
+    log.write("stdout", b"one\nname? ")
+    assert read(tmp_path / "0.log") == b"one\nname? "
+    for key in b"ab\n":
+        log.write("stdout", bytes([key]))
+    log.close()
+    assert read(tmp_path / "0.log") == b"one\nname? ab\n"
+    assert read(tmp_path / "0.log", tail_lines=1) == b"name? ab\n"
+    [first, second] = read(tmp_path / "0.log", timestamps=True).splitlines()
+    assert (first.split(b" ", 1)[1], second.split(b" ", 1)[1]) == (b"one", b"name? ab")
+    assert second.count(b"Z ") == 1

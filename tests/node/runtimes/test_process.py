@@ -874,3 +874,21 @@ def test_only_who_is_given_gpus_sees_their_devices(monkeypatch):
     spec = ContainerSpec(key=ContainerKey("u1", "main", 0), argv=("true",))
     assert confine.devices_given(spec) == []
     assert confine.devices_given(replace(spec, devices=(0,))) == ["nvidia0"]
+
+
+@pytest.mark.parametrize("has_tty", [False, True])
+def test_who_is_attached_sees_a_prompt_and_what_is_typed_at_once(tmp_path, has_tty):
+    async def story(runtime, bench):
+        spec = bench.spec("main", "printf 'name? '; read name; echo hello $name", has_stdin=True, has_tty=has_tty)
+        await runtime.start(spec)
+        session = await runtime.attach(spec.key)
+        log = runtime._log_path(spec.key)
+        await eventually(lambda: log.exists() and b"name? " in log.read_bytes())
+        seen = b""
+        for typed, shown in [(b"ab", b"ab"), (b"\n", b"hello ab")] if has_tty else [(b"ab\n", b"hello ab")]:
+            await session.write(typed)
+            while shown not in seen:
+                seen += (await session.read())[1]
+        await session.close()
+
+    live(tmp_path, story)

@@ -14,31 +14,33 @@ from pathlib import Path
 
 from hekla.node.runtimes import LogOptions
 
-POLL_S = 0.1
-"""How often a followed log is looked at: cheaper than a watch per reader, and nobody reads faster."""
+POLL_S, CONVERSATION_POLL_S = 0.1, 0.02
+"""How often a followed log is looked at: cheaper than a watch per reader, and nobody reads faster; who types wants to see it."""
 
 CHUNK = 64 * 1024
 LINES_AT_ONCE = 1000
 
 
-def read_log(path: Path, options: LogOptions, is_running: Callable[[], bool]) -> AsyncIterator[bytes]:
+def read_log(
+    path: Path, options: LogOptions, is_running: Callable[[], bool], *, poll_s: float = POLL_S
+) -> AsyncIterator[bytes]:
     """The lines asked for, joined into chunks; following ends when the container has ended and all is read.
 
     Where the reading begins is settled by the call, not by the first read: what is written in between is news.
     """
     follower = _Follower(path)
     if options.tail_lines is None:
-        return _read(follower, follower.backlog(), options, is_running)
-    return _read(follower, iter(follower.last_lines(options.tail_lines)), options, is_running)
+        return _read(follower, follower.backlog(), options, is_running, poll_s)
+    return _read(follower, iter(follower.last_lines(options.tail_lines)), options, is_running, poll_s)
 
 
 async def _read(
-    follower: "_Follower", stored: Iterator[bytes], options: LogOptions, is_running: Callable[[], bool]
+    follower: "_Follower", stored: Iterator[bytes], options: LogOptions, is_running: Callable[[], bool], poll_s: float
 ) -> AsyncIterator[bytes]:
-    budget = _Budget(options.limit_bytes)
+    budget, writer = _Budget(options.limit_bytes), _Writer(options)
     try:
         while not budget.is_spent and (pieces := list(islice(stored, LINES_AT_ONCE))):
-            if data := budget.take(b"".join(render(raw, options) for raw in pieces)):
+            if data := budget.take(b"".join(map(writer.render, pieces))):
                 yield data
             await asyncio.sleep(0)  # a long log must not hold up the loop
         unread: Iterator[bytes] = iter(())
@@ -47,13 +49,13 @@ async def _read(
             # some at a time: the container may write faster than it is read
             pieces = list(islice(unread, LINES_AT_ONCE)) or list(islice(unread := follower.news(), LINES_AT_ONCE))
             if pieces:
-                if data := b"".join(render(raw, options) for raw in pieces):
+                if data := b"".join(map(writer.render, pieces)):
                     yield budget.take(data)
                 await asyncio.sleep(0)
             elif not was_running:
                 return
             else:
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(poll_s)
     finally:
         follower.close()
 
@@ -84,15 +86,23 @@ def parse_line(raw: bytes) -> tuple[bytes, str, bool, bytes]:
     return time, stream.decode("ascii", "replace"), flag == b"F", text
 
 
-def render(raw: bytes, options: LogOptions) -> bytes:
-    """One stored line as the reader wants it; empty if it is not wanted."""
-    time, stream, is_whole, text = parse_line(raw)
-    if options.stream and stream != options.stream:
-        return b""
-    if options.since is not None and _moment(time) < options.since:
-        return b""
-    line = text + (b"\n" if is_whole else b"")
-    return time + b" " + line if options.timestamps else line
+class _Writer:
+    """Writes stored lines as the reader wants them; of those that are parts of one line the first alone has a time."""
+
+    def __init__(self, options: LogOptions) -> None:
+        self._options, self._is_new_line = options, True
+
+    def render(self, raw: bytes) -> bytes:
+        """One stored line; empty if it is not wanted."""
+        options = self._options
+        time, stream, is_whole, text = parse_line(raw)
+        if options.stream and stream != options.stream:
+            return b""
+        if options.since is not None and _moment(time) < options.since:
+            return b""
+        line = text + (b"\n" if is_whole else b"")
+        begins, self._is_new_line = self._is_new_line, is_whole
+        return time + b" " + line if options.timestamps and begins else line
 
 
 def last_text(path: Path, *, max_bytes: int, max_lines: int) -> str:
@@ -103,7 +113,7 @@ def last_text(path: Path, *, max_bytes: int, max_lines: int) -> str:
             lines = file.read().splitlines()[-max_lines:]
     except OSError:
         return ""
-    text = b"".join(render(line, LogOptions()) for line in lines)
+    text = b"".join(map(_Writer(LogOptions()).render, lines))
     return text[-max_bytes:].decode("utf-8", "replace")
 
 

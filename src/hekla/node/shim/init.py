@@ -45,7 +45,10 @@ def run(spec: Spec, control: socket.socket) -> None:
 def _run(spec: Spec, control: socket.socket) -> int:
     confinement.map_user(spec)
     _outlive_nobody(spec)
-    log = LogFile(spec["log_dir"], spec["log_name"], max_bytes=spec["log_max_bytes"], files=spec["log_files"])
+    log = LogFile(
+        spec["log_dir"], spec["log_name"], max_bytes=spec["log_max_bytes"], files=spec["log_files"],
+        is_conversation=bool(spec["tty"] or spec["stdin_fifo"]),
+    )  # fmt: skip
     message_fd = _open_message(spec)
     stdin = _open_stdin(spec)
     linux.join_groups(spec["cgroups"])

@@ -15,9 +15,11 @@ MAX_BUFFERED = 64 * 1024
 class LogFile:
     """One attempt's log: `name`, and older parts as `name.1` to `name.<files>`."""
 
-    def __init__(self, directory: str, name: str, *, max_bytes: int, files: int) -> None:
+    def __init__(self, directory: str, name: str, *, max_bytes: int, files: int, is_conversation: bool = False) -> None:
+        """In a conversation what stands without a newline is written at once: a prompt, the echo of a key."""
         self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._name, self._max_bytes, self._files = name, max_bytes, files
+        self._is_conversation = is_conversation
         self._tails = {"stdout": b"", "stderr": b""}
         self._second, self._prefix = 0, ""
         self._open()
@@ -29,6 +31,9 @@ class LogFile:
         while len(tail) >= MAX_LINE:
             pieces.append(self._head(stream) + b"P " + tail[:MAX_LINE] + b"\n")
             tail = tail[MAX_LINE:]
+        if tail and self._is_conversation:
+            pieces.append(self._head(stream) + b"P " + tail + b"\n")
+            tail = b""
         self._tails[stream] = tail
         if pieces:
             self._append(b"".join(pieces))
