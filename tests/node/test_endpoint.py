@@ -128,6 +128,19 @@ def test_while_a_container_backs_off_its_latest_log_is_the_previous_one_too(told
     told(story, script="", backoff=Backoff(first_s=1000))
 
 
+def test_a_node_that_has_not_taken_up_its_pods_says_so_instead_of_that_there_are_none(told):
+    async def story(cluster, kubectl):
+        async def asked():
+            return await cluster.endpoint.answer("log", "default", "bound", Request("GET", "/"))
+
+        assert (await asked()).status == 404
+        cluster.agent.is_starting = True
+        answer = await asked()
+        assert (answer.status, b"has not taken up its pods yet; try again" in answer.body) == (503, True)
+
+    told(story, script="")
+
+
 def test_logs_by_tail_and_of_the_previous_attempt(told):
     async def story(cluster, kubectl):
         main = {"name": "main", "image": "busybox", "command": ["sh", "-c", "echo one; echo two; exit 1"]}

@@ -171,6 +171,8 @@ class NodeAgent:
         self._strays_ending: set[asyncio.Task[None]] = set()
         self._names_dirty = asyncio.Event()
         self._is_closing = False
+        self.is_starting = True
+        """Pods of an earlier life have not been taken up yet."""
         self._is_guest, self._takes_processes = is_guest, takes_processes
         self.registrar: Registrar | None = None
         """Who writes our Node objects, once the runtimes are open."""
@@ -194,6 +196,7 @@ class NodeAgent:
         self._spawn(self._refresh(), "refresh volumes")
         await self._find_outlived()
         self._listen()  # nothing may happen in between: what ends from here on is heard as an event
+        self.is_starting = False
         strays = list(self._strays())
         for runtime, key, why in strays:
             log.info("container of an earlier life ends", pod_uid=key.pod_uid, container=key.name, why=why)

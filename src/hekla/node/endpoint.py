@@ -160,6 +160,9 @@ class NodeEndpoint:
 
     def _find(self, namespace: str, name: str) -> TrackedPod:
         tracked = self._agent.find(namespace, name)
+        if tracked is None and self._agent.is_starting:
+            said = f'the node of pod "{name}" is being started and has not taken up its pods yet; try again'
+            raise RefusalError(503, "ServiceUnavailable", said)
         if tracked is None:
             raise RefusalError(404, "NotFound", f'pod "{name}" of namespace "{namespace}" does not run on this node')
         return tracked

@@ -892,3 +892,22 @@ def test_who_is_attached_sees_a_prompt_and_what_is_typed_at_once(tmp_path, has_t
         await session.close()
 
     live(tmp_path, story)
+
+
+def test_an_end_that_is_heard_with_the_death_of_its_init_is_heard_once(tmp_path):
+    """Both wait when the spawner wakes up: what it did for the first had closed what the second came by."""
+
+    async def story(runtime, bench):
+        spec = bench.spec("main", "exec sleep 1000")
+        await runtime.start(spec)
+        attempt, spawner = runtime._attempts[spec.key], runtime._spawners.current.pid
+        [init] = children_of(spawner)
+        os.kill(spawner, signal.SIGSTOP)
+        os.kill(children_of(init)[0], signal.SIGKILL)
+        await eventually(lambda: Path(f"/proc/{init}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        os.kill(spawner, signal.SIGCONT)
+        await attempt.gone
+        assert (attempt.exit.code, attempt.exit.signal) == (137, 9)
+
+    live(tmp_path, story)
+    assert (tmp_path / "state/spawners/spawner.log").read_text() == ""

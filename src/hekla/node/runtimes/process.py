@@ -58,6 +58,7 @@ KILL_PATIENCE_S = 10.0
 PROBE = "probe"
 """Instead of a pod's uid, of what only tries whether containers run."""
 
+LOST_WITH_SPAWNER = "the node's process that holds its containers (the spawner) has ended, and this container with it"
 GRACE_S = 60.0
 """How long containers wait for the next life of their node, unless it says otherwise."""
 
@@ -379,10 +380,12 @@ class ProcessRuntime:
 
     def _lose_all(self, link: SpawnerLink) -> None:
         """A spawner has ended, so every container that it started has."""
+        if any(each.link is link and not each.gone.done() for each in self._attempts.values()):
+            log.warning("a spawner has ended, and the containers that it held with it")
         for attempt in list(self._attempts.values()):
             if attempt.link is link and not attempt.gone.done():
                 attempt.exit = attempt.exit or Exit(
-                    code=137, reason="Error", message="the spawner ended", signal=9, started_at=attempt.started_at,
+                    code=137, reason="Error", message=LOST_WITH_SPAWNER, signal=9, started_at=attempt.started_at,
                     finished_at=time.time(), container_id=container_id(attempt.spec.key),
                 )  # fmt: skip
                 self._bury(attempt)

@@ -115,7 +115,8 @@ class Spawner:
         while True:
             moments = [each - time.monotonic() for each in (self._ends_at, self._listens_at) if each is not None]
             for key, _ in self._selector.select(max(0.0, min(*moments, LONGEST_WAIT_S)) if moments else None):
-                _do(key.data, key.fd)
+                if self._selector.get_map().get(key.fd) is key:  # else what was done for another one has closed it
+                    _do(key.data, key.fd)
             if self._listens_at is not None and time.monotonic() >= self._listens_at:
                 self._listens_at = None
                 self._watch(self._listener.fileno(), self._accept)

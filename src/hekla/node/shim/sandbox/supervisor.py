@@ -103,7 +103,8 @@ class Supervisor:
         while True:
             left_s = None if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
             for key, _ in self._selector.select(left_s):
-                _do(key.data)
+                if self._selector.get_map().get(key.fd) is key:  # else what was done for another one has closed it
+                    _do(key.data)
             if self._ends_at is not None and time.monotonic() >= self._ends_at:
                 self._end_all()
 
