@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from hekla.api.pods import Pod
 from hekla.node.pod_lifecycle import Backoff
 from hekla.wire.messages import Request, Response
 from hekla.wire.server import Server
@@ -126,6 +127,23 @@ def test_while_a_container_backs_off_its_latest_log_is_the_previous_one_too(told
         )
 
     told(story, script="", backoff=Backoff(first_s=1000))
+
+
+def test_a_container_of_kubectl_debug_runs_once_beside_the_others(told):
+    async def story(cluster, kubectl):
+        debug = ["debug", "p", "--image=busybox", "-c", "look", "--profile=general"]
+        assert (await kubectl(*debug, "--", "sh", "-c", "echo looked; exit 3"))[0] == 0
+        pod = await cluster.until(
+            "p", lambda pod: [each for each in pod.status.ephemeral_container_statuses if each.state.terminated]
+        )
+        [looked] = pod.status.ephemeral_container_statuses
+        assert (looked.name, looked.state.terminated.exit_code, looked.restart_count) == ("look", 3, 0)
+        assert (await kubectl("logs", "p", "-c", "look"))[1] == "looked\n"
+        assert (pod.status.phase, pod.status.container_statuses[0].ready) == ("Running", True)
+        await cluster.client.delete(Pod, "p", "default", grace_s=0)
+        await cluster.gone("p")
+
+    told(story)
 
 
 def test_a_node_that_has_not_taken_up_its_pods_says_so_instead_of_that_there_are_none(told):

@@ -290,6 +290,24 @@ def test_a_shorter_grace_overtakes_a_longer_one():
     assert life.decide() == [StopContainer("main", 0, "Killing")]
 
 
+def test_what_kubectl_debug_adds_runs_once_and_keeps_nobody_waiting():
+    life = Life(pod(restart="Always"))
+    life.settle()
+    life.happens(Started("main", "id"))
+    life.pod = pod(restart="Always", ephemeralContainers=[{"name": "look", "image": "x"}])
+    assert life.decide() == [StartContainer("look", 0)]
+    life.happens(Started("look", "id"))
+    assert life.condition("Ready")["status"] == "True"
+    assert life.ends("look", code=1) == []
+    assert life.status()["ephemeralContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
+    life.pod = pod(restart="Never", ephemeralContainers=[{"name": "look", "image": "x"}, {"name": "again"}])
+    assert life.decide() == [StartContainer("again", 0)]
+    life.happens(Started("again", "id"))
+    assert life.ends("main") == [StopContainer("again", 30, "Killing")]
+    life.ends("again", code=143)
+    assert life.phase == "Succeeded"
+
+
 def hooked(name="main", **more):
     return {"name": name, "lifecycle": {"preStop": {"exec": {"command": ["bye"]}}}, **more}
 

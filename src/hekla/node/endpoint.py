@@ -25,6 +25,7 @@ from hekla.kube.errors import KubeError
 from hekla.node.agent import NodeAgent
 from hekla.node.callers import Callers
 from hekla.node.pod_proxy import proxy_to
+from hekla.node.pod_record import containers_of
 from hekla.node.pod_status import waiting_reason
 from hekla.node.port_forward import forward_over_channels, forward_over_spdy
 from hekla.node.runtimes import ContainerKey, ExecError, ExecSession, LogOptions
@@ -281,7 +282,7 @@ def _acts(request: Request) -> bool:
 
 def _log_key(tracked: TrackedPod, container: str, *, is_previous: bool) -> ContainerKey:
     pod = tracked.pod
-    if container not in [each.name for each in (*pod.spec.init_containers, *pod.spec.containers)]:
+    if container not in containers_of(pod):
         raise RefusalError(400, "BadRequest", f"container {container} is not valid for pod {pod.metadata.name}")
     known = tracked.record.container(container)
     # while the next attempt waits, the latest is what `kubectl` calls the previous one too
@@ -298,7 +299,7 @@ def _log_key(tracked: TrackedPod, container: str, *, is_previous: bool) -> Conta
 
 def _running_key(tracked: TrackedPod, container: str) -> ContainerKey:
     pod = tracked.pod
-    if container not in [each.name for each in (*pod.spec.init_containers, *pod.spec.containers)]:
+    if container not in containers_of(pod):
         raise RefusalError(400, "BadRequest", f"container {container} is not valid for pod {pod.metadata.name}")
     key = tracked.key(container)
     if key is None or not tracked.record.container(container).is_live:

@@ -183,6 +183,10 @@ class PodActions:
         if not tracked.is_real and self._objects.is_guest:
             # what only pretends to run needs no right to read what its variables would be made of
             container = msgspec.structs.replace(container, env=[], env_from=[])
+        if tracked.is_sandbox and any(each.name == name for each in pod.spec.ephemeral_containers):
+            message = "a sandbox takes no container of kubectl debug; look into it with kubectl exec"
+            self._tell(pod, "Warning", "Failed", f"Error: {message}")
+            return Exited(name, Exit(code=128, reason="StartError", message=message, finished_at=self._now()), attempt)
         if tracked.is_real and (why := self._images.refusal_of(container.image)):
             self._tell(pod, "Warning", "InspectFailed", why)
             self._tell(pod, "Warning", "Failed", "Error: InvalidImageName")

@@ -23,6 +23,7 @@ from hekla.node.pod_record import (
     ProbeKind,
     ProbeRecord,
     Stage,
+    debuggers_of,
     probe_of,
 )
 
@@ -191,6 +192,8 @@ class _Planner:
         return self.record.place is Place.READY
 
     def _run(self) -> None:
+        for debugger in debuggers_of(self.pod):
+            self._keep_running(debugger, is_init=False)
         if self._run_init():
             for container in self.pod.spec.containers:
                 self._keep_running(container, is_init=False)
@@ -316,7 +319,7 @@ class _Planner:
         return _less(self._grace_s(), began - self.record.winding_since)
 
     def _stop_order(self) -> Iterator[list[str]]:
-        yield [each.name for each in self.pod.spec.containers]
+        yield [each.name for each in (*self.pod.spec.containers, *self.pod.spec.ephemeral_containers)]
         for container in reversed(self.pod.spec.init_containers):
             yield [container.name]
 

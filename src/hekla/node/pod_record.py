@@ -322,8 +322,19 @@ def _after_answer(
 
 
 def containers_of(pod: Pod) -> dict[str, Container]:
-    """Init containers and containers by name, in the order of the spec."""
-    return {each.name: each for each in (*pod.spec.init_containers, *pod.spec.containers)}
+    """Init containers, containers and those of `kubectl debug` by name, in the order of the spec."""
+    return {each.name: each for each in (*pod.spec.init_containers, *pod.spec.containers, *debuggers_of(pod))}
+
+
+def debuggers_of(pod: Pod) -> list[Container]:
+    """The containers that `kubectl debug` added: nothing waits for them, and they run once."""
+    return [
+        Container(**{name: getattr(each, name) for name in _SHARED}, restart_policy="Never")
+        for each in pod.spec.ephemeral_containers
+    ]
+
+
+_SHARED = [name for name in Container.__struct_fields__ if name != "restart_policy"]
 
 
 def probe_of(container: Container, kind: ProbeKind) -> Probe | None:
@@ -404,7 +415,8 @@ def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None
     """
     address = address or pod.status.pod_ip
     status, found = pod.status, outlived or {}
-    statuses = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
+    every = (*status.init_container_statuses, *status.container_statuses, *status.ephemeral_container_statuses)
+    statuses = {each.name: each for each in every}
     containers = {name: _recovered(each, now, found.get(name)) for name, each in statuses.items()}
     containers |= {name: _going_on(each, None) for name, each in found.items() if name not in statuses}
     runs_on = any(each.is_live for each in containers.values())

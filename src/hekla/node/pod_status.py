@@ -11,7 +11,7 @@ from hekla.api.containers import Container
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.node.pod_lifecycle import has_begun, has_started, is_ready, is_sidecar, will_restart
-from hekla.node.pod_record import CRASH_LOOP, ContainerRecord, Exit, Place, PodRecord, Stage
+from hekla.node.pod_record import CRASH_LOOP, ContainerRecord, Exit, Place, PodRecord, Stage, debuggers_of
 
 Since = dict[str, tuple[str, str]]
 """What each condition said last, and since when: `status_of` reads it and keeps it up to date."""
@@ -48,6 +48,10 @@ def status_of(pod: Pod, record: PodRecord, now: float, since: Since | None = Non
                 _container_status(pod, record, each, is_init=True) for each in pod.spec.init_containers
             ]
         status["containerStatuses"] = [_container_status(pod, record, each) for each in pod.spec.containers]
+        if pod.spec.ephemeral_containers:
+            status["ephemeralContainerStatuses"] = [
+                _container_status(pod, record, each) | {"ready": False} for each in debuggers_of(pod)
+            ]
     return status
 
 
