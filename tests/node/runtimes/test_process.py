@@ -877,13 +877,14 @@ def test_only_who_is_given_gpus_sees_their_devices(monkeypatch):
 
 
 @pytest.mark.parametrize("has_tty", [False, True])
-def test_who_is_attached_sees_a_prompt_and_what_is_typed_at_once(tmp_path, has_tty):
+def test_who_attaches_sees_the_prompt_and_what_is_typed_at_once(tmp_path, has_tty):
     async def story(runtime, bench):
         spec = bench.spec("main", "printf 'name? '; read name; echo hello $name", has_stdin=True, has_tty=has_tty)
         await runtime.start(spec)
-        session = await runtime.attach(spec.key)
         log = runtime._log_path(spec.key)
         await eventually(lambda: log.exists() and b"name? " in log.read_bytes())
+        session = await runtime.attach(spec.key)
+        assert await session.read() == (1, b"name? ")
         seen = b""
         for typed, shown in [(b"ab", b"ab"), (b"\n", b"hello ab")] if has_tty else [(b"ab\n", b"hello ab")]:
             await session.write(typed)

@@ -21,17 +21,23 @@ CHUNK = 64 * 1024
 LINES_AT_ONCE = 1000
 
 
-def read_log(
-    path: Path, options: LogOptions, is_running: Callable[[], bool], *, poll_s: float = POLL_S
-) -> AsyncIterator[bytes]:
+def read_conversation(path: Path, is_running: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """From now on, and what stands without a newline already: the prompt to which somebody is to answer."""
+    follower = _Follower(path)
+    last = follower.last_lines(1)
+    prompt = last if last and not parse_line(last[-1])[2] else []
+    return _read(follower, iter(prompt), LogOptions(follow=True), is_running, CONVERSATION_POLL_S)
+
+
+def read_log(path: Path, options: LogOptions, is_running: Callable[[], bool]) -> AsyncIterator[bytes]:
     """The lines asked for, joined into chunks; following ends when the container has ended and all is read.
 
     Where the reading begins is settled by the call, not by the first read: what is written in between is news.
     """
     follower = _Follower(path)
     if options.tail_lines is None:
-        return _read(follower, follower.backlog(), options, is_running, poll_s)
-    return _read(follower, iter(follower.last_lines(options.tail_lines)), options, is_running, poll_s)
+        return _read(follower, follower.backlog(), options, is_running, POLL_S)
+    return _read(follower, iter(follower.last_lines(options.tail_lines)), options, is_running, POLL_S)
 
 
 async def _read(

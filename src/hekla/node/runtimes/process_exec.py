@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from hekla.node.runtimes import ContainerSpec, ExecError, LogOptions
-from hekla.node.runtimes.logs import CONVERSATION_POLL_S, read_log
+from hekla.node.runtimes import ContainerSpec, ExecError
+from hekla.node.runtimes.logs import read_conversation
 from hekla.node.runtimes.spawner_link import Report
 
 T = TypeVar("T")
@@ -207,8 +207,7 @@ class AttachedStreams:
         gone: "asyncio.Future[None]",
     ) -> None:  # fmt: skip
         self._link, self._container, self._spec, self._gone = link, container, spec, gone
-        options = LogOptions(follow=True, tail_lines=0)
-        self._lines = read_log(log, options, lambda: not gone.done(), poll_s=CONVERSATION_POLL_S)
+        self._lines = read_conversation(log, lambda: not gone.done())
         self._stdin = os.open(directory / "stdin", os.O_WRONLY | os.O_NONBLOCK) if spec.has_stdin else -1
 
     async def read(self) -> tuple[int, bytes]:
