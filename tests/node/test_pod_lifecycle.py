@@ -308,6 +308,16 @@ def test_what_kubectl_debug_adds_runs_once_and_keeps_nobody_waiting():
     assert life.phase == "Succeeded"
 
 
+@pytest.mark.parametrize(("code", "operator", "restarts"), [(42, "In", True), (1, "In", False), (1, "NotIn", True)])
+def test_a_rule_for_an_exit_code_restarts_what_would_not_be(code, operator, restarts):
+    rules = [{"action": "Restart", "exitCodes": {"operator": operator, "values": [42]}}]
+    life = Life(pod([{"name": "main", "restartPolicy": "Never", "restartPolicyRules": rules}], restart="Never"))
+    life.settle()
+    life.happens(Started("main", "id"))
+    assert life.ends(code=code) == ([StartContainer("main", 1)] if restarts else [])
+    assert life.phase == ("Running" if restarts else "Failed")
+
+
 def hooked(name="main", **more):
     return {"name": name, "lifecycle": {"preStop": {"exec": {"command": ["bye"]}}}, **more}
 

@@ -84,7 +84,20 @@ async def ask(probe: Probe, container: Container, place: Place, exec: Exec) -> A
                 return await _grpc(probe.grpc, place)
             return await _act(probe, container, place, exec)
     except TimeoutError:
-        return Answer(False, f"no answer within {timeout_s} s")
+        return Answer(False, _late(probe, container, place, timeout_s))
+
+
+def _late(probe: Probe, container: Container, place: Place, timeout_s: int) -> str:
+    """In the kubelet's words, by which people look for it."""
+    if probe.exec is not None:
+        return f'command timed out: "{" ".join(probe.exec.command)}" timed out after {timeout_s}s'
+    if probe.http_get is not None:
+        url = _url(probe.http_get, container, place)
+        return f'Get "{url}": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
+    if probe.tcp_socket is not None:
+        host = probe.tcp_socket.host or place.pod_ip
+        return f"dial tcp {host}:{port_of(probe.tcp_socket.port, container)}: i/o timeout"
+    return f"timeout: health rpc did not complete within {timeout_s}s"
 
 
 async def run_hook(
@@ -143,15 +156,27 @@ async def _tcp(place: Place, host: str, port: int) -> Answer:
 async def _http(action: HTTPGetAction, container: Container, place: Place) -> Answer:
     port = port_of(action.port, container)
     host = action.host or place.pod_ip
-    is_tls = action.scheme.upper() == "HTTPS"
-    url = f"{'https' if is_tls else 'http'}://{host}:{port}{action.path or '/'}"
+    url = _url(action, container, place)
     try:
-        status, body = await _get(action, place, host, port, _lenient() if is_tls else None)
+        status, body = await _get(action, place, host, port, _lenient() if url.startswith("https") else None)
+    except ConnectionRefusedError as problem:
+        return Answer(False, f'Get "{url}": dial tcp {host}:{port}: {_why(problem)}')
     except (OSError, ValueError, asyncio.IncompleteReadError) as problem:
         return Answer(False, f'Get "{url}": {_why(problem)}')
     if 200 <= status < 400:
         return Answer(True, body)
     return Answer(False, f"HTTP probe failed with statuscode: {status}")
+
+
+def _url(action: HTTPGetAction, container: Container, place: Place) -> str:
+    scheme = "https" if action.scheme.upper() == "HTTPS" else "http"
+    host = action.host or place.pod_ip
+    return f"{scheme}://{host}:{port_of(action.port, container)}{_path(action)}"
+
+
+def _path(action: HTTPGetAction) -> str:
+    """As Go writes it into a URL: it begins with a slash in any case."""
+    return f"/{action.path.removeprefix('/')}"
 
 
 async def _get(
@@ -163,7 +188,7 @@ async def _get(
         headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/1.36", "Accept": "*/*", "Connection": "close"}
         headers |= {each.name: each.value for each in action.http_headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        writer.write(f"GET {action.path or '/'} HTTP/1.1\r\n{lines}\r\n".encode())
+        writer.write(f"GET {_path(action)} HTTP/1.1\r\n{lines}\r\n".encode())
         words = (await reader.readline()).split(None, 2)
         if len(words) < 2 or not words[1].isdigit():
             raise ValueError("malformed HTTP response")

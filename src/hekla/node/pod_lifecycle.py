@@ -144,6 +144,11 @@ def will_restart(pod: Pod, container: Container, exit: Exit, *, is_init: bool) -
     """Whether a container that ended so is started again."""
     if is_init and is_sidecar(container):
         return True
+    for rule in container.restart_policy_rules:
+        if rule.exit_codes is not None and rule.action == "Restart":
+            is_in = exit.code in rule.exit_codes.values
+            if is_in == (rule.exit_codes.operator == "In"):
+                return True
     policy = (container.restart_policy if not is_init else "") or pod.spec.restart_policy or "Always"
     if policy == "Never":
         return False
