@@ -40,12 +40,14 @@ from hekla.kube.informer import Handler, Informer, Informers
 from hekla.node.addresses import LoopbackAddresses, nowhere
 from hekla.node.admission import Refusal, no_process, refusal_of, uninvited
 from hekla.node.egress.broker import SecretAwayError
+from hekla.node.eviction import eviction_of, limits_of
 from hekla.node.images import ImageRegistry
 from hekla.node.late_environment import LateEnvironments
 from hekla.node.objects import Objects, TokenSource
 from hekla.node.pod_actions import PodActions
 from hekla.node.pod_lifecycle import Action, Backoff, PreparePlace, decide
 from hekla.node.pod_record import (
+    EVICTED,
     Exit,
     Exited,
     Memory,
@@ -88,6 +90,9 @@ CONTRADICTS_S = 5.0
 
 STRAY_GRACE_S = 1.0
 """Between SIGTERM and SIGKILL for what outlived its pod, as kubelets have it: what grace it had is not known any more."""
+
+EVICT_EVERY_S = 10.0
+"""How often it is looked at what pods' files take, as kubelets do."""
 
 REFRESH_S = 60.0
 """How often volumes with tokens and own fields are looked at."""
@@ -194,6 +199,7 @@ class NodeAgent:
         self._spawn(self._events.run(), "write events")
         self._spawn(self._keep_names(), "keep pods' names")
         self._spawn(self._refresh(), "refresh volumes")
+        self._spawn(self._evict(), "evict pods over their limits")
         await self._find_outlived()
         self._listen()  # nothing may happen in between: what ends from here on is heard as an event
         self.is_starting = False
@@ -567,6 +573,18 @@ class NodeAgent:
             for tracked in list(self._pods.values()):
                 if tracked.places and tracked.is_real and not tracked.record.is_over:
                     await self._actions.refresh_volumes(tracked)
+
+    async def _evict(self) -> None:
+        while True:
+            began = asyncio.get_running_loop().time()
+            for tracked in list(self._pods.values()):
+                if tracked.places and tracked.is_real and not tracked.record.is_over and limits_of(tracked.pod):
+                    why = await asyncio.to_thread(eviction_of, tracked.pod, dict(tracked.places))
+                    if why and not tracked.record.is_over:
+                        self._tell(tracked.pod, "Warning", EVICTED, why)
+                        self._apply(tracked, Refused(EVICTED, why))
+            took_s = asyncio.get_running_loop().time() - began
+            await asyncio.sleep(max(EVICT_EVERY_S, 10 * took_s))  # of the disk's time a tenth at the most
 
     async def _secret_of(self, pod_uid: str, header: SecretHeader) -> str:
         """What the egress broker adds for a pod: of its own namespace only, and as it is now."""

@@ -15,6 +15,7 @@ from hekla.api.containers import Container, Probe
 from hekla.api.pods import Pod
 from hekla.node.pod_record import (
     CRASH_LOOP,
+    EVICTED,
     ContainerRecord,
     Exit,
     Hook,
@@ -28,6 +29,8 @@ from hekla.node.pod_record import (
 )
 
 DEFAULT_GRACE_S = 30
+EVICTED_GRACE_S = 1.0
+"""What fills a disk is not given the time that its pod would like to have."""
 LEAST_GRACE_S = 2.0
 """What is left to a container where others, or a hook, have used up the grace period of their pod."""
 
@@ -324,7 +327,7 @@ class _Planner:
         return _less(self._grace_s(), began - self.record.winding_since)
 
     def _stop_order(self) -> Iterator[list[str]]:
-        yield [each.name for each in (*self.pod.spec.containers, *self.pod.spec.ephemeral_containers)]
+        yield [each.name for each in (*self.pod.spec.containers, *debuggers_of(self.pod))]
         for container in reversed(self.pod.spec.init_containers):
             yield [container.name]
 
@@ -352,6 +355,11 @@ class _Planner:
         return any(each.name == name and each.lifecycle and each.lifecycle.pre_stop for each in every)
 
     def _grace_s(self) -> float:
+        wanted_s = self._wanted_grace_s()
+        is_evicted = self.record.refusal is not None and self.record.refusal[0] == EVICTED
+        return min(wanted_s, EVICTED_GRACE_S) if is_evicted else wanted_s
+
+    def _wanted_grace_s(self) -> float:
         wanted = self.pod.metadata.deletion_grace_period_seconds if self._is_deleting() else None
         if wanted is None:
             wanted = self.pod.spec.termination_grace_period_seconds

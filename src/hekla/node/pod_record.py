@@ -14,6 +14,7 @@ from hekla.api.containers import Container, Probe
 from hekla.api.pods import ContainerState, ContainerStatus, Pod
 
 CRASH_LOOP = "CrashLoopBackOff"
+EVICTED = "Evicted"
 
 
 class Stage(StrEnum):

@@ -11,7 +11,7 @@ from hekla.api.containers import Container
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.node.pod_lifecycle import has_begun, has_started, is_ready, is_sidecar, will_restart
-from hekla.node.pod_record import CRASH_LOOP, ContainerRecord, Exit, Place, PodRecord, Stage, debuggers_of
+from hekla.node.pod_record import CRASH_LOOP, EVICTED, ContainerRecord, Exit, Place, PodRecord, Stage, debuggers_of
 
 Since = dict[str, tuple[str, str]]
 """What each condition said last, and since when: `status_of` reads it and keeps it up to date."""
@@ -125,6 +125,8 @@ class _Writer:
 
 def _conditions(pod: Pod, record: PodRecord, phase: str, writer: _Writer) -> Iterator[Document]:
     yield writer.write("PodReadyToStartContainers", record.place is Place.READY and not _is_final(phase))
+    if phase == "Failed" and record.refusal is not None and record.refusal[0] == EVICTED:
+        yield writer.write("DisruptionTarget", True, "TerminationByKubelet", record.refusal[1])
     waiting = _uninitialized(pod, record)
     if phase == "Succeeded" or not waiting:
         yield writer.write("Initialized", True, "PodCompleted" if phase == "Succeeded" else "")
