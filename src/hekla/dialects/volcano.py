@@ -56,7 +56,7 @@ def job_spec(group: PodGroup, around: Surroundings) -> JobSpec:
         role_minimums=spec.min_task_member,
         subgroups=tuple(_policy(policy) for policy in spec.sub_group_policy),
         min_resources=_minimum(group),
-        quota_asked=quota_amounts(group.spec.min_resources or {}),
+        quota_asked=_quota_asked(group),
         closeness=closeness(spec.network_topology),
         traits={**group_traits(meta.annotations), **odd},
         is_preemptable=group_is_preemptable(meta.annotations, meta.labels),
@@ -211,6 +211,23 @@ def _selector(selector: LabelSelector | None) -> PodSelector:
         return PodSelector(matches_nothing=True)
 
 
+def _quota_asked(group: PodGroup) -> dict[str, int]:
+    """The minimum by all names that quotas may bound it by: what it names, the same as requests, and its pods.
+
+    Volcano's controllers write `requests.cpu` and `pods` beside `cpu` into a group; ours, and people, write `cpu`.
+    """
+    said = quota_amounts(group.spec.min_resources or {})
+    if not said:
+        return {}
+    requests = {f"requests.{name}": value for name, value in said.items() if _is_resource(name) and name != "pods"}
+    pods = {"pods": group.spec.min_member, "count/pods": group.spec.min_member} if group.spec.min_member else {}
+    return {**pods, **requests, **said}
+
+
+def _is_resource(name: str) -> bool:
+    return not name.startswith(("count/", "requests.", "limits."))
+
+
 def _minimum(group: PodGroup) -> dict[str, int] | None:
     """MinResources by resource. Quota names (`count/pods`, `requests.cpu`) are no resources of nodes."""
     if group.spec.min_resources is None:
@@ -219,4 +236,4 @@ def _minimum(group: PodGroup) -> dict[str, int] | None:
         named = amounts(group.spec.min_resources)
     except QuantityError:
         return None
-    return {name: value for name, value in named.items() if not name.startswith(("count/", "requests.", "limits."))}
+    return {name: value for name, value in named.items() if _is_resource(name)}
