@@ -35,6 +35,7 @@ from hekla.apiserver.health import Health
 from hekla.apiserver.managed_fields import ManagedFieldsView
 from hekla.apiserver.negotiation import PLAIN, agreed, wanted
 from hekla.apiserver.openapi import OpenApi
+from hekla.apiserver.pod_doors import answered_here
 from hekla.apiserver.presentation import error_answer
 from hekla.apiserver.protobuf import as_json, is_protobuf
 from hekla.apiserver.registry import PROXIED, STORED_AS, Registry, Served, builtin
@@ -285,7 +286,7 @@ class ApiServer:
                 raise StatusError(
                     501, "NotImplemented", f"this server runs without a node: {known.name} is not available"
                 )
-            return self._proxy(call)
+            return answered_here(self.backend, call) or self._proxy(call)
         if call.verb not in known.verbs:
             raise method_not_allowed()
         if call.target.subresource == "token":
