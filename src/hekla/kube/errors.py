@@ -81,8 +81,14 @@ def hint_of(why: str) -> str:
     """What whoever runs a component can do about a refusal that tells of its credentials or its rights; else empty."""
     if "forbidden" in why:
         return "the account lacks the right; `hekla install --render` has the roles"
-    if "404 page not found" in why or "could not find the requested resource" in why:
-        return "the server does not know the kind; `hekla install --render` has the definitions of ours"
     if "Unauthorized" in why:
         return "its credentials are not taken: a token has expired, or is of another cluster"
     return ""
+
+
+def hint_for_a_write(error: KubeError) -> str:
+    """What to do about a write that was refused for want of a right or of the kind; empty where a quota or a policy forbids it."""
+    why = str(error)
+    if "404 page not found" in why or "could not find the requested resource" in why:
+        return "the server does not know the kind; `hekla install --render` has the definitions of ours"
+    return hint_of(why) if " cannot " in why or "forbidden" not in why else ""

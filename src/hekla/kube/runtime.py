@@ -21,7 +21,7 @@ from hekla.api.meta import OwnerReference, Resource
 from hekla.kube.cache import Cache, ObjectKey, key_of
 from hekla.kube.clock import Clock, SystemClock
 from hekla.kube.commands import Command, RequeueAfter, SetStatus
-from hekla.kube.errors import ApiError, ConflictError, KubeError, TransportError, hint_of
+from hekla.kube.errors import ApiError, ConflictError, KubeError, TransportError, hint_for_a_write
 from hekla.kube.events import EventRecorder
 from hekla.kube.execute import CommandError, Done, Executor, is_ending
 from hekla.kube.informer import Informer, Informers
@@ -406,10 +406,8 @@ class Controller:
             case ApiError() if is_ending(error):
                 log.debug("namespace is ending", **about)
             case ApiError() | TransportError():
-                why = str(error)
-                # a quota or a policy forbids, too, and no role helps
-                hint = hint_of(why) if " cannot " in why or "forbidden" not in why else ""
-                log.info("command refused", why=why, **about, **({"hint": hint} if hint else {}))
+                hint = hint_for_a_write(error)
+                log.info("command refused", why=str(error), **about, **({"hint": hint} if hint else {}))
             case KubeError():
                 log.warning("command failed", why=str(error), **about)
             case _:
