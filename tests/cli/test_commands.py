@@ -168,6 +168,9 @@ def test_a_wait_whose_time_is_up_says_what_it_saw_last(web, monkeypatch):
         "hekla: timed out after 60s waiting for jsonpath={.spec.replicas}=7 on deploy/web; "
         'deployment.apps/web has "1" at {.spec.replicas}\n'
     )
+    code, _, err = web.run("wait", "deploy/wed", "--for=condition=Available")
+    assert code == 124
+    assert err.endswith('; deployment.apps/wed does not exist; did you mean "web"?\n')
 
 
 def test_labels_are_set_kept_replaced_and_removed(web):

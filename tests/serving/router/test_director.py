@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hekla.serving.router.plan import Destination, Fault
+from hekla.serving.router.plan import Destination, Fault, Refusal
 from serving.router.worldkit import (
     attempt_of,
     director,
@@ -76,6 +76,30 @@ def test_what_cannot_be_found_is_said_in_kthenas_words() -> None:
     assert (dangling.status, dangling.message) == (404, "can't find model server: ml/gone")
     assert (empty.status, empty.message) == (503, "no available pods for model server: ml/llama")
     assert refusal_of(desk, question("nobody")).status == 404
+
+
+def test_a_misspelt_model_is_told_the_nearest_and_a_flood_of_them_is_not() -> None:
+    guarded = {"targetModels": [to("llama")], "modelMatch": {"headers": {"x-tier": {"exact": "gold"}}}}
+    desk = director(
+        route("r", to("llama"), model="org/Llama-8B", loraAdapters=["sql-adapter"]),
+        route("s", model="guarded", rules=[guarded]),
+        server("llama"),
+    )
+
+    def told(name: str, now: float) -> str:
+        refusal = desk.plan(question(name), now)
+        assert isinstance(refusal, Refusal)
+        assert (refusal.status, refusal.param) == (404, "model")
+        return refusal.message
+
+    assert 'no route takes model "org/lama-8b" at /v1/chat/completions; did you mean "org/Llama-8B"?; GET' in told(
+        "org/lama-8b", 1.0
+    )
+    assert 'did you mean "org/Llama-8B"?' in told("llama-8b", 2.0), "without its owner, and in another case"
+    assert 'did you mean "sql-adapter"?' in told("sql-adaptor", 3.0)
+    assert "did you mean" not in told("gpt-4", 4.0)
+    assert "did you mean" not in told("org/lama-8b", 4.0), "at the same moment"
+    assert 'no rule of a route for "guarded" takes this request' in told("guarded", 5.0)
 
 
 def test_a_failed_engine_is_left_for_another_and_then_nobody_is_left() -> None:

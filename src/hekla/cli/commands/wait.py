@@ -43,6 +43,7 @@ def run(
     from hekla.cli.connection import run_connected
     from hekla.cli.durations import parse_duration
     from hekla.cli.main import EXIT_TIMEOUT, CommandError
+    from hekla.cli.names import hint
 
     limit_s = parse_duration(timeout, "--timeout")
     wanted = parse_condition(condition)
@@ -54,6 +55,8 @@ def run(
                 await _wait_all(connection, words, namespace, selector, wanted, latest)
         except TimeoutError:
             instead = f"; {latest.name} {what_is_there(condition, latest.document)}" if latest.name else ""
+            if latest.name and latest.document is None:
+                instead += await hint(connection, latest.collection, latest.name.rpartition("/")[2])
             raise CommandError(
                 f"timed out after {timeout} waiting for {condition} on {' '.join(words)}{instead}", EXIT_TIMEOUT
             ) from None
@@ -73,11 +76,13 @@ class Latest:
     """What was last seen of the object that is waited for; without a name, none was looked at yet."""
 
     name: str = ""
+    collection: str = ""
+    """The URL that it would be under."""
     document: "Document | None" = None
 
-    def noting(self, name: str, wanted: Wanted) -> Wanted:
+    def noting(self, name: str, collection: str, wanted: Wanted) -> Wanted:
         """The same test, which notes what it was asked about; what the object before it was is forgotten."""
-        self.name, self.document = "", None
+        self.name, self.collection, self.document = "", collection, None
 
         def is_wanted(document: "Document | None") -> bool:
             self.name, self.document = name, document
@@ -150,7 +155,7 @@ async def _wait_all(
         for name in names:
             shown = f"{kind.singular}{'.' + kind.group if kind.group else ''}/{name}"
             where = namespace if kind.is_namespaced else ""
-            await _wait_one(connection, kind, name, where, latest.noting(shown, wanted))
+            await _wait_one(connection, kind, name, where, latest.noting(shown, kind.path(where), wanted))
             typer.echo(f"{shown} condition met")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hekla.serving.router.backends import Backend
 from hekla.serving.router.bodies import with_model
+from hekla.serving.router.hints import Hints
 from hekla.serving.router.local_plan import LocalPlan
 from hekla.serving.router.pair_plan import Pairing, PairPlan
 from hekla.serving.router.plan import Destination, Plan, Refusal, Waiting
@@ -43,11 +44,21 @@ class Director:
         self._ways: dict[str, Way] = {}
         self._pairings: dict[str, Pairing] = {}
         self._version = -1
+        self._hints = Hints()
 
     def plan(self, question: Question, now: float) -> Plan | Refusal | Waiting:
         """The way of one request, or why there is none."""
         way = self.way(question)
-        return no_route(question) if way is None else self.go(way, question)
+        return self.no_route(question, self.models(), now) if way is None else self.go(way, question)
+
+    def no_route(self, question: Question, names: Sequence[str], now: float) -> Refusal:
+        """Nothing takes the request, of what has these names; the words that Kthena says come first."""
+        if question.model in names:
+            said = f'route not found: no rule of a route for "{question.model[:SHOWN_NAME]}" takes this request at {question.path}'
+            return Refusal(
+                404, "route_not_found", f"{said}: its rules ask for other headers, paths or hosts", param="model"
+            )
+        return unknown_model(question.model, f" at {question.path}{self._hints.about(question.model, names, now)}")
 
     def hold(self, destination: Destination) -> Waiting | Refusal | None:
         """Whether a request whose engines took no connection may wait for one to come back."""
@@ -144,11 +155,6 @@ class Director:
             upstream = provider.source.spec.model or way.model
             destination = way.at_providers[target.key] = _destination(way, "external_provider", target, upstream)
         return provider_plan(provider, question, destination)
-
-
-def no_route(question: Question) -> Refusal:
-    """Nothing takes the request; the words that Kthena says come first."""
-    return unknown_model(question.model, f" at {question.path}")
 
 
 def unknown_model(name: str, where: str = "") -> Refusal:

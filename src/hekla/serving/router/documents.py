@@ -11,6 +11,7 @@ from hekla.api.foreign import Gateway, HttpRoute, InferencePool
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.api.meta import Resource
 from hekla.serving.router.director import unknown_model
+from hekla.serving.router.hints import Hints
 from hekla.serving.router.house import House
 from hekla.serving.router.metrics import Metrics
 from hekla.serving.router.plan import Refusal
@@ -56,6 +57,7 @@ class Documents:
         self._trouble = trouble
         self._foretell = foretell
         self._began = int(time.time())
+        self._hints = Hints()
 
     def for_clients(self, *, with_metrics: bool) -> Mapping[str, Document]:
         """What is answered on the clients' port."""
@@ -130,7 +132,8 @@ class Documents:
     def model(self, name: str) -> Told:
         """One of the models, or that there is none of that name."""
         if name not in self._world.models():
-            return 404, b"application/json", error_document(unknown_model(name))
+            near = self._hints.about(name, self._world.models(), self._house.clock())
+            return 404, b"application/json", error_document(unknown_model(name, near))
         return 200, b"application/json", msgspec.json.encode(self._model(name))
 
     def _model(self, name: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from hekla.serving.router.backends import Backend
-from hekla.serving.router.director import Director, Way, no_route
+from hekla.serving.router.director import Director, Way
 from hekla.serving.router.explaining import explain
 from hekla.serving.router.explaining_pairs import explain_pair
 from hekla.serving.router.plan import Refusal
@@ -41,7 +41,7 @@ async def foretell(
         return question
     way = director.way(question)
     if way is None:
-        return no_route(question)
+        return director.no_route(question, director.models(), now())
     rule = way.found.rule
     weights = [ceiling - before for before, ceiling in pairwise((0, *rule.ceilings))]
     told = [

@@ -7,7 +7,7 @@ belongs to which listener, `http_routes.py` which pool a request goes to.
 from collections.abc import Callable, Sequence
 
 from hekla.serving.router.attachment import Door, allows_namespace, host_fits, host_rank, names_door
-from hekla.serving.router.director import Director, Way, no_route
+from hekla.serving.router.director import Director, Way
 from hekla.serving.router.http_routes import Entry, entries, rewritten
 from hekla.serving.router.listeners import doors_by_port
 from hekla.serving.router.plan import Attempt, Destination, Fault, Plan, Refusal, Usage, Waiting
@@ -56,8 +56,9 @@ class GatewayDesk:
             for entry in self._entries[number]:
                 if entry.fits(_host_of(question), question.path, question.headers, question.query):
                     return self._to_pool(entry, question)
-        is_asked = self._takes_unbound and not is_for_operators(question.path)
-        return self._director.plan(question, now) if is_asked else no_route(question)
+        if self._takes_unbound and not is_for_operators(question.path) and (way := self._director.way(question)):
+            return self._director.go(way, question)
+        return self._director.no_route(question, self.models(), now)
 
     def hold(self, destination: Destination) -> Waiting | Refusal | None:
         """Whether a request whose engines took no connection may wait for one to come back."""
