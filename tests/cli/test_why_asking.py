@@ -24,6 +24,7 @@ WORDS = {
     "cronjob": "cronjob cronjobs cronvj cronjob.batch.volcano.sh",
     "deployment": "deploy deployments deployment.apps deployments.v1.apps",
     "modelroute": "modelroute modelroutes modelroute.networking.serving.volcano.sh",
+    "autoscalingpolicy": "autoscalingpolicy autoscalingpolicies autoscalingpolicy.workload.serving.volcano.sh",
     "": "job.apps vcjob.batch pod.apps queue.v1 node service",
 }
 

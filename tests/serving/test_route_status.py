@@ -57,6 +57,23 @@ def test_a_route_whose_servers_exist_is_all_right() -> None:
     }
 
 
+def test_an_accepted_route_says_which_requests_it_does_not_take() -> None:
+    rules = [{"targetModels": [to("a")]} for _ in range(3)]
+    made = world(route("r", model="m", rules=rules[:2], parentRefs=[{"name": "gate"}]), server("a"))
+    assert conditions(made, "r")["Accepted"] == ("True", "Accepted")
+    assert message(made, "Accepted") == (
+        "requests that come by Gateway ml/gate, and no others, are routed by this route; "
+        "rule 1 is never asked, as rule 0 takes every request: put what has conditions first"
+    )
+    made = world(route("r", model="m", rules=rules), server("a"))
+    conditions(made, "r")
+    assert "rules 1 to 2 are never asked" in message(made, "Accepted")
+    guarded = {**rules[0], "modelMatch": {"headers": {"x-tier": {"exact": "gold"}}}}
+    made = world(route("r", model="m", rules=[guarded, rules[1]]), server("a"))
+    conditions(made, "r")
+    assert message(made, "Accepted") == "requests are routed by this route"
+
+
 def test_a_route_to_nothing_says_so() -> None:
     made = world(route("r", to("gone"), model="m"))
     assert conditions(made, "r")["ResolvedRefs"] == ("False", "ModelServerNotFound")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hekla.api.meta import Document
     from hekla.cli.connection import Connection
 
+TAKES_ALL = "requests are routed by this route"
 MOST_PODS = 5
 """Pods of one server that are explained."""
 
@@ -38,7 +39,7 @@ async def why_route(connection: "Connection", name: str, namespace: str) -> "Doc
         "kind": "Explanations",
         "metadata": {"name": name, "namespace": namespace},
         "message": f"{name.replace('.', '/', 1)} {route_verdict(wanted)}, for requests for {names}",
-        "complaints": list(complaints(found)),
+        "complaints": [*complaints(found), *_reservations(route)],
         "targets": wanted,
     }
 
@@ -58,6 +59,13 @@ async def why_server(connection: "Connection", name: str, namespace: str) -> "Do
         "complaints": list(complaints(found)),
         "targets": [target],
     }
+
+
+def _reservations(route: "ModelRoute") -> Iterator[str]:
+    """What an accepted route does not take: what comes by no Gateway of its own, and rules that are never asked."""
+    for one in route.status.conditions:
+        if one.type == "Accepted" and one.status == "True" and one.message != TAKES_ALL:
+            yield one.message
 
 
 def targets(route: "ModelRoute") -> Iterator[dict[str, Any]]:

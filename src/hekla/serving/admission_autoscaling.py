@@ -32,9 +32,10 @@ PANIC: Final = {"percent": 0, "period": "0s", "panicThresholdPercent": 200, "pan
 _POSITIVE = "metric target value must be greater than 0 and not equal to infinity"
 _ONE_TARGET = "exactly one of homogeneousTarget, heterogeneousTarget, or disaggregatedTarget must be set"
 _UNREACHABLE = "ratioConstraint is not achievable within role replica bounds"
+_OLD_METRIC = "metrics[].metricName is how Kthena 0.3 wrote it: write name instead"
 _OLD_POLICY = (
-    "metrics[].metricName is how Kthena 0.3 wrote it: write name instead, and the target into this policy as "
-    "spec.homogeneousTarget or spec.heterogeneousTarget; until then an AutoscalingPolicyBinding must name the target"
+    f"{_OLD_METRIC}, and the target into this policy as spec.homogeneousTarget or spec.heterogeneousTarget; until then an "
+    "AutoscalingPolicyBinding must name the target"
 )
 _OLD_BINDING = (
     "AutoscalingPolicyBinding was removed in Kthena 1.0; Hekla makes the AutoscalingPolicy {made} from it. To write it today, "
@@ -86,8 +87,13 @@ def refuse_autoscaling_policy(request: AdmissionRequest, reader: Reader) -> str:
     """Why an AutoscalingPolicy may not be written; empty if it may."""
     policy = msgspec.convert(request.object or {}, AutoscalingPolicy)
     if is_of_the_past(policy):
-        request.warnings.append(_OLD_POLICY)
+        request.warnings.append(_OLD_METRIC if _has_target(policy) else _OLD_POLICY)
     return denial(wrongs(policy))
+
+
+def _has_target(policy: AutoscalingPolicy) -> bool:
+    spec = policy.spec
+    return any((spec.homogeneous_target, spec.heterogeneous_target, spec.disaggregated_target))
 
 
 def is_of_the_past(policy: AutoscalingPolicy) -> bool:

@@ -77,7 +77,26 @@ def _accepted(route: ModelRoute, rivals: list[ModelRoute]) -> Observation:
     if older is not None:
         said = f'route "{older.key}" is older and takes every request for this route\'s names; delete one of the two'
         return Observation("Accepted", False, "OlderRouteWins", said)
-    return Observation("Accepted", True, "Accepted", "requests are routed by this route")
+    return Observation(
+        "Accepted", True, "Accepted", f"requests{_by_gateways(route)} are routed by this route{_shadowed(compiled)}"
+    )
+
+
+def _by_gateways(route: ModelRoute) -> str:
+    """A route that names Gateways takes nothing that comes by another way."""
+    own = route.metadata.namespace
+    named = [f"{one.namespace or own}/{one.name}" for one in route.spec.parent_refs]
+    return f" that come by Gateway {' or '.join(named)}, and no others," if named else ""
+
+
+def _shadowed(compiled: Route) -> str:
+    """The rules behind one that takes everything."""
+    first = next((number for number, rule in enumerate(compiled.rules) if rule.is_open), len(compiled.rules))
+    behind = range(first + 1, len(compiled.rules))
+    if not behind:
+        return ""
+    told = f"rule {behind[0]} is" if len(behind) == 1 else f"rules {behind[0]} to {behind[-1]} are"
+    return f"; {told} never asked, as rule {first} takes every request: put what has conditions first"
 
 
 def _takes_all(older: Route, route: Route) -> bool:

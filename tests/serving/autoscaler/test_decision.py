@@ -471,7 +471,10 @@ def test_a_metric_that_cannot_be_read_says_why() -> None:
 
 def test_a_metric_without_a_source_is_told_by_its_name() -> None:
     [unit] = units_of(homogeneous(metrics=[*LOAD, {"name": "queue", "targetValue": "1"}]))
-    assert without_source(unit) == {"queue": "metricSources has no queue, so nobody knows where it is read"}
+    assert without_source(unit) == {
+        "queue": "metricSources has no queue, so nobody knows where it is read; "
+        'write metricSources: {"queue": {pod: {uri: /metrics, port: 8000}}}'
+    }
 
 
 def test_replicas_that_wait_for_room_are_no_steady_state() -> None:

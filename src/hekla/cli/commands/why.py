@@ -4,6 +4,7 @@ One that has its nodes and fails there is told of, too: how its containers ended
 Of a queue: what it holds, who waits in it, and why. Of what makes pods (a ModelServing, ModelBooster, LeaderWorkerSet, JobFlow,
 CronJob, Deployment, StatefulSet or batch Job): which of the gangs and pods below it wait, and why, and which of its containers ended:
 how, how often, with which last words, and what to do. Of a ModelRoute or ModelServer: where requests go, which engines there are ready, and why none is.
+Of an AutoscalingPolicy: what it scales within which bounds, how many there are and are wanted, and why.
 
 The scheduler answers from what it knows at this moment; asking changes nothing.
 
@@ -20,6 +21,8 @@ Examples:
   hekla why modelserving/qwen
 
   hekla why modelroute/qwen
+
+  hekla why autoscalingpolicy/qwen
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,7 +48,7 @@ def run(
     kubeconfig: Kubeconfig = "",
 ) -> None:
     """Explain."""
-    from hekla.cli import why_below, why_route
+    from hekla.cli import why_below, why_policy, why_route
     from hekla.cli.connection import run_connected
     from hekla.cli.output import print_document
     from hekla.cli.terminal import harmless
@@ -58,6 +61,8 @@ def run(
         return
     if "targets" in found:
         text = why_route.text(found)
+    elif "scaled" in found:
+        text = why_policy.text(found)
     elif "items" in found:
         text = why_below.text(found)
     else:
@@ -87,7 +92,7 @@ def explanation_name(words: list[str]) -> str:
     if not word:
         raise CommandError(
             f'a "{kind}" cannot be explained; ask about a pod, a podgroup, a vcjob or a queue, about a modelserving, modelbooster, '
-            "leaderworkerset, jobflow, cronjob, deployment, statefulset or job.batch, or about a modelroute or modelserver",
+            "leaderworkerset, jobflow, cronjob, deployment, statefulset or job.batch, or about a modelroute, modelserver or autoscalingpolicy",
             EXIT_USAGE,
         )
     return f"{word}.{name}"
@@ -97,6 +102,7 @@ async def _explained(connection: "Connection", name: str, namespace: str) -> dic
     from hekla.api.explanation import SUBJECTS
     from hekla.cli.why_asking import explanation, owners
     from hekla.cli.why_below import why_below
+    from hekla.cli.why_policy import why_policy
     from hekla.cli.why_route import why_route, why_server
 
     namespace, word = namespace or connection.default_namespace, name.partition(".")[0]
@@ -110,6 +116,8 @@ async def _explained(connection: "Connection", name: str, namespace: str) -> dic
         return await why_route(connection, name, namespace)
     if word == "modelserver":
         return await why_server(connection, name, namespace)
+    if word == "autoscalingpolicy":
+        return await why_policy(connection, name, namespace)
     return await why_below(connection, name, owners()[word], namespace)
 
 

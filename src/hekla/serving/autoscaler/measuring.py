@@ -67,13 +67,15 @@ def looks(unit: Unit, pods: Sequence[Pod]) -> Sequence[Look]:
     ]  # fmt: skip
 
 
+_NO_SOURCE = (
+    "metricSources has no {name}, so nobody knows where it is read; "
+    'write metricSources: {{"{name}": {{pod: {{uri: /metrics, port: 8000}}}}}}'
+)
+
+
 def without_source(unit: Unit) -> Mapping[str, str]:
     """Why metrics are not asked for at all."""
-    return {
-        name: f"metricSources has no {name}, so nobody knows where it is read"
-        for name in unit.targets
-        if name not in unit.sources
-    }
+    return {name: _NO_SOURCE.format(name=name) for name in unit.targets if name not in unit.sources}
 
 
 def entries(unit: Unit, pods: Sequence[Pod]) -> Iterator[Pod]:

@@ -56,7 +56,10 @@ class Director:
         if question.model in names:
             said = f'route not found: no rule of a route for "{question.model[:SHOWN_NAME]}" takes this request at {question.path}'
             return Refusal(
-                404, "route_not_found", f"{said}: its rules ask for other headers, paths or hosts", param="model"
+                404,
+                "route_not_found",
+                f"{said}: they ask for other headers or paths, or it comes by a Gateway",
+                param="model",
             )
         return unknown_model(question.model, f" at {question.path}{self._hints.about(question.model, names, now)}")
 
