@@ -198,7 +198,11 @@ def _awake(told: Recommendation | None, seen: Measured, most: int, now: datetime
     """A model that somebody asks for has a replica, whatever its metrics say."""
     if not _is_wanted(seen, now) or most == 0 or (told is not None and told.replicas > 0):
         return told
-    return Recommendation(1, "a request waits for it") if told is not None or seen.current == 0 else None
+    return (
+        Recommendation(1, f"a request waits for it, or did within {AWAKE_S:g} s")
+        if told is not None or seen.current == 0
+        else None
+    )
 
 
 def _is_wanted(seen: Measured, now: datetime) -> bool:
