@@ -1,6 +1,6 @@
 """A LangChain tool that runs an agent's Python in a sandbox, whose variables stay from call to call.
 
-    pip install hekla-sdk langchain-core
+    pip install ./sdk langchain-core
     export HEKLA_AGENTS_URL=http://127.0.0.1:8090 HEKLA_AGENTS_KEY=...
 
     with Session.create(freeze_after=60) as session:

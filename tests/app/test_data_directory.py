@@ -51,6 +51,7 @@ def test_a_killed_platform_leaves_the_directory_free(tmp_path, holder):
     holder.kill()
     holder.wait()
     assert DataDirectory(tmp_path).running() is None
+    assert f"the last one, process {holder.pid}, was killed or died" in DataDirectory(tmp_path).nobody_runs()
     with DataDirectory(tmp_path).claimed():
         pass
 
@@ -152,3 +153,13 @@ def test_who_waits_for_the_gateways_address_finds_it_whole(tmp_path):
         directory.publish_agents("http://127.0.0.1:2")
         assert old.read() == "http://127.0.0.1:1\n"  # another file took its place: this one was never cut short
     assert directory.agents_url.read_text() == "http://127.0.0.1:2\n"
+
+
+def test_of_a_platform_that_ended_in_good_order_no_more_is_said(tmp_path):
+    directory = DataDirectory(tmp_path)
+    with directory.claimed():
+        directory.publish("https://127.0.0.1:1", "0")
+    assert directory.nobody_runs() == f"no platform runs on {tmp_path}"
+    for broken in ("", "[]", "{}", '{"pid": "x"}'):
+        directory.record.write_text(broken)
+        assert directory.nobody_runs() == f"no platform runs on {tmp_path}"

@@ -147,6 +147,17 @@ class DataDirectory:
             raise DataDirectoryError(file_trouble(error)) from None
         return found if found.is_alive else None
 
+    def nobody_runs(self) -> str:
+        """That no platform runs here, for a sentence; and where to read on if the last one did not end in good order."""
+        sentence = f"no platform runs on {self.root}"
+        try:
+            pid = int(json.loads(self.record.read_text())["pid"])  # who ends in good order takes it away
+        except (OSError, ValueError, TypeError, KeyError):
+            return sentence
+        return (
+            f"{sentence}: the last one, process {pid}, was killed or died; its log, if it was detached, is {self.log}"
+        )
+
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """Hold the directory for this process; made if absent. Released by the kernel however we end."""

@@ -32,7 +32,7 @@ def run(
     with in_words(PlatformError):
         running = directory.running()
         if running is None:
-            typer.echo(f"no platform runs on {directory.root}")
+            typer.echo(directory.nobody_runs())
             return
         typer.echo(f"stopping process {running.pid} ...")
         ended_well = stop(running, timeout_s=parse_duration(timeout, "--timeout"))

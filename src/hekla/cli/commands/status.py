@@ -61,9 +61,7 @@ def _running(data_dir: Path | None) -> tuple[dict[str, Any], int, str]:
     with in_words():
         running = directory.running()
     if running is None:
-        raise CommandError(
-            f"no platform runs on {directory.root}; start one with `hekla up --detach`", EXIT_UNREACHABLE
-        )
+        raise CommandError(f"{directory.nobody_runs()}; start one with `hekla up --detach`", EXIT_UNREACHABLE)
     who = {"url": running.url, "pid": running.pid, "version": running.version, "dataDir": str(directory.root)}
     if directory.router_url.exists():
         who["router"] = directory.router_url.read_text().strip()
