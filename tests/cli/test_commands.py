@@ -22,6 +22,7 @@ from hekla.cli.refused_fields import _sentence
 from hekla.cli.schemas import Schemas
 from hekla.cli.what_keeps import gone_by, what_keeps
 from hekla.kube.api_client import ApiClient
+from hekla.kube.client import EventType, WatchEvent
 from hekla.testing.api_server import LiveApiServer
 from hekla.testing.programs import started
 from hekla.wire.messages import Response
@@ -156,12 +157,17 @@ def test_scale_changes_replicas_of_what_has_a_scale_and_names_what_has_none(web)
     assert web.run("scale", "deploy", "--replicas", "3")[0] == 2
 
 
-def test_a_wait_whose_time_is_up_says_what_it_saw_last(web, monkeypatch):
+@pytest.mark.parametrize("has_bookmark", [False, True])
+def test_a_wait_whose_time_is_up_says_what_it_saw_last(web, monkeypatch, has_bookmark):
     async def time_is_up(*_, **__):
         raise TimeoutError
         yield
 
-    monkeypatch.setattr(ApiClient, "watch_documents", time_is_up)
+    async def bookmark_at_the_end(*_, **__):
+        yield WatchEvent(EventType.BOOKMARK, {"kind": "Deployment", "metadata": {"resourceVersion": "9"}}, "9")
+        raise TimeoutError
+
+    monkeypatch.setattr(ApiClient, "watch_documents", bookmark_at_the_end if has_bookmark else time_is_up)
     code, out, err = web.run("wait", "deploy/web", "--for=jsonpath={.spec.replicas}=7", "--timeout=60s")
     assert (code, out) == (124, "")
     assert err == (

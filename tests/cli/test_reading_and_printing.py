@@ -242,6 +242,28 @@ def test_what_to_wait_for_is_read():
             parse_condition(wrong)
 
 
+@pytest.mark.parametrize(
+    ("document", "wanted", "is_over"),
+    [
+        ({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "status": {"state": {"phase": "Failed"}}}, "Completed", True),
+        ({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "status": {"state": {"phase": "Aborted"}}}, "Completed", False),
+        ({"apiVersion": "batch/v1", "kind": "Job", "status": {"phase": "Failed"}}, "Completed", False),
+        ({"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Succeeded"}}, "Running", True),
+        ({"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pending"}}, "Running", False),
+    ],
+)  # fmt: skip
+def test_a_phase_that_will_not_come_is_not_waited_for(document, wanted, is_over):
+    """A job that had failed was waited for until the time was up, and by what it failed was not said."""
+    test = parse_condition(f"phase={wanted}")
+    document["metadata"] = {"name": "a", "namespace": "n"}
+    if not is_over:
+        assert not test(document)
+        return
+    word = {"Job": "vcjob", "Pod": "pod"}[document["kind"]]
+    with pytest.raises(CommandError, match=f'{word} "a" is .* and will not be {wanted}; .*: hekla logs {word}/a -n n'):
+        test(document)
+
+
 @pytest.mark.parametrize("name", command_names())
 def test_every_command_explains_itself(name, capsys):
     assert main([name, "--help"]) == 0

@@ -200,7 +200,7 @@ def test_a_queue_is_told_with_who_waits_in_it(platform: PlatformProcess, capsys:
         ("Aborted", "is Aborted since 2026-11-24T02:00:00Z, so it has no PodGroup and asks for no node; it waits until somebody resumes it"),
         ("Terminating", "is Terminating since 2026-11-24T02:00:00Z, so it has no PodGroup and asks for no node"),
         ("Pending", "has no PodGroup yet (its phase is Pending); ask again in a moment"),
-        ("Failed", "is over (Failed since 2026-11-24T02:00:00Z), so it waits for nothing"),
+        ("Failed", "is over (Failed since 2026-11-24T02:00:00Z), so it waits for nothing; what its pods wrote: hekla logs vcjob/short -n default"),
     ],
 )  # fmt: skip
 def test_a_job_without_a_group_hears_why_it_has_none(phase, says):

@@ -102,7 +102,7 @@ def parse_condition(text: str) -> Wanted:
         kind, _, status = value.partition("=")
         return lambda document: _has_condition(document, kind, status or "True")
     if what == "phase" and value:
-        return lambda document: _phase(document) == value
+        return lambda document: _is_in_phase(document, value)
     if what == "jsonpath" and "}=" in value:
         path, _, expected = value.rpartition("=")
         return lambda document: _lookup(document, path) == expected.strip("'\"")
@@ -170,8 +170,26 @@ async def _wait_one(connection: "Connection", kind: "Kind", name: str, namespace
             kind, namespace, resource_version=page.resource_version, field_selector=fields
         )
         async for event in events:
-            if wanted(None if event.type == "DELETED" else event.object):
+            if event.type != "BOOKMARK" and wanted(None if event.type == "DELETED" else event.object):
                 return
+
+
+def _is_in_phase(document: "Document | None", wanted: str) -> bool:
+    """Whether it is; CommandError if it never will be, as the phase that it has is its last."""
+    from hekla.cli.main import CommandError
+    from hekla.workloads.job_lifecycle import FINISHED
+
+    phase, group = _phase(document), str((document or {}).get("apiVersion", "")).partition("/")[0]
+    kind = (document or {}).get("kind")
+    word, last = {
+        ("Job", "batch.volcano.sh"): ("vcjob", FINISHED), ("Pod", "v1"): ("pod", {"Succeeded", "Failed"}),
+    }.get((kind, group), ("", ()))  # fmt: skip
+    if phase != wanted and phase in last and document is not None:
+        name, namespace = document["metadata"]["name"], document["metadata"].get("namespace", "default")
+        raise CommandError(
+            f'{word} "{name}" is {phase} and will not be {wanted}; what it wrote: hekla logs {word}/{name} -n {namespace}'
+        )
+    return phase == wanted
 
 
 def _has_condition(document: "Document | None", kind: str, status: str) -> bool:

@@ -209,7 +209,12 @@ def without_group(job: dict[str, Any]) -> str:
     phase, meta = state.get("phase", ""), job["metadata"]
     named = f'vcjob "{meta["name"]}" in namespace "{meta["namespace"]}"'
     if phase in FINISHED:
-        return f"{named} is over ({phase}{_since(state)}), so it waits for nothing"
+        logs = (
+            f"; what its pods wrote: hekla logs vcjob/{meta['name']} -n {meta['namespace']}"
+            if phase == "Failed"
+            else ""
+        )
+        return f"{named} is over ({phase}{_since(state)}), so it waits for nothing{logs}"
     if phase and phase not in ALIVE:  # its group went with its pods
         until = "; it waits until somebody resumes it" if phase == "Aborted" else ""
         return f"{named} is {phase}{_since(state)}, so it has no PodGroup and asks for no node{until}"
