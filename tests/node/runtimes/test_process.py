@@ -17,7 +17,7 @@ from hekla.node.runtimes.cgroups import NoCgroups
 from hekla.node.runtimes.isolation import LADDER, PROCESS_GROUP, Rung
 from hekla.node.runtimes.process import ProcessRuntime
 from hekla.node.runtimes.sweep import start_time
-from hekla.node.shim import linux
+from hekla.node.shim import init, linux
 from hekla.node.shim.init import children_of
 from hekla.node.shim.landlock import MAX_SIBLINGS
 from hekla.node.volumes import mounts_of
@@ -48,7 +48,7 @@ asyncio.run(main())
 
 UNDER_ONE_WHO_REAPS_NOBODY = """
 import os, sys
-from hekla.node.shim import linux
+from hekla.node.shim import init, linux
 linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
 if os.fork() == 0:
     os.execv(sys.executable, [sys.executable, "-c", *sys.argv[1:]])
@@ -912,3 +912,11 @@ def test_an_end_that_is_heard_with_the_death_of_its_init_is_heard_once(tmp_path)
 
     live(tmp_path, story)
     assert (tmp_path / "state/spawners/spawner.log").read_text() == ""
+
+
+def test_what_a_start_was_refused_is_told_with_its_file():
+    """An ordinary user's container with a mount below /root said "Permission denied", and not of what."""
+    refused = PermissionError(13, "Permission denied", "/root/.ssh")
+    assert init._sentence(refused) == "Permission denied (/root/.ssh)"
+    assert init._sentence(OSError(13, "volume /x: Permission denied")) == "volume /x: Permission denied"
+    assert init._sentence(ImportError("no module")) == "no module"

@@ -12,6 +12,7 @@ Examples:
 """
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -180,10 +181,10 @@ def _is_in_phase(document: "Document | None", wanted: str) -> bool:
     from hekla.workloads.job_lifecycle import FINISHED
 
     phase, group = _phase(document), str((document or {}).get("apiVersion", "")).partition("/")[0]
-    kind = (document or {}).get("kind")
-    word, last = {
+    lasts: dict[tuple[str, str], tuple[str, AbstractSet[str]]] = {
         ("Job", "batch.volcano.sh"): ("vcjob", FINISHED), ("Pod", "v1"): ("pod", {"Succeeded", "Failed"}),
-    }.get((kind, group), ("", ()))  # fmt: skip
+    }  # fmt: skip
+    word, last = lasts.get((str((document or {}).get("kind", "")), group), ("", frozenset()))
     if phase != wanted and phase in last and document is not None:
         name, namespace = document["metadata"]["name"], document["metadata"].get("namespace", "default")
         raise CommandError(

@@ -251,7 +251,10 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
 
 
 def _sentence(problem: OSError | ImportError) -> str:
-    return str(problem.strerror or problem) if isinstance(problem, OSError) else str(problem)
+    if not isinstance(problem, OSError):
+        return str(problem)
+    where = f" ({problem.filename})" if isinstance(problem.filename, str) else ""
+    return f"{problem.strerror or problem}{where}"
 
 
 def _tell(control: socket.socket, message: dict[str, Any]) -> None:
