@@ -916,7 +916,7 @@ def test_an_end_that_is_heard_with_the_death_of_its_init_is_heard_once(tmp_path)
 
 def test_what_a_start_was_refused_is_told_with_its_file():
     """An ordinary user's container with a mount below /root said "Permission denied", and not of what."""
-    refused = PermissionError(13, "Permission denied", "/root/.ssh")
-    assert init._sentence(refused) == "Permission denied (/root/.ssh)"
+    refused = PermissionError(13, "Permission denied", "/data/node/root/root/.ssh")
+    assert init._sentence(refused, "/data/node/root") == "Permission denied (/root/.ssh)"
     assert init._sentence(OSError(13, "volume /x: Permission denied")) == "volume /x: Permission denied"
     assert init._sentence(ImportError("no module")) == "no module"

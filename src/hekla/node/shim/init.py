@@ -37,7 +37,7 @@ def run(spec: Spec, control: socket.socket) -> None:
     try:
         code = _run(spec, control)
     except OSError as problem:
-        _tell(control, {"failed": _sentence(problem)})
+        _tell(control, {"failed": _sentence(problem, spec["root"])})
     finally:
         os._exit(code)
 
@@ -250,10 +250,11 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
         raise OSError(problem.errno, f'exec: "{command}": {os.strerror(problem.errno or 0).lower()}') from None
 
 
-def _sentence(problem: OSError | ImportError) -> str:
+def _sentence(problem: OSError | ImportError, root: str = "") -> str:
+    """What went wrong, of which file; one of the container's, laid out below `root`, by the name that it has inside."""
     if not isinstance(problem, OSError):
         return str(problem)
-    where = f" ({problem.filename})" if isinstance(problem.filename, str) else ""
+    where = f" ({problem.filename.removeprefix(root)})" if isinstance(problem.filename, str) else ""
     return f"{problem.strerror or problem}{where}"
 
 
