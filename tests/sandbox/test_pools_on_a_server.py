@@ -192,6 +192,42 @@ def test_a_sandbox_that_was_waited_for_in_vain_is_dropped_at_once() -> None:
     virtual_time.run(scenario())
 
 
+@pytest.mark.parametrize(("call", "waiting"), [("create_soon", 0), ("patch_soon", 1)])
+def test_a_sandbox_whose_maker_left_while_the_api_server_made_or_gave_it_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, call: str, waiting: int
+) -> None:
+    """Nobody knew of it: it stayed, running and as that of a session that is not there, until the next sweep."""
+
+    async def scenario() -> None:
+        async with cluster(waiting) as on, Informers(on.client, dice=random.Random(3)) as informers:
+
+            async def is_full() -> bool:
+                return (await on.pool()).status.ready_replicas == waiting
+
+            await on.eventually(is_full)
+            stock = KubeStock(informers)
+            await stock.start()
+            decided, ask = asyncio.Event(), getattr(on.client, call)
+
+            async def answered_late(*asked: Any) -> Any:
+                answer = await ask(*asked)
+                decided.set()
+                await asyncio.sleep(1.0)
+                return answer
+
+            monkeypatch.setattr(on.client, call, answered_late)
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
+            taking = asyncio.create_task(stock.take(Order(session="a", blueprint=blueprint, owner="somebody")))
+            await decided.wait()
+            taking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await taking
+            await stock.stop()
+            assert (await on.client.list(Sandbox, "default", label_selector=names.SESSION_ID)).items == []
+
+    virtual_time.run(scenario())
+
+
 def test_a_sandbox_whose_maker_left_before_its_pod_was_made_is_dropped_before_the_gateway_has_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

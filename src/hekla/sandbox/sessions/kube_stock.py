@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
 
@@ -215,8 +215,24 @@ class KubeStock:
             self._drop_soon(made)
             raise
 
+    async def _wanted(self, asking: Coroutine[Any, Any, Decided[Sandbox]]) -> Decided[Sandbox]:
+        """The API server's answer. What it does for somebody who leaves meanwhile is undone: it was nobody's until the next sweep."""
+        asked = asyncio.get_running_loop().create_task(asking)
+        try:
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            self._soon(self._undone(asked), "drop what was asked for in vain")
+            raise
+
+    async def _undone(self, asked: asyncio.Task[Decided[Sandbox]]) -> None:
+        with contextlib.suppress(ApiError, TransportError):
+            await self._drop_in_vain(_held((await asked).object))
+
     def _drop_soon(self, made: Held) -> None:
-        dropping = asyncio.get_running_loop().create_task(self._drop_in_vain(made), name=f"drop {made.name}")
+        self._soon(self._drop_in_vain(made), f"drop {made.name}")
+
+    def _soon(self, dropping_it: Coroutine[Any, Any, None], name: str) -> None:
+        dropping = asyncio.get_running_loop().create_task(dropping_it, name=name)
         self._dropping.add(dropping)
         dropping.add_done_callback(self._dropping.discard)
 
@@ -264,7 +280,7 @@ class KubeStock:
         for _ in range(TRIES):
             patch = _adoption(candidate, order)
             try:
-                adopted = await self._client.patch_soon(Sandbox, meta.name, patch, meta.namespace)
+                adopted = await self._wanted(self._client.patch_soon(Sandbox, meta.name, patch, meta.namespace))
                 held = self._with_container(_held(adopted.object, is_warm=True))
                 self._undurable[held.uid] = adopted
                 return held
@@ -294,7 +310,7 @@ class KubeStock:
 
     async def _made(self, order: Order, document: Document) -> Held:
         try:
-            decided = await self._client.create_soon(Sandbox, document, order.blueprint.namespace)
+            decided = await self._wanted(self._client.create_soon(Sandbox, document, order.blueprint.namespace))
         except AlreadyExistsError:  # 36^8 names, and one was met
             return await self._made(order, _for_order(document, order))
         held = _held(decided.object)
