@@ -244,10 +244,24 @@ def logs(tmp_path, capsys):
         uid = cluster.document("/apis/apps/v1/namespaces/default/replicasets/web")["metadata"]["uid"]
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid}
         for name in ("a", "b"):
-            pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "i"}]}}
+            spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
+            pod = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
             pod["metadata"] = {"name": name, "ownerReferences": [owner]}
             cluster.run("create", "-f", cluster.file(yaml.safe_dump(pod)))
         yield cluster, having
+
+
+def test_a_pod_that_waits_for_a_node_has_no_log_and_says_whom_to_ask(cluster):
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    cluster.run("create", "-f", cluster.file(yaml.safe_dump(pod)))
+    code, out, err = cluster.run("logs", "a")
+    assert (code, out) == (1, "")
+    assert err == ("hekla: pod a has no log yet, for it waits for a node; `hekla why pod/a -n default` says why\n")
 
 
 def test_a_pod_without_a_log_is_told_of_and_the_others_logs_are_shown(logs):

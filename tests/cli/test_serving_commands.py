@@ -57,7 +57,7 @@ def test_what_a_webhook_refuses_is_named(models):
 def test_the_log_of_a_pod_of_several_containers_is_that_of_its_default_one(models, said, container):
     annotations = {f"kubectl.kubernetes.io/{name}": value for name, value in said.items()}
     containers = [{"name": name, "image": "i"} for name in ("runtime", "engine")]
-    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "n", "containers": containers}}
     pod["metadata"] = {"name": "p", "annotations": annotations}
     models.run("create", "-f", models.file(yaml.safe_dump(pod)))
     code, out, err = models.run("logs", "p")

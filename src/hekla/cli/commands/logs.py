@@ -76,12 +76,16 @@ async def print_log_of_one(
     connection: "Connection", namespace: str, name: str, query: dict[str, str], width: int
 ) -> bool:
     """One pod among others: what cannot be had of it is told, and the others go on. Returns whether it could."""
+    from hekla.cli.main import CommandError
     from hekla.kube.errors import ApiError
 
     try:
         await _one(connection, namespace, name, query, f"[{name.ljust(width)}] ")
     except ApiError as error:
         typer.echo(f"hekla: pod {name} has no log to show: {error.message}", err=True)
+        return False
+    except CommandError as unplaced:
+        typer.echo(f"hekla: {unplaced}", err=True)
         return False
     return True
 
@@ -90,10 +94,16 @@ async def _one(connection: "Connection", namespace: str, name: str, query: dict[
     import sys
     from urllib.parse import urlencode
 
+    from hekla.cli.main import CommandError
     from hekla.kube.answers import lines
 
+    pod = await connection.client.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+    if not pod["spec"].get("nodeName"):  # servers answer with an empty log, as if it had run and written nothing
+        raise CommandError(
+            f"pod {name} has no log yet, for it waits for a node; `hekla why pod/{name} -n {namespace}` says why"
+        )
     if not query.get("container"):
-        query = query | {"container": await _container_of(connection, namespace, name)}
+        query = query | {"container": _container_of(pod)}
     filled = urlencode({key: value for key, value in query.items() if value})
     pieces = connection.client.stream(f"/api/v1/namespaces/{namespace}/pods/{name}/log?{filled}")
     if not prefix:
@@ -105,13 +115,12 @@ async def _one(connection: "Connection", namespace: str, name: str, query: dict[
         typer.echo(prefix + line.decode(errors="replace"))
 
 
-async def _container_of(connection: "Connection", namespace: str, name: str) -> str:
+def _container_of(pod: "Document") -> str:
     """Which container is meant where none is named: what the pod's annotation says, else the first, as kubectl takes them."""
-    found = await connection.client.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
-    names = [one["name"] for one in found["spec"]["containers"]]
+    names = [one["name"] for one in pod["spec"]["containers"]]
     if len(names) < 2:
         return ""
-    said = (found["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER, "")
+    said = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER, "")
     if said in names:
         return str(said)
     typer.echo(f'Defaulted container "{names[0]}" out of: {", ".join(names)}', err=True)
