@@ -5,7 +5,7 @@ from hekla.api.storage import PersistentVolumeClaim
 from hekla.controlplane.stateful_set import REVISION_LABEL, reconcile_stateful_set
 from hekla.controlplane.templates import revision_hash
 from hekla.controlplane.views import ControllerRevision, StatefulSet
-from hekla.kube.commands import Create
+from hekla.kube.commands import Create, target_of
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own
 from hekla.testing.world import FakeWorld
 
@@ -210,6 +210,7 @@ def test_a_claim_that_is_refused_says_for_which_pod(now):
     made = list(reconcile_stateful_set.decide(world.list(StatefulSet)[0], world, now))
     (claim,) = [one for one in made if isinstance(one, Create) and one.kind is PersistentVolumeClaim]
     name = document["metadata"]["name"]
+    assert claim.announced_to == target_of(world.list(StatefulSet)[0])
     assert claim.announced_as == (
         f"Create Claim data-{name}-0 Pod {name}-0 in StatefulSet {name} success",
         f"Create Claim data-{name}-0 for Pod {name}-0 in StatefulSet {name} failed error",

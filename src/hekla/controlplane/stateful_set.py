@@ -151,7 +151,9 @@ def _make(stateful_set: StatefulSet, name: str, revisions: Revisions, world: Wor
                 f"Create Claim {claim_name} {whose} success",
                 f"Create Claim {claim_name} for {whose} failed error",
             )
-            yield Create(PersistentVolumeClaim, document, is_announced=True, announced_as=words)
+            # a claim that outlives its pod has no controller, so the announcement is told where to go
+            mine = target_of(stateful_set)
+            yield Create(PersistentVolumeClaim, document, is_announced=True, announced_as=words, announced_to=mine)
     is_old = ordinal < _partition(stateful_set) + _start(stateful_set) and revisions.current != revisions.update
     revision = revisions.current if is_old else revisions.update
     pod = pod_document(stateful_set, revisions.templates[revision], name=name)

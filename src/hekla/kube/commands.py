@@ -45,6 +45,9 @@ class Create:
     announced_as: tuple[str, str] | None = None
     """What the two events say instead: of success, and of a refusal, before the server's reason."""
 
+    announced_to: Target | None = None
+    """What the two events are about, where that is not the controller."""
+
     filled_by: Callable[[Document], Document] | None = None
     """Adds what a decision cannot know, such as a new key pair; whoever carries the command out calls it, in a thread."""
 

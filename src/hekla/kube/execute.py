@@ -139,7 +139,10 @@ class Executor:
             self._announce(command, "FailedCreate", f"{said}: {error.message}", "Warning")
 
     def _announce(self, command: Create, reason: str, message: str, event_type: str) -> None:
-        """An event on the controller of what is created."""
+        """An event on the controller of what is created, or on what the command names instead."""
+        if command.announced_to is not None:
+            self._events.record(Event(command.announced_to, reason, message, event_type), self._component)
+            return
         owner = _controller_reference(command.document)
         if owner is None:
             return
