@@ -40,7 +40,7 @@ from hekla.kube.informer import Handler, Informer, Informers
 from hekla.node.addresses import LoopbackAddresses, nowhere
 from hekla.node.admission import Refusal, no_process, refusal_of, uninvited
 from hekla.node.egress.broker import SecretAwayError
-from hekla.node.eviction import eviction_of, limits_of
+from hekla.node.eviction import Look, limits_of
 from hekla.node.images import ImageRegistry
 from hekla.node.late_environment import LateEnvironments
 from hekla.node.objects import Objects, TokenSource
@@ -93,6 +93,8 @@ STRAY_GRACE_S = 1.0
 
 EVICT_EVERY_S = 10.0
 """How often it is looked at what pods' files take, as kubelets do."""
+EVICT_LOOK_S = 0.5
+"""At those of one pod, before others have their turn: it may have millions."""
 
 REFRESH_S = 60.0
 """How often volumes with tokens and own fields are looked at."""
@@ -575,14 +577,23 @@ class NodeAgent:
                     await self._actions.refresh_volumes(tracked)
 
     async def _evict(self) -> None:
+        """Looks at each pod in turn, for a while at most; where that is not enough, its look goes on at the next turn."""
+        looks: dict[str, Look] = {}
         while True:
             began = asyncio.get_running_loop().time()
-            for tracked in list(self._pods.values()):
-                if tracked.places and tracked.is_real and not tracked.record.is_over and limits_of(tracked.pod):
-                    why = await asyncio.to_thread(eviction_of, tracked.pod, dict(tracked.places))
-                    if why and not tracked.record.is_over:
-                        self._tell(tracked.pod, "Warning", EVICTED, why)
-                        self._apply(tracked, Refused(EVICTED, why))
+            limited = {uid: each for uid, each in self._pods.items() if _may_outgrow(each)}
+            looks = {uid: looks.get(uid) or Look(each.pod, dict(each.places)) for uid, each in limited.items()}
+            for uid, tracked in limited.items():
+                try:
+                    why = await asyncio.to_thread(looks[uid].go_on, EVICT_LOOK_S)
+                except OSError as problem:
+                    log.warning("volumes not looked at", pod=tracked.pod.metadata.name, error=str(problem))
+                    why = ""
+                if why is not None:
+                    del looks[uid]
+                if why and not tracked.record.is_over:
+                    self._tell(tracked.pod, "Warning", EVICTED, why)
+                    self._apply(tracked, Refused(EVICTED, why))
             took_s = asyncio.get_running_loop().time() - began
             await asyncio.sleep(max(EVICT_EVERY_S, 10 * took_s))  # of the disk's time a tenth at the most
 
@@ -641,6 +652,12 @@ class NodeAgent:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+def _may_outgrow(tracked: TrackedPod) -> bool:
+    """Whether it has volumes with a limit that can be looked at."""
+    is_there = tracked.places and tracked.is_real and not tracked.record.is_over
+    return bool(is_there and limits_of(tracked.pod))
 
 
 def _memory_in(told: Mapping[str, Any]) -> Memory | None:
