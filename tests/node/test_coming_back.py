@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from hekla.api.pods import Pod
-from hekla.node.pod_lifecycle import AskProbe, StartContainer, decide
+from hekla.node.pod_lifecycle import AskProbe, StartContainer, StopContainer, decide
 from hekla.node.pod_record import (
     Exit,
     Exited,
+    Memory,
     Outlived,
     PlaceReady,
     PodRecord,
@@ -123,3 +124,35 @@ def test_a_restart_that_was_never_told_is_counted():
     record = recover(pod, BACK, outlived(attempt=1))
     [told] = status_of(pod, record, BACK)["containerStatuses"]
     assert (told["restartCount"], told["lastState"]["terminated"]["exitCode"]) == (1, 3)
+
+
+DELETED = 10_000.0
+LEAVING = {"deletionTimestamp": "1970-01-01T02:47:10Z", "deletionGracePeriodSeconds": 30}
+
+
+def left_of_the_grace(stopped_at):
+    """Seconds that a container gets which outlived its node, in a pod with one that was stopped at the moment and has ended."""
+    pod = pod_of()
+    healthy = msgspec.structs.replace(pod.spec.containers[0], name="healthy")
+    pod = msgspec.structs.replace(
+        pod,
+        metadata=msgspec.convert({"name": "p", "namespace": "default", "uid": "u1", **LEAVING}, type(pod.metadata)),
+        spec=msgspec.structs.replace(pod.spec, containers=[*pod.spec.containers, healthy]),
+    )
+    end = Exit(code=143, reason="Error", started_at=9000.0, finished_at=stopped_at + 1)
+    found = {
+        "main": Outlived(3, "sandbox://u1/main/3", 9000.0, end, memory=Memory(stop_began_at=stopped_at)),
+        "healthy": Outlived(0, "sandbox://u1/healthy/0", 8000.0, None, memory=Memory()),
+    }
+    now = DELETED + 10
+    [stop] = decide(pod, recover(pod, now, found, address="10.0.0.1"), now).actions
+    assert isinstance(stop, StopContainer)
+    return stop.grace_s
+
+
+def test_what_a_probe_stopped_before_the_pod_was_deleted_takes_nothing_of_the_others_grace():
+    assert left_of_the_grace(DELETED - 250) == 30
+
+
+def test_what_others_left_of_the_grace_is_what_there_is_also_when_they_have_ended():
+    assert left_of_the_grace(DELETED) == 20

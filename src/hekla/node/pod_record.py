@@ -3,6 +3,7 @@
 `after` folds an event into the record; `pod_lifecycle.py` decides what to do next; `pod_status.py` tells the API.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -421,8 +422,9 @@ def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None
     containers = {name: _recovered(each, now, found.get(name)) for name, each in statuses.items()}
     containers |= {name: _going_on(each, None) for name, each in found.items() if name not in statuses}
     runs_on = any(each.is_live for each in containers.values())
-    is_leaving = pod.metadata.deletion_timestamp is not None
-    ends_began = [each.stop_began_at for each in containers.values() if each.stop_began_at and is_leaving]
+    leaves_at = _leaves_at(pod)
+    # what was stopped before, because of a probe, says nothing of the pod's end
+    ends_began = [each.stop_began_at for each in containers.values() if each.stop_began_at >= leaves_at]
     refusal = (status.reason, status.message) if status.phase == "Failed" and status.reason else None
     return PodRecord(
         accepted_at=seconds(status.start_time) or now,
@@ -434,6 +436,14 @@ def recover(pod: Pod, now: float, outlived: Mapping[str, Outlived] | None = None
         pod_ip=address if found else "",
         winding_since=min(ends_began, default=0.0),
     )
+
+
+def _leaves_at(pod: Pod) -> float:
+    """Since when the pod has been leaving, in seconds since the epoch; never, if it stays."""
+    meta = pod.metadata
+    if meta.deletion_timestamp is None:
+        return math.inf
+    return seconds(meta.deletion_timestamp) - (meta.deletion_grace_period_seconds or 0)
 
 
 def _recovered(status: ContainerStatus, now: float, outlived: Outlived | None) -> ContainerRecord:
