@@ -595,6 +595,23 @@ class Full:
         return self.listener.fileno()
 
 
+class Gone(Full):
+    """A listener whose caller has left before he was let in."""
+
+    def accept(self):
+        raise OSError(errno.ECONNABORTED, os.strerror(errno.ECONNABORTED))
+
+
+def test_a_caller_that_has_left_takes_no_room_along():
+    tested = spawner.Spawner(Gone(times=0), "/nowhere", 1.0, "")
+    tested._keep_room()
+    tested._accept(0)
+    room = list(tested._room)
+    for each in room:
+        os.close(each)
+    assert len(room) == spawner.ROOM_FOR_AGENT
+
+
 def test_where_no_descriptor_is_left_a_spawner_says_so_once_and_looks_again_now_and_then(monkeypatch, capsys):
     waited = []
     full = Full(times=3)

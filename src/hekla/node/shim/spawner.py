@@ -138,6 +138,8 @@ class Spawner:
         except OSError as problem:
             if problem.errno in (errno.EMFILE, errno.ENFILE):
                 self._look_later(problem)
+            else:
+                self._keep_room()  # who knocked is gone
             return
         try:
             self._let_in(caller)
