@@ -76,15 +76,24 @@ _IMAGE = re.compile(
     re.ASCII,
 )
 
+_NUMBER = re.compile(r"[a-f0-9]{64}")
+_MOST_LETTERS = 255
+"""Of a repository's name without its registry's."""
+_DEFAULT_HOSTS = ("docker.io", "index.docker.io")
+
 
 def malformed(image: str) -> str:
     """What is wrong with an image's name; empty if nothing is."""
+    if _NUMBER.fullmatch(image) is not None:
+        return f"invalid repository name ({image}), cannot specify 64-byte hexadecimal strings"
     host, slash, rest = image.partition("/")
     is_host = slash and (set(".:") & set(host) or host == "localhost" or host != host.lower())
     path = (rest if is_host else image).partition("@")[0]
     name = path.rpartition(":")[0] or path
     if _IMAGE.fullmatch(image) is not None and name == name.lower():
-        return ""
+        is_official = "/" not in name and (not is_host or host in _DEFAULT_HOSTS)
+        letters = len(name) + len("library/") * is_official
+        return f"repository name must not be more than {_MOST_LETTERS} characters" if letters > _MOST_LETTERS else ""
     is_tall = name != name.lower() and _IMAGE.fullmatch(image.lower()) is not None
     return "invalid reference format" + (f": repository name ({name}) must be lowercase" if is_tall else "")
 
