@@ -6,6 +6,8 @@ What v1 has no field for travels in annotations, so that who reads and writes v1
 import json
 from typing import Any
 
+import msgspec
+
 from hekla.api.meta import Document
 from hekla.apiserver.gotypes import GoTypeError, GoValueError, Walk, coercion
 
@@ -84,7 +86,7 @@ def _percent(metric: Document, key: str) -> int | None:
 
 def _hide(annotations: Document, name: str, value: Any) -> None:
     if value:
-        annotations[_PREFIX + name] = json.dumps(value, separators=(",", ":"))
+        annotations[_PREFIX + name] = json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def _taken(annotations: Document, name: str) -> Any:
@@ -93,7 +95,7 @@ def _taken(annotations: Document, name: str) -> Any:
     if not isinstance(text, str):
         return None
     try:
-        value = json.loads(text)
+        value = msgspec.json.decode(text)
         coerce = coercion(_V2 + _TYPES[name])
         made = coerce(value, Walk()) if name == "behavior" else [coerce(one, Walk()) for one in _listed(value)]
     except (ValueError, RecursionError, GoTypeError, GoValueError):
