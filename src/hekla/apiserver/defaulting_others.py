@@ -337,9 +337,6 @@ def default_autoscaler(autoscaler: Document) -> None:
     """At least one replica, 80 % of the processor; rules of scaling that are half said are completed."""
     spec = autoscaler.setdefault("spec", {})
     spec.setdefault("minReplicas", 1)
-    if autoscaler.get("apiVersion") == "autoscaling/v1":
-        spec.setdefault("targetCPUUtilizationPercentage", 80)
-        return
     if not spec.get("metrics"):
         target = {"type": "Utilization", "averageUtilization": 80}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]

@@ -1,4 +1,4 @@
-"""What is wrong with horizontal pod autoscalers, written in either version."""
+"""What is wrong with horizontal pod autoscalers, in the version that they are stored in."""
 
 from collections.abc import Callable
 from typing import Final
@@ -30,7 +30,7 @@ def check_autoscaler(autoscaler: Document) -> list[FieldError]:
     if most < low:
         errors.append(invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
     errors += _check_scaled(spec.get("scaleTargetRef", {}), "spec.scaleTargetRef")
-    metrics = _metrics(spec)
+    metrics = spec.get("metrics") or []
     for index, metric in enumerate(metrics):
         errors += _check_metric(metric, f"spec.metrics[{index}]")
     if low == 0 and not any(metric.get("type") in ("Object", "External") for metric in metrics):
@@ -50,15 +50,6 @@ def check_autoscaler_status(new: Document, old: Document) -> list[FieldError]:
         for key in ("currentReplicas", "desiredReplicas")
         if status.get(key, 0) < 0
     ]
-
-
-def _metrics(spec: Document) -> list[Document]:
-    """The metrics; the percentage of version 1 is one of them."""
-    percent = spec.get("targetCPUUtilizationPercentage")
-    if percent is None:
-        return spec.get("metrics") or []
-    target = {"type": "Utilization", "averageUtilization": percent}
-    return [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
 
 
 def _check_scaled(scaled: Document, path: str) -> list[FieldError]:
