@@ -20,6 +20,7 @@ from hekla.node.runtimes import ContainerKey, ContainerSpec, ExecError, StartErr
 from hekla.node.runtimes.cgroups import NoCgroups
 from hekla.node.runtimes.isolation import LADDER
 from hekla.node.runtimes.process import ProcessRuntime
+from hekla.node.runtimes.spawner_link import SpawnerLink
 from hekla.node.runtimes.sweep import start_time
 from hekla.node.shim import spawner
 from hekla.node.shim.init import children_of
@@ -215,6 +216,48 @@ def test_a_node_that_leaves_is_taken_up_after_and_one_that_closes_leaves_nothing
     lived(state, story)
     assert processes_with("sleep\x0061234.2") == []
     assert start_time(before.spawner) == 0
+
+
+LINGERS = """
+import json, os, socket, struct, sys
+listener = socket.socket(fileno=int(sys.argv[1]))
+caller, _ = listener.accept()
+def hear():
+    data = caller.recv(struct.unpack(">I", caller.recv(4, socket.MSG_WAITALL))[0], socket.MSG_WAITALL)
+    return json.loads(data)["order"]
+assert hear() == "hello"
+told = json.dumps({"event": "welcome", "protocol": int(sys.argv[2]), "pid": os.getpid()}).encode()
+caller.sendall(struct.pack(">I", len(told)) + told)
+assert hear() == "end"
+caller.close()
+print("closed", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_spawner_that_was_taken_up_has_ended_when_it_is_closed_and_not_only_hung_up(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s.sock"))
+        listener.listen()
+        lingers = subprocess.Popen(
+            [sys.executable, "-c", LINGERS, str(listener.fileno()), str(spawner.PROTOCOL)],
+            pass_fds=[listener.fileno()], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+
+    async def story():
+        link = SpawnerLink(tmp_path, "s", lambda link, report: None, lambda link: None, grace_s=FOREVER)
+        await link.find(retires=False)
+        closing = asyncio.get_running_loop().create_task(link.close())
+        assert await asyncio.to_thread(lingers.stdout.readline) == b"closed\n"
+        for _ in range(20):
+            await asyncio.sleep(0)
+        was_done = closing.done()
+        lingers.stdin.close()
+        await closing
+        assert not was_done
+
+    with lingers:
+        asyncio.run(story())
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)

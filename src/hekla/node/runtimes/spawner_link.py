@@ -189,10 +189,10 @@ class SpawnerLink:
             sock, self._socket = self._socket, None
             await self._stop_reading()
             try:
-                async with asyncio.timeout(END_TIMEOUT_S):
+                async with asyncio.timeout(END_TIMEOUT_S), _until_it_ends(self.pid):
                     await self._send_over(sock, {"order": "end"})
                     while await _receive(asyncio.get_running_loop(), sock):
-                        continue  # until it has closed its end, which is the last it does
+                        continue  # until it has closed its end, which is the last it does before it ends
             except TimeoutError:  # it is stuck; what it is the parent of ends with it
                 await asyncio.to_thread(kill_process_of, self.description)
             except OSError:
@@ -243,6 +243,25 @@ def _new_socket() -> socket.socket:
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     return made
+
+
+@contextlib.asynccontextmanager
+async def _until_it_ends(pid: int) -> AsyncIterator[None]:
+    """Leaves the block once the process has ended, whoever its parent is. Its sockets close a moment before."""
+    loop = asyncio.get_running_loop()
+    try:
+        process = os.pidfd_open(pid)
+    except OSError:  # it has
+        yield
+        return
+    ended = asyncio.Event()
+    loop.add_reader(process, ended.set)
+    try:
+        yield
+        await ended.wait()
+    finally:
+        loop.remove_reader(process)
+        os.close(process)
 
 
 @contextlib.contextmanager
