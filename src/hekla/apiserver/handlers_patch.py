@@ -248,11 +248,12 @@ async def _create_applied(backend: Backend, call: Call, config: Document, me: En
     target, uid = call.target, (config.get("metadata") or {}).get("uid")
     if target.subresource:
         raise not_found(target.resource, target.group, target.name)
+    if not config["metadata"].get("name"):
+        raise _nameless(call)
     if uid:
         why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
         raise conflict(target.resource, target.group, target.name, why)
     entries = server_side.applied_at_creation(config, call.served.strategy.schema, me)
-    config["metadata"].setdefault("name", call.target.name)
     call.served.strategy.check_types(config)  # what is owned is as it was said, what is stored as a POST would have it
     outcome = await create_named(backend, call, config, lambda _fields, _old, _new: written(entries), warnings)
     return outcome_answer(call, outcome, warnings)
@@ -273,18 +274,21 @@ def _config(call: Call) -> tuple[Document, list[str]]:
         raise bad_request(
             f"Incorrect version specified in apply patch. Specified patch version: {config['apiVersion']}, expected: {kind.api_version}"
         )
-    metadata = config.setdefault("metadata", {})
+    if config.get("metadata") is None:
+        config["metadata"] = {}
+    metadata = config["metadata"]
     if not isinstance(metadata, dict):
         raise bad_request("metadata must be an object")
     if metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
-    _check_place(call, metadata)
+    check_place(call, metadata)
     check_typed(config, call.served.strategy.schema)
     # checked on a copy: what is checked is filled in too, and nobody owns what they have not said
     check_unknown(call, call.served.strategy.check_types(decode_document(encode(config))), warnings)
     if call.target.subresource == "status":
         config = {name: config[name] for name in ("apiVersion", "kind", "metadata", "status") if name in config}
-        config["metadata"] = {"name": call.target.name}
+        revision = {key: value for key, value in metadata.items() if key == "resourceVersion"}
+        config["metadata"] = {"name": call.target.name, **revision}
     elif "status" in call.served.subresources:
         config.pop("status", None)
     return config, warnings
@@ -295,15 +299,21 @@ def _gvk(config: Document) -> str:
     return f"{group}/{version}, Kind={config.get('kind') or ''}"
 
 
-def _check_place(call: Call, metadata: Document) -> None:
-    name, namespace = metadata.get("name"), metadata.get("namespace")
+def check_place(call: Call, metadata: Document) -> None:
+    """Refuse what says that it is about another object; one that is there need not be named again."""
+    name, namespace = metadata.get("name", call.target.name), metadata.get("namespace")
     if not name:
-        said = f"the name of the object ({call.target.name} based on URL) was undeterminable: name must be provided"
-        raise bad_request(said)
+        raise _nameless(call)
     if name != call.target.name:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.target.name})")
     if namespace and namespace != call.target.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def _nameless(call: Call) -> StatusError:
+    return bad_request(
+        f"the name of the object ({call.target.name} based on URL) was undeterminable: name must be provided"
+    )
 
 
 def _manager_required() -> StatusError:
