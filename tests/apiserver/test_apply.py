@@ -197,5 +197,41 @@ def test_what_is_applied_says_its_name() -> None:
             status, refused = await applied(api, CM, {"apiVersion": "v1", "kind": "ConfigMap"}, "one")
             said = "was undeterminable: name must be provided"
             assert (status, refused["message"].partition(" URL) ")[2]) == (400, said)
+            await api.post(CM.removesuffix("/a"), config_map(a="1"))
+            nameless = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "2"}}
+            for body in (nameless, {**nameless, "metadata": {}}, {**nameless, "metadata": None}):
+                status, found = await applied(api, CM, body, "one", force=True)
+                assert (status, found["data"]) == (200, {"a": "2"})
+            for name in ("", None):
+                status, refused = await applied(api, CM, {**nameless, "metadata": {"name": name}}, "one", force=True)
+                assert (status, refused["message"].partition(" URL) ")[2]) == (400, said)
+
+    asyncio.run(play())
+
+
+def test_an_applied_scale_says_where_and_of_which_revision_it_is() -> None:
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 5}}
+
+    async def play() -> None:
+        async with ApiCaller() as api:
+            await applied(api, DEPLOY, deployment({"name": "a", "image": "x"}, replicas=2), "one")
+
+            async def asked(metadata: Any, **more: Any) -> int:
+                body = {**scale, "metadata": metadata, **more}
+                return (await applied(api, f"{DEPLOY}/scale", body, "scaler", force=True))[0]
+
+            assert await asked({"name": "d", "resourceVersion": "1"}) == 409
+            assert await asked({"name": "d", "uid": "another"}) == 409
+            assert await asked({"name": "zzz"}) == 400
+            assert await asked({"name": "d", "namespace": "other"}) == 400
+            assert await asked({"name": "d", "managedFields": [{}]}) == 400
+            stale = {**deployment(), "metadata": {"name": "d", "resourceVersion": "1"}, "status": {"replicas": 7}}
+            assert (await applied(api, f"{DEPLOY}/status", stale, "scaler", force=True))[0] == 409
+            assert await asked("x") == 500
+            assert await asked({"name": "d"}, bogus=1) == 500
+            assert (await api.get(DEPLOY))[1]["spec"]["replicas"] == 2
+            assert await asked({}) == 200
+            owners = {one["manager"]: one for one in (await api.get(DEPLOY))[1]["metadata"]["managedFields"]}
+            assert owners["scaler"]["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
 
     asyncio.run(play())

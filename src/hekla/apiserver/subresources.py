@@ -3,22 +3,24 @@
 from collections.abc import Awaitable
 
 from hekla.api.meta import Document
+from hekla.api.schema import for_kind
 from hekla.apiserver import managed_fields
 from hekla.apiserver.backend import Backend
 from hekla.apiserver.binding import bind_pod
 from hekla.apiserver.calls import Call
 from hekla.apiserver.documents import loose_document, part_of, text_in, texts_in, yaml_value
 from hekla.apiserver.eviction import evict_pod
-from hekla.apiserver.handlers_patch import Change, applied_part, change_of, patch_object
+from hekla.apiserver.handlers_patch import Change, applied_part, change_of, check_place, patch_object
 from hekla.apiserver.handlers_read import get_object
 from hekla.apiserver.handlers_write import outcome_answer, replace_object
 from hekla.apiserver.managed_fields import ManagedFieldsView
 from hekla.apiserver.negotiation import APPLY_PATCH, document_type, patch_type
 from hekla.apiserver.presentation import document_answer
 from hekla.apiserver.registry import ScalePaths, document_paths
-from hekla.apiserver.status import StatusError, bad_request, method_not_allowed, not_found
+from hekla.apiserver.status import StatusError, bad_request, conflict, method_not_allowed, not_found
 from hekla.apiserver.store import Key
 from hekla.apiserver.tables import scale_table
+from hekla.apiserver.typed import check_typed
 from hekla.apiserver.writes import Edit, Outcome, as_served, update
 from hekla.wire.messages import Answer, Response
 
@@ -111,7 +113,7 @@ def _selector_text(selector: object) -> str:
 async def _change_scale(backend: Backend, call: Call, paths: ScalePaths) -> Response:
     is_custom = call.served.is_custom
     if call.request.method == "PATCH" and patch_type(call.content_type, has_strategic=not is_custom) == APPLY_PATCH:
-        edit = applied_part(backend, call, _applied_scale(call, paths))
+        edit = applied_part(backend, call, _applied_scale(backend, call, paths))
         applied = await update(backend, call, edit)
         return document_answer(call, scale_of(applied.document, paths, is_custom=is_custom))
     change = _scale_change(call)
@@ -143,17 +145,35 @@ def _scale_change(call: Call) -> Change:
     return change_of(call, patch_type(call.content_type, has_strategic=not call.served.is_custom))
 
 
-def _applied_scale(call: Call, paths: ScalePaths) -> Document:
+def _applied_scale(backend: Backend, call: Call, paths: ScalePaths) -> Document:
     """What applying a Scale comes to in the object that is scaled."""
     scale = yaml_value(call.request.body)
     said = scale if isinstance(scale, dict) else {}
     if (said.get("apiVersion"), said.get("kind")) != ("autoscaling/v1", "Scale"):
         group, _, version = str(said.get("apiVersion") or "").rpartition("/")
         raise bad_request(f"invalid object type: {group}/{version}, Kind={said.get('kind') or ''}")
+    check_typed(said, for_kind("autoscaling", "v1", "Scale"))
+    metadata = part_of(said, "metadata")
+    if metadata.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    check_place(call, metadata)
+    _check_uid(backend, call, text_in(metadata, "uid"))
     config: Document = {}
+    if revision := text_in(metadata, "resourceVersion"):
+        config["metadata"] = {"resourceVersion": revision}
     if "replicas" in part_of(said, "spec"):
         _set_path(config, paths.spec, _wanted_replicas(call, said))
     return config
+
+
+def _check_uid(backend: Backend, call: Call, uid: str) -> None:
+    """409 for a Scale of an object that had this name before."""
+    target = call.target
+    stored = backend.store.get(Key(call.served.resource, target.namespace, target.name))
+    found = as_served(call.served, stored)["metadata"]["uid"] if stored and uid else uid
+    if uid != found:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
+        raise conflict(f"{target.resource}/scale", target.group, target.name, why)
 
 
 def _wanted_replicas(call: Call, scale: Document) -> int:
