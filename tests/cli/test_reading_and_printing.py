@@ -338,7 +338,7 @@ def test_a_wait_in_vain_shows_no_more_than_a_line_of_a_long_value():
 
 def test_an_object_that_was_not_looked_at_yet_is_not_told_of_as_the_one_before_it():
     latest = Latest()
-    latest.noting("pod/a", bool)({"status": {}})
+    latest.noting("pod/a", "/api/v1/namespaces/default/pods", bool)({"status": {}})
     assert latest.name == "pod/a"
-    latest.noting("pod/b", bool)
+    latest.noting("pod/b", "/api/v1/namespaces/default/pods", bool)
     assert (latest.name, latest.document) == ("", None)
