@@ -8,6 +8,7 @@ from hekla.controlplane.deployment import DESIRED, HASH_LABEL, REVISION, reconci
 from hekla.controlplane.replica_set import reconcile_replica_set, tell_refusal
 from hekla.controlplane.rollout import ReplicaShare, grown, proportional, shrunk
 from hekla.controlplane.views import Deployment, ReplicaSet
+from hekla.kube.commands import Create
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own
 from hekla.testing.world import FakeWorld
 
@@ -207,7 +208,7 @@ def test_a_deployment_repeats_why_its_pods_are_refused(now):
     rollout = Rollout(now)
     rollout.world.execute(list(reconcile_deployment.decide(rollout.deployment, rollout.world, now)))
     (one,) = rollout.sets
-    rollout.world.execute(list(tell_refusal(one, "exceeded quota: q", rollout.world, now)))
+    rollout.world.execute(list(tell_refusal(one, Create(Pod, {}), "exceeded quota: q", rollout.world, now)))
     rollout.world.execute(list(reconcile_deployment.decide(rollout.deployment, rollout.world, now)))
     said = {one.type: one for one in rollout.deployment.status.conditions}
     assert (said["ReplicaFailure"].reason, said["ReplicaFailure"].message) == ("FailedCreate", "exceeded quota: q")

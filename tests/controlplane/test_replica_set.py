@@ -1,6 +1,7 @@
 from hekla.api.pods import Pod
 from hekla.controlplane.replica_set import reconcile_replica_set, tell_refusal
 from hekla.controlplane.views import ReplicaSet
+from hekla.kube.commands import Create, Delete, Patch, SetStatus
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, converge
 from hekla.testing.world import FakeWorld
 
@@ -91,15 +92,36 @@ def test_the_properties_of_all_reconcilers_hold(now):
     assert_touches_only_its_own(reconcile_replica_set, world(), "default", "web", now=now)
 
 
+def refuse(world, kind, why, now):
+    """The first command of a kind that the set asks for is refused."""
+    one = world.get(ReplicaSet, "default", "web")
+    refused = next(command for command in reconcile_replica_set.decide(one, world, now) if isinstance(command, kind))
+    world.execute(list(tell_refusal(one, refused, why, world, now)))
+
+
 def test_pods_that_the_server_refuses_are_told_of_until_they_are_made(now):
     world = FakeWorld(replica_set(2))
     for why in ('pods "web-a" is forbidden: exceeded quota: q', 'pods "web-b" is forbidden: exceeded quota: q'):
-        world.execute(list(tell_refusal(world.get(ReplicaSet, "default", "web"), why, world, now)))
+        refuse(world, Create, why, now)
     (said,) = world.get(ReplicaSet, "default", "web").status.conditions
     assert (said.type, said.status, said.reason) == ("ReplicaFailure", "True", "FailedCreate")
     assert said.message == 'pods "web-a" is forbidden: exceeded quota: q'
     converge(reconcile_replica_set, world, "default", "web", now=now)
     assert world.get(ReplicaSet, "default", "web").status.conditions == []
+
+
+def test_a_refused_deletion_is_told_as_one_and_a_refused_adoption_not_at_all(now):
+    """Both were told as FailedCreate, and the deployment repeated it."""
+    why = 'admission webhook "keep" denied the deletion of pod a'
+    world = FakeWorld(replica_set(0), pod("a"))
+    refuse(world, Delete, why, now)
+    (said,) = world.get(ReplicaSet, "default", "web").status.conditions
+    assert (said.type, said.status, said.reason, said.message) == ("ReplicaFailure", "True", "FailedDelete", why)
+    assert [(one.reason, one.message) for one in world.events] == [("FailedDelete", f"Error deleting: {why}")]
+    for refused in (Patch, SetStatus):
+        world = FakeWorld(replica_set(1), pod("free", owned=False))
+        refuse(world, refused, "no", now)
+        assert world.get(ReplicaSet, "default", "web").status.conditions == []
 
 
 def test_each_surplus_pod_that_is_deleted_is_told_of(now):

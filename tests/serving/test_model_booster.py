@@ -7,6 +7,7 @@ import pytest
 
 from hekla.api.kthena import AutoscalingPolicy, ModelBooster, ModelRoute, ModelServer, ModelServing, labels
 from hekla.api.meta import Document
+from hekla.kube.commands import Create
 from hekla.serving.model_booster import reconcile_model_booster, tell_refusal
 from hekla.serving.model_booster_pods import Images, flags, images_of
 from hekla.serving.reconcilers import reconcilers
@@ -223,7 +224,7 @@ def test_a_child_that_the_api_server_refuses_is_told_of() -> None:
     for why in (full, full.replace("N", "1")):
         one = world.get(ModelBooster, NAMESPACE, "qwen")
         assert one is not None
-        world.execute(list(tell_refusal(one, why, world, NOW)))
+        world.execute(list(tell_refusal(one, Create(ModelServing, {}), why, world, NOW)))
         assert condition(world, "Active") == (
             "False", f"ModelBooster not ready yet; the API server refuses what it needs: {full}",
         )  # fmt: skip

@@ -237,7 +237,7 @@ def refuse(world: ServingWorld, why: str) -> bool:
     commands = decide(reconcile_model_serving, world.world, NAMESPACE, world.name, now=world.now)
     at = next(at for at, one in enumerate(commands) if isinstance(one, Create) and one.kind is Pod)
     world.world.execute(commands[:at])
-    world.world.execute(list(tell_refusal(world.serving, why, world.world, world.now)))
+    world.world.execute(list(tell_refusal(world.serving, commands[at], why, world.world, world.now)))
     return world.status["conditions"] != before
 
 
@@ -258,7 +258,7 @@ def test_what_the_api_server_refuses_is_said_once_and_until_nothing_is_missing()
     assert told(world)["Progressing"][1] == "GroupProgressing"
     assert world.run_all().settle().condition() == "Available"
     before = world.status
-    world.world.execute(list(tell_refusal(world.serving, "something else", world.world, world.now)))
+    world.world.execute(list(tell_refusal(world.serving, Create(Pod, {}), "something else", world.world, world.now)))
     assert world.status == before
 
 

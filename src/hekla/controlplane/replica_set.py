@@ -1,6 +1,6 @@
 """Reconciles ReplicaSet: keeps `spec.replicas` pods of one template. `deployment.py` makes and scales replica sets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from hekla.api.meta import Document
@@ -10,24 +10,35 @@ from hekla.controlplane.pod_state import available_in_s, is_active, is_leaving, 
 from hekla.controlplane.statuses import conditions_of, new_condition, set_status
 from hekla.controlplane.templates import pod_document
 from hekla.controlplane.views import ReplicaSet
-from hekla.kube.commands import Command, Create, RequeueAfter
+from hekla.kube.commands import Command, Create, Delete, Event, RequeueAfter, target_of
 from hekla.kube.reconcile import World, reconciler
 
 FAILURE = "ReplicaFailure"
-"""The condition of a set whose pods are refused, which its deployment repeats."""
+"""The condition of a set whose pods, or their deletions, are refused, which its deployment repeats."""
 
 MAX_BURST = 500
 """Pods made or deleted in one go; the next round continues."""
 
 
-def tell_refusal(replica_set: ReplicaSet, why: str, world: World, now: datetime) -> Iterator[Command]:
-    """Say that pods are refused. The first reason stays until pods are made again: each try has another name in it."""
+REFUSALS: Mapping[type[Command], str] = {Create: "FailedCreate", Delete: "FailedDelete"}
+"""What the condition says by what was refused; of an adoption or a status it says nothing, as in Kubernetes."""
+
+
+def tell_refusal(replica_set: ReplicaSet, refused: Command, why: str, world: World, now: datetime) -> Iterator[Command]:
+    """Say that pods are refused, or their deletion. The first reason stays until a round goes through: each try has
+    another name in it.
+    """
+    reason = REFUSALS.get(type(refused))
+    if reason is None:
+        return
+    if reason == "FailedDelete":  # of a creation the executor tells
+        yield Event(target_of(replica_set), reason, f"Error deleting: {why}", "Warning")
     pods = claimed(replica_set, replica_set.spec.selector, Pod, world)
     active = [pod for pod in pods if is_active(pod)]
     status = _status(replica_set, pods, active, now)
     failure = conditions_of(replica_set).get(FAILURE)
     if failure is None:
-        failure = new_condition(FAILURE, "True", "FailedCreate", why, now, None)
+        failure = new_condition(FAILURE, "True", reason, why, now, None)
     status["conditions"] = [*(status["conditions"] or ()), failure]
     yield from set_status(replica_set, status)
 

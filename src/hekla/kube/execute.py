@@ -77,14 +77,14 @@ class Executor:
                 try:
                     made = await self._one(batch[0])
                 except Exception as error:  # as gathered below: whoever runs commands tells failures apart
-                    raise CommandError(done) from error
+                    raise CommandError(batch[0], done) from error
                 done += [made] if made is not None else []
                 continue
             results = await asyncio.gather(*(self._one(command) for command in batch), return_exceptions=True)
-            failures = [result for result in results if isinstance(result, BaseException)]
             done += [result for result in results if isinstance(result, Done)]
-            if failures:
-                raise CommandError(done) from failures[0]
+            for command, result in zip(batch, results, strict=True):
+                if isinstance(result, BaseException):
+                    raise CommandError(command, done) from result
         return done
 
     async def _one(self, command: Command) -> Done | None:
@@ -255,11 +255,11 @@ def is_ending(error: ApiError) -> bool:
 
 
 class CommandError(Exception):
-    """A command failed (the cause); `done` is what those before it and beside it have changed."""
+    """`command` failed (the cause); `done` is what those before it and beside it have changed."""
 
-    def __init__(self, done: list[Done]) -> None:
+    def __init__(self, command: Command, done: list[Done]) -> None:
         super().__init__("a command failed")
-        self.done = done
+        self.command, self.done = command, done
 
 
 def _batches(commands: Sequence[Command]) -> Iterator[Sequence[Command]]:

@@ -77,8 +77,8 @@ class Reconciler:
     """How long an object may wait while its runtime's owner is busy with what somebody waits for; asked where objects differ:
     some are what somebody waits for."""
 
-    when_refused: "Callable[[Any, str, World, datetime], Iterator[Command]] | None" = None
-    """What an object says of itself when the API server refuses what it needs (a full quota, a webhook): given the server's sentence.
+    when_refused: "Callable[[Any, Command, str, World, datetime], Iterator[Command]] | None" = None
+    """What an object says of itself when the API server refuses what it needs (a full quota, a webhook): given the command and the server's sentence.
     Without it only the log and an event tell, and the object looks as if nobody had seen it."""
 
     @property
@@ -100,7 +100,7 @@ def reconciler(
     at_once: int = Reconciler.at_once,
     rests_s: float = Reconciler.rests_s,
     gives_way_s: float | Callable[[Any, World], float] = 0.0,
-    when_refused: Callable[[Any, str, World, datetime], Iterator[Command]] | None = None,
+    when_refused: Callable[[Any, Command, str, World, datetime], Iterator[Command]] | None = None,
 ) -> Callable[[Callable[[Any, World, datetime], Iterator[Command]]], Reconciler]:
     """Turn the function below into a `Reconciler`; its `decide` is the function itself, which tests call."""
 

@@ -307,7 +307,7 @@ class Controller:
             outcome = "ok"
         except CommandError as error:
             outcome = self._back_off(key, error.__cause__)
-            done = [*error.done, *await self._say_what_was_refused(key, error.__cause__)]
+            done = [*error.done, *await self._say_what_was_refused(key, error.command, error.__cause__)]
         except Exception as error:  # noqa: BLE001 - the task boundary: a mistake with one object must not stop the rest
             self._back_off(key, error)
         RECONCILES.labels(self.name, outcome).inc()
@@ -414,7 +414,7 @@ class Controller:
                 log.error("reconcile failed", exc_info=error, **about)
         return "error"
 
-    async def _say_what_was_refused(self, key: ObjectKey, error: BaseException | None) -> list[Done]:
+    async def _say_what_was_refused(self, key: ObjectKey, command: Command, error: BaseException | None) -> list[Done]:
         """Have the object say it. That it cannot be said is no news beside it: whoever tries again says it then."""
         is_refusal = isinstance(error, ApiError) and not isinstance(error, ConflictError) and not is_ending(error)
         obj = self._world.get(self._spec.kind, *key) if is_refusal and self._spec.when_refused is not None else None
@@ -422,7 +422,7 @@ class Controller:
             return []
         try:
             return await self._executor.run(
-                list(self._spec.when_refused(obj, str(error), self._world, self._clock.now()))
+                list(self._spec.when_refused(obj, command, str(error), self._world, self._clock.now()))
             )
         except CommandError as second:
             return second.done

@@ -65,7 +65,7 @@ class _Look:
     commands: list[Command] = field(default_factory=list)
 
 
-def tell_refusal(sandbox: Sandbox, why: str, world: World, now: datetime) -> Iterator[Command]:
+def tell_refusal(sandbox: Sandbox, refused: Command, why: str, world: World, now: datetime) -> Iterator[Command]:
     """Say why it is not ready. Of a full quota once: its numbers change with each that comes and goes."""
     if any(is_ready(pod) for pod in world.owned(Pod, sandbox.metadata.uid)):
         return  # it has what it needs, whatever else was refused

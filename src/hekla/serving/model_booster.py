@@ -30,7 +30,7 @@ _IS_REFUSED = "the API server refuses what it needs: "
 OWNED: tuple[type[Resource], ...] = (ModelServing, ModelServer, ModelRoute, AutoscalingPolicy)
 
 
-def tell_refusal(booster: ModelBooster, why: str, world: World, now: datetime) -> Iterator[Command]:
+def tell_refusal(booster: ModelBooster, refused: Command, why: str, world: World, now: datetime) -> Iterator[Command]:
     """Say why it is not ready. Of a full quota once: its numbers change with each that comes and goes."""
     active = next((one for one in booster.status.conditions if one.type == "Active"), None)
     is_told = active is not None and _IS_REFUSED in active.message and is_of_quota(active.message) and is_of_quota(why)

@@ -31,7 +31,7 @@ from hekla.serving.serving_troubles import POD_FAILED, troubles
 from hekla.serving.serving_view import Group, Instance, ServingView, is_leaving, view_of
 
 
-def tell_refusal(serving: ModelServing, why: str, world: World, now: datetime) -> Iterator[Command]:
+def tell_refusal(serving: ModelServing, refused: Command, why: str, world: World, now: datetime) -> Iterator[Command]:
     """Say why its pods are missing. Of a full quota once: its numbers change with each pod that comes and goes."""
     view = view_of(serving, world, now)
     plans = plans_of(view)
