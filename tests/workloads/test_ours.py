@@ -1,5 +1,6 @@
 """What the webhooks of `hekla run --scheduler-name team-a --default-queue shared` take for theirs."""
 
+import copy
 from typing import Any
 
 from hekla.api.core import Pod
@@ -37,6 +38,22 @@ def test_the_kinds_own_default_stands_for_none_where_nobody_has_such_a_queue() -
     template = {"spec": {"tasks": [TASK], "queue": "default"}}
     hourly = api_object(CronJob, "c", "ml", spec={"schedule": "@hourly", "jobTemplate": template})
     assert refusal(RULES, hourly, there=[SHARED]) == ""
+
+
+def test_a_job_that_is_stored_keeps_its_queue_whichever_queues_come_and_go() -> None:
+    """Once the Queue `default` was gone, a job of that queue took no annotation: it was rewritten, and then refused for that."""
+    default = api_object(Queue, "default", status={"state": "Open"})
+    fields = {"tasks": [TASK], "queue": "default"}
+    for queue, before, after in (("default", [SHARED, default], [SHARED]), ("shared", [SHARED], [SHARED, default])):
+        job = admit(RULES, api_object(Job, "train", "ml", spec=fields), there=before)
+        assert job["spec"]["queue"] == queue
+        again = {**copy.deepcopy(job), "spec": {**copy.deepcopy(job["spec"]), "queue": "default"}}
+        again["metadata"]["annotations"] = {"a": "b"}
+        assert admit(RULES, again, old=job, there=after, operation=Operation.UPDATE)["spec"]["queue"] == queue
+    ml = api_object(Queue, "ml", status={"state": "Open"})
+    job = admit(RULES, api_object(Job, "train", "ml", spec={"tasks": [TASK], "queue": "ml"}), there=[ml])
+    moved = {**copy.deepcopy(job), "spec": {**copy.deepcopy(job["spec"]), "queue": "default"}}
+    assert "may not change" in refusal(RULES, moved, old=job, there=[ml, SHARED, default], operation=Operation.UPDATE)
 
 
 def test_a_cron_jobs_template_is_judged_with_the_default_queue() -> None:

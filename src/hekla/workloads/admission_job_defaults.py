@@ -33,7 +33,8 @@ def default_job(request: AdmissionRequest, reader: Reader, ours: Ours) -> None:
         return
     spec = request.object.setdefault("spec", {})
     given = copy.deepcopy(spec)
-    complete(spec, ours, reader)
+    stored = ((request.old or {}).get("spec") or {}).get("queue") or ""
+    complete(spec, ours, reader, stored)
     if request.operation is Operation.UPDATE:
         _keep_zeroes(spec, given)
         request.is_rewritten |= spec != given  # what is as it was again is no new generation
@@ -46,9 +47,9 @@ def _keep_zeroes(spec: Document, given: Document) -> None:
         completed.update({name: said[name] for name in ("minAvailable", "maxRetry") if said.get(name) == 0})
 
 
-def complete(spec: Document, ours: Ours, reader: Reader) -> None:
-    """Write the defaults into a job's spec; zero counts as absent, as in Go."""
-    spec["queue"] = _queue(spec.get("queue") or ours.queue, ours, reader)
+def complete(spec: Document, ours: Ours, reader: Reader, stored_queue: str = "") -> None:
+    """Write the defaults into a job's spec; zero counts as absent, as in Go. A job that is changed has a queue stored."""
+    spec["queue"] = _queue(spec.get("queue") or ours.queue, ours, reader, stored_queue)
     spec["schedulerName"] = spec.get("schedulerName") or ours.schedulers[0]
     spec["maxRetry"] = spec.get("maxRetry") or DEFAULT_MAX_RETRY
     tasks = spec.get("tasks") or []
@@ -61,12 +62,15 @@ def complete(spec: Document, ours: Ours, reader: Reader) -> None:
             plugins.setdefault(implied, [])
 
 
-def _queue(named: str, ours: Ours, reader: Reader) -> str:
+def _queue(named: str, ours: Ours, reader: Reader, stored: str) -> str:
     """The queue of a job. API servers write the kind's own default before they ask: where nobody has a queue of that name,
-    it stands for none.
+    it stands for none. A job that is stored keeps what it once stood for, as its queue may not change.
     """
-    is_none = named == DEFAULT_QUEUE != ours.queue and reader.get(QUEUES, "", DEFAULT_QUEUE) is None
-    return ours.queue if is_none else named
+    if named != DEFAULT_QUEUE or ours.queue == DEFAULT_QUEUE:
+        return named
+    if stored in (DEFAULT_QUEUE, ours.queue):
+        return stored
+    return ours.queue if reader.get(QUEUES, "", DEFAULT_QUEUE) is None else named
 
 
 def _complete_task(task: Document, position: int) -> None:
