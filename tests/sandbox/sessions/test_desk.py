@@ -472,6 +472,33 @@ def test_a_session_whose_used_up_checkpoint_cannot_be_dropped_runs():
     virtual_time.run(scenario())
 
 
+def test_a_snapshot_is_there_until_its_checkpoint_is_dropped():
+    """Its row went first: of a node that was silent just then nobody asked for the checkpoint again, and it was kept for good."""
+
+    class Silent(PaperSandboxes):
+        is_silent = True
+
+        async def drop_checkpoint(self, checkpoint, likely=""):
+            if self.is_silent:
+                raise LinkError("its node does not answer")
+            await super().drop_checkpoint(checkpoint, likely)
+
+    async def scenario():
+        sandboxes = Silent([BASE])
+        async with desk(sandboxes) as one:
+            session = await one.create(e2b_wish())
+            snapshot = await one.snapshot(session.id, "alice")
+            with pytest.raises(RefusedError, match="its node does not answer") as refused:
+                await one.delete_snapshot(snapshot.id, "alice")
+            assert refused.value.status == 502
+            assert await one.snapshots("alice") == [snapshot]
+            sandboxes.is_silent = False
+            assert await one.delete_snapshot(snapshot.id, "alice")
+            assert await one.snapshots("alice") == []
+
+    virtual_time.run(scenario())
+
+
 def test_forks_are_sessions_of_their_own_with_fresh_credentials():
     async def scenario():
         sandboxes = PaperSandboxes([BASE])

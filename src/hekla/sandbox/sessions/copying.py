@@ -6,12 +6,13 @@ from collections.abc import Sequence
 import msgspec
 
 from hekla.api.agents.node_contract import CheckpointKind, Child, Forked
+from hekla.sandbox.link import LinkError
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event, IllegalEventError, State
 from hekla.sandbox.sessions.limits import RefusedError, check_room
 from hekla.sandbox.sessions.making import Making
 from hekla.sandbox.sessions.records import Session, Snapshot, new_id
-from hekla.sandbox.sessions.refusals import refusal_of
+from hekla.sandbox.sessions.refusals import refusal_of, refused
 from hekla.sandbox.sessions.register import ChangedMeanwhileError, Entry
 from hekla.sandbox.sessions.sleeping import Sleeping
 from hekla.sandbox.sessions.stock import Blueprint, Held
@@ -46,11 +47,14 @@ class Copying:
         return sorted(found, key=lambda one: (-one.created_s, one.id))
 
     async def delete_snapshot(self, snapshot: str, owner: str | None) -> bool:
-        """Forget a snapshot; False: there is none of that id or name."""
+        """Forget a snapshot; False: there is none of that id or name. RefusedError: a node does not answer, and it is still there."""
         for one in await self.snapshots(owner):
             if snapshot == one.id or snapshot in one.names:
+                try:
+                    await self._room.link.drop_checkpoint(one.checkpoint, one.checkpoint_node)
+                except LinkError as error:  # without its row nobody would ask again, and the node keep it for good
+                    raise refused(error) from error
                 await self._room.store.delete_snapshot(one.id)
-                await self._room.link.drop_checkpoint(one.checkpoint, one.checkpoint_node)
                 return True
         return False
 
