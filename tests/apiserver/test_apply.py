@@ -227,7 +227,8 @@ def test_an_applied_scale_says_where_and_of_which_revision_it_is() -> None:
             assert await asked({"name": "d", "managedFields": [{}]}) == 400
             stale = {**deployment(), "metadata": {"name": "d", "resourceVersion": "1"}, "status": {"replicas": 7}}
             assert (await applied(api, f"{DEPLOY}/status", stale, "scaler", force=True))[0] == 409
-            assert await asked("x") == 500
+            assert await asked("x") == 400
+            assert await asked(None, bogus=1) == 500
             assert await asked({"name": "d"}, bogus=1) == 500
             assert (await api.get(DEPLOY))[1]["spec"]["replicas"] == 2
             assert await asked({}) == 200

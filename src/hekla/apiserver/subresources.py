@@ -152,8 +152,8 @@ def _applied_scale(backend: Backend, call: Call, paths: ScalePaths) -> Document:
     if (said.get("apiVersion"), said.get("kind")) != ("autoscaling/v1", "Scale"):
         group, _, version = str(said.get("apiVersion") or "").rpartition("/")
         raise bad_request(f"invalid object type: {group}/{version}, Kind={said.get('kind') or ''}")
-    check_typed(said, for_kind("autoscaling", "v1", "Scale"))
     metadata = part_of(said, "metadata")
+    check_typed({**said, "metadata": metadata}, for_kind("autoscaling", "v1", "Scale"))
     if metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     check_place(call, metadata)
