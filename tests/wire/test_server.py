@@ -1,11 +1,11 @@
 import asyncio
-import gc
 import gzip
 import socket
 
 import pytest
 import uvloop
 
+from hekla.testing.garbage import without_collections
 from hekla.wire.connection import Connection
 from hekla.wire.limits import Limits
 from hekla.wire.messages import Request, Response
@@ -444,20 +444,16 @@ def test_a_connection_that_has_ended_goes_at_once_and_waits_for_no_collection(ki
             await peer.reader.read(20)
         peer.writer.close()
 
-    async def run():
+    async def run(still_there):
         async with serving(handler) as server:
             await visit(server)
             await until(lambda: not server.connections)
             for _ in range(5):  # turns of the loop in which whoever answered is cancelled
                 await asyncio.sleep(0)
-            assert not [one for one in gc.get_objects() if type(one) in (Connection, RequestReader, PushSink)]
+            assert not still_there(Connection, RequestReader, PushSink)
 
-    gc.collect()
-    gc.disable()
-    try:
-        asyncio.run(run())
-    finally:
-        gc.enable()
+    with without_collections() as still_there:
+        asyncio.run(run(still_there))
 
 
 def test_clients_that_come_together_are_let_in_together():

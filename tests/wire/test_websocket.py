@@ -1,9 +1,9 @@
 import asyncio
-import gc
 
 import pytest
 import websocket as foreign
 
+from hekla.testing.garbage import without_collections
 from hekla.wire.client import HttpClient
 from hekla.wire.client_connection import ClientConnection
 from hekla.wire.connection import Connection
@@ -315,18 +315,14 @@ def test_both_ends_of_a_tunnel_that_is_over_go_at_once_and_wait_for_no_collectio
             if not is_left_open:
                 await tunnel.close()
 
-    async def run():
+    async def run(still_there):
         async with serving(handler) as server:
             async with HttpClient() as client:
                 await visit(server, client)
             await until(lambda: not server.connections)
             for _ in range(5):  # turns of the loop in which tasks end
                 await asyncio.sleep(0)
-            assert not [one for one in gc.get_objects() if type(one) in PARTS]
+            assert not still_there(*PARTS)
 
-    gc.collect()
-    gc.disable()
-    try:
-        asyncio.run(run())
-    finally:
-        gc.enable()
+    with without_collections() as still_there:
+        asyncio.run(run(still_there))
