@@ -52,11 +52,13 @@ def test_a_token_opens_what_its_roles_allow(kubectl: Kubectl, whole_platform: Pl
 def test_a_pod_speaks_with_the_token_it_was_given(kubectl: Kubectl) -> None:
     kubectl("create", "rolebinding", "default", "--clusterrole=view", f"--serviceaccount={kubectl.namespace}:default")
     script = (
-        "D=/var/run/secrets/kubernetes.io/serviceaccount; "
+        # what a container says before somebody attaches is in its log only, here as elsewhere
+        "read _; D=/var/run/secrets/kubernetes.io/serviceaccount; "
         'curl -sS --cacert $D/ca.crt -H "Authorization: Bearer $(cat $D/token)" '
         "https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/api/v1/namespaces/$(cat $D/namespace)/pods"
     )
-    said = kubectl("run", "inside", "-i", "--rm", "--quiet", "--image=any", "--restart=Never", "--", "sh", "-c", script)
+    command = ("run", "inside", "-i", "--rm", "--quiet", "--image=any", "--restart=Never", "--", "sh", "-c", script)
+    said = kubectl(*command, stdin="\n")
     assert [one["metadata"]["name"] for one in json.loads(said.out)["items"]] == ["inside"]
 
 
