@@ -158,3 +158,28 @@ def test_a_prompt_is_echoed_and_tokens_have_likelihoods():
             assert all(len(entry.top_logprobs) == 3 and entry.top_logprobs[0].token == entry.token for entry in told)
 
     asyncio.run(story())
+
+
+BEYOND = "1" + "0" * 400
+
+
+def test_a_number_beyond_all_floats_and_half_a_surrogate_pair_are_the_clients_fault():
+    bodies = [f'"{name}": {sign}{BEYOND}' for name in ("presence_penalty", "top_p") for sign in ("", "-")]
+    bodies += [f'"{name}": "\\ud800"' for name in ("model", "user")]
+    paths = {
+        "/v1/completions": '"prompt": "hi"',
+        "/v1/chat/completions": '"messages": [{"role": "user", "content": "hi"}]',
+    }
+
+    async def scenario():
+        async with serving(SETTINGS) as server, HttpClient() as client:
+            for path, rest in paths.items():
+                for one in bodies:
+                    body = f'{{"model": "tiny", {rest}, {one}}}'.encode()
+                    url = f"http://127.0.0.1:{server.port}{path}"
+                    found = await client.request(
+                        "POST", url, headers=(("content-type", "application/json"),), body=body
+                    )
+                    assert found.status == 400, (path, one[:40], found.status)
+
+    asyncio.run(scenario())

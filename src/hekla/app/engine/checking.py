@@ -5,6 +5,7 @@ passes them over. The sentences are those of vLLM 0.32; `tests/app/vllm_answers.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -118,7 +119,10 @@ def natural(value: Any, place: str) -> Taken:
 def number(value: Any, place: str) -> Taken:
     """A number: also "0.5" and true."""
     if isinstance(value, bool | int | float):
-        return Taken(float(value))
+        try:
+            return Taken(float(value))
+        except OverflowError:  # as the same digits in a text are read
+            return Taken(math.inf if value > 0 else -math.inf)
     if not isinstance(value, str):
         return Taken(None, (Trouble("float_type", place, "Input should be a valid number", value),))
     try:
@@ -249,7 +253,9 @@ def _decoded(body: bytes) -> Any:
 def _decoded_as_python_does(body: bytes) -> Any:
     """NaN is let in, and what is wrong is told with its place."""
     try:
-        return json.loads(body)
+        document = json.loads(body)
+        json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair is no text, and could not be told of
+        return document
     except json.JSONDecodeError as error:
         trouble = Trouble("json_invalid", f"body.{error.pos}", "JSON decode error", {}, {"error": error.msg})
         raise refused(trouble) from None
