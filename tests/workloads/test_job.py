@@ -298,14 +298,14 @@ def test_why_a_job_waits_is_in_its_status() -> None:
 def test_the_schedulers_reason_is_passed_on() -> None:
     world = JobWorld(job()).settle()
     told = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "2/2 nodes: no gpu"}
-    world.world.change(type(world.group), NAMESPACE, "train-uid-train", {"status": {"conditions": [told]}})  # type: ignore[arg-type]  # there is a group
+    world.world.change(PodGroup, NAMESPACE, "train-uid-train", {"status": {"conditions": [told]}})
     world.settle()
     assert (world.job.status.state.reason, world.job.status.state.message) == (
         "NotEnoughResources",
         "2/2 nodes: no gpu",
     )
     other_numbers = {**told, "message": "1/2 nodes: no gpu"}
-    world.world.change(type(world.group), NAMESPACE, "train-uid-train", {"status": {"conditions": [other_numbers]}})  # type: ignore[arg-type]  # there is a group
+    world.world.change(PodGroup, NAMESPACE, "train-uid-train", {"status": {"conditions": [other_numbers]}})
     world.settle()
     pending = [event.message for event in world.world.events if event.reason == "PodGroupPending"]
     assert pending == ["PodGroup default:train unschedulable, reason: 2/2 nodes: no gpu"], "other numbers are no news"
