@@ -63,6 +63,8 @@ class Answering:
     _trust: Trust | None = None
     _certificates: Certificates | None = None
     _server: Server | None = None
+    _announced: Server | None = None
+    """The server of whose address the log told, once it was registered too."""
     _told: str = field(default="")
     _bundle: str = ""
     """The authorities of our registration, by which we know it; empty before there is one."""
@@ -82,23 +84,25 @@ class Answering:
             await self._stop()
 
     async def _look(self) -> None:
-        """Listen by what is to be believed and shown now, and say where."""
+        """Listen by what is to be believed and shown now, register it, then say where."""
         trust = trust_of(await self.client.request("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{CONFIG_MAP}"))
         if trust is None:
             raise KubeError("the API server passes no requests on (no requestheader-client-ca-file)")
         now = self.office.clock.now()
         certificates = renewed(self._certificates, server_names(SERVICE, self.office.settings.namespace), now)
+        host, port = host_and_port("--answers-address", self.office.settings.answers_address)
         if self._server is None or trust != self._trust or certificates != self._certificates:
             await self._stop()
-            self._server = await self._listening(trust, certificates)
+            self._server = await self._listening(host, port, trust, certificates)
             self._trust, self._certificates = trust, certificates
         await self._publish(self._server.port, certificates.authorities)
+        if self._server is not self._announced:
+            self._announced = self._server
+            log.info("answers", address=f"https://{host}:{self._server.port}")
 
-    async def _listening(self, trust: Trust, certificates: Certificates) -> Server:
-        host, port = host_and_port("--answers-address", self.office.settings.answers_address)
+    async def _listening(self, host: str, port: int, trust: Trust, certificates: Certificates) -> Server:
         server, desk = Server(), AnswerDesk(self.scheduler, self.client, trust)
         await server.start(desk.answer, host=host, port=port, ssl_context=_context(trust, certificates), limits=LIMITS)
-        log.info("answers", address=f"https://{host}:{server.port}")
         return server
 
     async def _publish(self, port: int, authorities: bytes) -> None:
