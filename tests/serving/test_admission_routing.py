@@ -27,6 +27,12 @@ def sticky(**said: Any) -> dict[str, Any]:
     return document
 
 
+def policy(**said: Any) -> dict[str, Any]:
+    document = server()
+    document["spec"]["trafficPolicy"] = said
+    return document
+
+
 def pairs(**more: Any) -> dict[str, Any]:
     return {"groupKey": "g", "prefillLabels": {"r": "p"}, "decodeLabels": {"r": "d"}, **more}
 
@@ -123,6 +129,22 @@ def test_a_route_with_weights_that_do_not_sum_to_a_hundred_is_let_in() -> None:
             sticky(sources=[{"type": "Header", "name": ""}]),
             "sources[0].name: Required value: source name must be non-empty",
         ),
+        (
+            policy(timeout="5"),
+            'spec.trafficPolicy.timeout: Invalid value: "5": "5" is not a duration; write it like "90s", "1h30m" or "250ms"',
+        ),
+        (
+            policy(timeout="-5s"),
+            'spec.trafficPolicy.timeout: Invalid value: "-5s": it must not be negative; leave it out for no bound',
+        ),
+        (
+            policy(retry={"retryInterval": "soon"}),
+            'spec.trafficPolicy.retry.retryInterval: Invalid value: "soon": "soon" is not a duration',
+        ),
+        (
+            policy(connectionPool={"idleTimeout": "٥s"}),
+            'spec.trafficPolicy.connectionPool.idleTimeout: Invalid value: "٥s": "٥s" is not a duration',
+        ),
     ],
 )
 def test_servers_that_are_refused(document: dict[str, Any], said: str) -> None:
@@ -173,6 +195,8 @@ def test_providers_that_are_refused(document: dict[str, Any], said: str) -> None
 
 def test_what_is_right_is_let_in() -> None:
     assert refuse_model_server(request(ModelServer, server(pdGroup=pairs())), _nobody()) == ""
+    patient = policy(timeout="1m30s", retry={"retryInterval": "0"})
+    assert refuse_model_server(request(ModelServer, patient), _nobody()) == ""
     assert refuse_provider(request(ExternalModelProvider, provider(headers={"X-Org": "me"})), _nobody()) == ""
 
 

@@ -5,15 +5,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from hekla.api.fields import Duration
 from hekla.api.kthena import ExternalModelProvider, ModelRoute, ModelServer
 from hekla.api.kthena.provider import AuthScheme, ProviderType
 from hekla.api.kthena.route import Rule
-from hekla.api.kthena.server import SessionSource, SessionSticky
+from hekla.api.kthena.server import SessionSource, SessionSticky, TrafficPolicy
 from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.fielderrors import FieldError, invalid, not_supported, required
 from hekla.apiserver.validation.names import label_value, qualified_name
 from hekla.edge.shared_buckets import place_of
 from hekla.lib.expressions import ExpressionError, expression
+from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.serving.admission_words import denial
 from hekla.serving.router.providers import HEADER_NAME, RESERVED_HEADERS
 
@@ -89,8 +91,29 @@ def server_wrongs(server: ModelServer) -> Iterator[FieldError]:
         yield from _labels_wrongs(selector.pd_group.prefill_labels, f"{where}.pdGroup.prefillLabels")
         yield from _labels_wrongs(selector.pd_group.decode_labels, f"{where}.pdGroup.decodeLabels")
     policy = server.spec.traffic_policy
-    if policy is not None and policy.session_sticky is not None:
-        yield from _sticky_wrongs(policy.session_sticky, "spec.trafficPolicy.sessionSticky")
+    if policy is not None:
+        yield from _policy_wrongs(policy, "spec.trafficPolicy")
+
+
+def _policy_wrongs(policy: TrafficPolicy, where: str) -> Iterator[FieldError]:
+    yield from _wait_wrongs(f"{where}.timeout", policy.timeout)
+    if policy.retry is not None:
+        yield from _wait_wrongs(f"{where}.retry.retryInterval", policy.retry.retry_interval)
+    if policy.connection_pool is not None:
+        yield from _wait_wrongs(f"{where}.connectionPool.idleTimeout", policy.connection_pool.idle_timeout)
+    if policy.session_sticky is not None:
+        yield from _sticky_wrongs(policy.session_sticky, f"{where}.sessionSticky")
+
+
+def _wait_wrongs(field: str, value: Duration | None) -> Iterator[FieldError]:
+    """Kthena's webhook cannot read an object with a text that is no duration, and refuses it too."""
+    if not value:
+        return
+    try:
+        if parse_duration(value).total_seconds() < 0:
+            yield invalid(field, value, "it must not be negative; leave it out for no bound")
+    except DurationError as error:
+        yield invalid(field, value, str(error))
 
 
 def _labels_wrongs(labels: Mapping[str, str], field: str) -> Iterator[FieldError]:

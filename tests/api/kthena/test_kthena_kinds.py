@@ -118,6 +118,7 @@ def _field(kind: Any, path: str) -> dict[str, Any]:
         (ModelServer, "spec.model", {"maxLength": 256}),
         (ModelServer, "spec.workloadPort.protocol", {"default": "http", "enum": ["http", "https"]}),
         (ModelServer, "spec.kvConnector.type", {"default": "http"}),
+        (ModelServer, "spec.trafficPolicy.retry", {"required": None}),
         (ModelServer, "spec.trafficPolicy.retry.retryInterval", {"default": "100ms"}),
         (ModelServer, "spec.trafficPolicy.sessionSticky.sources", {"maxItems": 16}),
         (ModelServer, "spec.trafficPolicy.connectionPool.maxIdleConnectionsPerHost", {"minimum": 0}),

@@ -74,11 +74,11 @@ class WorkloadPort(Struct, kw_only=True, frozen=True, rename="camel"):
 class Retry(Struct, kw_only=True, frozen=True, rename="camel"):
     """How often another engine is asked, before the first byte of an answer."""
 
-    attempts: Annotated[Int32, REQUIRED] = 0
+    attempts: Int32 = 0
     """How many more engines may be asked after the first; 0: as many as there are, five at most."""
 
     retry_interval: Annotated[Duration | None, DEFAULTED] = "100ms"
-    """Read, and not waited for: the next attempt is at another engine, at once."""
+    """How long to wait between two attempts; 0: not at all."""
 
 
 class SessionKeySource(Struct, kw_only=True, frozen=True, rename="camel"):
