@@ -266,7 +266,7 @@ class Exchange(Errand):
         self._drop_engine()
         self.status, self.refusal = refusal.status, refusal
         keeps_alive = self.head.keeps_alive
-        self.transport.write(refusal_bytes(refusal, keeps_alive=keeps_alive, request_id=self.request_id))
+        self.transport.write(refusal_bytes(refusal, self.path, keeps_alive=keeps_alive, request_id=self.request_id))
         self.finish(keeps_alive=keeps_alive)
 
     def _crash(self, error: Exception) -> None:
@@ -277,7 +277,7 @@ class Exchange(Errand):
     def _break(self, refusal: Refusal, engine: EngineConnection | None) -> None:
         """The answer stops in the middle: say so where the stream allows it, and close."""
         self.refusal = refusal
-        self.break_off(refusal, engine)
+        self.break_off(refusal, engine, self.path)
         self.finish(keeps_alive=None)
 
     def abandon(self) -> None:

@@ -35,7 +35,9 @@ class OneListener:
             return self._front.receive(client, head, body)
         self._front.refused(client, refusal)
         is_head = head.method == b"HEAD"
-        client.transport.write(refusal_bytes(refusal, keeps_alive=head.keeps_alive, is_head=is_head))
+        client.transport.write(
+            refusal_bytes(refusal, head.target.decode("ascii"), keeps_alive=head.keeps_alive, is_head=is_head)
+        )
         client.done(keeps_alive=head.keeps_alive)
         return None
 

@@ -44,8 +44,7 @@ class Reception:
             return None
         house = self._house
         if path not in INFERENCE_PATHS and not house.takes_any_path:
-            said = f"{path} is no path that models are asked by{_meant(path)}"
-            self._turn_away(client, head, Refusal(404, "not_found", said))
+            self._turn_away(client, head, _unknown(path))
             return None
         exchange = Exchange(house, client, head, path, house.clock())
         if house.tracing is not None:
@@ -64,11 +63,10 @@ class Reception:
         is_head = head.method == b"HEAD"
         if document is None and self._model is not None and path.startswith(MODELS):
             document = partial(self._model, unquote(path[len(MODELS) :]))
-        meant = _meant(path) or "; ask with POST, or GET /v1/models"
         if document is None and path in INFERENCE_PATHS:
             refusal = Refusal(405, "not_found", f"{path} is asked with POST", allow="POST")
         elif document is None:
-            refusal = Refusal(404, "not_found", f"{path} is not known{meant}")
+            refusal = _unknown(path)
         elif not (is_head or head.method == b"GET"):
             refusal = Refusal(405, "not_found", f"{path} is read with GET", allow="GET, HEAD")
         elif (
@@ -88,7 +86,8 @@ class Reception:
     @staticmethod
     def _turn_away(client: ClientConnection, head: RequestHead, refusal: Refusal) -> None:
         is_head = head.method == b"HEAD"
-        client.transport.write(refusal_bytes(refusal, keeps_alive=head.keeps_alive, is_head=is_head))
+        path = path_of(head.target)
+        client.transport.write(refusal_bytes(refusal, path, keeps_alive=head.keeps_alive, is_head=is_head))
         client.done(keeps_alive=head.keeps_alive)
 
     def refused(self, client: ClientConnection, refusal: Refusal) -> None:
@@ -97,10 +96,17 @@ class Reception:
         self._house.refused_early += 1
 
 
+def _unknown(path: str) -> Refusal:
+    """Neither a document nor a path of models; said of files and batches too, which OpenAI's clients may look for."""
+    return Refusal(404, "not_found", f"{path} is no path that models are asked by{_meant(path)}")
+
+
 def _meant(path: str) -> str:
     """The path that was probably meant: clients are given a base URL, and it ends in /v1."""
     versioned = f"/v1{path}"
-    return f"; did you mean {versioned}?" if versioned in INFERENCE_PATHS or versioned == "/v1/models" else ""
+    if versioned in INFERENCE_PATHS or versioned == "/v1/models":
+        return f"; did you mean {versioned}?"
+    return "; POST /v1/chat/completions asks one, GET /v1/models lists them"
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,4 @@
-"""What the router itself says: refusals in OpenAI's error shape, and small documents."""
+"""What the router itself says: refusals in the error shape of the API that was asked, OpenAI's or Anthropic's, and small documents."""
 
 from http import HTTPStatus
 
@@ -22,20 +22,32 @@ _TYPES = {
 }
 
 
-def error_document(refusal: Refusal) -> bytes:
-    """The error as OpenAI's clients read it; `code` is our stable reason."""
+_MESSAGES = "/v1/messages"
+"""Where Anthropic's API begins: its clients read the sentence of an error from another place than OpenAI's."""
+_ANTHROPICS_TYPES = {413: "request_too_large", 503: "overloaded_error"}
+
+
+def error_document(refusal: Refusal, path: str = "", request_id: bytes = b"") -> bytes:
+    """The error as clients of this path read it; `code` is our stable reason."""
     kind = _TYPES.get(refusal.status, "invalid_request_error" if refusal.status < 500 else "api_error")
-    error = {"message": refusal.message, "type": kind, "param": refusal.param, "code": refusal.reason}
-    return msgspec.json.encode({"error": error})
+    if not path.startswith(_MESSAGES):
+        error = {"message": refusal.message, "type": kind, "param": refusal.param, "code": refusal.reason}
+        return msgspec.json.encode({"error": error})
+    kind = _ANTHROPICS_TYPES.get(refusal.status, kind)
+    document = {"type": "error", "error": {"type": kind, "message": refusal.message, "code": refusal.reason}}
+    return msgspec.json.encode({**document, "request_id": request_id.decode("ascii")} if request_id else document)
 
 
-def error_event(refusal: Refusal) -> bytes:
-    """An error inside a stream that has begun."""
-    return b"data: %b\n\n" % error_document(refusal)
+def error_event(refusal: Refusal, path: str = "") -> bytes:
+    """An error inside a stream that has begun; Anthropic's clients know it by its name."""
+    name = b"event: error\n" if path.startswith(_MESSAGES) else b""
+    return b"%bdata: %b\n\n" % (name, error_document(refusal, path))
 
 
-def refusal_bytes(refusal: Refusal, *, keeps_alive: bool, request_id: bytes = b"", is_head: bool = False) -> bytes:
-    """A whole answer that refuses."""
+def refusal_bytes(
+    refusal: Refusal, path: str = "", *, keeps_alive: bool, request_id: bytes = b"", is_head: bool = False
+) -> bytes:
+    """A whole answer that refuses a request for this path."""
     extra = b""
     if refusal.retry_after_s is not None:
         extra += b"retry-after: %d\r\n" % max(1, -int(-refusal.retry_after_s // 1))
@@ -45,7 +57,8 @@ def refusal_bytes(refusal: Refusal, *, keeps_alive: bool, request_id: bytes = b"
         extra += b'www-authenticate: Bearer realm="hekla"\r\n'
     if request_id:
         extra += b"x-request-id: %b\r\n" % request_id
-    return answer_bytes(refusal.status, error_document(refusal), keeps_alive=keeps_alive, extra=extra, is_head=is_head)
+    body = error_document(refusal, path, request_id)
+    return answer_bytes(refusal.status, body, keeps_alive=keeps_alive, extra=extra, is_head=is_head)
 
 
 def answer_bytes(

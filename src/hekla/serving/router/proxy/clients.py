@@ -240,6 +240,7 @@ class ClientConnection(asyncio.Protocol):
     def _begin_body(self, head: RequestHead, data: bytes) -> None:
         """A body that is not whole yet: first see whether it may come at all."""
         doorway = self._doorway
+        self._head, self._body, self._body_size = head, [], 0
         if head.body_length > doorway.bounds.body_bytes:
             self._refuse_size()
             return
@@ -247,7 +248,6 @@ class ClientConnection(asyncio.Protocol):
             self.refuse(Refusal(503, "bodies", "the bodies of requests under way fill the memory; try again later", 1))
             return
         self._weigh(head.body_length)
-        self._head, self._body, self._body_size = head, [], 0
         self._chunks = Chunks() if head.is_chunked else None
         self.phase, self.since = _BODY, doorway.now
         rest = data[head.end :]
@@ -332,10 +332,11 @@ class ClientConnection(asyncio.Protocol):
     def refuse(self, refusal: Refusal) -> None:
         """Turn a request away that cannot be read, read nothing more, and leave the client time to see why."""
         self._release()
+        path = self._head.target.decode("ascii", "replace") if self._head is not None else ""
         self._head, self._body, self._chunks, self._buffer = None, [], None, b""
         self.phase, self.since = _LINGER, self._doorway.now
         self._doorway.front.refused(self, refusal)
-        self.transport.write(refusal_bytes(refusal, keeps_alive=False))
+        self.transport.write(refusal_bytes(refusal, path, keeps_alive=False))
         if not self.transport.is_closing():
             self.transport.pause_reading()
             if self.transport.can_write_eof():

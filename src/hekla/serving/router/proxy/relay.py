@@ -208,14 +208,14 @@ class Relay:
             return usage_of(self._last_piece[-TAIL_BYTES:])
         return usage_of(b"".join((*self._tail, self._last_piece[-TAIL_BYTES:])))
 
-    def break_off(self, refusal: Refusal, engine: EngineConnection | None) -> None:
+    def break_off(self, refusal: Refusal, engine: EngineConnection | None, path: str) -> None:
         """The answer cannot be finished: say so inside the stream where that is possible; the connection is to be closed.
 
         No last chunk is written, so that a client that ignores events sees a broken answer, too.
         """
         if not self.is_stream or not self._last_piece.endswith(_EVENT_ENDS):
             return
-        event = error_event(refusal)
+        event = error_event(refusal, path)
         if self._adds_chunks:
             self.transport.write(chunk(event))
         elif self.wants_payload:
