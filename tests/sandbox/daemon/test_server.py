@@ -1,5 +1,6 @@
 """The daemon as a process, spoken to over its socket in every dialect; secrets stay its own."""
 
+import asyncio
 import base64
 import contextlib
 import hashlib
@@ -19,6 +20,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from hekla.sandbox.daemon.http import HttpServer
 
 TOKEN = "access-token-of-this-sandbox"
 KEY = rsa.generate_private_key(65537, 2048)
@@ -461,3 +464,76 @@ def test_a_cell_over_its_time_is_interrupted_and_a_time_that_is_none_is_refused(
     status, told = daemon.send("POST", "/execute", {"code": "1", "timeout": -1}, x_access_token=TOKEN)
     assert status == 400
     assert "must be a number of seconds" in json.loads(told)["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        ("/process.Process/SendInput", {"process": "x"}, '"process" is "x"; it must be an object'),
+        ("/process.Process/SendInput", {"process": {"pid": -1}}, '"pid" is -1; it must be a whole number from 0 to 4294967295'),
+        ("/process.Process/SendSignal", {"process": {"pid": 1}, "signal": []}, "signal [] is none of SIGNAL_SIGKILL, SIGNAL_SIGTERM"),
+        ("/process.Process/Update", {"process": {"pid": 1}, "pty": {"size": {"cols": "x"}}}, '"cols" is "x"; it must be a whole number'),
+        ("/filesystem.Filesystem/ListDir", {"path": "/", "depth": True}, '"depth" is true; it must be a whole number'),
+        ("/filesystem.Filesystem/Stat", {"path": "\ud800"}, "the body has half a surrogate pair in it"),
+        ("/execute", {"code": "1", "env_vars": "x"}, '"env_vars" is "x"; it must be an object of texts'),
+        ("/execute", {"code": "1", "context_id": 5}, '"context_id" is 5; it must be a text'),
+        ("/contexts", {"cwd": ["/"]}, '"cwd" is ["/"]; it must be a text'),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_kind_is_refused_with_a_sentence(daemon, path, body, sentence):
+    status, told = daemon.call(path, body)
+    assert (status, told["code"]) == (400, "invalid_argument")
+    assert told["message"].startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "sentence"),
+    [
+        ({"process": 5}, {}, '"process" is 5; it must be an object'),
+        ({"process": {"cmd": "echo", "args": 5}}, {}, '"args" is 5; it must be a list of texts'),
+        ({"process": {"cmd": "echo", "envs": {"A": 5}}}, {}, '"envs" is {"A": 5}; it must be an object of texts'),
+        ({"process": {"cmd": "echo"}, "pty": {"size": [80]}}, {}, '"size" is [80]; it must be an object'),
+        ({"process": {"cmd": "echo"}}, {"connect-timeout-ms": "9" * 11}, "the header connect-timeout-ms is "),
+        ({"process": {"cmd": "echo"}}, {"connect-timeout-ms": "\xb2"}, "the header connect-timeout-ms is "),
+    ],
+)
+def test_a_stream_that_is_asked_for_with_a_wrong_value_ends_with_a_sentence(daemon, body, headers, sentence):
+    ((kind, told),) = daemon.stream("/process.Process/Start", body, **headers)
+    assert (kind, told["error"]["code"]) == ("end", "invalid_argument")
+    assert told["error"]["message"].startswith(sentence)
+
+
+def test_agentcubes_commands_take_variables_and_directories_that_are_texts(daemon):
+    for wrong in ({"env": "x"}, {"env": {"A": 5}}, {"working_dir": 5}, {"working_dir": "\ud800"}):
+        status, told = daemon.picod("/api/execute", {"command": ["true"], **wrong})
+        assert (status, told["code"], told["detail"]) == (400, 400, "invalid_argument"), wrong
+    assert daemon.picod("/api/files", {"path": "f", "content": "\xe9"})[0] == 400
+
+
+def test_a_user_whose_name_cannot_be_one_is_nobody(daemon):
+    status, _ = daemon.send("GET", "/files?path=x&username=%00", x_access_token=TOKEN)
+    assert status == 401
+
+
+def test_a_fault_of_ours_is_answered_and_reported_for_a_closed_connection_says_that_there_is_no_sandbox(tmp_path):
+    reported = []
+
+    async def failing(request, answer):
+        raise LookupError("a fault")
+
+    async def told():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(type(context["exception"])))
+        server = HttpServer(failing, lambda request, error: {"code": error.code, "message": error.message})
+        listener = await loop.create_unix_server(server.protocol, str(tmp_path / "s"))
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        listener.close()
+        return answer
+
+    head, _, body = asyncio.run(told()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 500 ")
+    assert json.loads(body) == {"code": "internal", "message": "internal server error"}
+    assert reported == [LookupError]

@@ -8,6 +8,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from hekla.sandbox.daemon.asked import named_texts, text
 from hekla.sandbox.daemon.http import HttpError
 from hekla.sandbox.daemon.processes import CommandError
 
@@ -53,9 +54,7 @@ class CodeInterpreter:
 
     async def _create(self, request: Request, answer: Answer) -> None:
         asked = await request.json()
-        await answer.json(
-            200, _told(self._contexts.create(str(asked.get("language") or ""), str(asked.get("cwd") or "")))
-        )
+        await answer.json(200, _told(self._contexts.create(text(asked, "language"), text(asked, "cwd"))))
 
     async def _list(self, request: Request, answer: Answer) -> None:
         await answer.json(200, [_told(one) for one in self._contexts.listed()])
@@ -65,16 +64,13 @@ class CodeInterpreter:
         code = asked.get("code")
         if not isinstance(code, str):
             raise HttpError(400, '"code" must be text', "invalid_argument")
-        if asked.get("context_id") and asked.get("language"):
+        context_id, language, envs = text(asked, "context_id"), text(asked, "language"), named_texts(asked, "env_vars")
+        if context_id and language:
             raise HttpError(400, "give a context or a language, not both", "invalid_argument")
-        if asked.get("context_id"):
-            context = self._contexts.find(str(asked["context_id"]))
-        else:
-            context = self._contexts.default(str(asked.get("language") or ""))
-        envs = {str(name): str(value) for name, value in (asked.get("env_vars") or {}).items()}
         timeout_s = asked.get("timeout") or 0.0  # hekla-sdk's; E2B's clients leave when their time is over
         if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or timeout_s < 0:
             raise HttpError(400, f'"timeout" is {timeout_s!r}; it must be a number of seconds', "invalid_argument")
+        context = self._contexts.find(context_id) if context_id else self._contexts.default(language)
         await answer.begin(200, "application/json")
         await self._stream(self._contexts.run(context, code, envs, timeout_s), context, request, answer)
 

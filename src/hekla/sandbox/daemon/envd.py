@@ -22,7 +22,8 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any
 
-from hekla.sandbox.daemon.http import HttpError
+from hekla.sandbox.daemon.asked import inner, milliseconds, named_texts, text, texts, whole_number
+from hekla.sandbox.daemon.http import HttpError, document_of
 from hekla.sandbox.daemon.processes import Command, CommandError, Identity, Listener, Processes
 from hekla.sandbox.daemon.tree import Entry, Tree, TreeError
 from hekla.sandbox.daemon.uploads import parts_of
@@ -37,6 +38,7 @@ VERSION = "0.6.4"
 """Of envd, as far as clients ask what it can do."""
 KEEPALIVE_S = 50.0
 MOST_WATCHERS = 64
+_MOST_32 = 2**32 - 1
 LARGEST_MESSAGE = 8 * 1024 * 1024
 LARGEST_FILE = 5 * 1024 * 1024 * 1024
 STREAM = "application/connect+json"
@@ -146,16 +148,15 @@ class Envd:
         return {}
 
     async def _send_signal(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
-        number = _SIGNALS.get(asked.get("signal", ""))
+        named = asked.get("signal", "")
+        number = _SIGNALS.get(named) if isinstance(named, (str, int)) else None
         if number is None:
-            raise CallError(
-                "invalid_argument", f"signal {asked.get('signal')!r} is none of SIGNAL_SIGKILL, SIGNAL_SIGTERM"
-            )
+            raise CallError("invalid_argument", f"signal {named!r} is none of SIGNAL_SIGKILL, SIGNAL_SIGTERM")
         self._processes.signal(self._found(asked), number)
         return {}
 
     async def _update(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
-        if (size := _size(asked.get("pty"))) is not None:
+        if (size := _size(asked)) is not None:
             self._found(asked).resize(*size)
         return {}
 
@@ -181,9 +182,7 @@ class Envd:
         return {"entry": _entry(self._tree.move(source, target))}
 
     async def _list_dir(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
-        depth = asked.get("depth", 1)
-        if not isinstance(depth, int) or depth < 1:
-            raise CallError("invalid_argument", f"depth {depth!r} must be a whole number of at least 1")
+        depth = whole_number(asked, "depth", 1, _MOST_32) or 1
         return {"entries": [_entry(one) for one in self._tree.entries(self._path(request, asked.get("path")), depth)]}
 
     async def _remove(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
@@ -212,28 +211,29 @@ class Envd:
     # Streams
 
     async def _stream(self, request: Request, answer: Answer) -> None:
-        asked = _unframed(await request.body.read(LARGEST_MESSAGE + 5))
+        data = await request.body.read(LARGEST_MESSAGE + 5)
         stream = Stream(request, answer)
         try:
             with _in_connects_words():
-                await self._streams[request.path](request, asked, stream)
+                await self._streams[request.path](request, _unframed(data), stream)
             await stream.end(None)
-        except CallError as error:
+        except HttpError as error:
             await stream.end(error)
 
     async def _start(self, request: Request, asked: dict[str, Any], stream: Stream) -> None:
-        process = asked.get("process") or {}
-        size = _size(asked.get("pty"))
-        timeout_ms = request.headers.get("connect-timeout-ms", "")
+        process = inner(asked, "process")
+        size = _size(asked)
+        timeout_ms = milliseconds(request.headers, "connect-timeout-ms")
+        cwd = text(process, "cwd")
         command = self._processes.start(
-            [str(process.get("cmd", "")), *map(str, process.get("args") or [])],
-            cwd=self._path(request, process["cwd"]) if process.get("cwd") else "",
-            envs={str(name): str(value) for name, value in (process.get("envs") or {}).items()},
+            [text(process, "cmd"), *texts(process, "args")],
+            cwd=self._path(request, cwd) if cwd else "",
+            envs=named_texts(process, "envs"),
             user=self._user_of(request),
-            tag=str(asked.get("tag") or ""),
+            tag=text(asked, "tag"),
             has_input=size is not None or bool(asked.get("stdin")),
             size=size,
-            timeout_s=int(timeout_ms) / 1000 if timeout_ms.isdigit() else 0.0,
+            timeout_s=timeout_ms / 1000,
         )
         listener = command.listen()
         await stream.send({"event": {"start": {"pid": command.pid}}})
@@ -285,11 +285,11 @@ class Envd:
                     flags, message, left = left[0], left[5 : 5 + length], left[5 + length :]
                     if flags & 2:
                         continue
-                    told = _document(message)
+                    told = document_of(message, "message")
                     if "start" in told:
-                        command = self._found(told["start"])
+                        command = self._found(inner(told, "start"))
                     elif "data" in told and command is not None:
-                        await command.write(_input(told["data"].get("input")))
+                        await command.write(_input(inner(told, "data").get("input")))
         await answer.begin(200, STREAM)
         await answer.piece(_framed({}) + _framed({}, flags=2))
 
@@ -390,7 +390,9 @@ class Envd:
         digest = base64.b64encode(hashlib.sha256(":".join(terms).encode()).digest()).decode().rstrip("=")
         if not hmac.compare_digest(query["signature"].encode(), f"v1_{digest}".encode()):
             raise CallError("unauthenticated", "invalid signature")
-        if expires and (not expires.isdigit() or int(expires) < time.time()):
+        if expires and (
+            not expires.isascii() or not expires.isdigit() or len(expires) > 15 or int(expires) < time.time()
+        ):
             raise CallError("unauthenticated", "signature is already expired")
 
     def _user_of(self, request: Request) -> str:
@@ -420,12 +422,9 @@ class Envd:
         )
 
     def _found(self, asked: dict[str, Any], *, may_be_over: bool = False) -> Command:
-        wanted = asked.get("process") or {}
-        try:
-            pid = int(wanted.get("pid") or 0)
-        except (TypeError, ValueError):
-            pid = 0
-        return self._processes.find(pid=pid, tag=str(wanted.get("tag") or ""), may_be_over=may_be_over)
+        wanted = inner(asked, "process")
+        pid = whole_number(wanted, "pid", 0, _MOST_32)
+        return self._processes.find(pid=pid, tag=text(wanted, "tag"), may_be_over=may_be_over)
 
     def _watched(self, request: Request, asked: dict[str, Any]) -> Watch:
         path = self._path(request, asked.get("path"))
@@ -453,7 +452,7 @@ class Stream:
             await self._answer.begin(200, STREAM)
         await self._answer.piece(_framed(message))
 
-    async def end(self, error: CallError | None) -> None:
+    async def end(self, error: HttpError | None) -> None:
         """The last message."""
         if not self._answer.is_begun:
             await self._answer.begin(200, STREAM)
@@ -504,32 +503,22 @@ def _unframed(data: bytes) -> dict[str, Any]:
         raise CallError("invalid_argument", "the request is no framed message")
     if data[0] & 1:
         raise CallError("unimplemented", "compressed messages are not taken")
-    return _document(data[5 : 5 + int.from_bytes(data[1:5], "big")])
-
-
-def _document(data: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(data or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise CallError("invalid_argument", f"the message is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise CallError("invalid_argument", "the message must be a JSON object")
-    return document
+    return document_of(data[5 : 5 + int.from_bytes(data[1:5], "big")], "message")
 
 
 def _input(asked: object) -> bytes:
     given = asked if isinstance(asked, dict) else {}
     try:
         return base64.b64decode(given.get("stdin") or given.get("pty") or "", validate=True)
-    except (binascii.Error, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise CallError("invalid_argument", "the input is not base64") from error
 
 
-def _size(asked: object) -> tuple[int, int] | None:
-    if not isinstance(asked, dict):
+def _size(asked: dict[str, Any]) -> tuple[int, int] | None:
+    if asked.get("pty") is None:
         return None
-    size = asked.get("size") or {}
-    columns, rows = int(size.get("cols", 80)), int(size.get("rows", 24))
+    size = inner(inner(asked, "pty"), "size")
+    columns, rows = whole_number(size, "cols", 80, _MOST_32), whole_number(size, "rows", 24, _MOST_32)
     if not (0 < columns < 65_536 and 0 < rows < 65_536):
         raise CallError("invalid_argument", f"a terminal of {columns} columns and {rows} rows cannot be")
     return columns, rows
@@ -587,7 +576,7 @@ def _text(name: str) -> str:
 
 def _keepalive_s(request: Request) -> float:
     asked = request.headers.get("keepalive-ping-interval", "")
-    return max(1.0, float(asked)) if asked.isdigit() else KEEPALIVE_S
+    return max(1.0, float(asked)) if asked.isascii() and asked.isdigit() and len(asked) < 10 else KEEPALIVE_S
 
 
 def _is_known(user: str) -> bool:

@@ -64,14 +64,26 @@ class Request:
 
     async def json(self, most: int = 32 * 1024 * 1024) -> dict[str, Any]:
         """The body as a JSON object."""
-        text = await self.body.read(most)
-        try:
-            document = json.loads(text or b"{}")
-        except (ValueError, RecursionError) as error:
-            raise HttpError(400, f"the body is not JSON: {error}", "invalid_argument") from error
-        if not isinstance(document, dict):
-            raise HttpError(400, "the body must be a JSON object", "invalid_argument")
-        return document
+        return document_of(await self.body.read(most), "body")
+
+
+def document_of(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object that bytes are; nothing is an empty one. Text in it can be written down: half a surrogate pair cannot."""
+    try:
+        document = json.loads(data or b"{}", parse_constant=_no_constant)
+        if b"\\ud" in data or b"\\uD" in data:
+            json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise HttpError(400, f"the {what} has half a surrogate pair in it", "invalid_argument") from error
+    except (ValueError, RecursionError) as error:
+        raise HttpError(400, f"the {what} is not JSON: {error}", "invalid_argument") from error
+    if not isinstance(document, dict):
+        raise HttpError(400, f"the {what} must be a JSON object", "invalid_argument")
+    return document
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
 
 
 class Body:
@@ -277,6 +289,14 @@ class HttpServer:
             await answer.json(error.status, self._worded(request, error))
             if request is not None:
                 await _let_finish(request.body)
+            return False
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.TimeoutError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a client whose connection closes is told that there is no sandbox
+            asyncio.get_running_loop().call_exception_handler({"message": "a request failed", "exception": error})
+            if not answer.is_begun:
+                answer.keeps = False
+                await answer.json(500, self._worded(request, HttpError(500, "internal server error", "internal")))
             return False
         return answer.keeps and asked.body.is_over
 

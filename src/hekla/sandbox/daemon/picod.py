@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import datetime
 import os
 import re
 import time
 from typing import TYPE_CHECKING, Any
 
+from hekla.sandbox.daemon.asked import named_texts, text
 from hekla.sandbox.daemon.http import HttpError
 from hekla.sandbox.daemon.processes import Command, CommandError, Processes
 from hekla.sandbox.daemon.tree import Entry, Tree, TreeError
@@ -79,8 +79,8 @@ class Picod:
         if not isinstance(argv, list) or not argv or not all(isinstance(one, str) for one in argv):
             raise HttpError(400, '"command" must be a list of at least one text', "invalid_argument")
         timeout_s = duration_s(asked.get("timeout") or "60s")
-        cwd = self._working_directory(str(asked.get("working_dir") or ""))
-        envs = {str(name): str(value) for name, value in (asked.get("env") or {}).items()}
+        envs = named_texts(asked, "env")
+        cwd = self._working_directory(text(asked, "working_dir"))
         began = datetime.datetime.now(datetime.timezone.utc)
         try:
             command = self._processes.start(argv, cwd=cwd, envs=envs, timeout_s=timeout_s)
@@ -109,7 +109,7 @@ class Picod:
             raise HttpError(400, '"path" and "content" must be texts, and "path" not empty', "invalid_argument")
         try:
             data = base64.b64decode(content, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:
             raise HttpError(400, f'"content" is not base64: {error}', "invalid_argument") from error
         self._tree.write(path, data, mode=mode_of(asked.get("mode")))
         return self._written(path)

@@ -289,6 +289,8 @@ class Identity:
     def of(cls, name: str = "") -> Identity:
         """A user of the sandbox by name; empty: the default."""
         name = name or cls.default
+        if "\0" in name:
+            raise CommandError("a user's name has no NUL in it", "unauthenticated")
         try:
             entry = pwd.getpwnam(name) if name else pwd.getpwuid(os.getuid())
         except KeyError as error:
