@@ -140,11 +140,14 @@ def standing(name: str, held=0, deserved=0, fair=0, parent="", firm=0, **fields)
 
 
 ORDERS = {
-    "below its fair share goes before priority": (standing("a", 4, 2, 4, priority=200), standing("b", 1, 2, 4), "b"),
+    "whoever is above its fair share goes last": (standing("a", 5, 2, 4, priority=200), standing("b", 3, 2, 4), "b"),
     "within what it deserves goes before priority": (standing("a", 2, 2, 6, priority=200), standing("b", 1, 2, 6), "b"),
+    "even before one that lacks more of its fair share": (standing("a", 20, 2, 99, priority=1), standing("b", 0, 2, 2, priority=0), "b"),
+    "at its fair share it is not above": (standing("a", 4, 2, 4), standing("b", 3, 2, 4, priority=50), "a"),
     "priority": (standing("a", 1, 4, 4), standing("b", 2, 4, 4, priority=200), "b"),
     "who has no share at all comes last": (standing("a", 0, 0, 0), standing("b", 0, 1, 1), "b"),
     "the smaller part of its share": (standing("a", 2, 4, 4), standing("b", 2, 8, 8), "b"),
+    "without a bound, the part of all there is": (standing("a", 6, -1, 9, limit={"gpu": -1}), standing("b", 2, 4, 8), "b"),
     "age": (standing("a", 1, 4, 4, created=2.0), standing("b", 1, 4, 4, created=1.0), "b"),
 }  # fmt: skip
 
@@ -152,8 +155,22 @@ ORDERS = {
 @pytest.mark.parametrize("case", ORDERS, ids=str)
 def test_which_queue_is_next(case: str) -> None:
     one, other, first = ORDERS[case]
-    turns = {queue.name: turn_of(queue, {"gpu": 1}, ["gpu"]) for queue in (one, other)}
+    turns = {queue.name: turn_of(queue, {"gpu": 1}, ["gpu"], total={"gpu": 10}) for queue in (one, other)}
     assert min(turns, key=turns.__getitem__) == first
+
+
+def test_a_queue_that_needs_none_of_a_resource_is_no_later_for_it() -> None:
+    without = QueueStanding(name="a", held={"gpu": 1}, deserved={"gpu": 1}, fair={"gpu": 4})
+    both = QueueStanding(name="b", held={"gpu": 3, "cpu": 1}, deserved={"gpu": 1, "cpu": 1}, fair={"gpu": 4, "cpu": 2})
+    resources, total = ["gpu", "cpu"], {"gpu": 8, "cpu": 8}
+    assert turn_of(without, {"gpu": 1}, resources, total=total) < turn_of(both, {"gpu": 1}, resources, total=total)
+
+
+def test_a_queue_that_would_hold_what_it_has_no_share_of_comes_last() -> None:
+    of_cpu = QueueStanding(name="a", held={}, fair={"cpu": 8}, deserved={})
+    of_both = QueueStanding(name="b", held={"gpu": 3, "cpu": 3}, fair={"gpu": 4, "cpu": 4}, deserved={})
+    resources, total = ["gpu", "cpu"], {"gpu": 8, "cpu": 8}
+    assert turn_of(of_both, {"gpu": 1}, resources, total=total) < turn_of(of_cpu, {"gpu": 1}, resources, total=total)
 
 
 # 9.7 (48, 49): (queues, asks a, victims by queue, preemptible, allowed)
@@ -182,8 +199,27 @@ TAKES = {
     "both departments within what they deserve": (
         [standing("d1", 2, 4, 4), standing("d2", 4, 4, 4), standing("a", 2, 4, 4, "d1"), standing("b", 4, 2, 2, "d2")], 1, [("b", 1)], True, False,
     ),
-    "within one department its projects are compared": (
-        [standing("d1", 8, 4, 4), standing("a", 2, 4, 4, "d1"), standing("b", 6, 4, 4, "d1")], 1, [("b", 1)], True, False,
+    "within a department that is full its projects are compared": (
+        [standing("d1", 8, 4, 4), standing("a", 2, 4, 4, "d1"), standing("b", 6, 4, 4, "d1")], 1, [("b", 1)], True, True,
+    ),
+    "a department above its share takes from one that is further above": (
+        [standing("d1", 4, 4, 4), standing("d2", 7, 3, 3), standing("a", 0, 1, 1, "d1"), standing("b", 7, 3, 3, "d2")],
+        1, [("b", 1)], True, True,
+    ),
+    "what goes in its own department makes that less full": (
+        [standing("d1", 4, 4, 4), standing("d2", 6, 4, 4), standing("a", 0, 2, 2, "d1"), standing("n", 4, 2, 2, "d1"),
+         standing("b", 6, 4, 4, "d2")],
+        2, [("n", 2), ("b", 1)], True, True,
+    ),
+    "a department may have no more of what cannot be preempted than it deserves": (
+        [standing("d1", 5, 3, 5, firm=3), standing("a", 2, 2, 3, "d1"), standing("b", 3, 2, 2, "d1")], 1, [("b", 1)], False, False,
+    ),
+    "nor may what cannot be preempted take a queue above its fair share": (
+        [standing("a", 4, 2, 4), standing("b", 9, 4, 4)], 1, [("b", 1)], False, False,
+    ),
+    "no sibling gives to a department that has no share": (
+        [standing("d1", 0, 0, 0), standing("d2", 9, 1, 1), standing("a", 0, 1, 1, "d1"), standing("b", 9, 1, 1, "d2")],
+        1, [("b", 1)], True, False,
     ),
 }  # fmt: skip
 
@@ -196,8 +232,32 @@ def test_who_may_take_back(case: str) -> None:
     assert may_take_back(by_name, "a", {"gpu": asked}, gone, is_preemptible=is_preemptible) is expected
 
 
-def test_resources_that_are_not_asked_for_do_not_count() -> None:
+def test_how_full_siblings_are_of_what_nobody_asks_for_or_gives_does_not_count() -> None:
     # 49
-    asker = QueueStanding(name="a", deserved={"gpu": 2, "cpu": 0}, fair={"gpu": 2, "cpu": 0}, held={"cpu": 9})
-    giver = QueueStanding(name="b", deserved={"gpu": 2, "cpu": 9}, fair={"gpu": 2, "cpu": 9}, held={"gpu": 4, "cpu": 1})
+    queues = {
+        "d1": QueueStanding(name="d1", held={"gpu": 4, "cpu": 3}, fair={"gpu": 4, "cpu": 1}, deserved={"gpu": 4}),
+        "d2": QueueStanding(name="d2", held={"gpu": 7, "cpu": 1}, fair={"gpu": 3, "cpu": 1}, deserved={"gpu": 3}),
+        "a": standing("a", 1, 1, 2, "d1"),
+        "b": standing("b", 7, 3, 3, "d2"),
+    }
+    assert may_take_back(queues, "a", {"gpu": 1}, [("b", {"gpu": 1})])
+    assert not may_take_back(queues, "a", {"gpu": 1}, [("b", {"gpu": 1, "cpu": 1})])
+
+
+def test_a_queue_gives_back_for_being_above_its_share_of_anything() -> None:
+    # 49
+    asker = QueueStanding(name="a", deserved={"gpu": 2, "cpu": 2}, fair={"gpu": 2, "cpu": 2})
+    giver = QueueStanding(name="b", deserved={"gpu": 2, "cpu": 2}, fair={"gpu": 2, "cpu": 2}, held={"gpu": 1, "cpu": 3})
     assert may_take_back({"a": asker, "b": giver}, "a", {"gpu": 1}, [("b", {"gpu": 1, "cpu": 1})])
+
+
+def test_who_holds_too_much_of_anything_takes_nothing_back() -> None:
+    asker = QueueStanding(name="a", deserved={"gpu": 2}, fair={"gpu": 2}, held={"cpu": 9})
+    giver = QueueStanding(name="b", deserved={"gpu": 2, "cpu": 9}, fair={"gpu": 2, "cpu": 9}, held={"gpu": 4, "cpu": 1})
+    assert not may_take_back({"a": asker, "b": giver}, "a", {"gpu": 1}, [("b", {"gpu": 1, "cpu": 1})])
+
+
+def test_nothing_is_taken_back_by_or_from_a_queue_that_nobody_knows() -> None:
+    queues = {"a": standing("a", 0, 2, 2), "b": standing("b", 4, 2, 2)}
+    assert not may_take_back(queues, "x", {"gpu": 1}, [("b", {"gpu": 1})])
+    assert not may_take_back(queues, "a", {"gpu": 1}, [("x", {"gpu": 1})])

@@ -1,16 +1,20 @@
 """Whose turn it is, and who may take back, where shares were dealt out in rounds (`over_quota.py`).
 
-    next       below its fair share; then within what it deserves with the job; then priority; then who has any share at
-               all; then the smaller dominant share with the job, and without; then the smaller allocatable share; then age
-    reclaim    the asker stays within its fair share with the job, within what it deserves if the job cannot be preempted,
-               and the victim's branch, where the two part, has more than its allocatable share of something asked for, or
-               more than it deserves while the asker stays within what it deserves
-    saturated  refused where the asker would be as full, in proportion to its fair share, as the sibling that gives
+    next       not above its fair share of everything; then within what it deserves with the job; then priority; then who
+               would hold nothing that it has no share of; then the smaller dominant share with the job, and without; then the
+               smaller allocatable share; then age
+    reclaim    the asker stays within its fair share with the job, and if the job cannot be preempted it and all above it
+               within what they deserve with jobs of that kind; each victim's branch, where the two part, has more than its
+               allocatable share of something as the victim's turn comes, or more than it deserves of something while the
+               asker's branch stays within what that deserves
+    saturated  refused where a branch of the asker would be above its fair share and as full, in proportion to that, as a
+               sibling that gives; judged by what the job and the victims of that sibling are made of
 
-allocatable = limit where all is deserved, else min(max(deserved, fair), limit). After KAI's queue order and reclaim.
+allocatable = limit where all is deserved, else min(max(deserved, fair), limit). A department that is full does not keep its
+projects from taking back from one another. After KAI's queue order and reclaim.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -44,22 +48,25 @@ class QueueStanding:
         return share if limit == NO_LIMIT else min(share, limit)
 
 
-def dominant(standing: QueueStanding, extra: Amounts, resources: Sequence[str]) -> Fraction:
-    """The largest part of what it is meant to hold; of nothing, each unit counts a thousandfold."""
-    return max((_part(standing, extra, resource) for resource in resources), default=Fraction(0))
+def dominant(standing: QueueStanding, extra: Amounts, resources: Sequence[str], total: Amounts) -> Fraction:
+    """The largest part of what it is meant to hold, which is all there is where nothing bounds it; of nothing, each unit
+    counts a thousandfold.
+    """
+    return max((_part(standing, extra, resource, total) for resource in resources), default=Fraction(0))
 
 
-def turn_of(standing: QueueStanding, asked: Amounts, resources: Sequence[str]) -> tuple[Any, ...]:
-    """The sort key of a queue with its next job: smaller goes first."""
-    shares = [standing.allocatable(resource) for resource in resources]
+def turn_of(standing: QueueStanding, asked: Amounts, resources: Sequence[str], *, total: Amounts) -> tuple[Any, ...]:
+    """The sort key of a queue with its next job, where there is so much in all: smaller goes first."""
+    shares = {resource: standing.allocatable(resource) for resource in resources}
+    held = {resource: standing.held.get(resource, 0) for resource in resources}
     return (
-        not _is_below(standing, {}, standing.fair, resources, strictly=True),
-        not _is_below(standing, asked, standing.deserved, resources, strictly=False),
+        all(_exceeds(held[resource], standing.fair.get(resource, 0)) for resource in resources),
+        not _covers(standing.deserved, standing.held, asked, resources),
         -standing.priority,
-        all(share == 0 for share in shares),
-        dominant(standing, asked, resources),
-        dominant(standing, {}, resources),
-        [share if share != NO_LIMIT else 1 << 63 for share in shares],
+        any(not share and held[resource] + asked.get(resource, 0) > 0 for resource, share in shares.items()),
+        dominant(standing, asked, resources, total),
+        dominant(standing, {}, resources, total),
+        [share if share != NO_LIMIT else 1 << 63 for share in shares.values()],
         standing.created,
         standing.name,
     )
@@ -78,53 +85,61 @@ class _Claim:
         self, standings: Mapping[str, QueueStanding], asker: str, asked: Amounts, saturation: Fraction
     ) -> None:
         self._standings, self._asked, self._saturation = standings, asked, saturation
-        self._involved = [resource for resource, amount in asked.items() if amount > 0]
+        self._resources = sorted({*asked, *(name for one in standings.values() for name in _named(one))})
         self._path = self._up(asker)
+        self._left: dict[str, dict[str, int]] = {}
+        """By queue, what it and those below it hold when the victims so far are gone; of those that give alone."""
+
+        self._touched: dict[str, set[str]] = {}
+        """By queue that gives, the resources that its victims have."""
 
     def holds(self, victims: Sequence[tuple[str, Amounts]], *, is_preemptible: bool) -> bool:
-        if not all(self._stays_within(self._standings[name], is_preemptible=is_preemptible) for name in self._path):
+        if not self._stays_within(is_preemptible=is_preemptible):
             return False
-        gone: dict[str, dict[str, int]] = {}
         for queue, amounts in victims:
             mine, theirs = self._parting(queue)
-            if mine is None or theirs is None:
+            if mine is None or theirs is None or not self._is_fair(mine, theirs):
                 return False  # of its own branch nothing is taken back
-            left = gone.setdefault(theirs.name, {})
-            if not self._is_fair(mine, theirs, left):
-                return False
-            for resource, amount in amounts.items():
-                left[resource] = left.get(resource, 0) + amount
-        return all(self._is_emptier(*self._parting(queue), gone) for queue, _ in victims)
+            self._let_go(queue, amounts)
+        return all(self._is_emptier(self._standings[name]) for name in self._path)
 
-    def _stays_within(self, standing: QueueStanding, *, is_preemptible: bool) -> bool:
-        if is_preemptible:
-            return _is_below(standing, self._asked, standing.fair, self._involved, strictly=False)
-        held = {resource: standing.held_firm.get(resource, 0) for resource in self._involved}
-        return _covers(standing.deserved, held, self._asked, self._involved)
+    def _stays_within(self, *, is_preemptible: bool) -> bool:
+        path = [self._standings[name] for name in self._path]
+        if not path or not _covers(path[0].fair, path[0].held, self._asked, self._resources):
+            return False
+        return is_preemptible or all(_covers(one.deserved, one.held_firm, self._asked, self._resources) for one in path)
 
-    def _is_fair(self, mine: QueueStanding, theirs: QueueStanding, gone: Amounts) -> bool:
-        """Whether the next victim of a branch may go, by one of the two strategies, when these are gone already."""
-        held = {resource: theirs.held.get(resource, 0) - gone.get(resource, 0) for resource in self._involved}
-        if any(_exceeds(held[resource], theirs.allocatable(resource)) for resource in self._involved):
+    def _is_fair(self, mine: QueueStanding, theirs: QueueStanding) -> bool:
+        """Whether the next victim of a branch may go, by one of the two strategies."""
+        held = self._left.get(theirs.name, theirs.held)
+        if any(_exceeds(held.get(r, 0), theirs.allocatable(r)) for r in self._resources):
             return True
-        is_owed = _is_below(mine, self._asked, mine.deserved, self._involved, strictly=False)
-        return is_owed and any(_exceeds(held[r], theirs.deserved.get(r, 0)) for r in self._involved)
+        is_owed = _covers(mine.deserved, mine.held, self._asked, self._resources)
+        return is_owed and not _covers(theirs.deserved, held, {}, self._resources)
 
-    def _is_emptier(
-        self, mine: QueueStanding | None, theirs: QueueStanding | None, gone: Mapping[str, Amounts]
-    ) -> bool:  # fmt: skip
-        """Whether the asker's branch would still be less full than the one that gives, by what is fair for each."""
-        assert mine is not None
-        assert theirs is not None
-        left = gone[theirs.name]
-        for resource in self._involved:
-            fair, other = mine.fair.get(resource, 0), theirs.fair.get(resource, 0)
-            if NO_LIMIT in (fair, other) or not fair:
+    def _let_go(self, queue: str, amounts: Amounts) -> None:
+        for name in self._up(queue):
+            left = self._left.setdefault(name, dict(self._standings[name].held))
+            touched = self._touched.setdefault(name, set())
+            for resource, amount in amounts.items():
+                left[resource] = left.get(resource, 0) - amount
+                if amount > 0:
+                    touched.add(resource)
+
+    def _is_emptier(self, mine: QueueStanding) -> bool:
+        """Whether a branch of the asker would still be less full than its siblings that give, by what is fair for each."""
+        held = self._left.get(mine.name, mine.held)
+        for name, left in self._left.items():
+            sibling = self._standings[name]
+            if sibling.parent != mine.parent or name == mine.name:
                 continue
-            full = Fraction(mine.held.get(resource, 0) + self._asked[resource], fair)
-            rest = theirs.held.get(resource, 0) - left.get(resource, 0)
-            if full > 1 and other > 0 and full * self._saturation >= Fraction(rest, other):
-                return False
+            for resource in {*self._touched[name], *(r for r, amount in self._asked.items() if amount > 0)}:
+                fair, other = mine.fair.get(resource, 0), sibling.fair.get(resource, 0)
+                full = held.get(resource, 0) + self._asked.get(resource, 0)
+                if fair == NO_LIMIT or other <= 0 or full <= fair:
+                    continue
+                if not fair or Fraction(full, fair) * self._saturation >= Fraction(left.get(resource, 0), other):
+                    return False
         return True
 
     def _parting(self, queue: str) -> tuple[QueueStanding | None, QueueStanding | None]:
@@ -147,20 +162,16 @@ class _Claim:
         return path
 
 
-def _part(standing: QueueStanding, extra: Amounts, resource: str) -> Fraction:
+def _named(standing: QueueStanding) -> Iterator[str]:
+    for amounts in (standing.held, standing.held_firm, standing.deserved, standing.fair, standing.limit):
+        yield from amounts
+
+
+def _part(standing: QueueStanding, extra: Amounts, resource: str, total: Amounts) -> Fraction:
     held, most = standing.held.get(resource, 0) + extra.get(resource, 0), standing.allocatable(resource)
     if most == NO_LIMIT:
-        return Fraction(0)
+        most = total.get(resource, 0)
     return Fraction(held, most) if most else Fraction(held * 1000)
-
-
-def _is_below(
-    standing: QueueStanding, extra: Amounts, bound: Amounts, resources: Sequence[str], *, strictly: bool
-) -> bool:
-    """Whether it holds less than a bound, or no more than that with what is extra, of all resources."""
-    if strictly:
-        return all(_exceeds(bound.get(r, 0), standing.held.get(r, 0)) or bound.get(r, 0) == NO_LIMIT for r in resources)
-    return _covers(bound, standing.held, extra, resources)
 
 
 def _covers(bound: Amounts, held: Amounts, extra: Amounts, resources: Sequence[str]) -> bool:
