@@ -222,6 +222,10 @@ def test_a_server_whose_engine_names_no_port_is_not_told_that_of_its_sidecar() -
             [{"server": "a"}, {"provider": "p"}],
             "leads to one ModelServer, which takes none now, and to 1 provider outside",
         ),
+        (
+            [{"server": "a", "ready": 1, "weight": 0}, {"server": "b", "ready": 1, "weight": 100}],
+            "leads to one ModelServer, which takes requests",
+        ),
         ([{"server": "a", "ready": 1}], "leads to one ModelServer, which takes requests"),
     ],
 )

@@ -84,6 +84,18 @@ def test_a_route_to_nothing_says_so() -> None:
     assert conditions(world(nobody), "r")["ResolvedRefs"] == ("False", "ExternalModelProviderNotFound")
 
 
+def test_what_a_canary_has_left_behind_at_weight_zero_takes_no_request_and_is_told_last() -> None:
+    old, new, lost = (to(name, weight=weight) for name, weight in (("old", 0), ("new", 100), ("lost", 50)))
+    made = world(route("r", old, new, model="m"), server("new"))
+    assert conditions(made, "r")["ResolvedRefs"] == ("False", "ModelServerNotFound")
+    assert message(made, "ResolvedRefs") == (
+        'rule 0 names ModelServer "ml/old", which does not exist, with weight 0, so no request goes there; take it out of the rule'
+    )
+    made = world(route("r", old, lost, model="m"))
+    conditions(made, "r")
+    assert 'sends requests to ModelServer "ml/lost"' in message(made, "ResolvedRefs")
+
+
 def test_weights_that_sum_to_zero_and_no_rules_at_all_are_said() -> None:
     assert conditions(world(route("r", to("a", weight=0), model="m")), "r")["Accepted"] == ("False", "NoWeight")
     assert conditions(world(route("r", model="m", rules=[])), "r")["Accepted"] == ("False", "NoRules")

@@ -31,9 +31,8 @@ async def why_route(connection: "Connection", name: str, namespace: str) -> "Doc
     servers = await _servers(connection, namespace, [one["server"] for one in wanted if one.get("server")])
     for one in wanted:
         if one.get("server"):
-            one |= servers.get(
-                one["server"], {"error": f'ModelServer "{one["server"]}" does not exist; create it or name another'}
-            )
+            what_to_do = "create it or name another" if one["weight"] else "take it out of the rule"
+            one |= servers.get(one["server"], {"error": f'ModelServer "{one["server"]}" does not exist; {what_to_do}'})
     names = ", ".join(sorted({route.spec.model_name, *route.spec.lora_adapters} - {""})) or "any model"
     return {
         "kind": "Explanations",
@@ -80,7 +79,8 @@ def targets(route: "ModelRoute") -> Iterator[dict[str, Any]]:
 
 
 def route_verdict(wanted: Sequence[Mapping[str, Any]]) -> str:
-    """In how many of its targets requests are taken."""
+    """In how many of the targets that have a weight requests are taken."""
+    wanted = [one for one in wanted if one.get("weight") != 0]
     providers = sum("provider" in one for one in wanted)
     servers = [one for one in wanted if one.get("server")]
     ready = sum(bool(one.get("ready")) for one in servers)
@@ -196,6 +196,8 @@ def text(found: Mapping[str, Any]) -> str:
 
 def _target_lines(one: Mapping[str, Any]) -> Iterator[str]:
     weight = f", weight {one['weight']}" if "weight" in one else ""
+    if one.get("weight") == 0:
+        weight += " (no request goes there)"
     if "provider" in one:
         yield f"rule {one['rule']}{weight}: ExternalModelProvider {one['provider']}"
         return

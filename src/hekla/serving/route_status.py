@@ -18,10 +18,16 @@ from hekla.serving.conditions import Observation, as_documents, conditions
 from hekla.serving.router.backends import is_ready, selects
 from hekla.serving.router.routes import Route, compile_route
 
+Reference = tuple[int, type[ModelServer] | type[ExternalModelProvider], str]
+"""The number of a rule, and what one of its targets names."""
 
-def _targets_of(route: ModelRoute) -> Iterator[tuple[int, type[ModelServer] | type[ExternalModelProvider], str]]:
+
+def _targets_of(route: ModelRoute, *, idle: bool | None = None) -> Iterator[Reference]:
+    """What a route names; with `idle`, only what no request goes to as its weight is 0, or only the rest."""
     for number, rule in enumerate(route.spec.rules):
         for one in rule.target_models:
+            if idle is not None and idle != (one.weight == 0):
+                continue
             if one.model_server_name:
                 yield number, ModelServer, one.model_server_name
             elif one.external_model_provider_name:
@@ -109,13 +115,17 @@ def _takes_all(older: Route, route: Route) -> bool:
 
 
 def _resolved(route: ModelRoute, world: World) -> Observation:
-    for number, kind, name in _targets_of(route):
-        if world.get(kind, route.metadata.namespace, name) is None:
-            noun, reason = ("ModelServer", "ModelServerNotFound")
-            if kind is ExternalModelProvider:
-                noun, reason = "ExternalModelProvider", "ExternalModelProviderNotFound"
-            said = f'rule {number} sends requests to {noun} "{route.metadata.namespace}/{name}", which does not exist'
-            return Observation("ResolvedRefs", False, reason, f"{said}; create it or name another")
+    for idle in (False, True):
+        for number, kind, name in _targets_of(route, idle=idle):
+            if world.get(kind, route.metadata.namespace, name) is None:
+                noun, reason = ("ModelServer", "ModelServerNotFound")
+                if kind is ExternalModelProvider:
+                    noun, reason = "ExternalModelProvider", "ExternalModelProviderNotFound"
+                missing = f'{noun} "{route.metadata.namespace}/{name}", which does not exist'
+                said = f"rule {number} sends requests to {missing}; create it or name another"
+                if idle:
+                    said = f"rule {number} names {missing}, with weight 0, so no request goes there; take it out of the rule"
+                return Observation("ResolvedRefs", False, reason, said)
     return Observation("ResolvedRefs", True, "ResolvedRefs", "everything that the route names exists")
 
 

@@ -73,7 +73,9 @@ def test_what_cannot_be_found_is_said_in_kthenas_words() -> None:
     unknown, dangling, empty = (refusal_of(desk, question(name)) for name in ("unknown", "dangling", "empty"))
     assert unknown.status == 404
     assert unknown.message.startswith('route not found: no route takes model "unknown" at /v1/chat/completions')
-    assert (dangling.status, dangling.message) == (404, "can't find model server: ml/gone")
+    do = "create it or take it out of the route"
+    assert dangling.status == 404
+    assert dangling.message == f'can\'t find model server: ml/gone, which ModelRoute "ml/r" names; {do}'
     assert (empty.status, empty.message) == (503, "no available pods for model server: ml/llama")
     assert refusal_of(desk, question("nobody")).status == 404
 

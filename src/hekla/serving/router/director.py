@@ -102,7 +102,7 @@ class Director:
             return self._to_provider(way, target, question)
         backend = self.world.servers.get(target.key)
         if backend is None:
-            return Refusal(404, "pod_discovery", f"can't find model server: {target.key}")
+            return Refusal(404, "pod_discovery", f"can't find model server: {target.key}{_named_by(way)}")
         if backend.is_empty and (held := self.world.on_empty(backend)) is not None:
             return held
         if (backend.traits.tokenizer or self.world.tokenizer) and not question.was_tokenized:
@@ -152,7 +152,9 @@ class Director:
     def _to_provider(self, way: Way, target: Target, question: Question) -> Plan | Refusal:
         provider = self.world.providers.get(target.key)
         if provider is None:
-            return Refusal(404, "provider_discovery", f"can't find external model provider: {target.key}")
+            return Refusal(
+                404, "provider_discovery", f"can't find external model provider: {target.key}{_named_by(way)}"
+            )
         destination = way.at_providers.get(target.key)
         if destination is None:
             upstream = provider.source.spec.model or way.model
@@ -164,6 +166,10 @@ def unknown_model(name: str, where: str = "") -> Refusal:
     """Nothing has the name."""
     said = f'route not found: no route takes model "{name[:SHOWN_NAME]}"{where}; GET /v1/models lists those there are'
     return Refusal(404, "route_not_found", said, param="model")
+
+
+def _named_by(way: Way) -> str:
+    return f', which ModelRoute "{way.found.route.key}" names; create it or take it out of the route'
 
 
 def _destination(way: Way, backend_type: str, target: Target, upstream_model: str) -> Destination:

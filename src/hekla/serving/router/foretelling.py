@@ -66,7 +66,10 @@ async def _behind(
         return _nothing(question, "an external provider answers it")
     backend = director.world.servers.get(target.key)
     if backend is None:
-        return _nothing(question, f"there is no model server {target.key}")
+        return _nothing(
+            question,
+            f"there is no model server {target.key}, so these are answered 404; create it or take it out of the route",
+        )
     found = await look_up(backend, question)
     if backend.traits.pd is not None:
         told = explain_pair(director.pairing(backend), question, now())
