@@ -10,8 +10,9 @@ import time
 import structlog
 
 from hekla.api.agents import CodeInterpreter
-from hekla.app.agents_keeping import made_once, new_keys, session_store
+from hekla.app.agents_keeping import made_once, session_store
 from hekla.app.features import Features
+from hekla.app.front_doors import url_of
 from hekla.app.node_link import NodeLink
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExistsError
@@ -23,34 +24,30 @@ from hekla.sandbox.sessions.kube_stock import KubeStock
 
 log = structlog.get_logger(__name__)
 
-HOST = "127.0.0.1"
 FIRST_INTERPRETERS = ("base", "code-interpreter-v1")
 """What E2B's clients ask for when their users name no template."""
 
 
 async def run_embedded_gateway(features: Features, informers: Informers) -> None:
-    """Serve until cancelled; where it listens is written down meanwhile."""
-    directory = features.directory
-    directory.agents_url.unlink(missing_ok=True)  # of a life that was killed: clients wait for this one's
+    """Serve until cancelled whoever comes by its door."""
+    directory, door = features.directory, features.doors["agents"]
     await _make_first_interpreters(informers.client)
     stock = KubeStock(informers, makes_pods=True)
     await stock.start()
     features.on_sandbox_ready = stock.is_ready_at_node
     store = session_store(directory.agents_state, os.environ)
-    guard = Guard(read_keys(made_once(directory.agents_key, new_keys).decode()), wall=time.time)
+    guard = Guard(read_keys(directory.agents_key.read_text()), wall=time.time)
     mint = Mint(made_once(directory.pki / "sandboxes.key", new_private_key))
     gateway = Gateway(
-        GatewaySettings(host=HOST, port=features.settings.agents_port, or_any_port=True),
+        GatewaySettings(),
         store=store, stock=stock, link=NodeLink(lambda: features.sandboxes), guard=guard, mint=mint, named=stock,
     )  # fmt: skip
     features.is_making_sessions = lambda: gateway.desk.is_making
     try:
-        await gateway.start()
-        directory.publish_agents(f"http://{HOST}:{gateway.port}")
-        log.info("gateway of sandboxes is ready", url=f"http://{HOST}:{gateway.port}")
+        await gateway.start(door=door)
+        log.info("gateway of sandboxes is ready", url=url_of(door))
         await asyncio.Event().wait()
     finally:
-        directory.agents_url.unlink(missing_ok=True)
         await gateway.stop()
         await stock.stop()
         await store.close()

@@ -194,6 +194,10 @@ class DataDirectory:
         """Write down what nodes this start has, for the next one to say which are missing."""
         _write_whole(self.nodes, json.dumps(counts))
 
+    def publish_router(self, url: str) -> None:
+        """Write down where the router listens."""
+        _write_whole(self.router_url, f"{url}\n")
+
     def publish_agents(self, url: str) -> None:
         """Write down where the gateway of sandboxes listens."""
         _write_whole(self.agents_url, f"{url}\n")

@@ -4,7 +4,8 @@
         await running.ended()                      # until a feature dies; cancel to stop
 
 The API server comes up first and alone, so that `hekla up` is ready at once; the features start behind it and find
-it through an in-process client. What they are is listed in `features.py`.
+it through an in-process client. What they are is listed in `features.py`. Who comes to their own doors (`front_doors.py`)
+before they have started waits there.
 """
 
 import asyncio
@@ -38,6 +39,7 @@ from hekla.app.data_directory import DataDirectory
 from hekla.app.explaining import computed_resources
 from hekla.app.features import Features, run_features
 from hekla.app.first_objects import first_objects
+from hekla.app.front_doors import close_doors, open_doors
 from hekla.app.front_proxy import published
 from hekla.app.scheduler_elsewhere import SchedulerElsewhere
 from hekla.app.settings import Settings
@@ -103,8 +105,8 @@ async def platform(settings: Settings) -> AsyncIterator[Platform]:
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         url = f"https://127.0.0.1:{server.port}"
         _write_kubeconfig(directory, pki, url)
-        if "agents" not in settings.without:
-            _make_first_key(directory)
+        features.doors = open_doors(settings, directory)
+        stack.callback(close_doors, features.doors, directory)
         directory.publish(url, __version__, nodes=settings.all_nodes)
         directory.keep_nodes(settings.node_counts)
         log.info("api server is ready", url=url, data_dir=str(directory.root))
@@ -187,13 +189,6 @@ def _refusals_in_words() -> Iterator[None]:
         yield
     except KubeError as error:
         raise FirstObjectsError(f"the platform could not make its first objects: {error}") from error
-
-
-def _make_first_key(directory: DataDirectory) -> None:
-    """Whoever is told that the platform is ready reads the key at once; the gateway itself comes seconds later."""
-    from hekla.app.agents_keeping import made_once, new_keys
-
-    made_once(directory.agents_key, new_keys)
 
 
 async def _publish_front_proxy(client: ApiClient, pki: Pki) -> None:

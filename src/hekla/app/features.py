@@ -7,6 +7,7 @@ Each is imported when it starts, so that the API server answers first.
 import asyncio
 import contextlib
 import os
+import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +39,8 @@ class Features:
     directory: DataDirectory
     pki: Pki
     api_port: int = 0
+    doors: dict[str, socket.socket] = field(default_factory=dict)
+    """By feature: where its clients come in, who may wait there already."""
     node_proxy: Callable[[Call], Answer | Awaitable[Answer]] | None = None
     scheduler: "BatchScheduler | None" = None
     """Who explains what waits, once it runs."""
@@ -126,7 +129,7 @@ async def _run_serving(features: Features, informers: Informers, api: ApiServer)
 async def _run_router(features: Features, informers: Informers, api: ApiServer) -> None:
     from hekla.app.routing import run_embedded_router
 
-    await run_embedded_router(features.directory, features.settings.router_port, informers)
+    await run_embedded_router(features.directory, features.doors["router"], informers)
 
 
 async def _run_agents(features: Features, informers: Informers, api: ApiServer) -> None:

@@ -10,7 +10,6 @@ import json
 import os
 import struct
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +19,6 @@ from hekla.cli import loops
 from hekla.cli.main import EXIT_UNREACHABLE, EXIT_USAGE, CommandError
 
 if TYPE_CHECKING:
-    from hekla.app.data_directory import DataDirectory
     from hekla.wire.client import HttpClient
 
 Told = TypeVar("Told")
@@ -32,8 +30,6 @@ READS_S = 7 * 86_400.0
 """Until a command has read a piece of its input: it may compute before it reads, and what is said again would be read twice."""
 READS_NO_MORE = frozenset({"not_found", "failed_precondition"})
 """Codes of a command that has ended or has closed its input."""
-STARTS_S = 20.0
-"""How long a gateway is waited for whose platform has just said that it is ready."""
 
 
 class RefusedError(CommandError):
@@ -195,7 +191,6 @@ async def find_gateway(data_dir: Path | None) -> tuple[str, str]:
             raise CommandError("HEKLA_AGENTS_URL is set and HEKLA_AGENTS_KEY is not; set both", EXIT_USAGE)
         return url, _told(key, "HEKLA_AGENTS_KEY")
     directory = DataDirectory((data_dir or default_data_dir()).absolute())
-    await _until_open(directory)
     try:
         url = directory.agents_url.read_text().strip()
         lines = directory.agents_key.read_text(errors="replace").splitlines()
@@ -218,15 +213,6 @@ def _told(key: str, name: str) -> str:
         what = "holds a character that no key has, such as a typographic quote or a line break; copy it anew"
         raise CommandError(f"{name} {what}", EXIT_USAGE)
     return key
-
-
-async def _until_open(directory: "DataDirectory") -> None:
-    limit = time.monotonic() + STARTS_S
-    while not directory.agents_url.exists() and time.monotonic() < limit:
-        running = directory.running()
-        if running is None or not running.is_alive:
-            return
-        await asyncio.sleep(0.05)
 
 
 def _sentence(body: bytes, status: int) -> str:

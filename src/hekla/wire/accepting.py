@@ -72,6 +72,13 @@ class Port:
         bound: int = self._listening[0].getsockname()[1]
         return bound
 
+    def take(self, listening: socket.socket) -> int:
+        """Let in at a socket that listens already, with who waits there; returns the port."""
+        self._listening.append(listening)
+        asyncio.get_running_loop().add_reader(listening.fileno(), self._let_in, listening)
+        bound: int = listening.getsockname()[1]
+        return bound
+
     def close(self) -> None:
         """Nobody is let in any more; who is in stays."""
         loop = asyncio.get_running_loop()

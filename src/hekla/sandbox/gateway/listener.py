@@ -1,8 +1,9 @@
 """Listens for clients, keeps the time of everything that may take too long, and stops in good order."""
 
 import asyncio
-import errno
+import socket
 import ssl
+from typing import Any
 
 from hekla.sandbox.gateway.bounds import Bounds
 from hekla.sandbox.gateway.inside import InsidePools
@@ -23,19 +24,13 @@ class Listener:
         self.port = 0
 
     async def start(
-        self, host: str, port: int, *, or_any_port: bool = False, ssl_context: ssl.SSLContext | None = None
+        self, host: str, port: int, *, door: socket.socket | None = None, ssl_context: ssl.SSLContext | None = None
     ) -> None:
-        """Listen; port 0 picks one, and `or_any_port` picks anew where the wished one is taken."""
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                lambda: Visitor(self._doorway), host, port, backlog=_BACKLOG, ssl=ssl_context
-            )
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or not (or_any_port and port):
-                raise
-            await self.start(host, 0, ssl_context=ssl_context)
-            return
+        """Listen; port 0 picks one. A `door` is open already, and some may wait there."""
+        where: dict[str, Any] = {"host": host, "port": port} if door is None else {"sock": door}
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Visitor(self._doorway), backlog=_BACKLOG, ssl=ssl_context, **where
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         self._tick()
 

@@ -1,5 +1,6 @@
 """A gateway that runs: desk, doors and listener put together."""
 
+import socket
 import ssl
 import time
 from dataclasses import dataclass, field
@@ -33,8 +34,6 @@ class GatewaySettings:
 
     host: str = "127.0.0.1"
     port: int = 0
-    or_any_port: bool = False
-    """Take another port where this one is taken."""
     domain: str = ""
     """Of preview hosts, `<port>-<session>.<domain>`; empty: any domain that leads here."""
     drain_s: float = 2.0
@@ -85,13 +84,10 @@ class Gateway:
         """Where it listens."""
         return self._listener.port
 
-    async def start(self, *, ssl_context: ssl.SSLContext | None = None) -> None:
-        """Mend what a crash left, then listen."""
+    async def start(self, *, door: socket.socket | None = None, ssl_context: ssl.SSLContext | None = None) -> None:
+        """Mend what a crash left, then listen, or let in who waits at a door that is open already."""
         await self.desk.start()
-        settings = self._settings
-        await self._listener.start(
-            settings.host, settings.port, or_any_port=settings.or_any_port, ssl_context=ssl_context
-        )
+        await self._listener.start(self._settings.host, self._settings.port, door=door, ssl_context=ssl_context)
         self._heads.start()
 
     async def stop(self) -> None:

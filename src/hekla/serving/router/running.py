@@ -10,6 +10,7 @@ own: what breaks is told and begun anew, and requests go on. The table of routes
 import asyncio
 import random
 import secrets
+import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -218,10 +219,10 @@ class Router:
         missing = self.discovery.missing
         return f"not known yet: {', '.join(missing)}" if missing else ""
 
-    async def listen(self) -> None:
-        """Open the ports; raises OSError where one is taken."""
+    async def listen(self, door: socket.socket | None = None) -> None:
+        """Open the ports, or let clients in at a door that is open already; raises OSError where one is taken."""
         told = self.settings
-        self.port = await self.listener.listen("default", told.host, told.port, tls=_tls_of(told))
+        self.port = await self.listener.listen("default", told.host, told.port, tls=_tls_of(told), door=door)
         if told.with_gateways:
             self.house.desk = GatewayDesk(self.world, self._dice, self.port, takes_unbound=True)
             self.house.takes_any_path = True

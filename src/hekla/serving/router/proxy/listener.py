@@ -47,11 +47,16 @@ class Listener:
         """What its connections share."""
         return self._doorway
 
-    async def listen(self, name: str, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
-        """Listen on one more address; returns the port."""
+    async def listen(
+        self, name: str, host: str, port: int, *, tls: ssl.SSLContext | None = None, door: socket.socket | None = None
+    ) -> int:
+        """Listen on one more address, or let in at a door where some may wait already; returns the port."""
         self._doorway.now = self._pools.now = self._clock()
         opened = Port(lambda: ClientConnection(self._doorway), tls=tls, welcome=self._welcome)
-        number = await opened.open(host, port, backlog=_BACKLOG, shares_port=self._shares_ports)
+        if door is not None:
+            number = opened.take(door)
+        else:
+            number = await opened.open(host, port, backlog=_BACKLOG, shares_port=self._shares_ports)
         self._ports[name] = opened
         if self._ticker is None:
             self.tick()
