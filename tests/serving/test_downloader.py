@@ -132,6 +132,15 @@ def test_buckets_are_synchronized_by_aws(tmp_path: Path, monkeypatch: pytest.Mon
         download("s3://bad/m", tmp_path / "m", {})
 
 
+def test_a_place_without_files_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "aws").write_text("#!/bin/sh\n")  # how `aws s3 sync` takes a prefix that is not there
+    (tmp_path / "aws").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for source in ("s3://bucket/gone", f"pvc://{tmp_path}/m"):
+        with pytest.raises(DownloadError, match="it has no files, or may not be seen"):
+            download(source, tmp_path / "m", {})
+
+
 def test_one_fetches_while_others_wait(tmp_path: Path) -> None:
     lock, order, entered = tmp_path / ".lock", [], threading.Event()
 

@@ -96,6 +96,9 @@ def download(source: str, target: Path, told: Mapping[str, str], *, workers: int
     target.mkdir(parents=True, exist_ok=True)
     with locked(target / LOCK):
         fetch(rest.strip("/"), target, told, max(1, workers))
+        # for `aws s3 sync` a prefix that is not there is no error, and a claim's directory was just made
+        if not any(one.is_file() and one.name != LOCK for one in target.rglob("*")):
+            raise DownloadError("it has no files, or may not be seen")
 
 
 # ---- one at a time

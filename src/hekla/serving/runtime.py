@@ -47,14 +47,18 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     },
 }
 ENGINES = {"vllm": "vllm", "vllmdisaggregated": "vllm", "sglang": "sglang"}
+NEWER = {"vllm:time_per_output_token_seconds": "vllm:inter_token_latency_seconds"}
+"""What newer engines call it: vLLM wrote both for a time, then the newer name alone."""
 SUFFIXES = ("", "_bucket", "_sum", "_count", "_created")
 PATIENCE_S = 30.0
+MOST_WORKERS = 64
 TEXT = "text/plain; charset=utf-8"
 
 
 def with_shared_words(text: str, engine: str) -> str:
     """The metrics, and those that all engines have once more under names that they share."""
-    return "\n".join([text.rstrip("\n"), *_renamed(text, WORDS[engine])]) + "\n"
+    words = {NEWER[known] if known in NEWER and known not in text else known: to for known, to in WORDS[engine].items()}
+    return "\n".join([text.rstrip("\n"), *_renamed(text, words)]) + "\n"
 
 
 def _renamed(text: str, words: Mapping[str, str]) -> Iterator[str]:
@@ -110,6 +114,12 @@ class Runtime:
         missing = [key for key in ("source", "output_dir") if not isinstance(body.get(key), str) or not body[key]]
         if missing:
             return _refusal(400, f"{missing[0]} is missing")
+        workers = body.get("max_workers", 8)
+        if type(workers) is not int or not 1 <= workers <= MOST_WORKERS:
+            shown = msgspec.json.encode(workers).decode()[:60]
+            return _refusal(400, f"max_workers is {shown}; write a number from 1 to {MOST_WORKERS}")
+        if not isinstance(body.get("config") or {}, dict):
+            return _refusal(400, 'config is no object; write it like {"hf_token": "..."}')
         answer: Response = await act(body)
         return answer
 
@@ -119,7 +129,7 @@ class Runtime:
             return _refusal(400, "lora_name is missing")
         if body.get("async_download"):
             self._later(self._fetch_and_load(body))
-            return _json(202, {"message": f"adapter {name} is being fetched"})
+            return _json(202, {**_begun(body, "LoRA adapter download and load"), "lora_name": name})
         try:
             await self._fetch(body)
         except DownloadError as error:
@@ -129,20 +139,17 @@ class Runtime:
     async def _download(self, body: dict[str, Any]) -> Response:
         if body.get("async_download"):
             self._later(self._fetch_or_log(body))
-            return _json(202, {"message": f"{body['source']} is being fetched"})
+            return _json(202, _begun(body, "Model download"))
         try:
             await self._fetch(body)
         except DownloadError as error:
             return _refusal(502, f"{body['source']} cannot be fetched: {error}")
-        return _json(200, {"message": f"{body['source']} is in {body['output_dir']}"})
+        return _json(200, _told(body, "completed", "Model download completed successfully"))
 
     async def _fetch(self, body: dict[str, Any]) -> None:
-        config = body.get("config") or {}
-        text = config if isinstance(config, str) else msgspec.json.encode(config).decode()
-        told = configuration(text, os.environ)
-        await asyncio.to_thread(
-            download, body["source"], Path(body["output_dir"]), told, workers=int(body.get("max_workers") or 8)
-        )
+        told = configuration(msgspec.json.encode(body.get("config") or {}).decode(), os.environ)
+        workers = body.get("max_workers", 8)
+        await asyncio.to_thread(download, body["source"], Path(body["output_dir"]), told, workers=workers)
 
     async def _fetch_and_load(self, body: dict[str, Any]) -> None:
         if await self._fetch_or_log(body):
@@ -162,18 +169,32 @@ class Runtime:
         return await self._tell_engine("/v1/load_lora_adapter", msgspec.json.encode(told))
 
     async def _tell_engine(self, path: str, body: bytes) -> Response:
-        """The engine's own answer, whatever it is."""
+        """The engine's answer, as JSON: vLLM says in plain text that it did."""
         headers = (("content-type", "application/json"),)
         try:
             answer = await self._client.request("POST", self._base + path, headers, body, timeout_s=PATIENCE_S)
         except WireError as error:
             return _refusal(502, f"the engine does not answer: {error}")
-        return Response(answer.status, answer.body, content_type=answer.content_type)
+        said = answer.body.decode("utf-8", "replace") if isinstance(answer.body, bytes) else ""
+        if answer.status >= 400:
+            return _refusal(answer.status, f"HTTP {answer.status}: {said}")
+        try:
+            return _json(answer.status, msgspec.json.decode(said))
+        except msgspec.DecodeError:
+            return _json(answer.status, {"message": said})
 
     def _later(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _begun(body: Mapping[str, Any], what: str) -> dict[str, Any]:
+    return _told(body, "started", f"{what} started in background")
+
+
+def _told(body: Mapping[str, Any], status: str, message: str) -> dict[str, Any]:
+    return {"status": status, "message": message, "source": body["source"], "output_dir": body["output_dir"]}
 
 
 def _json(status: int, body: Mapping[str, Any]) -> Response:
