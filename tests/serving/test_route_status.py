@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from hekla.api.core import Pod
+from hekla.api.foreign import Gateway
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.api.meta import Resource
 from hekla.serving.route_status import reconcile_model_route_status, reconcile_model_server_status
@@ -96,6 +97,56 @@ def test_what_a_canary_has_left_behind_at_weight_zero_takes_no_request_and_is_to
     assert 'sends requests to ModelServer "ml/lost"' in message(made, "ResolvedRefs")
 
 
+def gate(name: str = "gate", *, namespace: str = "ml", of_class: str = "kthena-router", **more: Any) -> Gateway:
+    listener = {"name": "web", "port": 80, "protocol": "HTTP", **more}
+    document = {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"gatewayClassName": of_class, "listeners": [listener]},
+    }
+    return msgspec.convert(document, Gateway)
+
+
+@pytest.mark.parametrize(
+    ("gateway", "parent", "accepted", "resolved", "said"),
+    [
+        (gate(), {"name": "gate"}, "Accepted", "ResolvedRefs", ""),
+        (gate(), {"name": "gaet"}, "Accepted", "GatewayNotFound", 'by Gateway "ml/gaet", which does not exist; create it or'),
+        (
+            gate(), {"name": "gate", "namespace": "web"}, "Accepted", "GatewayNotFound",
+            'requests are to come by Gateway "web/gate", which does not exist',
+        ),
+        (
+            gate(), {"name": "gate", "sectionName": "wbe"}, "NoMatchingParent", "ResolvedRefs",
+            'Gateway "ml/gate" has no listener of the sectionName and port that the route names; it has web (port 80)',
+        ),
+        (gate(), {"name": "gate", "port": 81}, "NoMatchingParent", "ResolvedRefs", "it has web (port 80)"),
+        (
+            gate(of_class="nginx"), {"name": "gate"}, "NoMatchingParent", "ResolvedRefs",
+            'Gateway "ml/gate" has the class "nginx", which the router does not serve',
+        ),
+        (
+            gate(namespace="web"), {"name": "gate", "namespace": "web"}, "NotAllowedByListeners", "ResolvedRefs",
+            'no listener of Gateway "web/gate" lets routes of namespace "ml" in; see its allowedRoutes',
+        ),
+        (
+            gate(), {"name": "gate", "kind": "Service"}, "NoMatchingParent", "ResolvedRefs",
+            'the route names Service "gate", and requests come by Gateways alone; name one, or none',
+        ),
+    ],
+)  # fmt: skip
+def test_a_route_that_no_gateway_brings_requests_says_so(
+    gateway: Gateway, parent: dict[str, Any], accepted: str, resolved: str, said: str
+) -> None:
+    made = world(route("r", to("a"), model="m", parentRefs=[parent]), server("a"), gateway)
+    told = conditions(made, "r")
+    assert (told["Accepted"][1], told["ResolvedRefs"][1]) == (accepted, resolved)
+    assert said in message(made, "Accepted") + message(made, "ResolvedRefs")
+    beside = world(
+        route("r", to("a"), model="m", parentRefs=[{"name": "open"}, parent]), server("a"), gateway, gate("open")
+    )
+    assert conditions(beside, "r")["Accepted"] == ("True", "Accepted"), "one that lets it in is enough"
+
+
 def test_weights_that_sum_to_zero_and_no_rules_at_all_are_said() -> None:
     assert conditions(world(route("r", to("a", weight=0), model="m")), "r")["Accepted"] == ("False", "NoWeight")
     assert conditions(world(route("r", model="m", rules=[])), "r")["Accepted"] == ("False", "NoRules")
@@ -176,4 +227,6 @@ def test_news_wake_the_routes_that_they_concern() -> None:
     server_a, first = made.get(ModelServer, "ml", "a"), made.get(ModelRoute, "ml", "r")
     assert list(finds[ModelServer](server_a, made)) == [("ml", "r")]
     assert list(finds[ModelRoute](first, made)) == [("ml", "r"), ("ml", "s")]
+    bound = world(route("r", to("a"), model="m", parentRefs=[{"name": "gate"}]), route("s", to("a"), model="m"))
+    assert list(finds[Gateway](gate(), bound)) == [("ml", "r")]
     assert list(reconcile_model_server_status.finds[Pod](pod("x", {"app": "a"}), made)) == [("ml", "a")]

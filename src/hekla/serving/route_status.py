@@ -1,7 +1,7 @@
 """Reconciles the statuses of ModelRoutes and ModelServers, which Kthena leaves empty: a route to nothing says so.
 
-ModelRoute    Accepted            its rules can take requests, and no older route takes them all
-              ResolvedRefs        what its targets name exists
+ModelRoute    Accepted            its rules can take requests, a Gateway that it names lets it in, and no older route takes them all
+              ResolvedRefs        what its targets name exists, and so do the Gateways that it names
               AdaptersResolved    no adapter is another route's model, only where it has adapters
 ModelServer   Ready               an engine, or a pair of engines, takes requests
 """
@@ -9,12 +9,22 @@ ModelServer   Ready               an engine, or a pair of engines, takes request
 from collections.abc import Iterator
 from datetime import datetime
 
-from hekla.api.core import Pod
+from hekla.api.core import Namespace, Pod
+from hekla.api.foreign import Gateway, GatewayClass
+from hekla.api.foreign.references import ParentReference
 from hekla.api.kthena import ExternalModelProvider, ModelRoute, ModelServer
 from hekla.api.kthena.server import PdGroup
 from hekla.kube.commands import Command, SetStatus, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.serving.conditions import Observation, as_documents, conditions
+from hekla.serving.router.attachment import (
+    allows_namespace,
+    doors,
+    is_gateway,
+    is_served,
+    names_door,
+    names_gateway,
+)  # fmt: skip
 from hekla.serving.router.backends import is_ready, selects
 from hekla.serving.router.routes import Route, compile_route
 
@@ -52,17 +62,32 @@ def _rivals(route: ModelRoute, world: World) -> Iterator[tuple[str, str]]:
             yield other.metadata.namespace, other.metadata.name
 
 
+def _routes_of_gateway(gateway: Gateway, world: World) -> Iterator[tuple[str, str]]:
+    for route in world.list(ModelRoute):
+        if any(names_gateway(one, route.metadata.namespace, gateway) for one in route.spec.parent_refs):
+            yield route.metadata.namespace, route.metadata.name
+
+
+def _routes_of_class(one: GatewayClass, world: World) -> Iterator[tuple[str, str]]:
+    for gateway in world.list(Gateway):
+        if gateway.spec.gateway_class_name == one.metadata.name:
+            yield from _routes_of_gateway(gateway, world)
+
+
 @reconciler(
     ModelRoute,
-    reads=(ModelServer, ExternalModelProvider),
-    finds={ModelServer: _routes_to, ExternalModelProvider: _routes_to, ModelRoute: _rivals},
-)
+    reads=(ModelServer, ExternalModelProvider, Gateway, GatewayClass, Namespace),
+    finds={
+        ModelServer: _routes_to, ExternalModelProvider: _routes_to, ModelRoute: _rivals, Gateway: _routes_of_gateway,
+        GatewayClass: _routes_of_class,
+    },
+)  # fmt: skip
 def reconcile_model_route_status(route: ModelRoute, world: World, now: datetime) -> Iterator[Command]:
     """Say what a route comes to."""
     if route.metadata.deletion_timestamp is not None:
         return
     rivals = [one for one in world.list(ModelRoute) if one.metadata.uid != route.metadata.uid]
-    observed = [_accepted(route, rivals), _resolved(route, world)]
+    observed = [_accepted(route, rivals, world), _resolved(route, world)]
     if route.spec.lora_adapters:
         observed.append(_adapters(route, rivals))
     told = conditions(route.status.conditions, observed, route.metadata.generation, now)
@@ -71,7 +96,7 @@ def reconcile_model_route_status(route: ModelRoute, world: World, now: datetime)
         yield SetStatus(target_of(route), status)
 
 
-def _accepted(route: ModelRoute, rivals: list[ModelRoute]) -> Observation:
+def _accepted(route: ModelRoute, rivals: list[ModelRoute], world: World) -> Observation:
     compiled = compile_route(route)
     for number, rule in enumerate(compiled.rules):
         if not rule.ceilings:
@@ -79,6 +104,9 @@ def _accepted(route: ModelRoute, rivals: list[ModelRoute]) -> Observation:
             return Observation("Accepted", False, "NoWeight", said)
     if not compiled.rules:
         return Observation("Accepted", False, "NoRules", "the route has no rules, so it takes no request; give it one")
+    kept_out = [_kept_out(route, one, world) for one in route.spec.parent_refs]
+    if kept_out and None not in kept_out:
+        return next(one for one in kept_out if one is not None)
     older = next((one for one in sorted(map(compile_route, rivals)) if _takes_all(one, compiled)), None)
     if older is not None:
         said = f'route "{older.key}" is older and takes every request for this route\'s names; delete one of the two'
@@ -93,6 +121,31 @@ def _by_gateways(route: ModelRoute) -> str:
     own = route.metadata.namespace
     named = [f"{one.namespace or own}/{one.name}" for one in route.spec.parent_refs]
     return f" that come by Gateway {' or '.join(named)}, and no others," if named else ""
+
+
+def _kept_out(route: ModelRoute, reference: ParentReference, world: World) -> Observation | None:
+    """Why a parent lets no request come to the route; None: it does, or is not there, which `ResolvedRefs` tells."""
+    own = route.metadata.namespace
+    if not is_gateway(reference):
+        said = f'the route names {reference.kind} "{reference.name}", and requests come by Gateways alone; name one, or none'
+        return Observation("Accepted", False, "NoMatchingParent", said)
+    where = f"{reference.namespace or own}/{reference.name}"
+    gateway = world.get(Gateway, reference.namespace or own, reference.name)
+    if gateway is None:
+        return None
+    if not is_served(gateway, world.get(GatewayClass, "", gateway.spec.gateway_class_name)):
+        said = f'Gateway "{where}" has the class "{gateway.spec.gateway_class_name}", which the router does not serve'
+        return Observation("Accepted", False, "NoMatchingParent", said)
+    named = [door for door in doors([gateway]) if names_door(reference, own, door)]
+    if not named:
+        there = ", ".join(f"{one.name} (port {one.port})" for one in gateway.spec.listeners)
+        said = f'Gateway "{where}" has no listener of the sectionName and port that the route names; it has {there or "none"}'
+        return Observation("Accepted", False, "NoMatchingParent", said)
+    namespaces = {one.metadata.name: one for one in world.list(Namespace)}
+    if not any(allows_namespace(door, own, namespaces) for door in named):
+        said = f'no listener of Gateway "{where}" lets routes of namespace "{own}" in; see its allowedRoutes'
+        return Observation("Accepted", False, "NotAllowedByListeners", said)
+    return None
 
 
 def _shadowed(compiled: Route) -> str:
@@ -115,18 +168,39 @@ def _takes_all(older: Route, route: Route) -> bool:
 
 
 def _resolved(route: ModelRoute, world: World) -> Observation:
-    for idle in (False, True):
-        for number, kind, name in _targets_of(route, idle=idle):
-            if world.get(kind, route.metadata.namespace, name) is None:
-                noun, reason = ("ModelServer", "ModelServerNotFound")
-                if kind is ExternalModelProvider:
-                    noun, reason = "ExternalModelProvider", "ExternalModelProviderNotFound"
-                missing = f'{noun} "{route.metadata.namespace}/{name}", which does not exist'
-                said = f"rule {number} sends requests to {missing}; create it or name another"
-                if idle:
-                    said = f"rule {number} names {missing}, with weight 0, so no request goes there; take it out of the rule"
-                return Observation("ResolvedRefs", False, reason, said)
+    missing = (
+        _missing_target(route, world, idle=False)
+        or _missing_gateway(route, world)
+        or _missing_target(route, world, idle=True)
+    )
+    if missing is not None:
+        return missing
     return Observation("ResolvedRefs", True, "ResolvedRefs", "everything that the route names exists")
+
+
+def _missing_target(route: ModelRoute, world: World, *, idle: bool) -> Observation | None:
+    for number, kind, name in _targets_of(route, idle=idle):
+        if world.get(kind, route.metadata.namespace, name) is None:
+            noun, reason = ("ModelServer", "ModelServerNotFound")
+            if kind is ExternalModelProvider:
+                noun, reason = "ExternalModelProvider", "ExternalModelProviderNotFound"
+            missing = f'{noun} "{route.metadata.namespace}/{name}", which does not exist'
+            said = f"rule {number} sends requests to {missing}; create it or name another"
+            if idle:
+                said = (
+                    f"rule {number} names {missing}, with weight 0, so no request goes there; take it out of the rule"
+                )
+            return Observation("ResolvedRefs", False, reason, said)
+    return None
+
+
+def _missing_gateway(route: ModelRoute, world: World) -> Observation | None:
+    own = route.metadata.namespace
+    for one in route.spec.parent_refs:
+        if is_gateway(one) and world.get(Gateway, one.namespace or own, one.name) is None:
+            said = f'requests are to come by Gateway "{one.namespace or own}/{one.name}", which does not exist'
+            return Observation("ResolvedRefs", False, "GatewayNotFound", f"{said}; create it or name another")
+    return None
 
 
 def _adapters(route: ModelRoute, rivals: list[ModelRoute]) -> Observation:
