@@ -88,7 +88,7 @@ def test_what_is_free_is_what_the_formulas_say(plan: Plan) -> None:
     tree, admitted = filled(plan)
     held: dict[str, int] = {}
     for workload in admitted:
-        held[workload.queue] = held.get(workload.queue, 0) + workload.usage[CPU]
+        held[workload.queue] = held.get(workload.queue, 0) + workload.usage.get(CPU, 0)
     for name in tree.nodes:
         assert tree[name].free(CPU) == plain_free(plan.members, held, name)
 
@@ -98,7 +98,7 @@ def test_what_is_free_is_what_the_formulas_say(plan: Plan) -> None:
 def test_nothing_is_created_and_nobody_exceeds_a_limit(plan: Plan) -> None:
     tree, admitted = filled(plan)
     total = sum(member.allotments[CPU].nominal for member in plan.members)
-    assert sum(workload.usage[CPU] for workload in admitted) <= total
+    assert sum(workload.usage.get(CPU, 0) for workload in admitted) <= total
     for member in plan.members:
         node, allotment = tree[member.name], member.allotments[CPU]
         assert 0 <= node.used(CPU) <= node.capacity(CPU)

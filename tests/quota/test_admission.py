@@ -164,6 +164,19 @@ def test_why_it_waits_is_told_with_what_is_lacking() -> None:
     assert lacking.sentence == "insufficient unused quota for cpu in flavor default, 1 more needed"
 
 
+@pytest.mark.parametrize("by_shares", [False, True], ids=["classic", "by shares"])
+def test_who_asks_for_none_of_something_does_not_wait_for_it_to_be_free(by_shares: bool) -> None:
+    # 9.1 (8): b holds what it was given before the quota of memory was cut, so that less than nothing of it is free
+    memory = ("default", "memory")
+    quota = {CPU: Allotment(nominal=4), memory: Allotment(nominal=4)}
+    tree = CohortTree([CohortMember(name="a", parent="c", allotments=quota), CohortMember(name="b", parent="c")])
+    tree.take("b", {memory: 9})
+    admission = Admission(tree, {"a": ANY}, by_shares=by_shares)
+    admission.submit(Workload(uid="w", queue="a", usage={CPU: 2, memory: 0}))
+    admission.submit(Workload(uid="x", queue="a", usage={CPU: 2, memory: 1}, since=1))
+    assert told(admission) == ["+w", "?x"]
+
+
 # 9.5 (40): (full, least, limit on the sum, found)
 PARTS = {
     "down to the sum that fits": ([5, 5, 5, 5], [3, 4, 1, 2], 15, 15),

@@ -141,6 +141,7 @@ ADMISSIONS: Mapping[str, tuple[list[CohortMember], list[tuple[str, int]], list[b
         [("a", 4), ("a", 3)], [False, True],
     ),
     "a thing that the queue's tree does not have": ([member("a", "c", 0)], [("a", 1), ("a", 0)], [False, True]),
+    "nothing at all, where a cut left less than nothing": ([member("a", "c", 0), member("b", "c", UNLIMITED)], [("b", UNLIMITED), ("b", 0)], [True, True]),
     "amounts whose sum is no int64": ([member("a", "c", UNLIMITED), member("b", "c", UNLIMITED)], [("a", UNLIMITED), ("b", 1)], [True, False]),
 }  # fmt: skip
 

@@ -207,9 +207,9 @@ class CohortTree:
             node.give(thing, amount)
 
     def fits(self, queue: str, usage: Usage) -> bool:
-        """Whether a queue may take this now."""
+        """Whether a queue may take this now; nothing at all fits where less than nothing is free, too."""
         node = self.nodes[queue]
-        return all(amount <= node.free(thing) for thing, amount in usage.items())
+        return all(amount <= node.free(thing) or not amount for thing, amount in usage.items())
 
     def borrow_level(self, queue: str, usage: Usage) -> int:
         """How far up something must be borrowed: 0 for what the queue may count on, else the height of the lender."""

@@ -64,6 +64,8 @@ class Workload:
     uid: str
     queue: str
     usage: Usage = field(default_factory=dict)
+    """What it takes. Of what it asks for none of, it needs none to be free: that is left out."""
+
     priority: int = 0
     since: float = 0.0
     """From when its place in the queue counts."""
@@ -73,6 +75,10 @@ class Workload:
 
     is_leaving: bool = False
     """Is being evicted already."""
+
+    def __post_init__(self) -> None:
+        if 0 in self.usage.values():
+            object.__setattr__(self, "usage", {thing: amount for thing, amount in self.usage.items() if amount})
 
 
 Target = tuple[Workload, VictimReason]
