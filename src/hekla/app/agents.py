@@ -11,6 +11,7 @@ import structlog
 
 from hekla.api.agents import CodeInterpreter
 from hekla.app.agents_keeping import made_once, session_store
+from hekla.app.agents_metrics import gateway_told
 from hekla.app.features import Features
 from hekla.app.front_doors import url_of
 from hekla.app.node_link import NodeLink
@@ -46,7 +47,8 @@ async def run_embedded_gateway(features: Features, informers: Informers) -> None
     try:
         await gateway.start(door=door)
         log.info("gateway of sandboxes is ready", url=url_of(door))
-        await asyncio.Event().wait()
+        with gateway_told(gateway):
+            await asyncio.Event().wait()
     finally:
         await gateway.stop()
         await stock.stop()

@@ -134,17 +134,19 @@ async def _run_router(features: Features, informers: Informers, api: ApiServer) 
 
 async def _run_agents(features: Features, informers: Informers, api: ApiServer) -> None:
     from hekla.app.agents import run_embedded_gateway
+    from hekla.app.agents_metrics import pools_told
     from hekla.kube.runtime import run_reconcilers
     from hekla.sandbox.pools.sizer import PoolSizer
     from hekla.sandbox.reconcilers import RECONCILERS
 
-    async with asyncio.TaskGroup() as group:
-        controller = run_reconcilers(
-            informers, RECONCILERS, component="agent-sandbox-controller", is_busy=features.is_hurried
-        )
-        group.create_task(controller, name="reconcilers of sandboxes")
-        group.create_task(PoolSizer(informers).run(), name="sizer of pools")
-        group.create_task(run_embedded_gateway(features, informers), name="gateway of sandboxes")
+    with pools_told(informers):
+        async with asyncio.TaskGroup() as group:
+            controller = run_reconcilers(
+                informers, RECONCILERS, component="agent-sandbox-controller", is_busy=features.is_hurried
+            )
+            group.create_task(controller, name="reconcilers of sandboxes")
+            group.create_task(PoolSizer(informers).run(), name="sizer of pools")
+            group.create_task(run_embedded_gateway(features, informers), name="gateway of sandboxes")
 
 
 async def _run_scheduler(features: Features, informers: Informers, api: ApiServer) -> None:

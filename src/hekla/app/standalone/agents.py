@@ -17,6 +17,7 @@ import structlog
 
 from hekla.api.meta import Resource
 from hekla.app.agents_keeping import made_once, new_keys, session_store
+from hekla.app.agents_metrics import gateway_told, pools_told
 from hekla.app.standalone.agents_settings import AgentsSettings
 from hekla.app.standalone.office import Office
 from hekla.app.standalone.settings import AGENTS, AGENTS_LEASE, StandaloneSettingsError, host_and_port
@@ -67,7 +68,8 @@ async def _reconcile(office: Office) -> None:
     async def work(informers: Informers) -> None:
         async with asyncio.TaskGroup() as group:
             sizing = group.create_task(PoolSizer(informers).run(), name="sizer of pools")
-            await office.until_stopped(run_reconcilers(informers, RECONCILERS, component=COMPONENT))
+            with pools_told(informers):
+                await office.until_stopped(run_reconcilers(informers, RECONCILERS, component=COMPONENT))
             sizing.cancel()
 
     await office.serve_terms(AGENTS, AGENTS_LEASE, agents_kinds(), lambda _: False, work)
@@ -124,7 +126,8 @@ async def _gateway(
             log.info(
                 "gateway of sandboxes is ready", url=f"{'https' if told.tls_cert else 'http'}://{host}:{gateway.port}"
             )
-            await asyncio.Event().wait()
+            with gateway_told(gateway):
+                await asyncio.Event().wait()
         except (StockError, StoreUnavailableError) as error:
             if complaint[0] != str(error):
                 log.warning("the gateway cannot begin yet", why=str(error))

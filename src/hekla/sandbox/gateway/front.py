@@ -131,7 +131,7 @@ class House:
             raise RefusedError(502, "paused", f'session "{session.id}" is paused; connect to it first')
         if current.state not in (State.FROZEN, State.PAUSED, State.CREATING, State.CLAIMED):
             raise RefusedError(404, "session_not_found", f'session "{session.id}" not found')
-        self.metrics.woken.inc()
+        self.metrics.woken()
         return await self.desk.wake(session.id)
 
     def begun(self, passage: Passage) -> None:

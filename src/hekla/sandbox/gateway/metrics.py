@@ -1,36 +1,80 @@
-"""What the gateway counts, for Prometheus."""
+"""What the gateway tells Prometheus: its requests, and the sessions of its desk."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from collections.abc import Iterable, Iterator, Mapping
 
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+
+from hekla.kube.measured import Family, Tally, metric
+from hekla.sandbox.sessions.counts import FAMILIES as OF_SESSIONS
+from hekla.sandbox.sessions.counts import SessionCounts
+
+_ANSWER_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+
+PASSED = Family(
+    "hekla_agents_requests_passed_total", "counter", "Requests to sandboxes, by the first digit of their status.", ("class",)
+)  # fmt: skip
+PASSAGE = Family("hekla_agents_passage_seconds", "histogram", "Requests to sandboxes, to the last byte.", (), _ANSWER_S)
+ANSWERED = Family(
+    "hekla_agents_requests_answered_total",
+    "counter",
+    "Requests that the gateway answered itself, by its door (dialect).",
+    ("door", "status"),
+)
+ANSWER = Family(
+    "hekla_agents_answer_seconds", "histogram", "Requests that the gateway answered itself.", ("door",), _ANSWER_S
+)
+WOKEN = Family("hekla_agents_woken_total", "counter", "Requests that woke a session.")
+SESSIONS = Family("hekla_agents_sessions", "gauge", "Live sessions by state.", ("state",))
+COUNTED = (PASSED, PASSAGE, ANSWERED, ANSWER, WOKEN)
+FAMILIES = (*COUNTED, SESSIONS, *OF_SESSIONS)
 
 
 class GatewayMetrics:
-    """The gateway's own registry."""
+    """The gateway's own numbers."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self._passed = Counter("hekla_agents_requests_passed", "Requests to sandboxes.", ["class"], registry=registry)
-        self._took = Histogram("hekla_agents_passage_seconds", "Requests to sandboxes, to the last byte.", buckets=_BUCKETS, registry=registry)  # fmt: skip
-        self._answered = Counter("hekla_agents_requests_answered", "Requests answered by the gateway itself.", ["door", "status"], registry=registry)  # fmt: skip
-        self._answer_took = Histogram("hekla_agents_answer_seconds", "Requests answered by the gateway itself.", ["door"], buckets=_BUCKETS, registry=registry)  # fmt: skip
-        self.woken = Counter("hekla_agents_woken", "Requests that woke a session.", registry=registry)
-        self._sessions = Gauge("hekla_agents_sessions", "Live sessions by state.", ["state"], registry=registry)
-        self._by_status = {status: self._passed.labels(f"{status}") for status in range(1, 6)}
+        self._tally = Tally()
+        for digit in range(1, 6):
+            self._tally.count(PASSED, f"{digit}", by=0)
 
     def passed(self, status: int, took_s: float) -> None:
         """A request to a sandbox is over; counted by the class of its status."""
-        self._by_status.get(status // 100, self._by_status[5]).inc()
-        self._took.observe(took_s)
+        self._tally.count(PASSED, f"{status // 100}" if 100 <= status < 600 else "5")
+        self._tally.observe(PASSAGE, took_s)
 
     def answered(self, door: str, status: int, took_s: float) -> None:
         """The gateway answered a request itself."""
-        self._answered.labels(door, f"{status}").inc()
-        self._answer_took.labels(door).observe(took_s)
+        self._tally.count(ANSWERED, door, f"{status}")
+        self._tally.observe(ANSWER, took_s, door)
 
-    def text(self, sessions: dict[str, int]) -> bytes:
-        """The exposition; `sessions` counts live ones by state."""
-        self._sessions.clear()
-        for state, count in sessions.items():
-            self._sessions.labels(state).set(count)
-        return generate_latest(self.registry)
+    def woken(self) -> None:
+        """A request woke a session."""
+        self._tally.count(WOKEN)
+
+    def collect(self, sessions: Mapping[str, int], counts: SessionCounts) -> Iterator[Metric]:
+        """All families, as they stand now; `sessions` counts live ones by state."""
+        yield from self._tally.collect(COUNTED)
+        yield metric(SESSIONS, {(state,): count for state, count in sessions.items()})
+        yield from counts.tally.collect(OF_SESSIONS)
+
+
+def exposition(metrics: Iterable[Metric]) -> bytes:
+    """A page of these alone, in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Given(metrics))
+    return generate_latest(registry)
+
+
+class _Given:
+    """A collector of what is given."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the registry need not guard the names."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """What was given."""
+        return self._metrics

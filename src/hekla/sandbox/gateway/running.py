@@ -3,7 +3,10 @@
 import socket
 import ssl
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from prometheus_client import Metric
 
 from hekla.kube.clock import Clock, SystemClock
 from hekla.sandbox.gateway.bounds import Bounds
@@ -78,6 +81,10 @@ class Gateway:
             ControlDoor(),
         ]
         self._listener = Listener(GatewayFront(self.house, doors, own), settings.bounds, pools)
+
+    def collect(self) -> Iterable[Metric]:
+        """Its numbers, as they stand now."""
+        return self.house.metrics.collect(self.desk.states(), self.desk.counts)
 
     @property
     def port(self) -> int:

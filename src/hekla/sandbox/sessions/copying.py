@@ -7,6 +7,7 @@ import msgspec
 
 from hekla.api.agents.node_contract import CheckpointKind, Child, Forked
 from hekla.sandbox.link import LinkError
+from hekla.sandbox.sessions.counts import Start
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event, IllegalEventError, State
 from hekla.sandbox.sessions.limits import RefusedError, check_room
@@ -60,6 +61,7 @@ class Copying:
 
     async def fork(self, session: str, owner: str | None, count: int, wish: Wish) -> list[Session | RefusedError]:
         """Copies of a running session: what each became. The parent goes on with its id and its time."""
+        began_s = self._room.now_s
         entry = await self._room.found(session, owner)
         if not 1 <= count <= self._room.limits.forks:
             raise RefusedError(400, "count", f"{count} copies were asked for; ask for 1 to {self._room.limits.forks}")
@@ -78,7 +80,13 @@ class Copying:
             ]
             entries = [await self._room.register.create(row, self._room.now_s) for row in rows]
             with self._making.waited_for(count):
-                return await self._copied(parent, entries, blueprint)
+                copies = await self._copied(parent, entries, blueprint)
+        for copy in copies:
+            if isinstance(copy, RefusedError):
+                self._room.counts.refused(copy.reason)
+            else:
+                self._room.counts.started(Start.FORK, self._room.now_s - began_s)
+        return copies
 
     async def _copied(
         self, parent: Session, entries: list[Entry], blueprint: Blueprint

@@ -16,6 +16,7 @@ from hekla.kube.clock import Clock
 from hekla.sandbox.link import LinkError, SandboxLink
 from hekla.sandbox.sessions.budgets import Budget
 from hekla.sandbox.sessions.copying import Copying
+from hekla.sandbox.sessions.counts import SessionCounts
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.making import Making
@@ -123,6 +124,11 @@ class Desk:
         )
         return [one.row for one in found]
 
+    @property
+    def counts(self) -> SessionCounts:
+        """What was counted since it opened."""
+        return self._room.counts
+
     def states(self) -> dict[str, int]:
         """Live sessions by state."""
         return Counter(str(one.row.state) for one in self._room.register if one.row.is_live)
@@ -141,8 +147,9 @@ class Desk:
 
     async def create(self, wish: Wish) -> Session:
         """A session that runs; raises RefusedError. A caller who leaves leaves nothing behind."""
-        self._metering.check_object(wish.kind, wish.namespace, wish.name)
-        return await self._making.create(wish)
+        with self._room.counts.refusals(1):
+            self._metering.check_object(wish.kind, wish.namespace, wish.name)
+            return await self._making.create(wish)
 
     async def end(self, session: str, owner: str | None = None, *, why: str = "asked") -> None:
         """End a session and give its sandbox back; returns when both are done, even if the caller leaves meanwhile."""
@@ -263,4 +270,5 @@ class Desk:
 
     async def fork(self, session: str, owner: str | None, count: int, wish: Wish) -> list[Session | RefusedError]:
         """Copies of a running session: what each became. The parent goes on with its id and its time."""
-        return await self._copying.fork(session, owner, count, wish)
+        with self._room.counts.refusals(count):
+            return await self._copying.fork(session, owner, count, wish)

@@ -49,6 +49,7 @@ class Ending:
                         return
             used = await self._room.account(entry.row)
             log.info("session ends", session=entry.row.id, owner=entry.row.owner, why=why, **told(used))
+            self._room.counts.ended(why)
             await self.finish(entry, None)
 
     async def undo(self, entry: Entry, held: Held | None) -> None:

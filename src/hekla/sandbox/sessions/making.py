@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from hekla.sandbox.sessions.counts import Start
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event
 from hekla.sandbox.sessions.limits import RefusedError, check_room
@@ -75,9 +76,12 @@ class Making:
         self._by_key.pop((row.owner, row.idempotency_key), None)
 
     async def _create(self, wish: Wish) -> Session:
+        began_s = self._room.now_s
         with self.waited_for(1):
             await self._turns.mine()
-            return await self._created(wish)
+            row, start = await self._created(wish)
+        self._room.counts.started(start, self._room.now_s - began_s)
+        return row
 
     @contextmanager
     def waited_for(self, count: int) -> Iterator[None]:
@@ -93,7 +97,7 @@ class Making:
                 self._lingers_until_s = max(self._lingers_until_s, self._room.now_s + lingers_s)
                 self._most_under_way = 0
 
-    async def _created(self, wish: Wish) -> Session:
+    async def _created(self, wish: Wish) -> tuple[Session, Start]:
         blueprint = self.checked(wish)
         row = new_row(wish, blueprint, self._room.now_s)
         entry = await self._room.register.create(row, self._room.now_s)
@@ -103,8 +107,8 @@ class Making:
             if begins
             else order_of(row, blueprint)
         )
-        await self._make(entry, order)
-        return entry.row
+        held = await self._make(entry, order)
+        return entry.row, Start.RESTORED if begins else Start.WARM if held.is_warm else Start.COLD
 
     def checked(self, wish: Wish) -> Blueprint:
         """What a wish is made from, if it may be had; RefusedError."""
@@ -115,8 +119,8 @@ class Making:
         check_room(self._room.limits, wish.owner, 1, self._room.register.live)
         return blueprint
 
-    async def _make(self, entry: Entry, order: Order) -> None:
-        """From creating to running, or to nothing."""
+    async def _make(self, entry: Entry, order: Order) -> Held:
+        """From creating to running, in which sandbox, or to nothing."""
         async with entry.acting:
             held: Held | None = None
             try:
@@ -132,6 +136,7 @@ class Making:
                     raise refusal from error
                 raise
         self._room.look_again(entry)
+        return held
 
     async def taken(self, order: Order) -> Held:
         """A sandbox from the stock, on the node of the checkpoint that it begins with."""

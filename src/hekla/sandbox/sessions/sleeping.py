@@ -8,6 +8,7 @@ import structlog
 
 from hekla.api.agents.node_contract import CheckpointKind, CheckpointOrder
 from hekla.sandbox.link import LinkError, SandboxGoneError
+from hekla.sandbox.sessions.counts import Sleep
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event, State, takes
 from hekla.sandbox.sessions.limits import RefusedError
@@ -92,6 +93,7 @@ class Sleeping:
         finally:
             if entry.row.checkpoint == checkpoint:  # also where the store says that it failed after it had written
                 await self._give_back(row)
+        self._room.counts.slept(Sleep.STORED)
 
     async def _give_back(self, row: Session) -> None:
         try:
@@ -126,6 +128,7 @@ class Sleeping:
         return (await self._room.found(session, None)).row
 
     async def _wake(self, entry: Entry) -> None:
+        began_s = self._room.now_s
         await self.until_made(entry)
         async with entry.acting:
             row = entry.row
@@ -133,8 +136,10 @@ class Sleeping:
             await self._room.check_budget(row)
             if sleeps_somewhere(entry):
                 await self._thaw(entry)
+                self._room.counts.woke(Sleep(row.state), self._room.now_s - began_s)
             elif row.state is State.PAUSED:
                 await self._resume(entry)
+                self._room.counts.woke(Sleep.STORED, self._room.now_s - began_s)
             elif row.state is not State.RUNNING:
                 raise RefusedError(404, "session_not_found", f'session "{row.id}" not found')
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import structlog
 
 from hekla.sandbox.link import LinkError, TooLateError, UnsupportedError
+from hekla.sandbox.sessions.counts import Sleep
 from hekla.sandbox.sessions.lifecycle import Event, State
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Session
@@ -47,6 +48,7 @@ class Stillness:
         self._in_doubt.add(entry.row.id)  # whatever happens from here on
         await self._room.changed(entry, event, **changed)
         await self._freeze(entry)
+        self._room.counts.slept(Sleep.PAUSED if event is Event.PAUSE else Sleep.FROZEN)
 
     async def _freeze(self, entry: Entry) -> None:
         row = entry.row

@@ -13,6 +13,7 @@ from hekla.api.agents.node_contract import Usage
 from hekla.kube.clock import Clock
 from hekla.sandbox.link import SandboxLink
 from hekla.sandbox.sessions.alarm import Alarm
+from hekla.sandbox.sessions.counts import SessionCounts
 from hekla.sandbox.sessions.deadlines import next_due
 from hekla.sandbox.sessions.lifecycle import Event, IllegalEventError
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
@@ -48,6 +49,7 @@ class Workroom:
         self.store, self.stock, self.link, self.limits, self.public_key = store, stock, link, limits, public_key
         self.register = Register(store)
         self.alarm = Alarm(lambda: self.now_s)
+        self.counts = SessionCounts()
         self.on_end: Callable[[str], None] = lambda session: None
         """Told when a session may no longer be served: whatever runs for it is cut."""
         self.check_budget: Callable[[Session], Awaitable[None]] = _nobody_asks

@@ -3,6 +3,7 @@
 from hekla.sandbox.gateway.answers import document
 from hekla.sandbox.gateway.documents import Asked, Reply
 from hekla.sandbox.gateway.front import Arrival, House
+from hekla.sandbox.gateway.metrics import exposition
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.store import SessionStore, StoreUnavailableError
@@ -33,7 +34,8 @@ class OwnDoor:
                     return await self._ready()
                 if asked.path == "/metrics":
                     await house.guard.by_headers(asked.headers)
-                    return Reply(200, house.metrics.text(house.desk.states()), content_type="text/plain; version=0.0.4")
+                    page = exposition(house.metrics.collect(house.desk.states(), house.desk.counts))
+                    return Reply(200, page, content_type="text/plain; version=0.0.4")
             raise RefusedError(404, "not_found", f"there is nothing at {asked.method} {asked.path[:256]}")
 
         return house.document(arrival, self, answer)
