@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 
 import pytest
 
@@ -161,6 +162,74 @@ def test_what_programs_print_and_what_is_written_to_stderr_is_heard():
         assert texts(messages, "stderr") == "err\n"
 
     tell(story)
+
+
+def test_a_program_that_prints_more_than_a_pipe_holds_is_read_while_it_runs():
+    """A cell that ran `pip install`, or `seq 100000`, stood still at 64 KiB until its client's time was over."""
+
+    async def story(one):
+        told = await run(one, "import os; left = os.system('seq 100000')\nprint('end')")
+        assert texts(told, "stdout") == "".join(f"{number}\n" for number in range(1, 100_001)) + "end\n"
+
+    tell(story)
+
+
+def test_what_a_program_prints_is_told_while_the_cell_waits_for_it():
+    async def story(one):
+        code = "import subprocess; done = subprocess.run('echo now; read line < go; echo then', shell=True)"
+        with tempfile.TemporaryDirectory() as place:
+            os.mkfifo(f"{place}/go")
+            cell = one.run(one.create(cwd=place), code)
+            assert (await cell.__anext__())["text"] == "now\n"
+            with open(f"{place}/go", "w") as go:
+                go.write("\n")
+            assert texts([message async for message in cell], "stdout") == "then\n"
+
+    tell(story)
+
+
+def test_what_a_cell_left_running_goes_on_printing_and_its_latest_words_are_told():
+    async def story(one):
+        with tempfile.TemporaryDirectory() as place:
+            context = one.create(cwd=place)
+            code = "import subprocess; left = subprocess.Popen('seq 100000; echo done; echo > over', shell=True)"
+            await run(one, code, context)
+            while not os.path.exists(f"{place}/over"):
+                await asyncio.sleep(0)
+            told = texts(await run(one, "left.wait()", context), "stdout")
+            assert told.endswith("100000\ndone\n")
+            assert len(told) <= 1 << 20
+
+    tell(story)
+
+
+def test_the_last_words_of_programs_are_told_before_their_interpreters_end():
+    async def story(one):
+        told = await run(one, "import os; os.system('echo last'); os._exit(1)")
+        assert [message["type"] for message in told] == ["stdout", "error"]
+        assert texts(told, "stdout") == "last\n"
+
+    tell(story)
+
+
+def test_half_a_character_waits_for_its_other_half():
+    async def story():
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        process = Process(0, ours, reading)
+        letter = "\u00e4".encode()
+        os.write(writing, b"a" + letter[:1])
+        assert (await process.next_of_cell())["text"] == "a"
+        os.write(writing, letter[1:])
+        assert (await process.next_of_cell())["text"] == "\u00e4"
+        os.close(writing)
+        theirs.close()
+        assert await process.next_of_cell() is None
+        process.close()
+
+    asyncio.run(story())
 
 
 def test_await_is_allowed_at_the_top():

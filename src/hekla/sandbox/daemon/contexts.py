@@ -7,6 +7,7 @@ whoever waits, and begins anew with the next cell. Other languages run a program
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import json
 import os
@@ -34,6 +35,9 @@ START_TIMEOUT_S = 10.0
 FILL_AFTER_S = 0.05
 """A copy's variables come once nobody has asked for them for so long: its siblings are told whose they are first."""
 PIECE = 1 << 20
+READS_AT_ONCE = 16
+MOST_PRINTED, LATEST_PRINTED = 1 << 20, 64 * 1024
+"""Bytes of what programs of a cell print that wait for its client, and of what they print while no cell runs."""
 PRINTED = {"stdout": b'{"type": "stdout"', "stderr": b'{"type": "stderr"'}
 """How messages begin that are put together with those before them."""
 LONGEST_JOINED = 64 * 1024
@@ -97,6 +101,13 @@ class Process:
         self._lines: deque[bytes] = deque()
         """Messages that came whole, as they came."""
         self._is_heard = False
+        self._printed = bytearray()
+        """What programs that it started have printed and nobody was told yet."""
+        self._is_gathering = False
+        self._woken: asyncio.Future[None] | None = None
+        self._text = codecs.getincrementaldecoder("utf-8")("replace")
+        self.keeps_all = False
+        """A cell runs: programs that print faster than its client reads wait. Otherwise their latest words are kept."""
 
     async def ask(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
         """Send a request."""
@@ -117,8 +128,35 @@ class Process:
             data = await self._receive()
             if not data or len(self._rest) > 2 * LONGEST_MESSAGE:
                 return None
-            *whole, self._rest = (self._rest + data).split(b"\n")
-            self._lines.extend(whole)
+            self._part(data)
+        return self._next_of_lines()
+
+    async def next_of_cell(self) -> Message | None:
+        """What it tells next, or what its programs print meanwhile; None: it is gone.
+
+        A pipe holds 64 KiB, and a program that prints more stands still until it is read.
+        """
+        while not self._lines:
+            if text := self._printed_text():
+                return {"type": "stdout", "text": text}
+            data = await self._receive_or_print()
+            if data is None:
+                continue
+            if not data or len(self._rest) > 2 * LONGEST_MESSAGE:
+                self._gather()
+                text = self._printed_text()
+                return {"type": "stdout", "text": text} if text else None
+            self._part(data)
+        self._gather()  # what a program printed before comes before what the cell tells after it
+        if text := self._printed_text():
+            return {"type": "stdout", "text": text}
+        return self._next_of_lines()
+
+    def _part(self, data: bytes) -> None:
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        self._lines.extend(whole)
+
+    def _next_of_lines(self) -> Message | None:
         told = self._taken()
         if told is None or told.get("type") not in PRINTED:
             return told
@@ -140,17 +178,48 @@ class Process:
             return None
         return told if isinstance(told, dict) else None
 
-    def printed(self) -> bytes:
-        """What programs that it started have printed since."""
-        pieces: list[bytes] = []
+    def _printed_text(self) -> str:
+        """What its programs printed since; half a character waits for its other half."""
+        if not self._printed:
+            return ""
+        text = self._text.decode(bytes(self._printed))
+        self._printed.clear()
+        self._gather_on()
+        return text
+
+    def _gather_on(self) -> None:
+        if not self._is_gathering and self._output >= 0:
+            self._is_gathering = True
+            asyncio.get_running_loop().add_reader(self._output, self._gather)
+
+    def _gather_no_more(self) -> None:
+        if self._is_gathering:
+            self._is_gathering = False
+            asyncio.get_running_loop().remove_reader(self._output)
+
+    def _gather(self) -> None:
+        """Take what its programs have printed; runs between cells, too, or what they left running would stand still."""
         if self._output < 0:
-            return b""
-        with contextlib.suppress(BlockingIOError, OSError):
-            while piece := os.read(self._output, 65_536):
-                pieces.append(piece)
-                if len(pieces) >= 256:
+            return
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(READS_AT_ONCE):  # more may come faster than it is read
+                if len(self._printed) >= MOST_PRINTED:
+                    self._gather_no_more()  # until somebody was told
                     break
-        return b"".join(pieces)
+                piece = os.read(self._output, 65_536)
+                if not piece:  # nobody is left who could print
+                    self._gather_no_more()
+                    os.close(self._output)
+                    self._output = -1
+                    break
+                self._printed += piece
+                if not self.keeps_all:
+                    del self._printed[:-LATEST_PRINTED]
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     def interrupt(self) -> None:
         """As Ctrl-C."""
@@ -175,6 +244,27 @@ class Process:
         finally:
             self._is_heard = False
 
+    async def _receive_or_print(self) -> bytes | None:
+        """Some bytes of what it tells; None: look for what is printed first."""
+        loop = asyncio.get_running_loop()
+        number = self._channel.fileno()
+        if number < 0:
+            return b""
+        self._gather_on()
+        self._is_heard = True
+        self._woken = loop.create_future()
+        loop.add_reader(number, self._wake)
+        try:
+            await self._woken
+            return self._channel.recv(256 * 1024)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+        finally:
+            loop.remove_reader(number)
+            self._is_heard, self._woken = False, None
+
     def close(self) -> None:
         """Let go of its ends; whoever hears it now is told that it is gone, and then the channel goes with the object."""
         with contextlib.suppress(OSError):
@@ -182,6 +272,7 @@ class Process:
         if not self._is_heard:
             self._channel.close()
         if self._output >= 0:
+            self._gather_no_more()
             os.close(self._output)
             self._output = -1
 
@@ -414,12 +505,14 @@ class Contexts:
     async def _python(self, context: Context, code: str, envs: Mapping[str, str]) -> AsyncGenerator[Message, None]:
         process = await self._process(context)
         await process.ask({"op": "run", "code": code, "envs": dict(envs)})
-        while (told := await process.next()) is not None:
-            if printed := process.printed():
-                yield {"type": "stdout", "text": printed.decode("utf-8", "replace")}
-            if told["type"] == "end":
-                return
-            yield told
+        process.keeps_all = True
+        try:
+            while (told := await process.next_of_cell()) is not None:
+                if told["type"] == "end":
+                    return
+                yield told
+        finally:
+            process.keeps_all = False
         if context.process is process:
             context.kill()
         yield {
