@@ -8,6 +8,7 @@ from typing import Any
 from hekla.serving.router import access_log, metrics
 from hekla.serving.router.access_log import AccessLog, json_line, text_line
 from hekla.serving.router.metrics import Metrics
+from hekla.serving.router.metrics_pages import read_page, text_of
 from hekla.serving.router.plan import Destination, Refusal, Usage
 
 DESTINATION = Destination("m", "ml/m", "model_server", "ml/s", "up")
@@ -40,6 +41,16 @@ def test_long_generations_have_buckets_of_their_own() -> None:
     where = 'model_route="ml/m",backend_type="model_server",backend_name="ml/s",upstream_model="up"'
     assert f'{name},{where},le="300"}} 0' in told
     assert f'{name},{where},le="600"}} 1' in told
+
+
+def test_large_counters_are_told_to_the_last_one() -> None:
+    books = Metrics()
+    books.fold([over(usage_told=Usage(10_000_001, 123_456_789_012))], list)
+    told = text(books)
+    for kind, tokens in (("input", 10_000_001), ("output", 123_456_789_012)):
+        assert any(f'token_type="{kind}"' in line and line.endswith(f" {tokens}") for line in told.splitlines())
+        merged = text_of(read_page(told))
+        assert any(f'token_type="{kind}"' in line and line.endswith(f" {tokens}") for line in merged.splitlines())
 
 
 def test_a_limit_that_was_met_is_counted_by_its_kind() -> None:

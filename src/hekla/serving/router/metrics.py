@@ -44,6 +44,9 @@ FIRST_TOKEN_S = (
 )
 BETWEEN_TOKENS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0)
 
+EXACT = ".15g"
+"""How a value is written: `g` alone keeps six digits, and a counter of ten million tokens stood still for the next nine."""
+
 LIMIT_TYPES = {"input_rate_limit": "input_tokens", "output_rate_limit": "output_tokens", "rate_limit": "requests"}
 
 Labels = tuple[tuple[str, str], ...]
@@ -281,7 +284,7 @@ class Metrics:
             for bound, count in zip((*map(float, histogram.bounds), None), seen, strict=True):
                 le = "+Inf" if bound is None else f"{bound:g}"
                 yield f'{name}_bucket{{{text}{comma}le="{le}"}} {count}'
-            yield f"{name}_sum{{{text}}} {total:.9g}"
+            yield f"{name}_sum{{{text}}} {total:{EXACT}}"
             yield f"{name}_count{{{text}}} {seen[-1]}"
 
 
@@ -327,7 +330,7 @@ def _family(name: str, kind: str, told: str, values: Mapping[Labels, float]) -> 
     yield f"# TYPE {name} {kind}"
     for labels, value in values.items():
         text = _label_text(labels)
-        yield f"{name}{{{text}}} {value:g}" if text else f"{name} {value:g}"
+        yield f"{name}{{{text}}} {value:{EXACT}}" if text else f"{name} {value:{EXACT}}"
 
 
 def _add(table: dict[Labels, float], labels: Labels, amount: float) -> None:

@@ -72,7 +72,7 @@ def text_of(page: Page) -> str:
     lines = []
     for family in page.values():
         lines += family.comments
-        lines += [f"{sample} {value:.12g}" for sample, value in family.samples.items()]
+        lines += [f"{sample} {value:.15g}" for sample, value in family.samples.items()]
     return "\n".join(lines) + "\n"
 
 
