@@ -1,6 +1,7 @@
 """Books without a socket: what is counted and logged of requests that are over, and the bounds of both."""
 
 import asyncio
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -95,8 +96,34 @@ def test_a_line_of_text_is_kthenas() -> None:
     line = text_line(over(), books.rows[row], "2026-01-01T00:00:00.000Z")
     assert line == (
         '[2026-01-01T00:00:00.000Z] "POST /v1/completions HTTP/1.1" 200 model_name=m model_route=ml/m model_server=ml/s'
-        " selected_pod=pod-1 request_id=id-1 attempts=1 tokens=10/20 timings=301ms(1+100+200)\n"
+        " selected_pod=pod-1 request_id=id-1 backend_type=model_server backend_name=ml/s upstream_model=up"
+        " upstream_status_code=200 upstream_attempts=1 tokens=10/20 timings=301ms(1+100+200)\n"
     )
+
+
+def test_a_line_of_trouble_says_whose_it_was_as_kthenas_do() -> None:
+    books = Metrics()
+    lost = Refusal(404, "route_not_found", 'route not found: no route has "m"')
+    cut = Refusal(502, "response_forwarding", "the engine's answer was cut short")
+    batch = [
+        over(
+            destination=Destination("unknown"), status=404, refusal=lost, attempts=0, target_name="", upstream_status=0
+        ),
+        over(refusal=cut),
+        over(status=429, upstream_status=429),
+    ]
+    rows = [books.rows[row] for row in books.fold(batch, list)]
+    lines = [text_line(one, row, "now") for one, row in zip(batch, rows, strict=True)]
+    assert lines[0].startswith(
+        '[now] "POST /v1/completions HTTP/1.1" 404 error=route_not_found:route not found: no route has "m" model_name='
+    )
+    assert "request_id=id-1 error_origin=router tokens=" in lines[0]
+    assert " 200 error=response_forwarding:the engine's answer was cut short model_name=m" in lines[1]
+    assert " upstream_attempts=1 error_origin=upstream tokens=" in lines[1]
+    assert " 429 error=upstream_response:pod-1 answered 429 model_name=m" in lines[2]
+    told = [json.loads(json_line(one, row, "now")) for one, row in zip(batch, rows, strict=True)]
+    assert [one["error_origin"] for one in told] == ["router", "upstream", "upstream"]
+    assert told[2]["error"] == {"type": "upstream_response", "message": "pod-1 answered 429"}
 
 
 def test_what_clients_write_cannot_break_a_line() -> None:

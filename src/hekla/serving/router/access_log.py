@@ -6,7 +6,7 @@ or pipe does not hold requests up; what a writer that lags for too long cannot t
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -71,10 +71,11 @@ class Format(NamedTuple):
 
 
 def _around_json(one: Exchange | RequestKind, row: Row) -> tuple[str, str]:
-    refusal = one.refusal
+    error, origin = _trouble(one)
+    told = f',"error":{msgspec.json.encode(error).decode()},"error_origin":"{origin}"' if error is not None else ""
     return (
         f'{_fixed(row, one.path, one.head.method, one.head.is_http_1_0)},"request_id":"',
-        f'"{_target(one.target_name)}{_error(refusal.reason, refusal.message) if refusal is not None else ""}'
+        f'"{_target(one.target_name)}{told}'
         f',"upstream_status_code":{one.upstream_status},"upstream_attempts":{one.attempts},"input_tokens":',
     )
 
@@ -125,11 +126,15 @@ def _target(name: str) -> str:
     return f',"selected_pod":{msgspec.json.encode(name).decode()}' if name else ""
 
 
-@lru_cache(maxsize=1024)
-def _error(reason: str, message: str) -> str:
-    origin = "client" if reason == "client_disconnected" else "router"
-    error = msgspec.json.encode({"type": reason, "message": message}).decode()
-    return f',"error":{error},"error_origin":"{origin}"'
+def _trouble(one: Exchange | RequestKind) -> tuple[dict[str, str] | None, str]:
+    """What went wrong with a request, and whose part that was: the client's, the router's, or an engine's or provider's."""
+    refusal = one.refusal
+    if refusal is None:
+        if one.upstream_status < 400:
+            return None, ""
+        return {"type": "upstream_response", "message": f"{one.target_name} answered {one.upstream_status}"}, "upstream"
+    origin = {"client_disconnected": "client", "response_forwarding": "upstream"}.get(refusal.reason, "router")
+    return {"type": refusal.reason, "message": refusal.message}, origin
 
 
 def _ms(end: float, begin: float) -> int:
@@ -137,13 +142,21 @@ def _ms(end: float, begin: float) -> int:
 
 
 def _around_text(one: Exchange | RequestKind, row: Row) -> tuple[str, str]:
-    refusal = one.refusal
-    error = f" error={refusal.reason}:{refusal.message!r}" if refusal is not None else ""
+    error, origin = _trouble(one)
+    told = f" error={error['type']}:{_in_a_line(error['message'])}" if error is not None else ""
     pod = f" selected_pod={one.target_name}" if one.target_name else ""
+    upstream = f" upstream_status_code={one.upstream_status}" if one.upstream_status else ""
+    upstream += f" upstream_attempts={one.attempts}" if one.attempts else ""
+    before, names, backend = _fixed_text(row, one.path, one.head.method, one.head.is_http_1_0)
     return (
-        f"{_fixed_text(row, one.path, one.head.method, one.head.is_http_1_0)}{error}{pod} request_id=",
-        f" attempts={one.attempts} tokens=",
+        f"{before}{told}{names}{pod} request_id=",
+        f"{backend}{upstream}{f' error_origin={origin}' if origin else ''}{_pool(row)} tokens=",
     )
+
+
+def _pool(row: Row) -> str:
+    told = row.destination
+    return f" inference_pool={told.backend_name}" if told.backend_type == "inference_pool" else ""
 
 
 def _text(
@@ -162,18 +175,30 @@ def _text(
 
 
 @lru_cache(maxsize=4096)
-def _fixed_text(row: Row, path: str, method: bytes, is_http_1_0: bool) -> str:
+def _fixed_text(row: Row, path: str, method: bytes, is_http_1_0: bool) -> tuple[str, str, str]:
+    """Before an error, between it and the pod, behind the request's id."""
     told = row.destination
-    server = f" model_server={told.backend_name}" if told.backend_type == "model_server" else ""
-    route = f" model_route={told.model_route}" if told.model_route != "none" else ""
     protocol = "HTTP/1.0" if is_http_1_0 else "HTTP/1.1"
-    return (
-        f'"{method.decode("ascii")} {path} {protocol}" {row.status} model_name={_printable(row.model)}{route}{server}'
-    )
+    server = told.backend_name if told.backend_type == "model_server" else ""
+    names = {"model_name": row.model, "model_route": told.model_route, "model_server": server}
+    backend = {
+        "backend_type": told.backend_type,
+        "backend_name": told.backend_name,
+        "upstream_model": told.upstream_model,
+    }
+    return f'"{method.decode("ascii")} {path} {protocol}" {row.status}', _words(names), _words(backend)
+
+
+def _words(told: Mapping[str, str]) -> str:
+    return "".join(f" {name}={_printable(value)}" for name, value in told.items() if value not in ("", "none"))
 
 
 def _printable(text: str) -> str:
     return text if text.isprintable() and " " not in text else repr(text)
+
+
+def _in_a_line(text: str) -> str:
+    return text if text.isprintable() else repr(text)
 
 
 FORMATS: Final = {"json": Format(_around_json, _json), "text": Format(_around_text, _text)}
