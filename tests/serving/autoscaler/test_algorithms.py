@@ -88,6 +88,12 @@ def test_a_load_within_the_tolerance_does_not_flap_at_any_size() -> None:
         assert found.replicas == replicas
 
 
+def test_what_floats_add_to_a_quotient_asks_for_no_replica() -> None:
+    found = recommend(Load(current=5, whole={"a": 1.1}), {"a": 0.1}, least=1, most=100, tolerance=0.1)
+    assert found is not None
+    assert found.replicas == 11
+
+
 def test_a_ratio_of_the_whole_is_no_amount() -> None:
     """90 % of ten replicas where 60 % are wanted are 15 replicas, not two."""
     load = Load(current=10, whole={"gpu_utilization": 0.9})
@@ -264,6 +270,14 @@ def test_prefill_and_decode_in_proportion(
     assert (found.numerator, found.denominator) == wanted
     assert found.is_adjusted is adjusted
     assert not found.is_violated
+
+
+def test_a_proportion_is_kept_as_it_was_written_and_not_as_floats_have_it() -> None:
+    wide = Bounds(least=1, most=100)
+    found = in_proportion(2, 30, above=wide, below=wide, least=0.1, most=10.0)
+    assert (found.numerator, found.denominator, found.is_violated) == (3, 30, False)
+    found = in_proportion(60, 1, above=wide, below=wide, least=0.1, most=0.29)
+    assert (found.numerator, found.denominator, found.is_violated) == (29, 100, False)
 
 
 def test_a_ratio_that_the_bounds_forbid_is_told() -> None:

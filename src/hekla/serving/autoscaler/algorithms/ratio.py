@@ -5,6 +5,7 @@ Both at zero stay there: nothing serves, and nothing has to. One at zero gets on
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,16 +56,21 @@ def in_proportion(
 
 
 def _raised_numerator(num: int, den: int, above: Bounds, below: Bounds, least: float) -> tuple[int, int]:
-    raised = math.ceil(least * den)
+    raised = math.ceil(_exactly(least) * den)
     if raised <= above.most:
         return max(raised, above.least), den
-    return above.most, below.clamp(math.floor(above.most / least))
+    return above.most, below.clamp(math.floor(above.most / _exactly(least)))
 
 
 def _raised_denominator(num: int, den: int, above: Bounds, below: Bounds, most: float) -> tuple[int, int]:
     if most <= 0:
         return 0, den
-    raised = math.ceil(num / most)
+    raised = math.ceil(num / _exactly(most))
     if raised <= below.most:
         return num, max(raised, below.least)
-    return above.clamp(math.floor(most * below.most)), below.most
+    return above.clamp(math.floor(_exactly(most) * below.most)), below.most
+
+
+def _exactly(ratio: float) -> Fraction:
+    """The ratio as it was written: in floats 0.1 of 30 is a little more than 3, and would be raised to 4."""
+    return Fraction(ratio).limit_denominator(10**9)

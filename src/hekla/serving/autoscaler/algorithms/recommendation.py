@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 MOST = 1_000_000_000
+NOISE = 1e-12
+"""The part of a quotient that may be floats' own error: 1.1 over 0.1 is a little more than 11, and asks for 11 replicas."""
 Metrics = Mapping[str, float]
 RATIO_SUFFIXES = ("_utilization", "_usage", "_ratio", "_percent", "_saturation", "_perc", "_seconds")
 """How metrics end that are no amounts: they are averaged, never added. Kthena's, and engines' names for the same."""
@@ -142,7 +144,7 @@ def _over(value: float, target: float) -> float:
 def _ceil(value: float) -> int:
     if math.isnan(value):
         return 0
-    return max(0, math.ceil(value)) if value < MOST else MOST
+    return max(0, math.ceil(value * (1 - NOISE))) if value < MOST else MOST
 
 
 def _shown(value: float) -> str:
