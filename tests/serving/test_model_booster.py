@@ -1,6 +1,9 @@
 """ModelBoosters: what they become, and that what is there is left alone. Kthena: ModelCR, ModelCRDisaggregated, TestBuildModelServing*."""
 
+import os
 import re
+import subprocess
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -105,11 +108,40 @@ def test_a_pod_fetches_the_model_then_serves_it() -> None:
     start = ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", model]
     assert engine["command"] == [*start, "--served-model-name", "qwen"]
     assert engine["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
-    assert "vllm:num_requests_running" in engine["lifecycle"]["preStop"]["exec"]["command"][2]
+    assert "vllm:num_requests_(running|waiting)" in engine["lifecycle"]["preStop"]["exec"]["command"][2]
     runtime = container(spec, "runtime")
     assert runtime["ports"] == [{"containerPort": 8100}]
     assert runtime["args"][2:6] == ["--engine", "vllm", "--engine-base-url", "http://localhost:8000"]
     assert {one["name"]: list(one)[1] for one in spec["volumes"]} == {"main-weights": "hostPath", "dshm": "emptyDir"}
+
+
+IDLE = """\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="a b"} 0.0
+vllm:num_requests_running{engine="1",model_name="a b"} 0.0
+vllm:num_requests_waiting{engine="0",model_name="a b"} 0.0
+vllm:num_requests_waiting_by_reason{reason="deferred"} 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("page", "waits"),
+    [
+        (IDLE, False),
+        (IDLE.replace('"1",model_name="a b"} 0.0', '"1",model_name="a b"} 2.0'), True),
+        (IDLE.replace('waiting{engine="0",model_name="a b"} 0.0', 'waiting{engine="0",model_name="a b"} 1.0'), True),
+        ("other 1\n", False),
+        ("", False),
+    ],
+)
+def test_an_engine_of_several_ranks_that_has_nothing_left_ends(page: str, waits: bool, tmp_path: Path) -> None:
+    (tmp_path / "page").write_text(page)
+    for name, script in (("curl", f"cat {tmp_path}/page"), ("sleep", "kill $PPID")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    command = container(entry(settled(booster())), "engine")["lifecycle"]["preStop"]["exec"]["command"]
+    done = subprocess.run(command, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, check=False)
+    assert (done.returncode != 0) == waits, "a script that waits is ended by the test's own sleep"
 
 
 @pytest.mark.parametrize(
