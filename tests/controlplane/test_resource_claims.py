@@ -54,7 +54,9 @@ def claim(name: str = "c", *users: str, owner: str = "", has_device: bool = Fals
         "reservedFor": [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in users]
     }
     if has_device:
-        status["allocation"] = {"devices": {"results": [{"request": "gpu", "device": "gpu-0"}]}}
+        status["allocation"] = {
+            "devices": {"results": [{"request": "gpu", "driver": "gpu.example.com", "pool": "n", "device": "gpu-0"}]}
+        }
     return {
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
         "metadata": {"name": name, "namespace": "default", **whose, **metadata}, "spec": {"devices": DEVICES},

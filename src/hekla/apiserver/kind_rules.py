@@ -11,6 +11,7 @@ from hekla.apiserver.validation import (
     definitions,
     device_claims,
     device_slices,
+    device_status,
     endpoints,
     events,
     ingresses,
@@ -196,6 +197,8 @@ KIND_RULES: dict[str, Rules] = {
     "resourceclaims.resource.k8s.io": Rules(
         check_new=device_claims.check_claim,
         check_update=device_claims.check_spec_kept,
+        check_status=device_status.check_claim_status,
+        update=device_status.forget_what_was_given_up,
         default=device_claims.default_claim,
         create=empty_status,
     ),

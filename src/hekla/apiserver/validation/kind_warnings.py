@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from hekla.api.meta import Document
 from hekla.apiserver.validation import names
+from hekla.apiserver.validation.device_slices import warn_of_slice
 from hekla.apiserver.validation.pod_warnings import label_warning, pod_warnings
 
 Warn = Callable[[Document, bool], list[str]]
@@ -184,5 +185,6 @@ KIND_WARNINGS: dict[str, Warn] = {
     "endpointslices.discovery.k8s.io": warn_of_endpoint_slice,
     "nodes": warn_of_node,
     "runtimeclasses.node.k8s.io": warn_of_runtime_class,
+    "resourceslices.resource.k8s.io": warn_of_slice,
 }
 """By `plural.group`."""
