@@ -84,6 +84,24 @@ class Reply:
         return whole(self.status, body, content_type=kind, lines=lines, keeps_alive=keeps_alive, is_head=is_head)
 
 
+def whole_number(query: dict[str, str], name: str, otherwise: int | None, *, least: int, most: int) -> int | None:
+    """A number that a query names; RefusedError."""
+    text = query.get(name, "")
+    if not text:
+        return otherwise
+    if not (text.isascii() and text.isdigit() and len(text) <= 15 and least <= int(text) <= most):
+        raise RefusedError(400, name, f'"{name}" is "{text[:32]}"; it must be a whole number from {least} to {most}')
+    return int(text)
+
+
+def one_of(query: dict[str, str], name: str, *words: str) -> str:
+    """A word that a query names, of those that there are; empty: it names none. RefusedError."""
+    text = query.get(name, "")
+    if text and text not in words:
+        raise RefusedError(400, name, f'"{name}" is "{text[:32]}"; it must be {" or ".join(words)}')
+    return text
+
+
 Handler = Callable[[Asked], Awaitable[Reply]]
 Finished = Callable[["Document", int], None]
 

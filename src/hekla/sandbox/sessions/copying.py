@@ -1,6 +1,7 @@
 """Copies sessions: snapshots that new ones can begin with, and forks of one that runs."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -20,6 +21,9 @@ from hekla.sandbox.sessions.stock import Blueprint, Held
 from hekla.sandbox.sessions.wishes import Wish, claim_of, new_row, order_of
 from hekla.sandbox.sessions.workroom import Workroom
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
+"""Of snapshots: what a templateID can say, in which a colon begins a tag."""
+
 
 class Copying:
     """How sessions are copied."""
@@ -29,6 +33,12 @@ class Copying:
 
     async def snapshot(self, session: str, owner: str | None, name: str = "") -> Snapshot:
         """A checkpoint that new sessions can begin with; the session goes on."""
+        if name and _NAME.fullmatch(name) is None:
+            raise RefusedError(
+                400,
+                "name",
+                f"the snapshot's name is {name[:64]!r}; take at most 128 of a-z, A-Z, 0-9, dot, dash, underscore and slash",
+            )
         entry = await self._room.found(session, owner)
         await self._sleeping.wake(session)
         async with entry.acting:

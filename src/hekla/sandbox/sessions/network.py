@@ -6,6 +6,7 @@ Pure: the egress broker of the node enforces the list that comes out.
 
 from typing import Any
 
+from hekla.api.agents.egress import trouble_of
 from hekla.sandbox.sessions.limits import RefusedError
 
 ANYWHERE = "*"
@@ -21,7 +22,7 @@ def egress_of(template: str, network: dict[str, Any]) -> str:
 
 
 def _narrowed(template: str, network: dict[str, Any]) -> str:
-    allowed, denied = _hosts(network, "allowOut"), _hosts(network, "denyOut")
+    allowed, denied = [_destination(one) for one in _listed(network, "allowOut")], _listed(network, "denyOut")
     if network.get("allowInternetAccess") is False:
         return ""
     denies_all = bool(_EVERYTHING & set(denied))
@@ -50,7 +51,17 @@ def _covers(limit: str, wanted: str) -> bool:
     return fits and port in ("", asked_port)
 
 
-def _hosts(network: dict[str, Any], name: str) -> list[str]:
+def _destination(text: str) -> str:
+    """An entry of `allowOut` as the egress broker reads it, which knows addresses and no networks."""
+    host = text.lower().removesuffix("/32").removesuffix("/128")
+    if host in _EVERYTHING:
+        return host
+    if trouble := trouble_of(host):
+        raise RefusedError(400, "allowOut", f'"allowOut": {trouble}')
+    return host
+
+
+def _listed(network: dict[str, Any], name: str) -> list[str]:
     listed = network.get(name) or []
     if not isinstance(listed, list) or not all(isinstance(one, str) and one and "," not in one for one in listed):
         raise RefusedError(400, name, f'"{name}" must be a list of hosts, addresses or networks')

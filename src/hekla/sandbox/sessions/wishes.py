@@ -5,6 +5,7 @@ from typing import Any
 
 from hekla.api.agents.node_contract import Claim
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
+from hekla.sandbox.sessions.network import ANYWHERE, egress_of
 from hekla.sandbox.sessions.records import OnTimeout, Session, Snapshot, new_id, new_token
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order
 
@@ -40,11 +41,24 @@ class Wish:
 
 
 def check_size(wish: Wish, limits: SessionLimits) -> None:
-    """Refuse a wish for too long a time, or with too much to write down."""
+    """Refuse a wish for too long a time, with too much to write down, or with a network or variables that cannot be."""
     if wish.timeout_s > limits.longest_timeout_s:
         raise RefusedError(
             400, "timeout", f"the timeout is {wish.timeout_s:g} s; at most {limits.longest_timeout_s:g} s can be asked"
         )
+    for what, seconds in (("timeout", wish.timeout_s), ("freeze_after", wish.freeze_s)):
+        if seconds < 0:
+            raise RefusedError(400, what, f'"{what}" is {seconds:g}; it must be a number of seconds from 0 on')
+    egress_of(ANYWHERE, wish.network)
+    for name, value in wish.env.items():
+        if not name or "=" in name or "\0" in name:
+            raise RefusedError(
+                400,
+                "environment",
+                f"a variable is named {name[:64]!r}; a name has a letter, and neither = nor NUL in it",
+            )
+        if "\0" in value:
+            raise RefusedError(400, "environment", f"the variable {name[:64]!r} has NUL in its value; leave it out")
     for what, values in (("metadata", wish.metadata), ("environment", wish.env)):
         if sum(len(name) + len(value) for name, value in values.items()) > limits.metadata_bytes:
             raise RefusedError(400, what, f"the {what} is larger than {limits.metadata_bytes} bytes")

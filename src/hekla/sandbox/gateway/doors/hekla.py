@@ -21,7 +21,7 @@ import msgspec
 from hekla.api.agents.node_contract import Usage
 from hekla.sandbox.gateway.answers import document
 from hekla.sandbox.gateway.asking import listening
-from hekla.sandbox.gateway.documents import NO_DOCUMENT, Asked, Reply
+from hekla.sandbox.gateway.documents import NO_DOCUMENT, Asked, Reply, whole_number
 from hekla.sandbox.gateway.errands import to_daemon, to_server
 from hekla.sandbox.gateway.front import Arrival, House
 from hekla.sandbox.gateway.guard import Principal
@@ -131,10 +131,8 @@ class HeklaDoor:
 
     async def _list(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
         rows = await house.desk.listed(who.sees)
-        limit = asked.query.get("limit", f"{_PAGE}")
-        if not limit.isdigit() or not 0 < int(limit) <= 1000:
-            raise RefusedError(400, "limit", f'"limit" is "{limit[:32]}"; it must lie between 1 and 1000')
-        page, token = page_of(rows, asked.query.get("after", ""), int(limit), key=lambda row: row.id)
+        limit = whole_number(asked.query, "limit", _PAGE, least=1, most=1000) or _PAGE
+        page, token = page_of(rows, asked.query.get("after", ""), limit, key=lambda row: row.id)
         shown = [_shown(house, row) for row in page]
         if asked.query.get("usage") == "true":
             for one, usage in zip(shown, await _usages_of(house, page), strict=True):
@@ -180,7 +178,9 @@ class HeklaDoor:
         return Reply(204)
 
     async def _pause(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
-        keeps_memory = asked.json().get("memory", True) is not False
+        keeps_memory = asked.json().get("memory", True)
+        if not isinstance(keeps_memory, bool):
+            raise RefusedError(400, "memory", f'"memory" is {keeps_memory!r}; it must be true or false')
         return Reply(200, _shown(house, await house.desk.pause(name, who.sees, keeps_memory=keeps_memory)))
 
     async def _resume(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
@@ -196,7 +196,10 @@ class HeklaDoor:
     async def _fork(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
         parent = await house.desk.find(name, who.sees)
         body = asked.json()
-        count = int(_number({"count": 1, **body}, "count"))
+        number = _number({"count": 1, **body}, "count")
+        if not number.is_integer():
+            raise RefusedError(400, "count", f'"count" is {number}; it must be a whole number')
+        count = int(number)
         wish = Wish(
             kind=parent.kind, namespace=parent.namespace, name=parent.name, owner=parent.owner, door="hekla", auto_resume=True,
             uses_idle=not parent.expires_s, timeout_s=max(0.0, parent.expires_s - house.desk.now_s) if parent.expires_s else 0.0,
@@ -214,7 +217,9 @@ class HeklaDoor:
 
     async def _snapshot(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
         label = asked.json().get("name", "")
-        made = await house.desk.snapshot(name, who.sees, label if isinstance(label, str) else "")
+        if not isinstance(label, str):
+            raise RefusedError(400, "name", f'"name" is {label!r}; it must be text'[:200])
+        made = await house.desk.snapshot(name, who.sees, label)
         return Reply(201, _told_snapshot(made))
 
     async def _snapshots(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:

@@ -4,12 +4,15 @@ A template is a CodeInterpreter or a SandboxTemplate: `name` in the key's namesp
 name of a snapshot. Templates are made with kubectl, not here: the calls of E2B's template builder are refused with a sentence.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from hekla.sandbox.gateway.documents import Asked, Reply
+from hekla.sandbox.gateway.documents import Asked, Reply, one_of, whole_number
 from hekla.sandbox.gateway.doors.e2b import words
+from hekla.sandbox.gateway.doors.e2b.networks import FIXED, asked_network, flag
 from hekla.sandbox.gateway.front import Arrival, House
 from hekla.sandbox.gateway.guard import Principal
 from hekla.sandbox.gateway.logs import logs_of
@@ -24,6 +27,10 @@ _ROOTS: Final = frozenset({"sandboxes", "snapshots", "templates", "volumes", "se
 _VERSIONS: Final = frozenset({"v2", "v3"})
 _DEFAULT_TIMEOUT_S: Final = {1: 15.0, 2: 300.0}
 _PAGE: Final = 100
+_MOST_LOGS: Final = 1000
+_LATEST_MS: Final = 253_402_300_799_999
+_STATES: Final = frozenset({"running", "paused"})
+_LEVELS: Final = ("debug", "info", "warn", "error")
 _SAMPLE_S: Final = 5.0
 NAMESPACE: Final = "default"
 
@@ -122,23 +129,20 @@ class _Calls:
     async def _wish(self, call: _Call) -> Wish:
         body, who = call.body, call.who
         kind, namespace, name, snapshot = await self._template(_text(body, "templateID"), who)
-        network = _object(body, "network")
-        if isinstance(body.get("allow_internet_access"), bool):
-            network["allowInternetAccess"] = body["allow_internet_access"]
-        for what in ("volumeMounts", "iam"):
+        network = asked_network(_object(body, "network"), body)
+        for what, instead in (("volumeMounts", "mount volumes"), ("iam", "give its pod a service account")):
             if body.get(what):
-                raise RefusedError(400, what, f'"{what}" is not served here; mount volumes in the template')
-        resumes = _object(body, "autoResume")
+                raise RefusedError(400, what, f'"{what}" is not served here; {instead} in the template')
         return Wish(
             kind=kind, namespace=namespace, name=name, owner=who.owner, door="e2b", uses_idle=False,
             timeout_s=_seconds(body, "timeout", _DEFAULT_TIMEOUT_S.get(call.version, 300.0)),
-            on_timeout=OnTimeout.PAUSE if _flag(body, "autoPause", False) else OnTimeout.KILL,
-            keeps_memory=_flag(body, "autoPauseMemory", True),
-            auto_resume=bool(resumes.get("enabled", False)),
+            on_timeout=OnTimeout.PAUSE if flag(body, "autoPause", False) else OnTimeout.KILL,
+            keeps_memory=flag(body, "autoPauseMemory", True),
+            auto_resume=flag(_object(body, "autoResume"), "enabled", False),
             metadata=_texts(body, "metadata"), env=_texts(body, "envVars"), network=network,
             mask_host=str(network.get("maskRequestHost") or ""),
-            is_secured=call.version > 1 or _flag(body, "secure", False),
-            is_public=bool(network.get("allowPublicTraffic", True)),
+            is_secured=flag(body, "secure", False) or call.version > 1,
+            is_public=network.get("allowPublicTraffic", True),
             snapshot=snapshot, idempotency_key=call.asked.headers.get("idempotency-key", "")[:256],
         )  # fmt: skip
 
@@ -171,7 +175,11 @@ class _Calls:
     async def _list(self, call: _Call) -> Reply:
         query = call.asked.query
         wanted = dict(parse_qsl(query.get("metadata", ""), keep_blank_values=True))
-        states = {one for name, text in call.asked.queries if name == "state" for one in text.split(",")}
+        states = {one for name, text in call.asked.queries if name == "state" for one in text.split(",") if one}
+        if unknown := states - _STATES:
+            raise RefusedError(400, "state", f'"state" is "{min(unknown)[:32]}"; it must be running or paused')
+        if call.version < 2:
+            states = {"running"}
         sessions = [
             one
             for one in await self._desk.listed(call.who.sees)
@@ -180,9 +188,9 @@ class _Calls:
             and (not states or ("paused" if one.state is State.PAUSED else "running") in states)
             and query.get("template", one.name) in (one.name, one.snapshot)
         ]
-        if after := query.get("startedAfter"):
-            sessions = [one for one in sessions if words.time_of(one.created_s) > after]
-        if query.get("order") in ("asc", "oldest"):
+        if (after_s := _time(query, "startedAfter")) is not None:
+            sessions = [one for one in sessions if one.created_s >= after_s]
+        if one_of(query, "order", "asc", "desc") == "asc":
             sessions.reverse()
         rows, token = page_of(sessions, query.get("nextToken", ""), _limit(query), key=lambda one: one.id)
         headers = [("x-next-token", token)] if token else []
@@ -191,21 +199,25 @@ class _Calls:
     # Time and sleep
 
     async def _timeout(self, call: _Call) -> Reply:
-        session = await self._desk.find(call.sandbox, call.who.sees)
-        if session.state is State.PAUSED:  # by this answer `connect` of e2b 2.0 to 2.5 knows that it has to resume it
-            raise RefusedError(
-                404, "paused", f'sandbox "{session.id}" is not running: it is paused; connect to it first'
-            )
+        await self._running(call)  # by its refusal `connect` of e2b 2.0 to 2.5 knows that it has to resume it
         await self._desk.set_timeout(call.sandbox, call.who.sees, _seconds(call.body, "timeout", None))
         return Reply(204)
 
     async def _refresh(self, call: _Call) -> Reply:
         duration_s = _seconds(call.body, "duration", _DEFAULT_TIMEOUT_S[1])
+        await self._running(call)
         await self._desk.set_timeout(call.sandbox, call.who.sees, duration_s, shortens=False)
         return Reply(204)
 
+    async def _running(self, call: _Call) -> None:
+        session = await self._desk.find(call.sandbox, call.who.sees)
+        if session.state is State.PAUSED:
+            raise RefusedError(
+                404, "paused", f'sandbox "{session.id}" is not running: it is paused; connect to it first'
+            )
+
     async def _pause(self, call: _Call) -> Reply:
-        keeps_memory = _flag(call.body, "memory", True)
+        keeps_memory = flag(call.body, "memory", True)
         await self._desk.pause(call.sandbox, call.who.sees, keeps_memory=keeps_memory)
         return Reply(204)
 
@@ -294,10 +306,9 @@ class _Calls:
 
     async def _network(self, call: _Call) -> Reply:
         session = await self._desk.find(call.sandbox, call.who.sees)
-        kept: dict[str, Any] = {
-            name: session.network[name] for name in ("allowPublicTraffic", "maskRequestHost") if name in session.network
-        }
-        await self._desk.restrict(session.id, call.who.sees, {**kept, **call.body})
+        kept: dict[str, Any] = {name: session.network[name] for name in FIXED if name in session.network}
+        wanted = asked_network(call.body, call.body)
+        await self._desk.restrict(session.id, call.who.sees, {**wanted, **kept})
         return Reply(204)
 
     async def _metrics(self, call: _Call) -> Reply:
@@ -318,7 +329,8 @@ class _Calls:
         asked = call.asked.query.get("sandbox_ids", "")
         found = {}
         for one in [one.partition("-")[0] for one in asked.split(",") if one][:100]:
-            found[one] = await self._measured(await self._desk.find(one, call.who.sees))
+            with contextlib.suppress(RefusedError):  # what is gone, or does not answer, has none
+                found[one] = await self._measured(await self._desk.find(one, call.who.sees))
         return Reply(200, {"sandboxes": found})
 
     async def _measured(self, session: Session) -> dict[str, Any]:
@@ -338,12 +350,19 @@ class _Calls:
         """What its container wrote, and what its commands said and became."""
         session = await self._desk.find(call.sandbox, call.who.sees)
         query = call.asked.query
-        is_backward = query.get("direction") == "backward"
-        since = _milliseconds(query, "cursor" if call.version > 1 else "start")
-        entries = await logs_of(self._house, session)
-        found = [one for one in entries if since is None or (one.at_ms <= since if is_backward else one.at_ms >= since)]
-        limit = _limit(query)
-        chosen = found[-limit:][::-1] if is_backward else found[-limit:] if since is None else found[:limit]
+        is_backward = one_of(query, "direction", "forward", "backward") == "backward"
+        since = whole_number(query, "cursor" if call.version > 1 else "start", None, least=0, most=_LATEST_MS)
+        least = _LEVELS.index(one_of(query, "level", *_LEVELS) or _LEVELS[0])
+        limit = _limit(query, _MOST_LOGS)
+        found = [
+            one
+            for one in await logs_of(self._house, session)
+            if (since is None or (one.at_ms <= since if is_backward else one.at_ms >= since))
+            and (one.level not in _LEVELS or _LEVELS.index(one.level) >= least)
+            and query.get("search", "") in one.message
+        ]
+        kept = found[max(0, len(found) - limit) :]
+        chosen = kept[::-1] if is_backward else kept if since is None else found[:limit]
         told = [words.log_entry(one) for one in chosen]
         if call.version > 1:
             return Reply(200, {"logs": told})
@@ -358,26 +377,17 @@ def _text(body: dict[str, Any], name: str) -> str:
 
 
 def _texts(body: dict[str, Any], name: str) -> dict[str, str]:
-    value = body.get(name) or {}
+    value = {} if body.get(name) is None else body[name]
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
         raise RefusedError(400, name, f'"{name}" must be an object of texts')
     return value
 
 
 def _object(body: dict[str, Any], name: str) -> dict[str, Any]:
-    value = body.get(name) or {}
+    value = {} if body.get(name) is None else body[name]
     if not isinstance(value, dict):
         raise RefusedError(400, name, f'"{name}" must be an object')
     return dict(value)
-
-
-def _flag(body: dict[str, Any], name: str, default: bool) -> bool:
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise RefusedError(400, name, f'"{name}" must be true or false')
-    return value
 
 
 def _seconds(body: dict[str, Any], name: str, default: float | None) -> float:
@@ -387,15 +397,18 @@ def _seconds(body: dict[str, Any], name: str, default: float | None) -> float:
     return float(value)
 
 
-def _milliseconds(query: dict[str, str], name: str) -> int | None:
+def _limit(query: dict[str, str], otherwise: int = _PAGE) -> int:
+    found = whole_number(query, "limit", otherwise, least=1, most=_MOST_LOGS)
+    assert found is not None
+    return found
+
+
+def _time(query: dict[str, str], name: str) -> float | None:
+    """Seconds since 1970; None: the query names no time."""
     text = query.get(name, "")
-    if text and not text.isdigit():
-        raise RefusedError(400, name, f'"{name}" is "{text[:32]}"; it must be milliseconds since 1970')
-    return int(text) if text else None
-
-
-def _limit(query: dict[str, str]) -> int:
-    text = query.get("limit", f"{_PAGE}")
-    if not text.isdigit() or not 0 < int(text) <= 1000:
-        raise RefusedError(400, "limit", f'"limit" is "{text[:32]}"; it must lie between 1 and 1000')
-    return int(text)
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except (ValueError, OverflowError):
+        raise RefusedError(
+            400, name, f'"{name}" is "{text[:32]}"; it must be a time such as 2026-11-29T02:00:00Z'
+        ) from None

@@ -136,7 +136,7 @@ def _errand(arrival: Arrival, session: Session, port: int) -> Errand:
     if port not in _DAEMONS:
         return _to_port(arrival, session, port)
     if arrival.path in _PRIVATE:
-        raise RefusedError(400, "not_found", f"there is nothing at {arrival.path}")
+        raise RefusedError(404, "not_served", f"there is nothing at {arrival.path}")
     if not (_may_pass(arrival, session) or (port == INTERPRETER and _may_tend_contexts(arrival, session))):
         raise RefusedError(401, "unauthenticated", "the access token is missing or wrong")
     return Errand(session, DAEMON, to_daemon(arrival))

@@ -26,6 +26,8 @@ def worded_inside(status: int, reason: str, sentence: str) -> tuple[int, bytes]:
     """A refusal on the way inside: 502 says that nothing answers, and its text which of two things that means."""
     if reason == "port_closed":
         return 502, document({"code": 502, "message": PORT_CLOSED, "detail": sentence})
+    if reason == "not_served":
+        return 404, document({"code": 404, "message": sentence})
     if status == 404 or reason in ("session_ended", "broken_off", "unreachable", "sandbox_gone", "paused"):
         return 502, document({"code": 502, "message": NOT_RUNNING, "detail": sentence})
     return status, document({"code": status, "message": sentence})
