@@ -82,6 +82,11 @@ def test_the_base_url_goes_before_the_path_without_a_second_version(
     assert upstream_path(Provider.of(provider("far", baseURL=base, providerType=kind), {}), path) == goes_to
 
 
+def test_what_a_path_may_not_hold_is_written_as_clients_write_it() -> None:
+    made = Provider.of(provider("far", baseURL="https://x/ü a%20b/v1/"), {})
+    assert upstream_path(made, "/v1/chat/completions") == "/%C3%BC%20a%20b/v1/chat/completions"
+
+
 def test_a_port_of_the_base_url_is_dialled_and_named() -> None:
     one = Provider.of(provider("far", baseURL="https://a.example:8443/x"), {})
     assert (one.port, dict(one.headers)[b"host"]) == (8443, b"a.example:8443")

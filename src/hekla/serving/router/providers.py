@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from hekla.api.core import Secret
 from hekla.api.kthena import ExternalModelProvider
@@ -92,7 +92,7 @@ class Provider:
             name=source.metadata.name,
             host=where.hostname or "",
             port=where.port or 443,
-            prefix=where.path.rstrip("/"),
+            prefix=quote(where.path.rstrip("/"), safe="/%:@!$&'()*+,;=~"),
             is_tls=True,
             verifies=not source.spec.insecure_skip_verify,
             headers=() if wrong or lacking else _headers(source, where.netloc, token),
