@@ -36,7 +36,7 @@ def _blocks(kinds: Sequence[Hardware], expansion_percent: int) -> list[tuple[int
     found: list[tuple[int, int, int]] = []
     for number, kind in enumerate(kinds):
         left, size = kind.most - kind.least, 1.0
-        if expansion_percent == 100 and left > 0:
+        if expansion_percent <= 100 and left > 0:  # below 100 all blocks are of one replica: a million of them are one
             found.append((kind.cost, number, left))
             continue
         while left > 0:
