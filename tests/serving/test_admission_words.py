@@ -25,6 +25,7 @@ def test_percentages_round_as_they_are_asked_to() -> None:
         (-1, "Invalid value: -1: must be a non-negative integer"),
         ("5", "a valid percent string must be a numeric string followed by an ending '%'"),
         ("101%", 'Invalid value: "101%": must be a valid percent value (0-100)'),
+        (f"{'9' * 5000}%", "must be a valid percent value (0-100)"),
     ],
 )
 def test_what_is_neither_a_count_nor_a_percentage_is_refused(value: int | str, said: str) -> None:

@@ -4,8 +4,10 @@ import pytest
 
 from hekla.api.core import Pod, Service
 from hekla.api.kthena import labels
+from hekla.api.meta import Document
 from hekla.api.volcano import PodGroup
 from hekla.kube.commands import Create, RequeueAfter
+from hekla.serving import serving_plan, serving_rollout
 from hekla.serving.model_serving import reconcile_model_serving, tell_refusal
 from hekla.serving.serving_pods import DEFAULT_CONTAINER
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, decide
@@ -45,6 +47,41 @@ def test_pods_have_kthenas_names_labels_and_environment() -> None:
     assert worker.metadata.annotations[labels.POD_GROUP_NAME] == "llama-1"
     assert worker.metadata.annotations[labels.TASK_SPEC] == "prefill-0"
     assert worker.spec.scheduler_name == "volcano"
+
+
+MOST_INT32 = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        serving(roles=[role("server")], replicas=MOST_INT32),
+        serving(roles=[role("server", replicas=MOST_INT32)]),
+        serving(roles=[role("server", workers=MOST_INT32)]),
+        serving(roles=[role("server", replicas=MOST_INT32, workers=MOST_INT32)], replicas=MOST_INT32),
+    ],
+    ids=["groups", "instances", "workers", "all"],
+)
+def test_numbers_beyond_all_clusters_make_no_controller_stand_still(
+    document: Document, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for where in (serving_plan, serving_rollout):
+        monkeypatch.setattr(where, "MOST_PODS" if where is serving_plan else "MOST_MISSING", 7)
+    world = ServingWorld(document)
+    for looks in (1, 2, 3):
+        world.step()
+        assert len(world.pods) == 7 * looks, "it goes on, a bounded part at each look"
+
+
+def test_what_is_more_than_one_look_makes_is_made_by_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_plan, "MOST_PODS", 2)
+    monkeypatch.setattr(serving_rollout, "MOST_MISSING", 2)
+    for recovery in ("RoleRecreate", "ServingGroupRecreate", "None"):
+        document = serving(roles=[role("prefill", workers=3), role("decode", replicas=3)], replicas=3)
+        document["spec"]["recoveryPolicy"] = recovery
+        world = ServingWorld(document).settle().run_all().settle()
+        assert (len(world.pods), len(world.pod_groups), len(world.services)) == (21, 3, 3)
+        assert world.status["availableReplicas"] == 3
 
 
 def test_the_log_that_is_meant_is_the_engines_and_no_template_is_changed_for_it() -> None:

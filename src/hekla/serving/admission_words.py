@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from hekla.api.fields import Duration
 from hekla.api.scalars import IntOrString
 from hekla.apiserver.fielderrors import Cause, FieldError, invalid
+from hekla.lib.digits import whole_number
 from hekla.lib.go_duration import DurationError, parse_duration
 
 _PERCENT = re.compile(r"[0-9]+%\Z")
@@ -66,7 +67,8 @@ def check_int_or_percent(field: str, value: IntOrString | None) -> list[FieldErr
         return [] if value >= 0 else [invalid(field, value, "must be a non-negative integer")]
     if not _PERCENT.match(value):
         return [invalid(field, value, NOT_A_PERCENT)]
-    if int(value[:-1]) > 100:
+    percent = whole_number(value[:-1])
+    if percent is None or percent > 100:
         return [invalid(field, value, "must be a valid percent value (0-100)")]
     return []
 
@@ -77,7 +79,10 @@ def scaled(value: IntOrString, total: int, *, rounds_up: bool = False) -> int | 
         return value
     if not _PERCENT.match(value):
         return None
-    share = int(value[:-1]) * total
+    percent = whole_number(value[:-1])
+    if percent is None:
+        return None
+    share = percent * total
     return -(-share // 100) if rounds_up else share // 100
 
 

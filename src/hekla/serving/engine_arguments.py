@@ -11,6 +11,7 @@ import msgspec
 
 from hekla.api.kthena.booster import ModelBackend, ModelWorker, WorkerType
 from hekla.api.kthena.server import Connector
+from hekla.lib.digits import whole_number
 
 DEFAULT_PORT: Final = 8000
 CONNECTORS: Final = {
@@ -56,10 +57,11 @@ def engine_port(workers: Sequence[ModelWorker]) -> int:
 def _port(worker: ModelWorker, number: int) -> int:
     said = (worker.config or {}).get("port", DEFAULT_PORT)
     text = str(said)
-    if isinstance(said, bool) or not text.isdecimal() or not 1 <= int(text) <= 65535:
+    port = whole_number(text)
+    if isinstance(said, bool) or port is None or not 1 <= port <= 65535:
         shown = str(said).lower() if isinstance(said, bool) else text
         raise ArgumentError(f'invalid port "{shown}" for worker {worker.type}', number, said)
-    return int(text)
+    return port
 
 
 def kv_connector(backend: ModelBackend) -> Connector | None:

@@ -18,6 +18,7 @@ import msgspec
 from hekla.api.kthena import AutoscalingPolicy, ModelBooster, ModelRoute, ModelServer, ModelServing, labels
 from hekla.api.kthena.booster import BackendType, WorkerType
 from hekla.api.meta import Document, Resource
+from hekla.lib.digits import whole_number
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.serving.engine_arguments import ArgumentError, kv_connector
 from hekla.serving.model_booster_pods import BoosterPods, Images, served_name
@@ -194,9 +195,10 @@ def _is_disaggregated(booster: ModelBooster) -> bool:
 
 def _count(told: Mapping[str, str], key: str, default: int) -> int:
     text = told.get(key, str(default))
-    if not text.isascii() or not text.isdecimal() or int(text) > 1_000_000:
+    number = whole_number(text)
+    if number is None or number > 1_000_000:
         raise ArgumentError(f'annotation {key} is "{text}"; write a number from 0 to 1000000', value=text)
-    return int(text)
+    return number
 
 
 def _seconds(told: Mapping[str, str], key: str) -> str:

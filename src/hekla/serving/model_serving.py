@@ -19,7 +19,7 @@ from hekla.api.volcano import PodGroup
 from hekla.kube.commands import Command, Create, Delete, Event, RequeueAfter, target_of
 from hekla.kube.quota_waiting import is_of_quota
 from hekla.kube.reconcile import World, reconciler
-from hekla.serving.serving_plan import GroupPlan, plans_of
+from hekla.serving.serving_plan import GroupPlan, next_pods, plans_of
 from hekla.serving.serving_plugins.plugin import PluginError
 from hekla.serving.serving_plugins.registry import plugins_of
 from hekla.serving.serving_pod_group import ensure_group, group_spec
@@ -110,9 +110,8 @@ def _make(view: ServingView, plans: Sequence[GroupPlan]) -> Iterator[Command]:
     try:
         plugins = plugins_of(view.serving.spec.plugins)
         pods = [
-            (plan, missing, [new_pod(view.serving, missing.plan, index, plugins) for index in missing.indices])
-            for plan in plans
-            for missing in (() if plan.removed else plan.missing)
+            (plan, missing, [new_pod(view.serving, missing.plan, index, plugins) for index in indices])
+            for plan, missing, indices in next_pods(plans)
         ]
     except PluginError as error:
         yield Event(target_of(view.serving), "PluginError", f"{error}; no pod is made", "Warning")

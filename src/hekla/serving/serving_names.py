@@ -7,6 +7,7 @@ The labels are Kthena's (`hekla.api.kthena.labels`).
 """
 
 from hekla.api.meta import Document, Resource
+from hekla.lib.digits import whole_number
 
 MAX_SKEW = "serving.hekla.dev/max-skew"
 """On a ModelServing with RoleRollingUpdate: by how much, such as `25%`, the update of one role may be ahead of another's."""
@@ -39,7 +40,8 @@ def pod_name(group: str, instance: str, index: int) -> str:
 def ordinal_of(name: str) -> int:
     """The number at the end of a name; -1 if there is none."""
     text = name.rpartition("-")[2]
-    return int(text) if text.isascii() and text.isdigit() else -1
+    number = whole_number(text)
+    return -1 if number is None else number
 
 
 def owner_reference(owner: Resource) -> Document:

@@ -10,15 +10,21 @@ issue 1795).
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from hekla.api.core import Pod
 from hekla.api.kthena.serving import RecoveryPolicy
+from hekla.lib.digits import whole_number
 from hekla.serving.serving_names import MAX_SKEW, group_name, ordinal_of
 from hekla.serving.serving_pods import Blueprint
 from hekla.serving.serving_recovery import Health, group_has_lost, health
 from hekla.serving.serving_revision import Roles, RoleTemplate
 from hekla.serving.serving_rollout import UNBOUNDED, Change, Progress, Unit, Wish, change, most_updates, share
 from hekla.serving.serving_view import Group, Instance, ServingView
+
+MOST_PODS = 5_000
+"""Pods that one look makes; it goes on at the next, which those wake. A billion replicas, which may be written, are no reason to
+stand still: whoever looks after others too would, before the first pod."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +92,19 @@ def plans_of(view: ServingView) -> Sequence[GroupPlan]:
         1 for one in looked if one.found and not one.found.is_leaving and one.found.ordinal not in todo.removed
     )
     kept = [_decided(one, todo, is_enough=staying >= view.replicas) for one in looked]
-    made = [_new_group(view, ordinal, partition) for ordinal in todo.create]
+    made = _new_groups(view, todo.create, partition)
     return sorted([*kept, *made], key=lambda one: ordinal_of(one.name))
+
+
+def next_pods(plans: Sequence[GroupPlan]) -> Iterator[tuple[GroupPlan, Missing, Sequence[int]]]:
+    """What is made at this look: of each instance that lacks pods the indices of those, until there are enough of them."""
+    left = MOST_PODS
+    for plan in plans:
+        for one in () if plan.removed else plan.missing:
+            if left <= 0:
+                return
+            yield plan, one, one.indices[:left]
+            left -= len(one.indices)
 
 
 def _groups_change(view: ServingView, looked: Sequence[GroupPlan], partition: int) -> Change:
@@ -138,14 +155,23 @@ def _decided(one: GroupPlan, todo: Change, *, is_enough: bool) -> GroupPlan:
     return one
 
 
+def _new_groups(view: ServingView, ordinals: Sequence[int], partition: int) -> Iterator[GroupPlan]:
+    left = MOST_PODS
+    for ordinal in ordinals:
+        if left <= 0:
+            return
+        plan = _new_group(view, ordinal, partition)
+        yield plan
+        left -= sum(len(one.indices) for one in plan.missing)
+
+
 def _new_group(view: ServingView, ordinal: int, partition: int) -> GroupPlan:
     """A group that is not there yet; below the partition it is of the revision that the others there have."""
     revision, roles = _first_revision(view, ordinal, partition)
     name = group_name(view.serving.metadata.name, ordinal)
     plan = GroupPlan(name=name, found=None, roles=roles, revision=revision)
-    return replace(
-        plan, missing=[one for role in roles for one in _new_instances(view, plan, role, range(role.replicas))]
-    )
+    ordinals = ((role, range(min(role.replicas, MOST_PODS))) for role in roles)
+    return replace(plan, missing=[one for role, some in ordinals for one in _new_instances(view, plan, role, some)])
 
 
 def _first_revision(view: ServingView, ordinal: int, partition: int) -> tuple[str, Roles]:
@@ -213,7 +239,7 @@ def _look_at_role(view: ServingView, plan: GroupPlan, role: RoleTemplate, may_up
         else:
             look.dropped += [(pod, f"pod {pod.metadata.name} failed") for pod in state.broken]
             look.missing += _completed(view, plan, role, one)
-    look.missing += _new_instances(view, plan, role, todo.create)
+    look.missing += _new_instances(view, plan, role, todo.create[:MOST_PODS])
 
 
 def _instances_change(
@@ -268,7 +294,8 @@ def _may_update(view: ServingView, group: Group) -> Mapping[str, int]:
 def skew(view: ServingView) -> float | None:
     """The bound that the annotation sets; None if there is none, or none that can be read."""
     text = view.serving.metadata.annotations.get(MAX_SKEW, "").removesuffix("%")
-    return int(text) / 100 if text.isascii() and text.isdigit() else None
+    percent = whole_number(text)
+    return percent / 100 if percent is not None else None
 
 
 def _progress(view: ServingView, group: Group, role: RoleTemplate) -> Progress:
@@ -290,7 +317,8 @@ def _completed(view: ServingView, plan: GroupPlan, role: RoleTemplate, one: Inst
     own = next((found for found in roles if found.name == role.name), role)
     blueprint = _blueprint(view, plan, own, one.ordinal, one.revision or plan.revision)
     there = {pod.metadata.name for pod in one.pods}
-    indices = [index for index in range(own.size) if blueprint.pod_name(index) not in there]
+    lacking = (index for index in range(own.size) if blueprint.pod_name(index) not in there)
+    indices = list(islice(lacking, MOST_PODS))
     if indices:
         yield Missing(blueprint, indices)
 

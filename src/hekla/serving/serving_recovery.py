@@ -18,6 +18,7 @@ from hekla.api.kthena import labels
 from hekla.api.kthena.serving import RecoveryPolicy
 from hekla.kube.commands import Patch, target_of
 from hekla.kube.timestamps import parse_rfc3339
+from hekla.lib.digits import whole_number
 from hekla.serving.serving_names import WHOLE
 from hekla.serving.serving_revision import Roles
 from hekla.serving.serving_view import Group, Instance, ServingView, is_leaving, is_ready
@@ -80,7 +81,7 @@ def group_has_lost(group: Group, roles: Roles) -> bool:
     marks = [found for pod in group.pods if (found := pod.metadata.annotations.get(WHOLE))]
     whole = dict(part.split("=", 1) for mark in marks[:1] for part in mark.split(",") if "=" in part)
     for role in roles:
-        expected = min(role.replicas, int(whole.get(role.name, "0")))
+        expected = min(role.replicas, whole_number(whole.get(role.name, "0")) or 0)
         if sum(1 for one in group.instances.get(role.name, ()) if len(one.pods) >= role.size) < expected:
             return True
     return False

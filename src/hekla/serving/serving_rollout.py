@@ -14,7 +14,11 @@ A unit is a serving group of a ModelServing, or an instance of a role in a group
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hekla.lib.digits import whole_number
+
 UNBOUNDED = 1 << 30
+MOST_MISSING = 5_000
+"""Ordinals that are told to be missing; the rest are when these are there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +99,7 @@ def _surge(units: Sequence[Unit], protected: set[int], wish: Wish) -> int:
 
 
 def _missing(taken: set[int], target: int) -> list[int]:
-    count = max(0, target - len(taken))
+    count = min(max(0, target - len(taken)), MOST_MISSING)
     free = (ordinal for ordinal in range(target) if ordinal not in taken)
     return [ordinal for ordinal, _ in zip(free, range(count), strict=False)]
 
@@ -126,8 +130,7 @@ def share(value: int | str | None, of: int, *, round_up: bool) -> int:
     """A number, or a percentage of `of`, as Kubernetes reads it; absent, or neither of the two, is 0."""
     if isinstance(value, int):
         return value
-    digits = (value or "").removesuffix("%")
-    percent = int(digits) if digits.isascii() and digits.isdigit() else 0
+    percent = whole_number((value or "").removesuffix("%")) or 0
     return -(-of * percent // 100) if round_up else of * percent // 100
 
 

@@ -87,7 +87,9 @@ def _is_settled(view: ServingView, found: Sequence[GroupPlan]) -> bool:
         for group in groups if view.is_by_role for role in view.roles
     )  # fmt: skip
     counted = [({group.ordinal for group in groups}, view.replicas), *instances]
-    return all(map(_is_available, found)) and all(ordinals.issuperset(range(count)) for ordinals, count in counted)
+    return all(map(_is_available, found)) and all(
+        len(ordinals) >= count and ordinals.issuperset(range(count)) for ordinals, count in counted
+    )
 
 
 def label_selector(view: ServingView) -> str:

@@ -18,6 +18,7 @@ from hekla.api.kthena.serving import RecoveryPolicy, RolloutType
 from hekla.api.meta import Resource
 from hekla.api.volcano import PodGroup
 from hekla.kube.reconcile import World
+from hekla.lib.digits import whole_number
 from hekla.serving.serving_names import ordinal_of
 from hekla.serving.serving_placement import placed
 from hekla.serving.serving_revision import Revisions, Roles, revisions_of, roles_of
@@ -237,5 +238,5 @@ def is_ready(pod: Pod) -> bool:
 def deletion_cost(pod: Pod) -> int:
     """What the pod's annotation says; 0 if it says no number."""
     text = pod.metadata.annotations.get(labels.DELETION_COST, "0")
-    digits = text.removeprefix("-")
-    return int(text) if digits.isascii() and digits.isdigit() else 0
+    cost = whole_number(text.removeprefix("-")) or 0
+    return -cost if text.startswith("-") else cost

@@ -55,7 +55,7 @@ def test_a_pod_brings_one_endpoint_for_each_rank():
     assert len({one.slot for one in found}) == 3
 
 
-@pytest.mark.parametrize("said", ["", "1", "0", "-2", "two"])
+@pytest.mark.parametrize("said", ["9" * 5000, "\u0663", "", "1", "0", "-2", "two"])
 def test_an_engine_without_ranks_is_one_endpoint_and_its_requests_carry_nothing(said):
     [one] = members(world_of(server("s"), annotated("engine", said, events=5557)))
     assert (one.name, one.rank, one.headers, one.events_port) == ("engine", None, (), 5557)

@@ -11,6 +11,7 @@ from hekla.api.foreign import InferencePool
 from hekla.api.kthena import ModelServer, labels
 from hekla.api.kthena.server import ConnectionPool, Engine, PdGroup, Retry, SessionSticky
 from hekla.dialects.timestamps import seconds as seconds_of
+from hekla.lib.digits import whole_number
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.local_plan import MOST_ATTEMPTS
@@ -167,7 +168,7 @@ def _attempts(retry: Retry | None) -> int:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    return whole_number(text) or 0
 
 
 def is_ready(pod: Pod) -> bool:
