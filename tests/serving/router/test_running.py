@@ -433,7 +433,23 @@ def test_what_is_known_is_told_on_loopback_alone(tmp_path: Path) -> None:
                 routes = await client.request("GET", f"{base}/config_dump/modelroutes")
                 assert [one["metadata"]["name"] for one in json.loads(routes.body)["modelroutes"]] == ["m"]
                 one = await client.request("GET", f"{base}/config_dump/namespaces/ml/modelservers/m-0")
-                assert json.loads(one.body)["metadata"]["name"] == "m-0"
+                server = json.loads(one.body)
+                assert (server["metadata"]["name"], server["name"], server["namespace"]) == ("m-0", "m-0", "ml")
+                assert server["associatedPods"] == ["ml/m-0-pod"]
+                pods = json.loads((await client.request("GET", f"{base}/config_dump/pods")).body)["pods"]
+                [pod] = [one for one in pods if one["name"] == "m-0-pod"]
+                assert (pod["engine"], pod["modelServers"], pod["podInfo"]["podIP"]) == (
+                    "vLLM",
+                    ["ml/m-0"],
+                    "127.0.0.1",
+                )
+                assert pod["metrics"].keys() >= {
+                    "gpuCacheUsage",
+                    "requestWaitingNum",
+                    "requestRunningNum",
+                    "tpot",
+                    "ttft",
+                }
                 assert (await client.request("GET", f"{base}/config_dump/secrets")).status == 404
                 engines = json.loads((await client.request("GET", f"{base}/engines")).body)
                 assert [one["pod"] for one in engines] == ["m-0-pod"]

@@ -11,6 +11,7 @@ from hekla.api.foreign import Gateway, HttpRoute, InferencePool
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.api.meta import Resource
 from hekla.serving.router.director import unknown_model
+from hekla.serving.router.dumps import dumped
 from hekla.serving.router.hints import Hints
 from hekla.serving.router.house import House
 from hekla.serving.router.metrics import Metrics
@@ -94,9 +95,13 @@ class Documents:
             return _json({"error": f'"{kind}" is not known here; there are {", ".join(KINDS)}'}, 404)
         found = self._known(KINDS[kind])
         if not is_one:
-            return _json({kind: found})
+            return _json({kind: [dumped(one, self._world) for one in found]})
         wanted = [one for one in found if (one.metadata.namespace, one.metadata.name) == (words[1], words[3])]
-        return _json(wanted[0]) if wanted else _json({"error": f"{kind} {words[1]}/{words[3]} is not known"}, 404)
+        return (
+            _json(dumped(wanted[0], self._world))
+            if wanted
+            else _json({"error": f"{kind} {words[1]}/{words[3]} is not known"}, 404)
+        )
 
     async def _explained(self, request: Request) -> Response:
         """What would become of the request in this one's body; `path` says where it would go."""
