@@ -64,7 +64,7 @@ def place_of(address: str) -> tuple[str, int] | None:
         host = host[1:-1]
     elif ":" in host:
         return None
-    is_port = port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536
+    is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65_536
     return (host, int(port)) if is_port and host and not any(map(str.isspace, host)) else None
 
 

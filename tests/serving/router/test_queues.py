@@ -11,6 +11,7 @@ from hekla.serving.router.plan import NOT_ASKED, Usage
 from hekla.serving.router.question import Question
 from hekla.serving.router.queues import Lines
 from hekla.serving.router.session_boost import BoostOrder, SessionBoost, read_session_boost
+from hekla.serving.router.settings import from_environment
 from hekla.serving.router.variables import VariableError
 
 
@@ -306,6 +307,9 @@ def test_nobody_is_lost_and_the_engines_are_never_overfull(steps):
         ("FAIRNESS_MAX_QPS", "-1", read_fairness),
         ("FAIRNESS_INPUT_TOKEN_WEIGHT", "nan", read_fairness),
         ("SESSION_BOOST_MAX_SESSIONS", "many", read_session_boost),
+        ("SESSION_BOOST_HEADER", "session id", read_session_boost),
+        ("REDIS_HOST", "redis cache", from_environment),
+        ("REDIS_HOST", "redis:6379", from_environment),
     ],
 )
 def test_a_variable_that_cannot_be_read_is_named(name, value, read):

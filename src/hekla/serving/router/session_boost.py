@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hekla.serving.router.plan import Usage
+from hekla.serving.router.providers import HEADER_NAME
 from hekla.serving.router.question import Question
 from hekla.serving.router.queues import LONGEST_NAME, MOST_TOLD, Deed, Place
-from hekla.serving.router.variables import Reader
+from hekla.serving.router.variables import Reader, VariableError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +34,11 @@ class SessionBoost:
 def read_session_boost(environment: Mapping[str, str]) -> SessionBoost:
     """The settings of the environment."""
     read = Reader(environment, "SESSION_BOOST_")
+    header = read.text("HEADER", "X-Session-ID")
+    if not HEADER_NAME.match(header):
+        raise VariableError(f'SESSION_BOOST_HEADER "{header}" must be the name of a header, such as X-Session-ID')
     return SessionBoost(
-        header=read.text("HEADER", "X-Session-ID").lower(),
+        header=header.lower(),
         max_sessions=int(read.number("MAX_SESSIONS", 4096, least=1, most=1_000_000)),
         in_flight_per_pod=int(read.number("INFLIGHT_PER_POD", 16, least=1, most=100_000)),
         grace_s=read.seconds("GRACE_PERIOD", 0.0, most=60.0),

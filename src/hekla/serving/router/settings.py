@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from hekla.edge.shared_buckets import place_of
 from hekla.serving.router.fair_queue import Fairness, read_fairness
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.session_boost import SessionBoost, read_session_boost
@@ -130,6 +131,8 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, object]:
         raise VariableError(f'ACCESS_LOG_FORMAT "{found["access_log_format"]}" must be "text" or "json"')
     if host := read.text("REDIS_HOST", ""):
         found["redis"] = f"{host}:{int(read.number('REDIS_PORT', 6379, least=1, most=65_535))}"
+        if place_of(str(found["redis"])) is None:
+            raise VariableError(f'REDIS_HOST "{host}" must be a host, such as redis.cache.svc; its port is REDIS_PORT')
     is_fair, is_boosting = read.flag("ENABLE_FAIRNESS_SCHEDULING"), read.flag("ENABLE_SESSION_BOOST")
     if is_fair and is_boosting:
         raise VariableError("ENABLE_FAIRNESS_SCHEDULING and ENABLE_SESSION_BOOST exclude each other; switch one off")
