@@ -15,6 +15,8 @@ apt-get install -y -q --no-install-recommends iproute2 procps wrk openssl curl
 apt-get install -y -q --no-install-recommends openmpi-bin openssh-server openssh-client
 # redis-server: state that routers share; haproxy: a yardstick of bench/
 apt-get install -y -q --no-install-recommends redis-server haproxy || echo "no redis-server: suites with shared state will be skipped"
+# prometheus: asks what the dashboards and the alerts ask; it is not to run here
+apt-get install -y -q --no-install-recommends prometheus && { systemctl disable --now prometheus prometheus-node-exporter 2>/dev/null || true; } || echo "no prometheus: its suite will be skipped"
 # crun, runc, runsc: the runtimes oci and gvisor; qemu-system-x86: microvm, whose guest image is made of Debian packages
 apt-get install -y -q --no-install-recommends crun runc qemu-system-x86 || echo "no crun, runc or QEMU: suites of sandboxes in containers and machines will be skipped"
 apt-get install -y -q --no-install-recommends runsc || echo "no runsc: its suite will be skipped"

@@ -153,6 +153,7 @@ CALLED_BY_OTHERS = {
     # name: who calls it, where nothing in src/hekla does
     "command_paths": "tools/gen.py",
     "kustomization": "tools/gen.py",
+    "configuration_of_cluster": "tools/gen.py",
     "archive_of": "images/microvm/build.py",
     "run_by_name": "pyproject.toml: vcctl, vsub and the other programs",
     "inflate": "bench/traces.py and tests/simulation, as all of hekla.simulation until there is a command for it",

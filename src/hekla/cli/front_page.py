@@ -9,7 +9,7 @@ from typing import Any
 from typer.core import TyperGroup
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "The platform of this machine": ("demo", "up", "status", "kubeconfig", "down"),
+    "The platform of this machine": ("demo", "up", "status", "kubeconfig", "monitoring", "down"),
     "Objects": (
         *("get", "describe", "create", "apply", "patch", "scale", "label", "annotate", "delete", "wait"),
         *("logs", "exec", "port-forward", "explain", "api-resources"),

@@ -122,6 +122,23 @@ def test_what_is_left_out_leaves_nothing_behind():
     assert len(of_kind(found, "Deployment")) == len((*COMPONENTS, ROUTER, AGENTS)) - 1
 
 
+def test_monitoring_reads_every_component_and_brings_alerts_and_dashboards():
+    found = documents(also=frozenset({"monitoring"}))
+    assert not of_kind(documents(), "PodMonitor")
+    (monitor,) = of_kind(found, "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    for deployment in of_kind(found, "Deployment"):
+        pod = deployment["spec"]["template"]
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        assert endpoint["port"] in {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+    (rule,) = of_kind(found, "PrometheusRule")
+    assert rule["spec"]["groups"]
+    pages = [one for one in of_kind(found, "ConfigMap") if "grafana_dashboard" in one["metadata"]["labels"]]
+    assert {json.loads(text)["uid"] for page in pages for text in page["data"].values()} == {
+        "hekla-scheduling", "hekla-serving", "hekla-sandboxes",
+    }  # fmt: skip
+
+
 def test_who_may_change_the_pods_of_a_namespace_may_change_its_jobs_and_not_the_cluster():
     roles = {one["metadata"]["name"]: one for one in of_kind(documents(), "ClusterRole")}
     joins = {

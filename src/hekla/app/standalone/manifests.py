@@ -14,6 +14,7 @@ from hekla.api.foreign import FlowSchema
 from hekla.api.meta import KINDS, Document
 from hekla.apiserver.admission import Operation
 from hekla.apiserver.webhook_rule import WebhookRule
+from hekla.app.monitoring.objects import objects as monitoring_objects
 from hekla.app.standalone import agents_manifests, node_manifests
 from hekla.app.standalone.answering import PORT_NAME as ANSWERS_PORT_NAME
 from hekla.app.standalone.answering import unanswered
@@ -51,11 +52,12 @@ LEFT_OUT_BY_DEFAULT = frozenset({"/pods/mutate", "/pods/validate", "/podgroups/m
 """Asked for every pod or group of a cluster, so off unless wanted, as in Volcano's chart."""
 
 USERS, SCHEDULER_CONFIGURATION = "user-roles", "scheduler-configuration"
+MONITORING = "monitoring"
 
 PARTS = (*COMPONENTS, ROUTER, AGENTS, USERS, SCHEDULER_CONFIGURATION, "crds")
 """What `--without` can leave out."""
 
-ALSO_PARTS = (NODE, PROCESSES, SIMULATED_NODES)
+ALSO_PARTS = (NODE, PROCESSES, SIMULATED_NODES, MONITORING)
 """What `--with` can add."""
 
 FAILURE_POLICIES = ("Fail", "Ignore")
@@ -84,7 +86,8 @@ class Installation:
 
     also: frozenset[str] = frozenset()
     """What to add: node (agents of virtual nodes that run sandboxes, on machines labelled hekla.dev/host=true),
-    node-processes (these take pods that are plain processes of the machine, too), simulated-nodes; repeatable."""
+    node-processes (these take pods that are plain processes of the machine, too), simulated-nodes, monitoring (a PodMonitor and
+    alerts for the Prometheus Operator, dashboards for Grafana); repeatable."""
 
     failure_policy: str = "Fail"
     """What an API server does when no webhook answers: Fail or Ignore."""
@@ -110,7 +113,7 @@ class Installation:
     @property
     def components(self) -> tuple[str, ...]:
         """The components that are not left out."""
-        asked = tuple(name for name in ALSO_PARTS if name in self.also and name != PROCESSES)
+        asked = tuple(name for name in ALSO_PARTS if name in self.also - {PROCESSES, MONITORING})
         return (*(name for name in (*COMPONENTS, ROUTER, AGENTS) if name not in self.without), *asked)
 
 
@@ -133,6 +136,8 @@ def files(installation: Installation) -> Mapping[str, list[Document]]:
         found["users.yaml"] = list(user_roles(labels_of("")))
     for component in installation.components:
         found[f"{component}.yaml"] = list(_component(installation, component))
+    if MONITORING in installation.also:
+        found["monitoring.yaml"] = monitoring_objects(installation.namespace, labels_of(""))
     return found
 
 
