@@ -386,6 +386,17 @@ def test_a_pod_may_recover_within_its_grace_period() -> None:
     assert world.pods["llama-0-decode-0-0"].status.phase == "Running"
 
 
+@pytest.mark.parametrize("grace_s", [0, 60])
+def test_a_pod_that_has_recovered_is_not_made_anew_because_its_probe_is_slow_later(grace_s: int) -> None:
+    """An engine restarted in place; a minute later a busy machine let a probe time out, and it was deleted with 1,700 streams."""
+    world = world_of(template={"restartGracePeriodSeconds": grace_s})
+    name = "llama-0-decode-0-0"
+    uid = world.pods[name].metadata.uid
+    world.restart(name, is_ready=True).later(3600).slow_probe(name).settle()
+    world.later(3600).settle()
+    assert world.pods[name].metadata.uid == uid
+
+
 def test_a_pod_that_does_not_recover_is_made_anew_after_its_grace_period() -> None:
     world = world_of(template={"restartGracePeriodSeconds": 60})
     world.restart("llama-0-decode-0-0").later(61).settle()

@@ -1,14 +1,15 @@
 """What becomes of an instance that lost a pod: told from pods alone, so that it survives the controller's death.
 
-    broken     a pod that is not ready and has failed, or restarted; counted after `restartGracePeriodSeconds`, and of one that
-               fails as soon as it is made, when it is YOUNGEST_S old
+    broken     a pod that is not ready since it failed, or restarted; counted after `restartGracePeriodSeconds`, and of one that
+               fails as soon as it is made, when it is YOUNGEST_S old. One that was ready again and then was not has recovered:
+               what its probe says of a busy engine is no end of a container
     leaving    a pod that somebody deleted
     lost       a pod that is gone without a trace, while its siblings carry the mark of a whole that they were part of
 
 Under RoleRecreate the instance is made anew, under ServingGroupRecreate the group, under None the pod.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -16,6 +17,7 @@ from typing import Final
 from hekla.api.core import Pod
 from hekla.api.kthena import labels
 from hekla.api.kthena.serving import RecoveryPolicy
+from hekla.api.pods import ContainerStatus
 from hekla.kube.commands import Patch, target_of
 from hekla.kube.timestamps import parse_rfc3339
 from hekla.lib.digits import whole_number
@@ -27,6 +29,10 @@ YOUNGEST_S: Final = 10.0
 """How old a pod must be before it is made anew because it broke: an engine that fails at once was made anew four times a second,
 without end. Until then its node starts it again in place, and its log can be read.
 """
+
+
+LATE_S: Final = 2.0
+"""How much later than a container's new start a node may say that its pod was not ready meanwhile; timestamps are whole seconds."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +78,29 @@ def is_broken(pod: Pod) -> bool:
     if is_ready(pod) or is_leaving(pod):
         return False
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    has_restarted = pod.status.phase in ("Running", "Pending") and any(one.restart_count > 0 for one in statuses)
-    return pod.status.phase == "Failed" or has_restarted
+    restarted = [one for one in statuses if one.restart_count > 0]
+    has_restarted = pod.status.phase in ("Running", "Pending") and bool(restarted)
+    return pod.status.phase == "Failed" or (has_restarted and not _was_ready_since(pod, restarted))
+
+
+def _was_ready_since(pod: Pod, restarted: Sequence[ContainerStatus]) -> bool:
+    """Whether a pod stopped being ready only after all its containers that ended had been started again."""
+    unready = parse_rfc3339(
+        next((one.last_transition_time for one in pod.status.conditions if one.type == "Ready"), None)
+    )
+    up = [parse_rfc3339(_up_since(one)) for one in restarted]
+    if unready is None or not all(up):
+        return False
+    return all(since is not None and (unready - since).total_seconds() > LATE_S for since in up)
+
+
+def _up_since(status: ContainerStatus) -> str | None:
+    """When a container was started for the last time, or, one that is done, ended well; None: it is down."""
+    state = status.state
+    if state is not None and state.running is not None:
+        return state.running.started_at
+    done = state.terminated if state is not None else None
+    return done.finished_at if done is not None and done.exit_code == 0 else None
 
 
 def group_has_lost(group: Group, roles: Roles) -> bool:

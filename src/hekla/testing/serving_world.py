@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from hekla.api.apps import ControllerRevision
 from hekla.api.core import Pod, Service
 from hekla.api.kthena import ModelServing
@@ -169,6 +171,20 @@ class ServingWorld:
             "containerStatuses": [{"name": "engine", "restartCount": 1, "lastState": ended}],
         }
         self.world.change(Pod, NAMESPACE, name, {"spec": {"nodeName": "n1"}, "status": status})
+        return self
+
+    def slow_probe(self, name: str) -> "ServingWorld":
+        """A pod whose container ended once, and that was ready since, is not ready now: its probe took too long."""
+        stamp = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        [status] = self.pods[name].status.container_statuses
+        assert status.last_state is not None
+        assert status.last_state.terminated is not None
+        running = {"running": {"startedAt": status.last_state.terminated.finished_at}}
+        statuses = [
+            {"name": "engine", "restartCount": 1, "state": running, "lastState": msgspec.to_builtins(status.last_state)}
+        ]
+        ready = [{"type": "Ready", "status": "False", "lastTransitionTime": stamp}]
+        self.world.change(Pod, NAMESPACE, name, {"status": {"conditions": ready, "containerStatuses": statuses}})
         return self
 
     def delete(self, name: str) -> "ServingWorld":
