@@ -325,6 +325,23 @@ def test_switches_may_be_spelled_as_kubectl_spells_them(web):
     assert web.run("delete", "deployment", "nope", "--ignore-not-found=false")[0] == 1
 
 
+def test_one_name_that_is_gone_keeps_nothing_else_from_being_deleted(web, tmp_path):
+    """It stopped there: of a file of five objects, of which one had been deleted by hand, four stayed and none was told."""
+    file = tmp_path / "three.yaml"
+    one = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\n"
+    file.write_text("---\n".join(one % name for name in ("left", "gone", "right")))
+    assert web.run("apply", "-f", str(file))[0] == 0
+    assert web.run("delete", "configmap", "gone")[0] == 0
+    code, out, err = web.run("delete", "-f", str(file))
+    assert code == 1
+    assert out.split() == ["configmap", '"right"', "deleted", "configmap", '"left"', "deleted"]
+    assert 'configmaps "gone" not found' in err
+    code, out, err = web.run("delete", "configmap", "left", "right")
+    assert (code, out) == (1, "")
+    assert "left" in err
+    assert "right" in err
+
+
 def test_the_version_is_told_as_other_programs_tell_it(capsys):
     assert main(["--version"]) == main(["version"]) == 0
     first, second = capsys.readouterr().out.splitlines()

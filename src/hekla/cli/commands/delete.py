@@ -21,6 +21,7 @@ from hekla.cli.options import Files, Kubeconfig, Namespace, Recursive, Selector
 if TYPE_CHECKING:
     from hekla.api.meta import Document
     from hekla.cli.connection import Connection
+    from hekla.kube.errors import ApiError
 
 TELL_AFTER_S = 5.0
 """How long an object may take to go before it is said what keeps it."""
@@ -49,7 +50,7 @@ def run(
     kubeconfig: Kubeconfig = "",
 ) -> None:
     """Delete objects."""
-    from hekla.cli.connection import run_connected
+    from hekla.cli.connection import refusal_text, run_connected
     from hekla.cli.main import EXIT_USAGE, CommandError
 
     if cascade not in CASCADE:
@@ -64,9 +65,13 @@ def run(
     deletion = Deletion(namespace, selector, every, options, ignore_not_found)
 
     async def work(connection: "Connection") -> None:
-        gone = await deletion.send(connection, words or [], filename, recursive=recursive)
+        gone, refused = await deletion.send(connection, words or [], filename, recursive=recursive)
         if wait:
             await deletion.wait(connection, gone)
+        for one in refused[:-1]:
+            typer.echo(f"hekla: {refusal_text(one)}", err=True)
+        if refused:
+            raise refused[-1]
 
     run_connected(kubeconfig, work)
 
@@ -80,22 +85,23 @@ class Deletion:
 
     async def send(
         self, connection: "Connection", words: list[str], files: list[str], *, recursive: bool
-    ) -> dict[str, str]:
-        """Ask for every deletion; returns path to uid of what is leaving."""
-        from hekla.kube.errors import NotFoundError
+    ) -> "tuple[dict[str, str], list[ApiError]]":
+        """Ask for every deletion; returns path to uid of what is leaving, and what could not be deleted."""
+        from hekla.kube.errors import ApiError, NotFoundError
 
         leaving: dict[str, str] = {}
+        refused: list[ApiError] = []
         for path, label in await self._targets(connection, words, files, recursive=recursive):
             try:
                 answer = await connection.client.request("DELETE", path, self.options)
-            except NotFoundError:
-                if self.lenient:
-                    continue
-                raise
+            except ApiError as error:
+                if not (self.lenient and isinstance(error, NotFoundError)):
+                    refused.append(error)
+                continue
             uid = answer.get("metadata", {}).get("uid") or (answer.get("details") or {}).get("uid", "")
             leaving[path] = uid
             typer.echo(f"{label} deleted")
-        return leaving
+        return leaving, refused
 
     async def wait(self, connection: "Connection", leaving: dict[str, str]) -> None:
         """Return when each is gone, or replaced by another of the same name; what keeps one for long is told once."""
