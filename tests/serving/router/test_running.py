@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -691,5 +692,30 @@ def test_a_password_that_is_shown_to_no_redis_is_told_once(tmp_path: Path) -> No
                     await it.router._connect_buckets(address).close()
             assert [one["event"] for one in logged] == ["password of Redis not sent"]
             assert "set it to the host" in logged[0]["why"]
+
+    kit.run(story())
+
+
+@pytest.mark.parametrize("which", ["port", "metrics_port", "debug_port"])
+def test_a_port_that_is_taken_is_named_with_the_flag_for_another(which: str) -> None:
+    """It said `Address already in use` and not which of three; two have a default, which a second router meets."""
+
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            number = taken.getsockname()[1]
+            told: dict[str, Any] = {"port": 0, "metrics_port": 0, "debug_port": 0, which: number}
+            settings = RouterSettings(host="127.0.0.1", metrics_host="127.0.0.1", **told)
+            flag = which.replace("_", "-")
+            async with (
+                api_server(kinds=CUSTOM_KINDS) as server,
+                Informers(ApiClient(InProcessTransport(server.handle))) as informers,
+            ):
+                router = Router(settings, informers)
+                with pytest.raises(
+                    OSError, match=f"127.0.0.1:{number}: Address already in use; another port by --{flag}"
+                ):
+                    await router.listen()
+                router.stop()
+                await router.run()
 
     kit.run(story())

@@ -8,12 +8,14 @@ own: what breaks is told and begun anew, and requests go on. The table of routes
 """
 
 import asyncio
+import os
 import random
 import secrets
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -220,20 +222,27 @@ class Router:
         return f"not known yet: {', '.join(missing)}" if missing else ""
 
     async def listen(self, door: socket.socket | None = None) -> None:
-        """Open the ports, or let clients in at a door that is open already; raises OSError where one is taken."""
+        """Open the ports, or let clients in at a door that is open already.
+
+        Raises OSError, with the flag that names another, where one is taken.
+        """
         told = self.settings
-        self.port = await self.listener.listen("default", told.host, told.port, tls=_tls_of(told), door=door)
+        tls = _tls_of(told)
+        with _named(told.host, told.port, "--port"):
+            self.port = await self.listener.listen("default", told.host, told.port, tls=tls, door=door)
         if told.with_gateways:
             self.house.desk = GatewayDesk(self.world, self._dice, self.port, takes_unbound=True)
             self.house.takes_any_path = True
             self.upkeep.gateway = told.own_namespace, self.port
         if told.metrics_port >= 0:
-            await self._metrics_server.start(
-                self.documents.metrics_request, host=told.metrics_host, port=told.metrics_port
-            )
+            with _named(told.metrics_host, told.metrics_port, "--metrics-port"):
+                await self._metrics_server.start(
+                    self.documents.metrics_request, host=told.metrics_host, port=told.metrics_port
+                )
             self.metrics_port = self._metrics_server.port
         if told.debug_port >= 0:
-            await self._debug_server.start(self.documents.debug_request, host="127.0.0.1", port=told.debug_port)
+            with _named("127.0.0.1", told.debug_port, "--debug-port"):
+                await self._debug_server.start(self.documents.debug_request, host="127.0.0.1", port=told.debug_port)
             self.debug_port = self._debug_server.port
         self._is_listening = True
         log.info("router listens", port=self.port, metrics_port=self.metrics_port, debug_port=self.debug_port)
@@ -530,6 +539,17 @@ def _keys_of(file: str) -> dict[str, str]:
             raise ApiKeyError(f"{file}, line {number}: expected USER: KEY")
         found[user.strip()] = key.strip()
     return found
+
+
+@contextmanager
+def _named(host: str, port: int, flag: str) -> Iterator[None]:
+    """An address that cannot be listened on is told with the flag that names another."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, f"{host}:{port}: {os.strerror(error.errno)}; another port by {flag}") from None
 
 
 def _tls_of(settings: RouterSettings) -> ssl.SSLContext | None:
