@@ -164,6 +164,34 @@ def test_a_route_in_the_shade_of_an_older_one_says_so() -> None:
 
 
 @pytest.mark.parametrize(
+    ("older", "younger", "reason"),
+    [
+        ({}, {"parentRefs": [{"name": "gate"}]}, "OlderRouteWins"),
+        ({}, {"parentRefs": [{"name": "gate", "namespace": "infra"}]}, "Accepted"),
+        ({"parentRefs": [{"name": "gate"}]}, {"parentRefs": [{"name": "gate", "namespace": "ml"}]}, "OlderRouteWins"),
+        ({"parentRefs": [{"name": "gate"}]}, {"parentRefs": [{"name": "gate"}, {"name": "other"}]}, "Accepted"),
+        ({"parentRefs": [{"name": "gate"}]}, {}, "Accepted"),
+    ],
+)
+def test_a_route_by_a_gateway_says_that_an_older_one_takes_what_comes_there(
+    older: dict[str, Any], younger: dict[str, Any], reason: str
+) -> None:
+    young = route("r", to("a"), model="m", created="2026-02-01T00:00:00Z", **younger)
+    made = world(route("old", to("a"), model="m", **older), young, server("a"))
+    assert conditions(made, "r")["Accepted"][1] == reason
+
+
+def test_an_adapter_of_an_older_route_elsewhere_is_said() -> None:
+    old = route("old", to("a"), model="x", namespace="team", loraAdapters=["lora", "other"])
+    young = route("r", to("a"), model="m", created="2026-02-01T00:00:00Z", loraAdapters=["sql", "lora"])
+    made = world(old, young, server("a"))
+    assert conditions(made, "r")["AdaptersResolved"] == ("False", "OlderRouteWins")
+    assert message(made, "AdaptersResolved") == (
+        'adapter "lora" is also one of the older route "team/old", which takes every request for it; rename one of them'
+    )
+
+
+@pytest.mark.parametrize(
     ("other", "reason"),
     [
         (route("o", to("a"), model="lora", loraAdapters=["m"]), "CyclicAdapters"),

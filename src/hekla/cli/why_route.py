@@ -37,7 +37,7 @@ async def why_route(connection: "Connection", name: str, namespace: str) -> "Doc
     return {
         "kind": "Explanations",
         "metadata": {"name": name, "namespace": namespace},
-        "message": f"{name.replace('.', '/', 1)} {route_verdict(wanted)}, for requests for {names}",
+        "message": f"{name.replace('.', '/', 1)} {_refused(route)}{route_verdict(wanted)}, for requests for {names}",
         "complaints": [*complaints(found), *_reservations(route)],
         "targets": wanted,
     }
@@ -58,6 +58,12 @@ async def why_server(connection: "Connection", name: str, namespace: str) -> "Do
         "complaints": list(complaints(found)),
         "targets": [target],
     }
+
+
+def _refused(route: "ModelRoute") -> str:
+    """Said first: what its targets could take matters to nobody, as no request comes by this route."""
+    is_refused = any(one.type == "Accepted" and one.status == "False" for one in route.status.conditions)
+    return "takes no requests; it " if is_refused else ""
 
 
 def _reservations(route: "ModelRoute") -> Iterator[str]:

@@ -158,10 +158,27 @@ def _shadowed(compiled: Route) -> str:
     return f"; {told} never asked, as rule {first} takes every request: put what has conditions first"
 
 
-def _takes_all(older: Route, route: Route) -> bool:
+def _goes_before(older: Route, route: Route) -> bool:
+    """Whether it leaves nothing of the names that both have."""
     is_open = any(rule.ceilings and rule.is_open for rule in older.rules)
-    has_parents = bool(older.source.spec.parent_refs or route.source.spec.parent_refs)
-    if not is_open or has_parents or not older < route:
+    return is_open and older < route and _comes_wherever(older, route)
+
+
+def _comes_wherever(older: Route, route: Route) -> bool:
+    """Whether an older route is asked wherever the other one is; one that names no Gateway is asked at all of its namespace, too."""
+    parents = _doors(route)
+    if not older.source.spec.parent_refs:
+        return all(namespace == older.namespace for namespace, *_ in parents)
+    return bool(parents) and parents <= _doors(older)
+
+
+def _doors(route: Route) -> set[tuple[str, str, str, int]]:
+    named = route.source.spec.parent_refs
+    return {(one.namespace or route.namespace, one.name, one.section_name or "", one.port or 0) for one in named}
+
+
+def _takes_all(older: Route, route: Route) -> bool:
+    if not _goes_before(older, route):
         return False
     model = route.source.spec.model_name
     return (not model or older.source.spec.model_name == model) and route.adapters <= older.adapters
@@ -217,7 +234,15 @@ def _adapters(route: ModelRoute, rivals: list[ModelRoute]) -> Observation:
                 said += f', and this route\'s model "{own}" is an adapter there'
                 return Observation("AdaptersResolved", False, "CyclicAdapters", f"{said}; rename one of them")
             return Observation("AdaptersResolved", False, "AdapterIsAModel", f"{said}; rename one of them")
-    return Observation("AdaptersResolved", True, "AdaptersResolved", "every adapter is this route's alone")
+    compiled = compile_route(route)
+    for older in sorted(map(compile_route, rivals)):
+        taken = sorted(compiled.adapters & older.adapters)
+        if taken and _goes_before(older, compiled):
+            said = (
+                f'adapter "{taken[0]}" is also one of the older route "{older.key}", which takes every request for it'
+            )
+            return Observation("AdaptersResolved", False, "OlderRouteWins", f"{said}; rename one of them")
+    return Observation("AdaptersResolved", True, "AdaptersResolved", "requests for every adapter come to this route")
 
 
 def _servers_of(pod: Pod, world: World) -> Iterator[tuple[str, str]]:
