@@ -86,7 +86,8 @@ def reconcile_model_route_status(route: ModelRoute, world: World, now: datetime)
     """Say what a route comes to."""
     if route.metadata.deletion_timestamp is not None:
         return
-    rivals = [one for one in world.list(ModelRoute) if one.metadata.uid != route.metadata.uid]
+    others = (one for one in world.list(ModelRoute) if one.metadata.uid != route.metadata.uid)
+    rivals = [one for one in others if not any(_kept_out(one, parent, world) for parent in one.spec.parent_refs)]
     observed = [_accepted(route, rivals, world), _resolved(route, world)]
     if route.spec.lora_adapters:
         observed.append(_adapters(route, rivals))
