@@ -90,12 +90,18 @@ class Daemon:
             connection.close()
 
     def picod(self, path, body, **claims):
-        now = time.time()
-        token = jwt.encode(
-            {"iat": now, "exp": now + 60, "session_id": "s1", "aud": "sandbox-1", **claims}, KEY, "RS256"
-        )
-        status, content = self.send("POST", path, body, authorization=f"Bearer {token}")
+        status, content = self.send("POST", path, body, authorization=f"Bearer {token(**claims)}")
         return status, json.loads(content)
+
+    def form(self, path, body):
+        kind = "multipart/form-data; boundary=b"
+        status, content = self.send("POST", path, body.encode(), content_type=kind, authorization=f"Bearer {token()}")
+        return status, json.loads(content)
+
+
+def token(**claims):
+    now = time.time()
+    return jwt.encode({"iat": now, "exp": now + 60, "session_id": "s1", "aud": "sandbox-1", **claims}, KEY, "RS256")
 
 
 @contextmanager
@@ -537,3 +543,24 @@ def test_a_fault_of_ours_is_answered_and_reported_for_a_closed_connection_says_t
     assert head.startswith(b"HTTP/1.1 500 ")
     assert json.loads(body) == {"code": "internal", "message": "internal server error"}
     assert reported == [LookupError]
+
+
+def test_a_form_is_understood_in_any_order_and_writes_nothing_but_its_file(daemon):
+    (daemon.workspace / "l.txt").write_text("mine")
+    field = '--b\r\nContent-Disposition: form-data; name="{}"\r\n\r\n{}\r\n'
+    file = '--b\r\nContent-Disposition: form-data; name="file"; filename="l.txt"\r\n\r\nhello\r\n'
+    path, mode = field.format("path", "z/{}.txt"), field.format("mode", "0600")
+    for name, parts in (("one", path + file + mode), ("two", file + path + mode), ("three", mode + file + path)):
+        status, told = daemon.form("/api/files", parts.replace("{}", name) + "--b--\r\n")
+        assert (status, told.get("path"), told.get("mode")) == (200, f"z/{name}.txt", "-rw-------"), (name, told)
+        assert (daemon.workspace / f"z/{name}.txt").read_text() == "hello"
+    assert (daemon.workspace / "l.txt").read_text() == "mine"
+    assert daemon.form("/api/files", file + field.format("path", "../z") + "--b--\r\n")[0] == 400
+    assert not [one for one in os.listdir(daemon.workspace) if one.startswith(".hekla")]
+    assert daemon.form("/api/files", file + "--b--\r\n")[1]["path"] == "l.txt"
+
+
+def test_the_router_is_told_agentcubes_health_and_e2bs_clients_theirs(daemon):
+    status, told = daemon.send("GET", "/health", authorization="Bearer x")
+    assert (status, json.loads(told)["service"]) == (200, "PicoD")
+    assert daemon.send("GET", "/health", authorization="Basic dXNlcjo=")[0] == 204

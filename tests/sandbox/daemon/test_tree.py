@@ -231,3 +231,21 @@ def test_the_whole_file_system_may_be_the_root(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "x")
     assert tree.read(str(tmp_path / "link" / "y")) == b"z"
     assert tree.read("/../.." + path) == b"z"
+
+
+def test_a_deep_path_is_walked_once(place, monkeypatch):
+    """Each directory of it was walked to from the root: a path of 4,000 bytes kept the daemon from everybody for minutes."""
+    tree, opened = place[0], []
+    plain = os.open
+    monkeypatch.setattr(os, "open", lambda *told, **more: opened.append(told[0]) or plain(*told, **more))
+    path = "/".join("x" * 1000) + "/f"
+    tree.write(path, b"deep")
+    assert tree.read(path) == b"deep"
+    assert len(opened) < 5 * 1000
+    monkeypatch.undo()
+    with pytest.raises(TreeError, match="more than 256 directories deep"):
+        tree.remove("x")
+    opened.clear()
+    monkeypatch.setattr(os, "open", lambda *told, **more: opened.append(told[0]) or plain(*told, **more))
+    assert len(tree.entries("/", depth=2**32 - 1)) == trees.MOST_DEEP
+    assert len(opened) < 5 * trees.MOST_DEEP

@@ -178,7 +178,7 @@ class Envd:
 
     async def _move(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
         source, target = self._path(request, asked.get("source")), self._path(request, asked.get("destination"))
-        self._tree.make(target.rpartition("/")[0] or "/", may_exist=True, owner=self._owner(request))
+        self._tree.make(target.rpartition("/")[0] or "/", owner=self._owner(request))
         return {"entry": _entry(self._tree.move(source, target))}
 
     async def _list_dir(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import os
 import re
+import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ from hekla.sandbox.daemon.asked import named_texts, text
 from hekla.sandbox.daemon.http import HttpError
 from hekla.sandbox.daemon.processes import Command, CommandError, Processes
 from hekla.sandbox.daemon.tree import Entry, Tree, TreeError
-from hekla.sandbox.daemon.uploads import Form
+from hekla.sandbox.daemon.uploads import Form, Part
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -96,7 +98,7 @@ class Picod:
 
     def _working_directory(self, path: str) -> str:
         if path:
-            self._tree.make(path, may_exist=True)
+            self._tree.make(path)
             return self._tree.root.rstrip("/") + self._tree.enter(path)
         return self._tree.root
 
@@ -116,28 +118,42 @@ class Picod:
 
     async def _upload_form(self, request: Request) -> dict[str, Any]:
         fields: dict[str, str] = {}
-        staged = ""
+        path = staged = ""
+        mode: int | None = None
+        try:
+            async for part in Form(request).parts():
+                if not part.file_name and part.name != "file":
+                    fields[part.name] = await part.text()
+                    continue
+                path, mode = fields.get("path", ""), mode_of(fields.get("mode"))
+                staged = (
+                    "" if path else f".hekla-{secrets.token_hex(8)}"
+                )  # its place is told after it, or is its own name
+                await self._received(part, path or staged, mode)
+                fields.setdefault("name", part.file_name)
+            if not path and not staged:
+                raise HttpError(400, 'the form has no part "file"', "invalid_argument")
+            if staged:
+                path = fields.get("path") or fields["name"]
+                if not path:
+                    raise HttpError(400, 'the form needs a field "path"', "invalid_argument")
+                self._tree.copy(staged, path, mode=mode)
+        finally:
+            if staged:
+                with contextlib.suppress(TreeError):
+                    self._tree.remove(staged)
+        if (told := mode_of(fields.get("mode"))) != mode and told is not None:
+            self._tree.set_mode(path, told)
+        return self._written(path)
+
+    async def _received(self, part: Part, path: str, mode: int | None) -> None:
         size = 0
-        async for part in Form(request).parts():
-            if not part.file_name and part.name != "file":
-                fields[part.name] = await part.text()
-                continue
-            staged = fields.get("path") or part.file_name
-            if not staged:
-                raise HttpError(400, 'the form needs a field "path" before the file', "invalid_argument")
-            with self._tree.writer(staged, mode=mode_of(fields.get("mode"))) as writer:
-                async for piece in part.pieces():
-                    size += len(piece)
-                    if size > LARGEST_BODY:
-                        raise HttpError(413, f"the file has more than {LARGEST_BODY} bytes", "full")
-                    writer.write(piece)
-        if not staged:
-            raise HttpError(400, 'the form has no part "file"', "invalid_argument")
-        wanted = fields.get("path") or staged
-        if wanted != staged:  # the path came after the file
-            self._tree.make(wanted.rpartition("/")[0] or "/", may_exist=True)
-            self._tree.move(staged, wanted)
-        return self._written(wanted)
+        with self._tree.writer(path, mode=mode) as writer:
+            async for piece in part.pieces():
+                size += len(piece)
+                if size > LARGEST_BODY:
+                    raise HttpError(413, f"the file has more than {LARGEST_BODY} bytes", "full")
+                writer.write(piece)
 
     def _written(self, path: str) -> dict[str, Any]:
         entry = self._tree.stat(path)
@@ -162,8 +178,10 @@ class Picod:
         if self._verifier is None:
             return
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token:
+        if not scheme:
             raise HttpError(401, "Missing Authorization header", "unauthenticated")
+        if scheme.lower() != "bearer" or not token:
+            raise HttpError(401, "Invalid Authorization header format: use Bearer <token>", "unauthenticated")
         if refusal := self._verifier.refusal(token.strip(), time.time()):
             raise HttpError(401, f"Invalid token: {refusal}", "unauthenticated")
 
@@ -223,7 +241,7 @@ def mode_of(text: object) -> int | None:
     """Permission bits in octal; None: as usual."""
     if not text:
         return None
-    if not isinstance(text, str) or not re.fullmatch(r"0?[0-7]{3}", text):
+    if not isinstance(text, str) or not re.fullmatch(r"0{0,8}[0-7]{1,3}", text):
         raise HttpError(400, f'mode {text!r} must be octal, from "0000" to "0777"', "invalid_argument")
     return int(text, 8)
 

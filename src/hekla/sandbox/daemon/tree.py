@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING
 from hekla.sandbox.daemon.becoming import may_choose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 MOST_LINKS = 40
 LONGEST_PATH = 4096
 MOST_LISTED = 100_000
+MOST_DEEP = 256
+"""Levels of directories that are listed or removed at once: each keeps one open."""
 PIECE = 256 * 1024
+_INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 METADATA = "user.hekla."
 """Extended attributes that clients set and see."""
 
@@ -106,7 +109,10 @@ class Tree:
     def entries(self, path: str, depth: int = 1) -> list[Entry]:
         """What is below a directory, so many levels deep, by path; links that lead nowhere are listed, those outside are not."""
         found: list[Entry] = []
-        self._list(self.enter(path), depth, found)
+        top = self.enter(path)
+        with self._spot(top) as spot, _told(path):
+            directory = _open_at(spot, os.O_RDONLY | os.O_DIRECTORY)
+        self._list(directory, top, min(depth, MOST_DEEP), found)
         return sorted(found, key=lambda one: one.path)
 
     def enter(self, path: str) -> str:
@@ -120,7 +126,7 @@ class Tree:
         parent, _, name = path.rstrip("/").rpartition("/")
         if not name or name in (".", ".."):
             raise TreeError("invalid", f'"{path}" names no file')
-        self.make(parent or "/", may_exist=True, owner=owner)
+        self.make(parent or "/", owner=owner)
         with self._spot(path) as spot, _told(path):
             with contextlib.suppress(FileNotFoundError):
                 there = (
@@ -139,27 +145,25 @@ class Tree:
             writer.write(data)
         return len(data)
 
-    def make(self, path: str, *, may_exist: bool = False, owner: tuple[int, int] | None = None) -> bool:
-        """Make a directory and those above it; False if it was there."""
-        names = [one for one in path.split("/") if one not in ("", ".")]
-        made = False
-        for count in range(1, len(names) + 1):
-            with self._spot("/".join(names[:count])) as spot, _told(path):
-                if not spot.name:
-                    continue
-                try:
-                    os.mkdir(spot.name, 0o755, dir_fd=spot.directory)
-                except FileExistsError:
-                    made = False
-                    if not stat.S_ISDIR(os.stat(spot.name, dir_fd=spot.directory, follow_symlinks=False).st_mode):
-                        raise TreeError("not_a_directory", f'"{spot.path}" is there and no directory') from None
-                    continue
-                made = True
-                if owner is not None and may_choose():
-                    os.chown(spot.name, *owner, dir_fd=spot.directory, follow_symlinks=False)
-        if not made and not may_exist:
-            return False
-        return made
+    def make(self, path: str, *, owner: tuple[int, int] | None = None) -> bool:
+        """Make a directory and those above it, in one walk; False if it was there."""
+        chosen = owner if owner is not None and may_choose() else None
+
+        def made(directory: int, name: str) -> None:
+            os.mkdir(name, 0o755, dir_fd=directory)
+            if chosen is not None:
+                os.chown(name, *chosen, dir_fd=directory, follow_symlinks=False)
+
+        with self._spot(path, makes=made) as spot, _told(path):
+            if not spot.name:
+                return False
+            try:
+                made(spot.directory, spot.name)
+            except FileExistsError:
+                if not stat.S_ISDIR(os.stat(spot.name, dir_fd=spot.directory, follow_symlinks=False).st_mode):
+                    raise TreeError("not_a_directory", f'"{spot.path}" is there and no directory') from None
+                return False
+            return True
 
     def move(self, old: str, new: str) -> Entry:
         """Give a file or directory another name."""
@@ -175,15 +179,31 @@ class Tree:
             if not spot.name:
                 if not recursive:
                     raise TreeError("not_empty", "the root is not removed")
-                _empty(os.dup(spot.directory))
+                _empty(os.dup(spot.directory), path)
                 return
             found = os.stat(spot.name, dir_fd=spot.directory, follow_symlinks=False)
             if not stat.S_ISDIR(found.st_mode):
                 os.unlink(spot.name, dir_fd=spot.directory)
                 return
             if recursive:
-                _empty(_open_at(spot, os.O_RDONLY | os.O_DIRECTORY))
+                _empty(_open_at(spot, os.O_RDONLY | os.O_DIRECTORY), path)
             os.rmdir(spot.name, dir_fd=spot.directory)
+
+    def copy(self, old: str, new: str, *, mode: int | None = None) -> None:
+        """Write another file with what a file holds."""
+        descriptor, _ = self.open(old)
+        with os.fdopen(descriptor, "rb") as file, self.writer(new, mode=mode) as writer:
+            while piece := file.read(PIECE):
+                writer.write(piece)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        """Change a file's permission bits."""
+        descriptor, _ = self.open(path)
+        try:
+            with _told(path):
+                os.fchmod(descriptor, mode & 0o7777)
+        finally:
+            os.close(descriptor)
 
     def set_metadata(self, path: str, metadata: dict[str, str]) -> None:
         """Words that clients keep beside a file."""
@@ -195,9 +215,8 @@ class Tree:
         finally:
             os.close(descriptor)
 
-    def _list(self, path: str, depth: int, found: list[Entry]) -> None:
-        with self._spot(path) as spot, _told(path):
-            directory = _open_at(spot, os.O_RDONLY | os.O_DIRECTORY)
+    def _list(self, directory: int, path: str, depth: int, found: list[Entry]) -> None:
+        """List an open directory, and close it; those in it are opened from it, so that nothing is walked to twice."""
         try:
             for name in os.listdir(directory):
                 inner = f"{path.rstrip('/')}/{name}"
@@ -211,7 +230,11 @@ class Tree:
                     raise TreeError("too_many", f'"{path}" holds more than {MOST_LISTED} files; list a part of it')
                 found.append(entry)
                 if entry.kind == "directory" and depth > 1:
-                    self._list(inner, depth - 1, found)
+                    try:
+                        below = os.open(name, _INTO, dir_fd=directory)
+                    except OSError:  # it went away, became a link, or is not ours to read
+                        continue
+                    self._list(below, inner, depth - 1, found)
         finally:
             os.close(directory)
 
@@ -225,8 +248,10 @@ class Tree:
             return error.code == "denied"
 
     @contextlib.contextmanager
-    def _spot(self, path: str, *, follows: bool = True) -> Iterator[_Spot]:
-        """Walk to the directory that holds the path's last name."""
+    def _spot(
+        self, path: str, *, follows: bool = True, makes: Callable[[int, str], None] | None = None
+    ) -> Iterator[_Spot]:
+        """Walk to the directory that holds the path's last name; `makes` makes those that are missing on the way."""
         if "\0" in path:
             raise TreeError("invalid", "a path has no NUL in it")
         if len(os.fsencode(path)) >= LONGEST_PATH:
@@ -234,13 +259,13 @@ class Tree:
         opened = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
         try:
             with _told(path):
-                spot = self._walk(path, opened, follows=follows)
+                spot = self._walk(path, opened, follows=follows, makes=makes)
             yield spot
         finally:
             for descriptor in opened:
                 os.close(descriptor)
 
-    def _walk(self, path: str, opened: list[int], *, follows: bool) -> _Spot:
+    def _walk(self, path: str, opened: list[int], *, follows: bool, makes: Callable[[int, str], None] | None) -> _Spot:
         left = [one for one in reversed(path.split("/")) if one not in ("", ".")]
         names: list[str] = []
         links = 0
@@ -269,7 +294,19 @@ class Tree:
                 continue
             if not left:
                 return _Spot(opened[-1], name, "/" + "/".join([*names, name]))
-            opened.append(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened[-1]))
+            try:
+                inner = os.open(name, _INTO, dir_fd=opened[-1])
+            except FileNotFoundError:
+                if makes is None:
+                    raise
+                makes(opened[-1], name)
+                inner = os.open(name, _INTO, dir_fd=opened[-1])
+            except NotADirectoryError:
+                if makes is None:
+                    raise
+                there = "/" + "/".join([*names, name])
+                raise TreeError("not_a_directory", f'"{there}" is there and no directory') from None
+            opened.append(inner)
             names.append(name)
         return _Spot(opened[-1], "", "/" + "/".join(names))
 
@@ -402,9 +439,11 @@ def _name_of(number: int, *, of_group: bool) -> str:
         return str(number)
 
 
-def _empty(directory: int) -> None:
+def _empty(directory: int, path: str, levels: int = MOST_DEEP) -> None:
     """Remove what is in an open directory, and close it; nothing outside is followed to."""
     try:
+        if not levels:
+            raise TreeError("too_many", f'"{path}" is more than {MOST_DEEP} directories deep; remove it by rm -r')
         for name in os.listdir(directory):
             try:
                 inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
@@ -413,7 +452,7 @@ def _empty(directory: int) -> None:
                     raise
                 os.unlink(name, dir_fd=directory)
                 continue
-            _empty(inner)
+            _empty(inner, path, levels - 1)
             os.rmdir(name, dir_fd=directory)
     finally:
         os.close(directory)
