@@ -119,7 +119,99 @@ def test_what_is_withdrawn_at_the_head_of_a_strict_queue_lets_the_next_one_go() 
     assert told(admission) == ["+small"]
 
 
+# The branch that does not borrow goes first, though the queue in it does: (members, workloads, who is first)
+BRANCHES = {
+    "two levels": (
+        (member("a", "left", 0), member("b", "right", 5000), member("left", "r", 10_000, cohort=True), member("right", "r", cohort=True),
+         member("r", nominal=2000, cohort=True)),
+        "a1",
+    ),
+    "three levels": (
+        (member("a", "inner", 0), member("b", "right", 5000), member("inner", "left", cohort=True), member("left", "r", 10_000, cohort=True),
+         member("right", "r", cohort=True), member("r", nominal=2000, cohort=True)),
+        "a1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BRANCHES, ids=str)
+def test_by_shares_a_branch_that_stays_within_its_own_goes_before_one_that_borrows(case: str) -> None:
+    # 9.4 (35): the queue of a1 borrows from its cohort, which borrows from nobody
+    members, first = BRANCHES[case]
+    loads = [load("a1", "a", 6000, since=2), load("b1", "b", 6000, 9, since=1)]
+    assert run(members, loads, by_shares=True)[0] == f"+{first}"
+
+
 ANY = PreemptionPolicy(within=Within.LOWER_PRIORITY, reclaim=Reclaim.ANY)
+
+
+def test_nobody_is_preempted_for_more_than_a_queue_may_count_on() -> None:
+    # a would borrow from d even without a1; so it waits for d, and a1 stays
+    members = (member("a", "c", 2000), member("d", "c", 4000))
+    admission = Admission(CohortTree(members), {"a": PreemptionPolicy(within=Within.LOWER_PRIORITY)})
+    for one in (load("a1", "a", 2000), load("d1", "d", 2000, 1)):
+        admission.submit(one)
+    assert told(admission) == ["+d1", "+a1"]
+    admission.submit(load("a2", "a", 3000, 1))
+    assert told(admission) == ["?a2"]
+
+
+LENDERS = {
+    "who takes back from everybody keeps nothing": (Reclaim.ANY, ["?a2", "+b1"]),
+    "who takes back from lower priorities alone keeps what is free of its own": (
+        Reclaim.LOWER_PRIORITY,
+        ["?a2", "?b1"],
+    ),
+    "who never takes back does": (Reclaim.NEVER, ["?a2", "?b1"]),
+}
+
+
+@pytest.mark.parametrize("case", LENDERS, ids=str)
+def test_what_is_free_of_a_lender_is_not_lent_in_the_pass_in_which_its_own_workload_has_to_wait(case: str) -> None:
+    # 9.1 (6)
+    reclaim, expected = LENDERS[case]
+    members = (member("a", "c", 2000), member("b", "c", 0))
+    admission = Admission(CohortTree(members), {"a": PreemptionPolicy(reclaim=reclaim)})
+    admission.submit(load("a1", "a", 1000))
+    assert told(admission) == ["+a1"]
+    for one in (load("a2", "a", 2000), load("b1", "b", 1000, since=1)):
+        admission.submit(one)
+    before = dict(admission.tree["c"].usage)
+    assert told(admission) == expected
+    if reclaim is not Reclaim.ANY:
+        assert admission.tree["c"].usage == before, "nothing is kept after the pass"
+        assert told(admission) == ["+b1"]
+    assert told(admission) == []
+
+
+def test_a_queue_is_not_kept_from_its_own_and_when_something_is_given_back_its_turn_comes_first() -> None:
+    members = (member("a", "c", 3000), member("b", "c", 0))
+    admission = Admission(CohortTree(members))
+    for one in (load("a1", "a", 1000), load("b1", "b", 1000)):
+        admission.submit(one)
+    assert told(admission) == ["+a1", "+b1"]
+    admission.submit(load("large", "a", 2000, since=1))
+    admission.submit(load("small", "a", 500, since=2))
+    assert told(admission) == ["?large", "+small"]
+    for one in (load("b2", "b", 500, since=3), load("b3", "b", 500, since=4)):
+        admission.submit(one)
+    admission.finish("b1")  # 1.5 are free: large lacks 0.5, and keeps them from b for this pass
+    assert told(admission) == ["?large", "?b2"]
+    admission.finish("small")
+    assert told(admission) == ["+large", "?b2"]
+    assert told(admission) == []
+
+
+def test_the_head_of_a_strict_queue_keeps_what_is_free_of_its_own_for_as_long_as_it_waits() -> None:
+    members = (member("a", "c", 2000), member("b", "c", 0))
+    admission = Admission(CohortTree(members), strict=["a"])
+    admission.submit(load("a1", "a", 1000))
+    admission.submit(load("a2", "a", 2000, since=1))
+    assert told(admission) == ["+a1", "?a2"]
+    admission.submit(load("b1", "b", 1000, since=2))
+    assert [told(admission), told(admission)] == [["?b1"], []]
+    admission.finish("a2")
+    assert told(admission) == ["+b1"]
 
 
 @pytest.mark.parametrize("by_shares", [False, True], ids=["classic", "by shares"])

@@ -2,13 +2,17 @@
 
     in a queue        higher priority first, then older
     among queues      who borrows least far up, then higher priority, then older;  or by shares, see below
-    by shares         at every cohort, from the leaves up: who does not borrow, then the smaller dominant share with the
-                      workload, then higher priority, then older
+    by shares         at every cohort, from the leaves up: whose branch does not borrow what is asked for, then the smaller
+                      dominant share with the workload, then higher priority, then older
 
 A pass goes on while quota lasts: a queue that was served offers its next workload at once, where Kueue takes one per
 queue and cycle. Workloads of one queue that ask for the same with the same priority are of one shape: when the oldest
 does not fit, none does, so they wait together and wake together. Orders are found again only where a decision changed them:
 levels of borrowing and shares depend on what is held on the way to the root, and within a pass only rise.
+
+A queue that may not take back from everybody could be kept from its own quota by those who borrow bit by bit. So when nobody
+can be preempted for its workload, what is free of its quota is kept for that until the pass is over, and for the head of a
+strict queue as long as it waits. Who waits for that alone is tried again in the next pass.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +21,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from hekla.quota.amounts import told
-from hekla.quota.cohort import CohortNode, CohortTree, FlavorResource, borrow_level
+from hekla.quota.cohort import CohortNode, CohortTree, FlavorResource, Usage, borrow_level
 from hekla.quota.dominant import climbing, share_of
 from hekla.quota.fair_victims import BOTH, PreemptionStrategy, fair_victims
 from hekla.quota.verdict import OVER_LIMIT, OVER_SHARE, Denial
@@ -128,6 +132,15 @@ class WorkloadLine:
         else:
             self.parked.add(self._shape_of(workload))
 
+    def unpark(self, workload: Workload) -> None:
+        """Let one that waits, and those of its shape, be tried again."""
+        shape = self._shape_of(workload)
+        if self.is_strict:
+            self.is_blocked = False
+        elif shape in self.parked and self._shapes.get(shape):
+            self.parked.discard(shape)
+            self._offer(shape)
+
     def wake(self, is_worth_it: Callable[[Workload], bool]) -> bool:
         """Let those be tried again who may fit now, judged by the oldest of their shape; whether there are any."""
         if self.is_blocked:
@@ -185,6 +198,9 @@ class Admission:
         self._owed: dict[str, Preempt] = {}
         """Workloads for which others were sent away, with whom; they wait beside their lines."""
 
+        self._heads: dict[str, Workload] = {}
+        """By strict queue, the head that has waited last."""
+
         self._queues: dict[str, list[CohortNode]] = {}
         for node in tree.queues():
             self._queues.setdefault(node.root.name, []).append(node)
@@ -226,14 +242,21 @@ class Admission:
 
     def decide(self, now: float = 0.0) -> Iterator[Decision]:
         """One pass: decisions in order, until nobody else fits."""
-        coming = _Coming(self.tree)
+        coming, postponed = _Coming(self.tree), list[Workload]()
         try:
             yield from self._settle_debts(coming, now)
             queues = self._awake()
+            for head in self._heads.values():
+                if self.lines[head.queue].is_blocked:
+                    self._keep(head, coming)
             turns = self._turns(queues)
             while (workload := turns.next()) is not None:
+                kept = coming.lift(workload.queue)  # a queue is not kept from its own
                 decision = self._decided(workload, coming)
                 self._note(decision, now)
+                if isinstance(decision, Wait) and coming.fits_without_kept(workload, self._passing):
+                    postponed.append(workload)
+                self._keep(kept or (decision.workload if isinstance(decision, Wait) else None), coming)
                 if isinstance(decision, Preempt):
                     turns = self._turns(queues)  # who loses something may borrow less, and be earlier for it
                 else:
@@ -241,6 +264,13 @@ class Admission:
                 yield decision
         finally:
             coming.undo()
+            for workload in postponed:
+                self.lines[workload.queue].unpark(workload)
+                self._fresh.add(workload.queue)
+
+    def _passing(self, queue: str) -> bool:
+        """Whether what is kept for a queue is kept for this pass only."""
+        return not self.lines[queue].is_strict
 
     def _note(self, decision: Decision, now: float) -> None:
         """Take a decision over: who is admitted leaves the line, who waits steps aside."""
@@ -250,6 +280,8 @@ class Admission:
             self._admit(workload, now)
             return
         line.park(workload)
+        if line.is_strict:
+            self._heads[workload.queue] = workload
         if isinstance(decision, Preempt):
             line.withdraw(workload.uid)
             self._owed[workload.uid] = decision
@@ -314,9 +346,39 @@ class Admission:
                 return Preempt(workload, targets)
         return Wait(workload, denial)
 
-    def _targets(self, workload: Workload, coming: "_Coming") -> Sequence[Target]:
+    def _keep(self, workload: Workload | None, coming: "_Coming") -> None:
+        """What is free of a queue's quota is kept for a workload that nobody makes way for."""
+        if workload is None or not self._is_owed_room(workload):
+            return
+        node, usage = self.tree[workload.queue], dict[FlavorResource, int]()
+        borrows = self.tree.borrow_level(workload.queue, workload.usage) > 0
+        for thing, amount in workload.usage.items():
+            room = node.limit(thing) if borrows else node.nominal(thing)
+            usage[thing] = max(0, min(amount, room - node.used(thing)))
+        coming.keep(workload, usage)
+
+    def _is_owed_room(self, workload: Workload) -> bool:
+        """Whether a workload may count on quota that it lacks, and on no victims who bring it."""
+        policy = self._policies.get(workload.queue, _NEVER)
+        return policy.reclaim is not Reclaim.ANY and bool(self._lacks(workload)) and self._may_count_on_it(workload)
+
+    def _lacks(self, workload: Workload) -> list[FlavorResource]:
         node = self.tree[workload.queue]
-        things = [thing for thing, amount in workload.usage.items() if amount > node.free(thing)]
+        return [thing for thing, amount in workload.usage.items() if amount > node.free(thing)]
+
+    def _may_count_on_it(self, workload: Workload) -> bool:
+        """Whether what a workload lacks is its queue's own, or may be taken back, or preempted for while borrowing."""
+        policy, node = self._policies.get(workload.queue, _NEVER), self.tree[workload.queue]
+        if policy.borrows or (self._by_shares and policy.reclaim is not Reclaim.NEVER):
+            return True
+        usage = workload.usage
+        return all(
+            usage[thing] <= node.nominal(thing) or borrow_level(node, thing, usage[thing])[1]
+            for thing in self._lacks(workload)
+        )
+
+    def _targets(self, workload: Workload, coming: "_Coming") -> Sequence[Target]:
+        things = self._lacks(workload)
         candidates = [other for other in self._candidates(workload, things) if other.uid not in coming.leaving]
         if self._by_shares:
             return fair_victims(self.tree, workload, things, candidates, self._policies, self._rules)
@@ -326,6 +388,8 @@ class Admission:
         """Whether a search for victims can find any: most that wait borrow already, and nobody is below them."""
         policy = self._policies.get(workload.queue)
         if policy is None or workload.uid in self._back.get(self.tree[workload.queue].root.name, ()):
+            return False
+        if not self._may_count_on_it(workload):
             return False
         if policy.within is not Within.NEVER and any(p <= workload.priority for p in self._holders[workload.queue]):
             return True
@@ -364,6 +428,8 @@ class Admission:
         for name, line in self.lines.items():
             if line.withdraw(uid):
                 line.is_blocked = False  # behind the head of a strict queue somebody may have become the head
+                if self._heads.get(name, _NOBODY).uid == uid:
+                    self._gained.add(self.tree[name].root.name)  # something may have been kept for it
                 self._fresh.add(name)
                 return
 
@@ -385,8 +451,13 @@ class Admission:
         return _TurnsByShare(self.lines, queues) if self._by_shares else _TurnsByLevel(self.lines, queues)
 
     def _may_fit(self, workload: Workload) -> bool:
-        """Whether a workload fits, or might with victims."""
-        return self.tree.fits(workload.queue, workload.usage) or self._may_preempt(workload)
+        """Whether a workload fits, might with victims, or has room kept for it."""
+        fits = self.tree.fits(workload.queue, workload.usage)
+        return fits or self._may_preempt(workload) or self._is_owed_room(workload)
+
+
+_NEVER = PreemptionPolicy()
+_NOBODY = Workload(uid="", queue="")
 
 
 def _place(workload: Workload) -> tuple[int, float, str]:
@@ -399,6 +470,9 @@ class _Coming:
     def __init__(self, tree: CohortTree) -> None:
         self._tree = tree
         self._booked: list[Workload] = []
+        self._kept: dict[str, tuple[Workload, Usage]] = {}
+        """By queue, for whom what is kept."""
+
         self.leaving: dict[str, Workload] = {}
 
     @property
@@ -414,6 +488,29 @@ class _Coming:
         self._booked.append(workload)
         self._tree.take(workload.queue, workload.usage)
 
+    def keep(self, workload: Workload, usage: Usage) -> None:
+        self.lift(workload.queue)
+        self._kept[workload.queue] = workload, usage
+        self._tree.take(workload.queue, usage)
+
+    def lift(self, queue: str) -> Workload | None:
+        """Keep nothing for a queue any more; for whom it was."""
+        if queue not in self._kept:
+            return None
+        workload, usage = self._kept.pop(queue)
+        self._tree.give(queue, usage)
+        return workload
+
+    def fits_without_kept(self, workload: Workload, are_left_out: Callable[[str], bool]) -> bool:
+        """Whether a workload would fit if nothing were kept for these queues."""
+        out = [(queue, usage) for queue, (_, usage) in self._kept.items() if are_left_out(queue)]
+        for queue, usage in out:
+            self._tree.give(queue, usage)
+        fits = bool(out) and self._tree.fits(workload.queue, workload.usage)
+        for queue, usage in out:
+            self._tree.take(queue, usage)
+        return fits
+
     def fits_already(self, workload: Workload) -> bool:
         """Whether a workload fits while those who leave are still there, and those who are promised their quota are not."""
         self.undo()
@@ -422,10 +519,14 @@ class _Coming:
             self._tree.give(other.queue, other.usage)
         for other in self._booked:
             self._tree.take(other.queue, other.usage)
+        for queue, (_, usage) in self._kept.items():
+            self._tree.take(queue, usage)
         return fits
 
     def undo(self) -> None:
         """Put the tree back to what it is now."""
+        for queue, (_, usage) in self._kept.items():
+            self._tree.give(queue, usage)
         for workload in self._booked:
             self._tree.give(workload.queue, workload.usage)
         for workload in self.leaving.values():
@@ -522,7 +623,7 @@ class _TurnsByShare:
         workload = self._lines[queue.name].head()
         assert workload is not None, "a queue offers its head"
         charge = next(usage for node, usage in climbing(queue, workload.usage) if node is member)
-        borrows = any(queue.borrows_with(thing, amount) for thing, amount in workload.usage.items())
+        borrows = any(member.borrows_with(thing, charge.get(thing, 0)) for thing in workload.usage)
         return borrows, share_of(member, charge), -workload.priority, workload.since, workload.uid
 
 

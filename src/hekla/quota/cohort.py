@@ -99,6 +99,10 @@ class CohortNode:
         """What it may count on: its own and what its members lend it."""
         return self.pool.get(thing, 0)
 
+    def limit(self, thing: FlavorResource) -> int:
+        """The most that it may hold, whatever others leave."""
+        return self._limits.get(thing, UNLIMITED)
+
     def own_free(self, thing: FlavorResource) -> int:
         """What is left of the part that it lends to nobody."""
         return max(0, self.kept.get(thing, 0) - self.usage.get(thing, 0))
