@@ -145,3 +145,27 @@ def test_what_it_lets_in(document: dict[str, Any]) -> None:
 
 def _nobody() -> Any:
     return None
+
+
+@pytest.mark.parametrize(
+    ("plugin", "said"),
+    [
+        (
+            {"name": "demo"},
+            "spec.plugins[0]: plugin demo not registered; there are demo-pod-tweaks, lws-standard-labels;",
+        ),
+        (
+            {"name": "demo-pod-tweaks", "config": {"env": "A=b"}},
+            "spec.plugins[0]: build plugin demo-pod-tweaks: env is 'A=b', which is no list; no pod is made while it stands here",
+        ),
+        (
+            {"name": "lws-standard-labels", "scope": {"roles": ["sever", "server"]}},
+            "spec.plugins[0].scope.roles has sever; spec.template.roles are server",
+        ),
+    ],
+)
+def test_a_plugin_that_does_nothing_is_warned_of(plugin: dict[str, Any], said: str) -> None:
+    asked = request(ModelServing, serving(plugins=[{"type": "BuiltIn", **plugin}]))
+    assert refuse_model_serving(asked, None) == ""  # type: ignore[arg-type]  # it reads nothing
+    [warning] = asked.warnings
+    assert warning.startswith(said)

@@ -559,7 +559,8 @@ def test_plugins_change_the_pods_that_they_are_for() -> None:
 def test_a_plugin_that_is_not_there_keeps_pods_from_being_made() -> None:
     world = ServingWorld(serving(plugins=[{"name": "ghost", "type": "BuiltIn"}])).settle()
     assert world.pods == {}
-    assert {one.message for one in world.world.events} == {"plugin ghost not registered; no pod is made"}
+    said = "plugin ghost not registered; there are demo-pod-tweaks, lws-standard-labels; no pod is made"
+    assert {one.message for one in world.world.events} == {said}
 
 
 # ---- what every reconciler keeps

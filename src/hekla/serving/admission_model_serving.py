@@ -12,6 +12,8 @@ from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.fielderrors import FieldError, forbidden_field, invalid, required
 from hekla.apiserver.validation.names import dns_label_1035
 from hekla.serving.admission_words import check_int_or_percent, denial, scaled, unscalable
+from hekla.serving.serving_plugins.plugin import PluginError
+from hekla.serving.serving_plugins.registry import plugins_of
 
 _ROLES = "spec.template.roles"
 _ROLLING = "spec.rolloutStrategy.rollingUpdateConfiguration"
@@ -24,7 +26,21 @@ _ROLE_NAME = (
 def refuse_model_serving(request: AdmissionRequest, reader: Reader) -> str:
     """Why a ModelServing may not be written; empty if it may."""
     serving = msgspec.convert(request.object or {}, ModelServing)
+    request.warnings += _idle_plugins(serving)
     return denial(wrongs(serving))
+
+
+def _idle_plugins(serving: ModelServing) -> Iterator[str]:
+    """What Kthena lets in of plug-ins and only its log tells of."""
+    roles = {role.name for role in serving.spec.template.roles}
+    for number, plugin in enumerate(serving.spec.plugins):
+        try:
+            plugins_of([plugin])
+        except PluginError as error:
+            yield f"spec.plugins[{number}]: {error}; no pod is made while it stands here"
+        strangers = sorted(set(plugin.scope.roles if plugin.scope is not None else ()) - roles)
+        if strangers:
+            yield f"spec.plugins[{number}].scope.roles has {', '.join(strangers)}; spec.template.roles are {', '.join(sorted(roles))}"
 
 
 def wrongs(serving: ModelServing) -> Iterator[FieldError]:

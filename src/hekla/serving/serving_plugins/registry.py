@@ -26,7 +26,7 @@ def _plugin(wanted: Plugin) -> ServingPlugin:
         raise PluginError(f"plugin {wanted.name} has unsupported type {wanted.type}")
     factory = FACTORIES.get(wanted.name)
     if factory is None:
-        raise PluginError(f"plugin {wanted.name} not registered")
+        raise PluginError(f"plugin {wanted.name} not registered; there are {', '.join(FACTORIES)}")
     try:
         return ServingPlugin(wanted.name, factory(wanted.config or {}), wanted.scope or PluginScope())
     except PluginError as error:
