@@ -34,7 +34,24 @@ class Message(Struct):
         return self.content or ""
 
 
-class Sampling(Struct, kw_only=True):
+class Drawing(Struct, kw_only=True):
+    """How tokens are drawn, and at what text that ends: what a response has in common with a chat that stands for it."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: str | list[str] | None = None
+
+    def drawn(self) -> dict[str, Any]:
+        """The same for another body."""
+        return {name: getattr(self, name) for name in Drawing.__struct_fields__}
+
+
+class Sampling(Drawing, kw_only=True):
     """What chats and completions have in common."""
 
     model: str | None = None
@@ -44,14 +61,6 @@ class Sampling(Struct, kw_only=True):
     max_completion_tokens: int | None = None
     min_tokens: int = 0
     n: int = 1
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    stop: str | list[str] | None = None
     stop_token_ids: list[int] = []
     include_stop_str_in_output: bool = False
     bad_words: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from hekla.app.engine.bodies import Chat, Message
+from hekla.app.engine.bodies import Chat, Drawing, Message
 from hekla.app.engine.checking import BadBodyError, parameter
 from hekla.app.engine.stops import first_stop
 from hekla.simulation.engine.happenings import Emission, Ending, Happening
@@ -39,7 +39,7 @@ class RespondedChat(Chat, kw_only=True):
         return "max_output_tokens", self.max_tokens
 
 
-class Respond(Struct, kw_only=True):
+class Respond(Drawing, kw_only=True):
     """POST /v1/responses."""
 
     input: str | list[Item]
@@ -54,14 +54,6 @@ class Respond(Struct, kw_only=True):
     ignore_eos: bool = False
     background: bool | None = False
     store: bool | None = True
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    stop: str | list[str] | None = None
     metadata: dict[str, Any] | None = None
     tool_choice: Any = "auto"
     parallel_tool_calls: bool | None = True
@@ -101,9 +93,7 @@ class Respond(Struct, kw_only=True):
         return RespondedChat(
             messages=self.messages(), tools=self.tools, model=self.model, stream=self.stream,
             max_tokens=self.max_output_tokens, cache_salt=self.cache_salt, request_id=self.request_id,
-            ignore_eos=self.ignore_eos, temperature=self.temperature, top_p=self.top_p, top_k=self.top_k,
-            min_p=self.min_p, presence_penalty=self.presence_penalty, frequency_penalty=self.frequency_penalty,
-            repetition_penalty=self.repetition_penalty, stop=self.stop,
+            ignore_eos=self.ignore_eos, **self.drawn(),
         )  # fmt: skip
 
 
