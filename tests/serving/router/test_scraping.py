@@ -71,6 +71,8 @@ def test_those_who_wait_may_be_counted_by_reason() -> None:
         "vllm:num_requests_running NaN\nvllm:num_requests_waiting -5\nvllm:kv_cache_usage_perc +Inf\n",
         "vllm:num_requests_running 1e300\nvllm:num_requests_waiting many\nvllm:kv_cache_usage_perc{",
         'vllm:cache_config_info{block_size="x",num_gpu_blocks="-1"} 1\n',
+        f'vllm:cache_config_info{{block_size="{"9" * 5000}",num_gpu_blocks="1"}} 1\n',
+        f'vllm:lora_requests_info{{max_lora="{"9" * 5000}"}} 1\n',
     ],
 )
 def test_what_makes_no_sense_is_unknown(page: str) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from hekla.lib.digits import whole_number
 from hekla.serving.router.endpoints import Endpoint, Sample, take_in
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import WireError
@@ -143,9 +144,9 @@ def _mean(now: tuple[float, float], before: tuple[float, float]) -> float | None
 def _cache_tokens(series: Series) -> int | None:
     sizes: dict[str, int] = {}
     for labels, _ in series.get("cache_config_info", ()):
-        block, blocks = labels.get("block_size", ""), labels.get("num_gpu_blocks", "")
-        if block.isdecimal() and blocks.isdecimal() and 0 < int(block) * int(blocks) < MOST_COUNT:
-            sizes[labels.get("engine", "")] = int(block) * int(blocks)
+        block, blocks = (whole_number(labels.get(name, "")) or 0 for name in ("block_size", "num_gpu_blocks"))
+        if 0 < block * blocks < MOST_COUNT:
+            sizes[labels.get("engine", "")] = block * blocks
     return sum(sizes.values()) or None
 
 
@@ -155,11 +156,11 @@ def _adapters(series: Series) -> tuple[frozenset[str], frozenset[str], int | Non
     if not told:
         return frozenset(), frozenset(), None
     labels, _ = max(told, key=lambda one: one[1])
-    most = labels.get("max_lora", "")
+    most = whole_number(labels.get("max_lora", ""))
     return (
         _names(labels.get("running_lora_adapters", "")),
         _names(labels.get("waiting_lora_adapters", "")),
-        int(most) if most.isdecimal() and int(most) < MOST_COUNT else None,
+        most if most is not None and most < MOST_COUNT else None,
     )
 
 
