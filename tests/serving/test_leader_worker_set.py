@@ -39,6 +39,19 @@ def test_a_set_is_a_serving_of_one_role_with_the_labels_of_the_project() -> None
     assert worker["app"] == "w"
 
 
+def test_workers_find_their_leader_by_the_variables_of_the_project() -> None:
+    own = [{"name": "ADDRESS", "value": "$(LWS_LEADER_ADDRESS):6379"}, {"name": "LWS_GROUP_SIZE", "value": "9"}]
+    template = pod_spec()
+    template["containers"][0]["env"] = own
+    world = settled(lws(leaderWorkerTemplate={"size": 3, "workerTemplate": {"spec": template}}))
+    env = world.pods["ring-1-default-0-2"].spec.containers[0].env
+    assert [(one.name, one.value) for one in env[:4]] == [
+        ("LWS_LEADER_ADDRESS", "ring-1-default-0-0.default"), ("LWS_WORKER_INDEX", "2"),
+        ("ADDRESS", "$(LWS_LEADER_ADDRESS):6379"), ("LWS_GROUP_SIZE", "9"),
+    ]  # fmt: skip
+    assert world.services == ["ring-0-default-0-0", "ring-1-default-0-0"], "by whose names they are found"
+
+
 def test_the_status_tells_how_the_groups_fare() -> None:
     world = settled(lws()).world
     converge(reconcile_leader_worker_set, world, NAMESPACE, "ring", now=NOW)
