@@ -59,6 +59,10 @@ def transfer(connector: Any = "NixlConnector", role: Any = "kv_both") -> dict[st
             f'{WORKERS}[0].config.port: Invalid value: "x": invalid port "x" for worker server',
         ),
         (
+            booster(worker(config={"port": 8100})),
+            f"{WORKERS}[0].config.port: Invalid value: 8100: the side-car in the same pod listens on 8100: take another port",
+        ),
+        (
             pair({"port": 8000}, {"port": 9000}),
             f"{WORKERS}[1].config.port: Invalid value: 9000: workers use different engine ports: 8000 and 9000",
         ),
@@ -212,3 +216,14 @@ def test_annotations_that_change_nothing_are_warned_of() -> None:
         assert [one.split(" changes")[0] for one in asked.warnings] == [f"annotation serving.hekla.dev/{idle}"] * bool(
             idle
         )
+
+
+@pytest.mark.parametrize(
+    ("port", "told", "is_refused"),
+    [(8000, "8000", True), (8100, "9100", False), (8100, "nine", True), (8100, "9" * 5000, True), (8000, None, False)],
+)
+def test_an_engine_and_its_side_car_have_a_port_each(port: int, told: str | None, is_refused: bool) -> None:
+    env = [{"name": "RUNTIME_PORT", "value": told}] if told is not None else []
+    asked = request(ModelBooster, booster(worker(config={"port": port}), env=env))
+    sentence = refuse_model_booster(asked, None)  # type: ignore[arg-type]  # it reads nothing
+    assert ("the side-car in the same pod listens on" in sentence) == is_refused

@@ -13,7 +13,7 @@ from hekla.api.kthena.booster import BackendType, ModelBackend, WorkerType
 from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.fielderrors import FieldError, invalid
 from hekla.serving.admission_words import denial
-from hekla.serving.engine_arguments import ArgumentError, engine_port, kv_connector
+from hekla.serving.engine_arguments import ArgumentError, engine_port, kv_connector, runtime_port
 from hekla.serving.model_booster_children import (
     INTER_TOKEN,
     MAX_REPLICAS,
@@ -41,6 +41,10 @@ _UNREACHABLE = (
 )
 
 
+_TAKEN = (
+    "the side-car in the same pod listens on {port}: take another port, or another for it by the variable RUNTIME_PORT in "
+    "spec.backend.env"
+)
 _IDLE = (
     f"annotation {{name}} changes nothing: {MIN_REPLICAS}, {TTFT} and {INTER_TOKEN} are for what {MAX_REPLICAS} has scaled, "
     "and there are no others"
@@ -133,9 +137,12 @@ def _worker_types(backend: ModelBackend) -> Iterator[FieldError]:
 
 def _ports(backend: ModelBackend) -> Iterator[FieldError]:
     try:
-        engine_port(backend.workers)
+        port = engine_port(backend.workers)
     except ArgumentError as error:
         yield invalid(f"{_WORKERS}[{error.worker}].config.port", error.value, str(error))
+        return
+    if port == runtime_port(backend):
+        yield invalid(f"{_WORKERS}[0].config.port", port, _TAKEN.format(port=port))
 
 
 def _connectors(backend: ModelBackend) -> Iterator[FieldError]:

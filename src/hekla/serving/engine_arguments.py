@@ -14,6 +14,8 @@ from hekla.api.kthena.server import Connector
 from hekla.lib.digits import whole_number
 
 DEFAULT_PORT: Final = 8000
+RUNTIME_PORT: Final = 8100
+"""Where the side-car of every engine listens, in the same pod, if nothing else is said."""
 CONNECTORS: Final = {
     "LMCacheConnectorV1": Connector.LMCACHE,
     "MooncakeConnector": Connector.MOONCAKE,
@@ -62,6 +64,13 @@ def _port(worker: ModelWorker, number: int) -> int:
         shown = str(said).lower() if isinstance(said, bool) else text
         raise ArgumentError(f'invalid port "{shown}" for worker {worker.type}', number, said)
     return port
+
+
+def runtime_port(backend: ModelBackend) -> int:
+    """The port of the side-car: the variable RUNTIME_PORT where that is one, else Kthena's."""
+    said = next((one.get("value") for one in backend.env if one.get("name") == "RUNTIME_PORT"), None)
+    port = whole_number(str(said or "")) or 0
+    return port if 1 <= port <= 65535 else RUNTIME_PORT
 
 
 def kv_connector(backend: ModelBackend) -> Connector | None:

@@ -21,12 +21,11 @@ from hekla.api.kthena import ModelBooster
 from hekla.api.kthena.booster import BackendType, ModelWorker, WorkerType
 from hekla.api.meta import Document
 from hekla.lib import quantity
-from hekla.serving.engine_arguments import ArgumentError, engine_port
+from hekla.serving.engine_arguments import ArgumentError, engine_port, runtime_port
 
 DOWNLOADER_IMAGE, RUNTIME_IMAGE = "kthena/downloader:latest", "kthena/runtime:latest"
 DOWNLOADER_KEY, RUNTIME_KEY = "model_serving_downloader_image", "model_serving_runtime_image"
 DOWNLOADER_ENVIRONMENT = ("ENDPOINT", "HF_ENDPOINT", "MS_TOKEN", "MS_REVISION")
-RUNTIME_PORT = 8100
 RAY = "examples/online_serving/multi-node-serving.sh"
 """vLLM's own script, in its image."""
 
@@ -149,7 +148,7 @@ class BoosterPods:
 
     def _runtime(self, kind: WorkerType) -> Document:
         backend = self.booster.spec.backend
-        port = int(self._told("RUNTIME_PORT", str(RUNTIME_PORT), is_number=True))
+        port = runtime_port(backend)
         arguments = {
             "--port": str(port),
             "--engine": backend.type.lower(),
@@ -256,11 +255,11 @@ class BoosterPods:
             ]  # fmt: skip
         return own
 
-    def _told(self, name: str, default: str, *, is_number: bool = False) -> str:
+    def _told(self, name: str, default: str) -> str:
         found = next(
             (str(one.get("value") or "") for one in self.booster.spec.backend.env if one.get("name") == name), ""
         )
-        return default if not found or (is_number and not found.isdecimal()) else found
+        return found or default
 
     def _has_gpu(self) -> bool:
         return any(_amount(one, "nvidia.com/gpu") for one in self.booster.spec.backend.workers)
