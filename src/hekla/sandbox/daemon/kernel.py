@@ -9,7 +9,6 @@ from __future__ import annotations
 import array
 import ast
 import asyncio
-import base64
 import builtins
 import contextlib
 import inspect
@@ -23,25 +22,26 @@ import socket
 import sys
 import traceback
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hekla.sandbox.daemon import portable
+from hekla.sandbox.daemon.displays import CHART, DATA, LONGEST_TEXT, Display, Finder, let_hear, pictures
+from hekla.sandbox.daemon.notation import as_python
+from hekla.sandbox.daemon.notebook import Notebook, UsageError
 
-LONGEST_TEXT = 1024 * 1024
-"""Of one representation; what is longer is cut and marked."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 LONGEST_MESSAGE = 16 * 1024 * 1024
-CUT = "... [cut by the sandbox]"
+MOST_OUT = 1_000
+"""Results that `Out` keeps, as IPython does."""
 MIMES = {
     "text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png",
     "image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex", "application/json": "json",
-    "application/javascript": "javascript",
+    "application/javascript": "javascript", DATA: "data", CHART: "chart",
 }  # fmt: skip
-"""Kinds of results, and the names that clients know them by."""
-METHODS = {
-    "_repr_html_": "text/html", "_repr_markdown_": "text/markdown", "_repr_svg_": "image/svg+xml", "_repr_png_": "image/png",
-    "_repr_jpeg_": "image/jpeg", "_repr_pdf_": "application/pdf", "_repr_latex_": "text/latex", "_repr_json_": "application/json",
-    "_repr_javascript_": "application/javascript",
-}  # fmt: skip
+"""Kinds of results, and the names that clients know them by; what has none is among `extra`."""
+_OURS = os.path.dirname(__file__)
 READY, FORKED, SAVED, LOADED = "ready", "forked", "saved", "loaded"
 
 
@@ -82,14 +82,25 @@ class Kernel:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_running = False
         self.names: dict[str, Any] = {}
+        self._display = Display(self._show)
+        self._inputs: list[str] = [""]
+        self._outputs: dict[int, Any] = {}
+        self._notebook = self._notebook_of({})
 
     def begin(self) -> None:
         """Become `__main__`, with streams that are heard."""
         main = types.ModuleType("__main__")
         main.__dict__["__builtins__"] = builtins
-        main.__dict__["display"] = self.display
         sys.modules["__main__"] = main
         self.names = main.__dict__
+        self._notebook = self._notebook_of(self.names)
+        self.names.update(
+            display=self._display.display, get_ipython=self._get_notebook, In=self._inputs, Out=self._outputs,
+            exit=_leave, quit=_leave, help=_help,
+        )  # fmt: skip
+        builtins.input = _ask_nobody
+        let_hear(Finder(self._display, self._get_whole_ipython, self._show_figures))
+        _look_at_home()
         sys.stdout, sys.stderr = _Stream(self, "stdout"), _Stream(self, "stderr")
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - it lives as long as the interpreter
         sys.argv = [""]
@@ -123,6 +134,7 @@ class Kernel:
         os.environ.update(envs)
         with contextlib.suppress(OSError):
             os.chdir(cwd)
+        _look_at_home()
         self.tell({"type": READY, "pid": os.getpid()})
 
     def tell(self, message: dict[str, Any]) -> None:
@@ -133,10 +145,16 @@ class Kernel:
             data = json.dumps({**kept, "text": f"[{len(data)} bytes, more than are sent]"}).encode() + b"\n"
         self._channel.sendall(data)
 
-    def display(self, *values: object) -> None:
-        """Show values as results of the cell."""
-        for value in values:
-            self._show(value, is_main=False)
+    def _notebook_of(self, names: dict[str, Any]) -> Notebook:
+        return Notebook(names, self._run_within, self._show, self._show_figures)
+
+    def _get_notebook(self) -> Notebook:
+        return self._notebook
+
+    def _get_whole_ipython(self) -> Notebook | None:
+        """Libraries that ask for IPython want all of it; cells are content with what is here."""
+        asking = sys._getframe(1).f_globals
+        return self._notebook if asking is self.names else None
 
     def _run(self, code: str, envs: dict[str, str]) -> None:
         self._cells += 1
@@ -158,15 +176,28 @@ class Kernel:
     def _execute(self, code: str) -> None:
         name = f"<cell {self._cells}>"
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
-        tree = ast.parse(code, name)
+        self._inputs.append(code)
+        value = self._value_of(code, name)
+        if value is not None:
+            self._outputs[self._cells] = value
+            if len(self._outputs) > MOST_OUT:
+                del self._outputs[next(iter(self._outputs))]
+            self.names.update(_=value, __=self.names.get("_"), ___=self.names.get("__"))
+            if not code.rstrip().endswith(";") and not self._display.shows_itself(value):
+                self._show(pictures(value), is_main=True)
+
+    def _run_within(self, code: str) -> Any:
+        """What a magic runs is part of its cell."""
+        return self._value_of(code, f"<cell {self._cells}, within>")
+
+    def _value_of(self, code: str, name: str) -> Any:
+        """Run code; what its last expression is worth, if it ends with one."""
+        tree = _parsed(code, name)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         self._evaluate(compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
         if isinstance(last, ast.Expr):
-            value = self._evaluate(compile(ast.Expression(last.value), name, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
-            if value is not None:
-                self.names["_"] = value
-                if not code.rstrip().endswith(";"):
-                    self._show(value, is_main=True)
+            return self._evaluate(compile(ast.Expression(last.value), name, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+        return None
 
     def _evaluate(self, compiled: types.CodeType) -> Any:
         value = eval(compiled, self.names)
@@ -176,21 +207,25 @@ class Kernel:
             return self._loop.run_until_complete(value)
         return value
 
-    def _show(self, value: object, *, is_main: bool) -> None:
-        shown = {"type": "result", "is_main_result": is_main}
-        for mime, content in _pictures(value).items():
-            shown[MIMES.get(mime, mime)] = content
+    def _show(self, forms: Mapping[str, Any], *, is_main: bool = False) -> None:
+        if self._notebook.capturing is not None:
+            self._notebook.capturing.append(forms)
+            return
+        shown: dict[str, Any] = {"type": "result", "is_main_result": is_main}
+        for mime, content in forms.items():
+            if mime in MIMES:
+                shown[MIMES[mime]] = content
+            else:
+                shown.setdefault("extra", {})[mime] = content
         self.tell(shown)
 
-    def _show_figures(self) -> None:
+    def _show_figures(self, *_given: object, **_options: object) -> None:
+        """What `plt.show()` does, and the end of a cell."""
         plots: Any = sys.modules.get("matplotlib.pyplot")
         if plots is None:
             return
         for number in plots.get_fignums():
-            buffer = io.BytesIO()
-            plots.figure(number).savefig(buffer, format="png", bbox_inches="tight")
-            png = base64.b64encode(buffer.getvalue()).decode()
-            self.tell({"type": "result", "is_main_result": False, "text": f"<Figure {number}>", "png": png})
+            self._show(pictures(plots.figure(number)))
         plots.close("all")
 
     def _fork(self) -> None:
@@ -292,43 +327,46 @@ def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     return data, list(descriptors)
 
 
-def _pictures(value: object) -> dict[str, Any]:
-    """A value in every form that it offers; text always."""
-    found: dict[str, Any] = {}
-    if not isinstance(value, type):
-        bundle = _asked(value, "_repr_mimebundle_")
-        if isinstance(bundle, tuple):
-            bundle = bundle[0]
-        if isinstance(bundle, dict):
-            found.update(bundle)
-        for method, mime in METHODS.items():
-            if mime not in found and (content := _asked(value, method)) is not None:
-                found[mime] = content[0] if isinstance(content, tuple) else content
+def _parsed(code: str, name: str) -> ast.Module:
+    """A cell as Python, which it may be only after its magics are written as calls."""
     try:
-        found.setdefault("text/plain", repr(value))
-    except Exception as error:  # noqa: BLE001 - a broken __repr__ is the user's, and is shown
-        found["text/plain"] = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
-    return {mime: _sendable(content) for mime, content in found.items()}
-
-
-def _asked(value: object, method: str) -> Any:
+        return ast.parse(code, name)
+    except SyntaxError as error:
+        written = as_python(code)
+        if written == code:
+            raise error.with_traceback(None) from None
     try:
-        asked = getattr(value, method, None)
-        return asked() if callable(asked) else None
-    except Exception:  # noqa: BLE001 - a form that cannot be made is left out, the others are shown
-        return None
+        return ast.parse(written, name)
+    except SyntaxError as error:
+        raise error.with_traceback(None) from None
 
 
-def _sendable(content: Any) -> Any:
-    if isinstance(content, bytes):
-        return base64.b64encode(content).decode()
-    if isinstance(content, str):
-        return content if len(content) <= LONGEST_TEXT else content[:LONGEST_TEXT] + CUT
-    try:
-        json.dumps(content)
-    except (TypeError, ValueError):
-        return repr(content)[:LONGEST_TEXT]
-    return content
+def _look_at_home() -> None:
+    """Where `%pip` puts what this user may not put beside the interpreter; it goes before that, as Python has it."""
+    place = os.path.expanduser(f"~/.local/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages")
+    if place not in sys.path:
+        at = next(
+            (number for number, one in enumerate(sys.path) if one.endswith(("site-packages", "dist-packages"))), None
+        )
+        sys.path.insert(len(sys.path) if at is None else at, place)
+
+
+def _ask_nobody(prompt: object = "") -> str:
+    raise EOFError(
+        "input() has nobody to ask in a cell: write the value into the code, or read it from a file or os.environ"
+    )
+
+
+def _leave(code: object = None) -> None:
+    """`exit()` and `quit()`."""
+    raise SystemExit(code)
+
+
+def _help(*asked: object) -> None:
+    """`help(...)`, which only an interpreter with `site` has by itself."""
+    import pydoc
+
+    pydoc.Helper(output=sys.stdout)(*asked or ("help",))
 
 
 def _told(error: BaseException) -> dict[str, Any]:
@@ -336,10 +374,14 @@ def _told(error: BaseException) -> dict[str, Any]:
     kept = error.__traceback__
     while kept is not None and kept.tb_frame.f_code.co_filename == __file__:
         kept = kept.tb_next
-    lines = traceback.format_exception(type(error), error, kept, limit=-100)
+    if isinstance(error, UsageError):  # the sentence says all
+        kept = None
+    told = traceback.TracebackException(type(error), error, kept, limit=-100)
+    theirs = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
+    told.stack = traceback.StackSummary.from_list(theirs)
     return {
         "type": "error",
         "name": type(error).__name__,
         "value": str(error)[:LONGEST_TEXT],
-        "traceback": "".join(lines)[:LONGEST_TEXT],
+        "traceback": "".join(told.format())[:LONGEST_TEXT],
     }

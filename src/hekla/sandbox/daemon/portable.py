@@ -16,7 +16,10 @@ import types
 from typing import Any
 
 MOST_LEFT_OUT = 100
-OURS = frozenset(("display", "__builtins__", "__name__", "__doc__", "__package__", "__loader__", "__spec__"))
+OURS = frozenset((
+    "display", "get_ipython", "In", "Out", "exit", "quit", "help", "__", "___", "__builtins__", "__name__", "__doc__", "__package__",
+    "__loader__", "__spec__",
+))  # fmt: skip
 _MAIN = "__main__"
 _CLASS_SECRETS = ("__dict__", "__weakref__", "__doc__")
 

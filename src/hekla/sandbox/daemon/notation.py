@@ -1,0 +1,120 @@
+"""IPython's notation, written as Python: `!ls`, `%timeit f()`, `%%bash`, `files = !ls`, `f?`, `pip install x` become calls of `get_ipython()`.
+
+Only a cell that is no Python is looked at: a plain one pays nothing, and nothing in it is taken for something else. A line stays a
+line, so errors name the one that its author wrote. `notebook.py` does what is called.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+AUTOMATIC: Final = (
+    "pip", "pip3", "cd", "ls", "cat", "cp", "mv", "rm", "mkdir", "rmdir", "head", "tail", "time", "timeit", "env", "matplotlib",
+    "load_ext", "run", "wget", "curl", "apt", "apt-get", "git",
+)  # fmt: skip
+"""Words that begin a command or a magic without a sign, as people type them; a cell of Python never begins a line so."""
+_ASSIGNED: Final = re.compile(r"([A-Za-z_][\w.\[\]'\", ]*?)\s*=\s*([!%])(?![=])\s*(.*)", re.DOTALL)
+_HELP: Final = re.compile(r"(\?{1,2})?\s*([%\w][%\w.]*(?:\[[^\]]*\])*)\s*(\?{1,2})?\s*;?")
+_WORD: Final = re.compile(r"([\w-]+)\s+([^\s=.,(\[+*/%&|^<>:].*)", re.DOTALL)
+_MAGIC: Final = re.compile(r"%\s*([A-Za-z_]\w*)\s*(.*)", re.DOTALL)
+_OPENING, _CLOSING = "([{", ")]}"
+
+
+def as_python(code: str) -> str:
+    """The cell with every magic of it as a call; the same text where there is none."""
+    lines = code.splitlines(keepends=True)
+    first = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    if lines and lines[first].startswith("%%"):
+        head, _, body = code[sum(map(len, lines[:first])) :].partition("\n")
+        name, _, line = head[2:].strip().partition(" ")
+        return "\n" * first + f"get_ipython().run_cell_magic({name!r}, {line.strip()!r}, {body!r})"
+    return "".join(_lines_as_python(lines))
+
+
+def _lines_as_python(lines: list[str]) -> list[str]:
+    done: list[str] = []
+    place = _Place()
+    while len(done) < len(lines):
+        line = lines[len(done)]
+        if not place.is_statement or not line.strip():
+            place.pass_over(line)
+            done.append(line)
+            continue
+        count = 1  # lines that end with a backslash go on
+        while line.rstrip("\r\n").endswith("\\") and len(done) + count < len(lines):
+            line = line.rstrip("\r\n")[:-1] + lines[len(done) + count]
+            count += 1
+        text = line.strip()
+        call = _call(text)
+        if call:
+            indent = line[: len(line) - len(line.lstrip())]
+            done.append(f"{indent}{call}\n")
+            done += ["\n"] * (count - 1)
+        else:
+            place.pass_over(lines[len(done)])
+            done.append(lines[len(done)])
+    return done
+
+
+def _call(text: str) -> str:
+    """What a statement stands for; empty: it is Python."""
+    if text.startswith("!!"):
+        return f"get_ipython().getoutput({text[2:].strip()!r})"
+    if text.startswith("!"):
+        return f"get_ipython().system({text[1:].strip()!r})"
+    if "?" in text and (found := _HELP.fullmatch(text)) and (found[1] or found[3]):
+        return f"get_ipython().run_line_magic({'pinfo' + '2' * ('??' in (found[1], found[3]))!r}, {found[2]!r})"
+    if text.startswith("%"):
+        return _magic(text)
+    if found := _ASSIGNED.fullmatch(text):
+        asked = f"get_ipython().getoutput({found[3]!r})" if found[2] == "!" else _magic("%" + found[3])
+        return f"{found[1]} = {asked}" if asked else ""
+    if (found := _WORD.fullmatch(text)) and found[1] in AUTOMATIC:
+        return f"get_ipython().run_line_magic({found[1]!r}, {found[2]!r})"
+    return ""
+
+
+def _magic(text: str) -> str:
+    if text.startswith("%%"):
+        name = text[2:].partition(" ")[0]
+        return f"get_ipython().run_cell_magic({name!r}, '', None)"
+    found = _MAGIC.fullmatch(text)
+    return f"get_ipython().run_line_magic({found[1]!r}, {found[2].strip()!r})" if found else ""
+
+
+class _Place:
+    """Where in the code one is: within brackets, within a string of several lines, or where a statement begins."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._quote = ""
+        self._goes_on = False
+
+    @property
+    def is_statement(self) -> bool:
+        return not self._depth and not self._quote and not self._goes_on
+
+    def pass_over(self, line: str) -> None:
+        at, size = 0, len(line)
+        while at < size:
+            sign = line[at]
+            if self._quote:
+                if sign == "\\":
+                    at += 1
+                elif line.startswith(self._quote, at):
+                    at += len(self._quote) - 1
+                    self._quote = ""
+            elif sign == "#":
+                break
+            elif sign in "\"'":
+                self._quote = sign * 3 if line.startswith(sign * 3, at) else sign
+                at += len(self._quote) - 1
+            elif sign in _OPENING:
+                self._depth += 1
+            elif sign in _CLOSING:
+                self._depth = max(0, self._depth - 1)
+            at += 1
+        self._goes_on = not self._quote and line.rstrip("\r\n").endswith("\\")
+        if len(self._quote) == 1 and not line.rstrip("\r\n").endswith("\\"):
+            self._quote = ""  # it is not closed on its line: the compiler will say so
