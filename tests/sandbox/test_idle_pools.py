@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from hekla.api.agents import Sandbox, names
+from hekla.api.agents import Sandbox, SandboxWarmPool, names
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
+from hekla.kube.commands import Event
+from hekla.sandbox.sandbox import reconcile_sandbox
 from sandbox.test_late_environment import RUNTIME, pod_of, settled, warm
-from sandbox.test_pools_and_claims import claim
+from sandbox.test_pools_and_claims import NOW, claim
 
 IDLE: Document = {
     "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": names.IDLE_PRIORITY_CLASS},
@@ -39,6 +41,28 @@ def test_one_that_was_sent_away_comes_back_to_wait() -> None:
     (again,) = world.list(Pod, "ns")
     assert (again.metadata.name, again.spec.priority_class_name) == (waiting.metadata.name, names.IDLE_PRIORITY_CLASS)
     assert len(world.list(Sandbox, "ns")) == 1
+
+
+def test_one_that_makes_way_says_so_once_and_its_pool_does() -> None:
+    """The pool's only word was that it had fewer: who asked where they went found nothing."""
+    world = settled(warm(RUNTIME, IDLE))
+    (waiting,) = world.list(Pod, "ns")
+    (box,) = world.list(Sandbox, "ns")
+    document = world.document(Pod, "ns", waiting.metadata.name)
+    document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    why = "Preempted in order to admit job ns/gang"
+    document["status"]["conditions"].append(
+        {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": why}
+    )
+    world.put(document)
+    events = [one for one in reconcile_sandbox.decide(box, world, NOW) if isinstance(one, Event)]
+    assert [(one.target.kind, one.reason) for one in events] == [(Sandbox, "Evicted"), (SandboxWarmPool, "Evicted")]
+    assert all(why in one.message for one in events)
+    settled(world)
+    (box,) = world.list(Sandbox, "ns")
+    told = next(one for one in box.status.conditions if one.type == "Ready")
+    assert (told.status, told.message) == ("False", f"Pod is sent away: {why}")
+    assert not [one for one in reconcile_sandbox.decide(box, world, NOW) if isinstance(one, Event)]
 
 
 def test_a_sandbox_that_did_not_wait_has_the_priority_of_any_pod() -> None:

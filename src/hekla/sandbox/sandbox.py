@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hekla.api.agents import Sandbox, names
+from hekla.api.agents import Sandbox, SandboxWarmPool, names
 from hekla.api.agents.sandbox import OperatingMode, ShutdownPolicy
 from hekla.api.core import Service
 from hekla.api.meta import Document, Resource
@@ -16,11 +16,11 @@ from hekla.api.nodes import RuntimeClass
 from hekla.api.pods import Pod
 from hekla.api.scheduling import PriorityClass
 from hekla.api.storage import PersistentVolumeClaim
-from hekla.kube.commands import Command, Create, Delete, Event, Patch, RequeueAfter, SetStatus, target_of
+from hekla.kube.commands import Command, Create, Delete, Event, Patch, RequeueAfter, SetStatus, Target, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.kube.timestamps import parse_rfc3339
 from hekla.sandbox.late_environment import cannot_have_it
-from hekla.sandbox.observing import find
+from hekla.sandbox.observing import find, is_true
 from hekla.sandbox.owning import controller_of, is_controlled_by, name_hash, owner_reference
 from hekla.sandbox.sandbox_pod import claim_name, is_protected, metadata_patch, pod_document, pod_name
 from hekla.sandbox.sandbox_service import service_document, service_patch
@@ -32,8 +32,11 @@ from hekla.sandbox.sandbox_status import (
     is_told_expired,
     refused_status,
     sandbox_status,
+    way_it_made,
 )
 
+EVICTED = "Evicted"
+"""The reason of the event about a pod that made way for other work."""
 SETTLING_S = 1.0
 """A Sandbox younger than this tells only where it has arrived, not each step on the way: four writes become one."""
 SESSION_STATUS_S = 0.5
@@ -108,8 +111,22 @@ def _tell(sandbox: Sandbox, found: Found, now: datetime) -> Iterator[Command]:
         return
     if found.is_ambiguous and _reason(sandbox) != MULTIPLE_PODS:
         yield Event(target_of(sandbox), MULTIPLE_PODS, found.trouble, type="Warning")
+    if found.owns_pod and (why := way_it_made(found.pod)) and is_true(sandbox.status.conditions, "Ready"):
+        yield from _tell_eviction(sandbox, why)
     is_of_session = names.SESSION_ID in sandbox.metadata.labels
     yield SetStatus(target_of(sandbox), status, can_wait_s=SESSION_STATUS_S if is_of_session else 0.0)
+
+
+def _tell_eviction(sandbox: Sandbox, why: str) -> Iterator[Command]:
+    """Once, as its status says it is not ready from then on: on the Sandbox, and on the pool that it waits in."""
+    meta, owner = sandbox.metadata, controller_of(sandbox)
+    yield Event(
+        target_of(sandbox), EVICTED, f"its pod is sent away ({why}); another is made and waits for room", type="Warning"
+    )
+    if owner is not None and owner.kind == SandboxWarmPool.kind_info.kind:
+        message = f"Sandbox {meta.name} waits for room again, its pod was sent away: {why}"
+        pool = Target(kind=SandboxWarmPool, name=owner.name, namespace=meta.namespace, uid=owner.uid)
+        yield Event(pool, EVICTED, message, type="Warning")
 
 
 def _reason(sandbox: Sandbox) -> str:

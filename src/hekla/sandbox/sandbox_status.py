@@ -48,6 +48,14 @@ def is_ready(pod: Pod) -> bool:
     return pod.status.phase == "Running" and ready and bool(pod.status.pod_ips)
 
 
+def way_it_made(pod: Pod | None) -> str:
+    """Why a pod is being sent away, as whoever does it says; empty: it stays."""
+    if pod is None or pod.metadata.deletion_timestamp is None:
+        return ""
+    told = (one for one in pod.status.conditions if one.type == "DisruptionTarget" and one.status == "True")
+    return next((one.message or one.reason for one in told), "")
+
+
 def sandbox_status(sandbox: Sandbox, found: Found, now: datetime) -> Document:
     """What must change in the status; empty if nothing does."""
     meta, before = sandbox.metadata, sandbox.status
@@ -158,6 +166,8 @@ def _ready(sandbox: Sandbox, found: Found) -> Observation:
     if found.pod is not None and found.pod.status.phase in _ENDED:
         return Observation("Ready", False, *_ENDED[found.pod.status.phase])
     message, is_up = _pod_words(found.pod), found.pod is not None and is_ready(found.pod)
+    if (why := way_it_made(found.pod)) and found.owns_pod:
+        message, is_up = f"Pod is sent away: {why}", False
     if is_up and found.pod is not None and is_awaited(sandbox, found.pod):
         message, is_up = "Pod is Ready but is yet to be given its claim's environment", False
     if sandbox.spec.service or found.has_service:

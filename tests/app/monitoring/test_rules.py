@@ -63,7 +63,9 @@ def test_prometheus_takes_the_rules_and_both_configurations(tmp_path):
         api="127.0.0.1:6443", pki=tmp_path, router="127.0.0.1:8080", router_key=tmp_path / "router.key"
     )
     cluster = configuration_of_cluster("hekla-system")
-    assert cluster.pop("kubernetes_sd_configs")[0]["namespaces"] == {"names": ["hekla-system"]}  # Debian's has no such part
+    assert cluster.pop("kubernetes_sd_configs")[0]["namespaces"] == {
+        "names": ["hekla-system"]
+    }  # Debian's has no such part
     for text in (platform, {"scrape_configs": [{**cluster, "static_configs": []}]}):
         (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(text))
         done = promtool("check", "config", "--syntax-only", "prometheus.yml", cwd=tmp_path)
