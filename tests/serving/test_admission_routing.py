@@ -202,3 +202,40 @@ def test_what_is_right_is_let_in() -> None:
 
 def _nobody() -> Any:
     return None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("data-parallel-ranks", "two", 'Invalid value: "two": write a number from 0 to 256'),
+        ("data-parallel-ranks", "257", 'Invalid value: "257": write a number from 0 to 256'),
+        ("kv-events-port", "99999", 'Invalid value: "99999": write a number from 0 to 65535'),
+        ("kv-replay-port", "-1", 'Invalid value: "-1": write a number from 0 to 65535'),
+        ("decode-only-below-tokens", "1k", 'Invalid value: "1k": write a number from 0 to 2147483647'),
+        ("topology-key", "a b", 'Invalid value: "a b": it names a label of the pods: '),
+        ("tokenizer", "tokenizer.json", "write engine, or the path of a tokenizer.json in the router's file system"),
+    ],
+)
+def test_an_annotation_that_cannot_be_read_is_refused(name: str, value: str, said: str) -> None:
+    document = server()
+    document["metadata"] = {"name": "s", "namespace": "ml", "annotations": {f"router.hekla.dev/{name}": value}}
+    sentence = refused(refuse_model_server, ModelServer, document)
+    assert f"metadata.annotations[router.hekla.dev/{name}]: " in sentence
+    assert said in sentence
+
+
+def test_an_annotation_that_nobody_reads_is_warned_of_and_those_that_are_read_are_let_in() -> None:
+    document, known = (
+        server(),
+        {"data-parallel-ranks": "8", "tokenizer": "engine", "topology-key": "topology.k8s.io/zone"},
+    )
+    annotations = {f"router.hekla.dev/{name}": value for name, value in known.items()}
+    document["metadata"] = {"name": "s", "namespace": "ml", "annotations": annotations}
+    asked = request(ModelServer, document)
+    assert (refuse_model_server(asked, _nobody()), asked.warnings) == ("", [])
+    annotations["router.hekla.dev/ranks"] = "8"
+    asked = request(ModelServer, document)
+    assert refuse_model_server(asked, _nobody()) == ""
+    assert asked.warnings[0].startswith(
+        "annotation router.hekla.dev/ranks is read by nobody; there are router.hekla.dev/"
+    )

@@ -65,6 +65,7 @@ ADMISSION_RULES: tuple[AdmissionRule, ...] = (
         resource=f"modelservers.{_NETWORKING}",
         operations=WRITE,
         refusal=refuse_model_server,
+        reads_annotations=True,
     ),
     WebhookRule(
         name="validate-externalmodelprovider.volcano.sh",

@@ -235,7 +235,8 @@ def test_writes_of_what_no_webhook_looks_at_do_not_wait_for_webhooks():
         assert not is_asked(webhook, "UPDATE", told, made)
         assert not is_asked(webhook, "UPDATE", gone, made)
     by_annotations = {one["name"] for one in webhooks if is_asked(one, "UPDATE", noted, made)}
-    read_too = {"mutatequeue.volcano.sh", "validatequeue.volcano.sh", "validate-modelbooster.volcano.sh"}
+    queues = {"mutatequeue.volcano.sh", "validatequeue.volcano.sh"}
+    read_too = queues | {"validate-modelbooster.volcano.sh", "validate-modelserver.volcano.sh"}
     assert by_annotations == read_too
 
 

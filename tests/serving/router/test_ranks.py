@@ -61,6 +61,13 @@ def test_an_engine_without_ranks_is_one_endpoint_and_its_requests_carry_nothing(
     assert (one.name, one.rank, one.headers, one.events_port) == ("engine", None, (), 5557)
 
 
+def test_a_rank_whose_port_would_lie_beyond_all_ports_is_not_followed():
+    found = members(world_of(server("s"), annotated("engine", "2", events=65_535)))
+    assert [one.events_port for one in found] == [65_535, 0]
+    [beyond] = members(world_of(server("s"), annotated("engine", "", events=70_000)))
+    assert beyond.events_port == 0
+
+
 def test_ranks_come_and_go_with_what_the_pod_says():
     before, after = annotated("engine", 2), annotated("engine", 0)
     at = world_of(server("s"), before)

@@ -42,6 +42,18 @@ TOKENIZER = "router.hekla.dev/tokenizer"
 """Annotation on a ModelServer: who turns text into token ids, so that engines' KV events decide for it: `engine`, or a tokenizer.json."""
 ENGINE_TOKENIZES = "engine"
 
+OURS = "router.hekla.dev/"
+MOST_PORT = 65_535
+NUMBERS = {
+    SKIP_PREFILL: (1 << 31) - 1,
+    MOONCAKE_BOOTSTRAP: MOST_PORT,
+    KV_EVENTS_PORT: MOST_PORT,
+    KV_REPLAY_PORT: MOST_PORT,
+    RANKS: MOST_RANKS,
+}
+"""Annotations that are numbers, and how large they may be; what is no number, and a port beyond, counts as absent."""
+TEXTS = (TOPOLOGY_KEY, TOKENIZER)
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:
@@ -122,11 +134,11 @@ def traits_of_server(server: ModelServer) -> Traits:
         pd=spec.workload_selector.pd_group,
         connector=connector or ("sglang" if spec.inference_engine == Engine.SGLANG else "http"),
         topology_key=annotations.get(TOPOLOGY_KEY, ""),
-        skip_below_tokens=_number(annotations.get(SKIP_PREFILL, "")),
-        bootstrap_port=_number(annotations.get(MOONCAKE_BOOTSTRAP, "")),
-        events_port=_number(annotations.get(KV_EVENTS_PORT, "")),
-        replay_port=_number(annotations.get(KV_REPLAY_PORT, "")),
-        ranks=_number(annotations.get(RANKS, "")),
+        skip_below_tokens=_number(annotations, SKIP_PREFILL),
+        bootstrap_port=_number(annotations, MOONCAKE_BOOTSTRAP),
+        events_port=_number(annotations, KV_EVENTS_PORT),
+        replay_port=_number(annotations, KV_REPLAY_PORT),
+        ranks=_number(annotations, RANKS),
         tokenizer=annotations.get(TOKENIZER, ""),
         sticky=policy.session_sticky if policy else None,
         connections=policy.connection_pool if policy else None,
@@ -167,8 +179,9 @@ def _attempts(retry: Retry | None) -> int:
     return min(MOST_ATTEMPTS, retry.attempts + 1) if retry is not None and retry.attempts > 0 else MOST_ATTEMPTS
 
 
-def _number(text: str) -> int:
-    return whole_number(text) or 0
+def _number(annotations: Mapping[str, str], name: str) -> int:
+    number, most = whole_number(annotations.get(name, "")) or 0, NUMBERS[name]
+    return number if number <= most else 0 if most == MOST_PORT else most
 
 
 def is_ready(pod: Pod) -> bool:
@@ -204,7 +217,7 @@ def _ranks(pod: Pod, traits: Traits, whole: Endpoint) -> Iterator[Endpoint]:
 
     Of a pair of SGLang the room decides the rank, so there an engine stays one.
     """
-    count = min(MOST_RANKS, _number(pod.metadata.annotations.get(RANKS, "")) or traits.ranks)
+    count = min(MOST_RANKS, _number(pod.metadata.annotations, RANKS) or traits.ranks)
     if count < 2 or (traits.pd is not None and traits.connector == "sglang"):
         yield whole
         return
@@ -214,9 +227,13 @@ def _ranks(pod: Pod, traits: Traits, whole: Endpoint) -> Iterator[Endpoint]:
             name=f"{whole.name}@{rank}" if rank else whole.name,
             rank=rank,
             headers=((RANK_HEADER, b"%d" % rank),),
-            events_port=whole.events_port and whole.events_port + rank,
-            replay_port=whole.replay_port and whole.replay_port + rank,
+            events_port=_of_rank(whole.events_port, rank),
+            replay_port=_of_rank(whole.replay_port, rank),
         )
+
+
+def _of_rank(port: int, rank: int) -> int:
+    return port + rank if 0 < port <= MOST_PORT - rank else 0
 
 
 def _role(pod: Pod, pd: PdGroup) -> str:
@@ -243,6 +260,6 @@ def _endpoint(pod: Pod, traits: Traits, port: int, role: str) -> Endpoint:
         revision=meta.labels.get(labels.REVISION, ""),
         incarnation=f"{meta.uid}/{restarts}",
         started_s=max(began, default=0.0),
-        events_port=_number(meta.annotations.get(KV_EVENTS_PORT, "")) or traits.events_port,
-        replay_port=_number(meta.annotations.get(KV_REPLAY_PORT, "")) or traits.replay_port,
+        events_port=_number(meta.annotations, KV_EVENTS_PORT) or traits.events_port,
+        replay_port=_number(meta.annotations, KV_REPLAY_PORT) or traits.replay_port,
     )
