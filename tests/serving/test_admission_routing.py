@@ -169,6 +169,7 @@ def test_servers_that_are_refused(document: dict[str, Any], said: str) -> None:
             'spec.headers[authorization]: Invalid value: "authorization": header is reserved and cannot be configured as a',
         ),
         (provider(headers={"X-A": "a\nb"}), "header value must not contain CR or LF"),
+        (provider(headers={"X-A": "a\x00b"}), "header value must not contain control characters"),
         (
             provider(auth={"scheme": "Basic", "secretRef": {"name": "s", "key": "k"}}),
             'spec.auth.scheme: Unsupported value: "Basic": supported values: "Bearer", "APIKey"',

@@ -19,7 +19,7 @@ from hekla.lib.expressions import ExpressionError, expression
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.serving.admission_words import denial
 from hekla.serving.router.backends import ENGINE_TOKENIZES, NUMBERS, OURS, TEXTS, TOKENIZER, TOPOLOGY_KEY
-from hekla.serving.router.providers import HEADER_NAME, RESERVED_HEADERS
+from hekla.serving.router.providers import HEADER_NAME, HEADER_VALUE, RESERVED_HEADERS
 
 
 def refuse_model_route(request: AdmissionRequest, reader: Reader) -> str:
@@ -176,6 +176,8 @@ def provider_wrongs(provider: ExternalModelProvider) -> Iterator[FieldError]:
             yield invalid(field, name, "header is reserved and cannot be configured as a static header")
         if "\r" in value or "\n" in value:
             yield invalid(field, value, "header value must not contain CR or LF")
+        elif not HEADER_VALUE.match(value):
+            yield invalid(field, value, "header value must not contain control characters")
     if spec.auth is None:
         return
     if spec.auth.scheme not in ("", *AuthScheme):

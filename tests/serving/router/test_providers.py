@@ -82,6 +82,13 @@ def test_the_base_url_goes_before_the_path_without_a_second_version(
     assert upstream_path(Provider.of(provider("far", baseURL=base, providerType=kind), {}), path) == goes_to
 
 
+def test_a_headers_letters_go_as_they_are_written_and_a_secrets_bytes_as_they_are() -> None:
+    made = desk(secret(b"s\xfc\n"), auth=AUTH, headers={"X-Team": "Küche 模型"})
+    headers = dict(attempt_of(plan_of(made, question("m"))).headers)
+    assert headers[b"x-team"] == "Küche 模型".encode()
+    assert headers[b"authorization"] == b"Bearer s\xfc"
+
+
 def test_what_a_path_may_not_hold_is_written_as_clients_write_it() -> None:
     made = Provider.of(provider("far", baseURL="https://x/ü a%20b/v1/"), {})
     assert upstream_path(made, "/v1/chat/completions") == "/%C3%BC%20a%20b/v1/chat/completions"

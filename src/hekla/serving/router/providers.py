@@ -37,7 +37,7 @@ RESERVED_HEADERS: Final = frozenset(
 """Headers that a provider's static ones may not set."""
 
 HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
-_HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*\Z")
+HEADER_VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*\Z")
 
 
 class CredentialTrouble:
@@ -115,7 +115,7 @@ def configuration_complaint(source: ExternalModelProvider) -> str:
             return f'static header "{name}" has an invalid name'
         if name.lower() in RESERVED_HEADERS:
             return f'static header "{name}" is reserved'
-        if not _HEADER_VALUE.match(value):
+        if not HEADER_VALUE.match(value):
             return f'static header "{name}" has an invalid value'
     if spec.auth is not None and spec.auth.scheme not in ("", *AuthScheme):
         return f'unsupported provider auth scheme "{spec.auth.scheme}"'
@@ -155,22 +155,23 @@ def credential(source: ExternalModelProvider, secrets: Mapping[str, Secret]) -> 
         return CredentialTrouble.INVALID, "provider credential is not base64", ""
     if not token:
         return CredentialTrouble.INVALID, "provider credential is empty after trimming whitespace", ""
-    if not _HEADER_VALUE.match(token):
+    if not HEADER_VALUE.match(token):
         return CredentialTrouble.INVALID, "provider credential contains invalid HTTP header characters", ""
     return "", "", token
 
 
 def _headers(source: ExternalModelProvider, host: str, token: str) -> tuple[tuple[bytes, bytes], ...]:
     spec = source.spec
-    headers = {name.lower(): value for name, value in spec.headers.items()}
+    headers = {name.lower().encode(): value.encode() for name, value in spec.headers.items()}
     if token and spec.auth is not None:
         usual = AuthScheme.API_KEY if spec.provider_type == ProviderType.ANTHROPIC else AuthScheme.BEARER
+        secret = token.encode("latin-1")  # the bytes of the Secret, as they are
         if (spec.auth.scheme or usual) == AuthScheme.BEARER:
-            headers["authorization"] = f"Bearer {token}"
+            headers[b"authorization"] = b"Bearer " + secret
         else:
-            headers["x-api-key"] = token
-    headers["host"] = host
-    return tuple((name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items())
+            headers[b"x-api-key"] = secret
+    headers[b"host"] = host.encode()
+    return tuple(headers.items())
 
 
 def upstream_path(provider: Provider, path: str) -> str:
