@@ -99,8 +99,18 @@ def test_what_is_not_allowed_gets_a_sentence_and_no_connection():
         async with server_that(echo) as port, broker_with("api.test:443") as (broker, connect):
             answer = await asked(connect, b"CONNECT api.test:%d HTTP/1.1\r\n\r\n" % port)
             assert answer.startswith(b"HTTP/1.1 403")
-            assert b"its egress rules do not name it" in answer
+            assert b"its egress rules do not name it" in answer.splitlines()[0]  # clients show no more of it
             assert broker.traffic.refused == {"not-allowed": 1}
+
+    asyncio.run(story())
+
+
+def test_a_refusal_is_one_line_whatever_was_asked_for():
+    async def story():
+        async with broker_with("api.test:443") as (_, connect):
+            answer = await asked(connect, "CONNECT a\u00e4\x01b:443 HTTP/1.1\r\n\r\n".encode())
+            assert answer.splitlines()[1].startswith(b"content-type: ")
+            assert all(32 <= sign < 127 for sign in answer.splitlines()[0])
 
     asyncio.run(story())
 

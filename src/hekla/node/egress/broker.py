@@ -170,8 +170,8 @@ class EgressBroker:
         log.info("egress", sandbox=self._subject, allowed=False, reason=code, message=str(refusal))
         body = f"{refusal}\n".encode()
         writer.write(
-            b"HTTP/1.1 %d Refused\r\ncontent-type: text/plain\r\nx-hekla-egress: %s\r\ncontent-length: %d\r\n"
-            b"connection: close\r\n\r\n%s" % (refusal.status, code.encode(), len(body), body)
+            b"HTTP/1.1 %d %s\r\ncontent-type: text/plain\r\nx-hekla-egress: %s\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n\r\n%s" % (refusal.status, _phrase(str(refusal)), code.encode(), len(body), body)
         )
 
     async def _connect(
@@ -282,6 +282,11 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, coun
     with contextlib.suppress(OSError):
         if writer.can_write_eof():
             writer.write_eof()
+
+
+def _phrase(sentence: str) -> bytes:
+    """A refusal on the first line of its answer: of a tunnel that is not made, clients show nothing else."""
+    return "".join(sign if " " <= sign <= "~" else "?" for sign in sentence).encode()
 
 
 def _read_head(head: bytes) -> _Asked:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
 from hekla.api.agents.egress import Rule, canonical
+from hekla.api.agents.names import EGRESS
 from hekla.api.agents.node_contract import SecretHeader
 
 Address = IPv4Address | IPv6Address
@@ -39,7 +40,10 @@ def judge(rules: Sequence[Rule], host: str, port: int) -> Verdict:
     if not name:
         return Verdict("bad-host", f'"{host[:100]}" is no host name and no address')
     if not any(rule.allows(name, port) for rule in rules):
-        return Verdict("not-allowed", f"this sandbox may not reach {name}:{port}; its egress rules do not name it")
+        return Verdict(
+            "not-allowed",
+            f"this sandbox may not reach {name}:{port}; its egress rules do not name it (annotation {EGRESS} of its template)",
+        )
     return ALLOWED
 
 

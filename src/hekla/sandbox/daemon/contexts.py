@@ -518,7 +518,8 @@ class Contexts:
         yield {
             "type": "error",
             "name": "KernelDied",
-            "value": "the interpreter ended while it ran this cell; its variables are gone",
+            "value": "the interpreter ended while it ran this cell, by its own code or because the sandbox has no more memory; "
+            "its variables are gone",
             "traceback": "",
         }
 

@@ -48,7 +48,7 @@ _INSTEAD: Final = {
 }  # fmt: skip
 _SCRIPTS: Final = {"sh": "sh", "perl": "perl", "ruby": "ruby", "node": "node", "python2": "python2", "pypy": "pypy"}
 _NO_INDEX: Final = re.compile(
-    r"name resolution|NameResolutionError|Name or service not known|Failed to establish a new connection|ProxyError|403 Forbidden|Network is unreachable"
+    r"name resolution|NameResolutionError|Name or service not known|Failed to establish a new connection|ProxyError|Tunnel connection failed|Network is unreachable"
 )
 NO_INDEX = (
     "\npip reached no index: a sandbox reaches only what its template allows by the annotation hekla.dev/egress "
