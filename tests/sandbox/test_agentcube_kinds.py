@@ -154,3 +154,32 @@ def test_it_keeps_the_rules_of_reconcilers() -> None:
     assert_converges(reconcile_code_interpreter, FakeWorld(interpreter(warmPoolSize=2)), "ns", "py", now=NOW)
     assert_heals(reconcile_code_interpreter, lambda: FakeWorld(interpreter(warmPoolSize=2)), "ns", "py", now=NOW)
     assert_touches_only_its_own(reconcile_code_interpreter, FakeWorld(interpreter(warmPoolSize=2)), "ns", "py", now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"sessionTimeout": "abc"}, 'spec.sessionTimeout: "abc" is not a duration; write it like '),
+        ({"sessionTimeout": "-5m"}, 'spec.sessionTimeout is "-5m"; write a duration from 0s on'),
+        ({"maxSessionDuration": "9999999h"}, 'spec.maxSessionDuration: "9999999h" is longer than any duration'),
+        ({"ports": [{"port": 80}, {"port": 70000}]}, "spec.ports[1].port is 70000; write 1 to 65535"),
+        ({"ports": [{"port": 0}]}, "spec.ports[0].port is 0; "),
+    ],
+)
+def test_what_the_schema_lets_in_and_no_session_can_begin_with_is_told(spec: Document, sentence: str) -> None:
+    """Such an object was Ready: sessions had other times than it says, or waited two minutes for a pod that cannot be."""
+    world = settled(FakeWorld(interpreter(**spec)))
+    status = world.document(CodeInterpreter, "ns", "py")["status"]
+    (ready,) = status["conditions"]
+    assert (status["ready"], ready["reason"]) == (False, "Invalid")
+    assert ready["message"].startswith(sentence)
+    assert world.get(SandboxTemplate, "ns", "py") is None
+    its = {**spec, "targetPort": spec.get("ports", [{"port": 80}])}
+    its.pop("ports", None)
+    pod = {"spec": {"containers": [{"name": "c", "image": "x"}]}}
+    runtime = {"apiVersion": AGENTCUBE, "kind": "AgentRuntime", "metadata": META, "spec": {"podTemplate": pod, **its}}
+    world = FakeWorld(runtime)
+    converge(reconcile_agent_runtime, world, "ns", "py", now=NOW)
+    (accepted,) = world.document(AgentRuntime, "ns", "py")["status"]["conditions"]
+    assert (accepted["status"], accepted["reason"]) == ("False", "Invalid")
+    assert accepted["message"].startswith(sentence.replace("spec.ports", "spec.targetPort"))

@@ -727,3 +727,26 @@ def test_an_interpreter_without_a_template_is_refused_in_the_end_and_at_once_whe
                 assert str(refused.value) == f'template "py" is not there{why}'
 
     virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize("makes_pods", [False, True])
+def test_a_session_whose_pod_can_never_be_is_told_so_at_once(makes_pods: bool) -> None:
+    """It waited for two minutes for what the API server had refused in the first moment."""
+
+    async def scenario() -> None:
+        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            container = {"name": "main", "image": "python", "ports": [{"containerPort": 70_000}]}
+            wrong = {"spec": {"podTemplate": {"spec": {"containers": [container]}}}}
+            await on.client.patch(SandboxTemplate, "python", wrong, "default")
+            stock = KubeStock(informers, makes_pods=makes_pods)
+            await stock.start()
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(StockError, match=r'^Pod "[^"]+" is invalid: .*containerPort.*70000') as refused:
+                await stock.take(Order(session="a", blueprint=blueprint))
+            assert refused.value.status == 422
+            assert asyncio.get_running_loop().time() - began < 5.0
+            await stock.stop()
+            assert not (await on.client.list(Sandbox, "default")).items
+
+    virtual_time.run(scenario())

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from hekla.api.agents import CodeInterpreter, SandboxTemplate, SandboxWarmPool, names
-from hekla.api.agents.egress import trouble_of
 from hekla.api.agents.extensions import PolicyManagement
 from hekla.api.meta import Document, Resource
 from hekla.kube.commands import Command, Create, Delete, Patch, SetStatus, target_of
 from hekla.kube.reconcile import World, reconciler
+from hekla.sandbox.agentcube_checks import interpreter_trouble
 from hekla.sandbox.observing import Observation, as_documents, conditions
 from hekla.sandbox.owning import controller_of, is_controlled_by, owner_reference
 
@@ -31,7 +31,7 @@ def reconcile_code_interpreter(one: CodeInterpreter, world: World, now: datetime
     template = world.get(SandboxTemplate, meta.namespace, meta.name)
     pool = world.get(SandboxWarmPool, meta.namespace, meta.name)
     taken = next((_taken(there) for there in (template, pool) if there and not is_controlled_by(there, one)), "")
-    wrong = trouble_of(meta.annotations.get(names.EGRESS, ""))
+    wrong = interpreter_trouble(one)
     if not taken and not wrong:
         yield from _keep(SandboxTemplate, one, template, template_spec(one))
         size = one.spec.warm_pool_size or 0
@@ -47,7 +47,7 @@ def reconcile_code_interpreter(one: CodeInterpreter, world: World, now: datetime
     if taken:
         yield from _tell(one, Observation("Ready", False, "NameTaken", taken), now)
     elif wrong:
-        yield from _tell(one, Observation("Ready", False, "Invalid", f"annotation {names.EGRESS}: {wrong}"), now)
+        yield from _tell(one, Observation("Ready", False, "Invalid", wrong), now)
     else:
         yield from _tell(one, Observation("Ready", True, "Reconciled", "Sessions can be asked for"), now)
 

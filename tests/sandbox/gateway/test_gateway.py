@@ -881,3 +881,23 @@ def test_our_own_sessions_are_asked_for_with_sense():
         assert (await client.ask("GET", "/hekla/v1/sessions?limit=%C2%B2"))[0] == 400
 
     run(scenario)
+
+
+def test_an_object_that_no_session_can_begin_with_says_so_at_every_door():
+    wrong = Blueprint(
+        kind=SessionKind.INTERPRETER,
+        namespace="default",
+        name="wrong",
+        trouble="spec.ports[0].port is 0; write 1 to 65535",
+    )
+
+    async def scenario(client):
+        sentence = 'code-interpreters "default/wrong": spec.ports[0].port is 0; write 1 to 65535'
+        for path, body in (
+            ("/v2/sandboxes", {"templateID": "wrong"}), ("/hekla/v1/sessions", {"name": "wrong"}),
+            ("/v1/code-interpreter", {"name": "wrong", "namespace": "default"}),
+        ):  # fmt: skip
+            status, told, _ = await client.ask("POST", path, body)
+            assert (status, told["message"]) == (422, sentence), path
+
+    run(scenario, blueprints=(BASE, wrong))

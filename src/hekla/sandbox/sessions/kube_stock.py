@@ -8,6 +8,7 @@ in this process, it has decided long before the disk has answered, and the node 
 import asyncio
 import contextlib
 import hashlib
+import re
 import secrets
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -27,13 +28,15 @@ from hekla.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFo
 from hekla.kube.informer import Informers
 from hekla.lib import quantity
 from hekla.lib.go_duration import DurationError, parse_duration, write_duration
+from hekla.sandbox.agentcube_checks import interpreter_trouble, runtime_trouble
 from hekla.sandbox.blueprint import sandbox_document
 from hekla.sandbox.late_environment import is_awaited
 from hekla.sandbox.observing import is_true
 from hekla.sandbox.owning import controller_of, is_controlled_by, owner_reference
-from hekla.sandbox.sandbox_pod import pod_document
+from hekla.sandbox.sandbox_pod import pod_document, pod_name
 from hekla.sandbox.sandbox_status import refusal_told
 from hekla.sandbox.sessions.candidates import Candidates, is_free
+from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.network import egress_of
 from hekla.sandbox.sessions.pod_waits import PodWaits, container_of, is_ready
 from hekla.sandbox.sessions.records import EntryPoint, SessionKind
@@ -47,6 +50,9 @@ TEMPLATE_PATIENCE_S: Final = 5.0
 """How long an order waits for the template of an interpreter that has just been made."""
 STOP_PATIENCE_S: Final = 2.0
 """How long what is given back holds up the end."""
+INVALID: Final = 422
+_INVALID = re.compile(r"^\S+ \"[^\"]*\" is invalid: ")
+"""How an API server begins the refusal of an object that can never be."""
 MOST_READ: Final = 1000
 """Objects whose blueprints are kept; then all are read anew."""
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -83,7 +89,7 @@ class KubeStock:
         if self._classes is not None:
             await self._classes.synced()
         self._pods.add_handler(self._pod_changed)
-        self._sandboxes.add_handler(self._candidates.changed)
+        self._sandboxes.add_handler(self._sandbox_changed)
         self._templates.add_handler(self._template_changed)
 
     async def stop(self) -> None:
@@ -102,6 +108,12 @@ class KubeStock:
     def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
         """By what nodes say of their containers."""
         self._on_restart = listener
+
+    def _sandbox_changed(self, old: Sandbox | None, new: Sandbox | None) -> None:
+        self._candidates.changed(old, new)
+        # a quota may have room later, and a webhook another mind: who waits for these goes on waiting
+        if new is not None and _INVALID.search(told := refusal_told(new)):
+            self._waits.refused(new.metadata.namespace, pod_name(new), told)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is None:
@@ -324,12 +336,16 @@ class KubeStock:
         return held
 
     async def _made_pod(self, sandbox: Sandbox) -> str:
-        """The uid of the pod that a new Sandbox is to have, made in its commit; empty: the reconciler makes it, or says why not."""
+        """The uid of the pod that a new Sandbox is to have, made in its commit; empty: the reconciler makes it, or says why not. ApiError:
+        it cannot be.
+        """
         has_runtime = self._classes is not None and self._classes.cache.get("", names.RUNTIME_CLASS) is not None
         try:
             document = pod_document(sandbox, has_runtime=has_runtime)
             made = await self._client.create_soon(Pod, document, sandbox.metadata.namespace)
         except ApiError as error:
+            if error.code == INVALID:  # as it is, it will never be
+                raise
             log.info("pod not made with its sandbox", sandbox=sandbox.metadata.name, error=str(error))
             return ""
         return made.object.metadata.uid
@@ -344,7 +360,10 @@ class KubeStock:
             metadata["annotations"][names.RESTORE_FROM] = order.restore_from
         document, egress = self._from_object(order, metadata)
         if order.network:
-            document["metadata"]["annotations"][names.EGRESS] = egress = egress_of(egress, order.network)
+            try:
+                document["metadata"]["annotations"][names.EGRESS] = egress = egress_of(egress, order.network)
+            except RefusedError as error:  # of a row that was written before networks were checked
+                raise StockError(422, error.reason, error.sentence) from error
         if wrong := trouble_of(egress):  # its pod would be started again and again, and never run
             raise StockError(422, "egress", wrong)
         spec = document["spec"]["podTemplate"]["spec"]
@@ -377,6 +396,9 @@ class KubeStock:
 
     async def _ready(self, held: Held) -> Held:
         """Wait until its pod is ready."""
+        there = self._sandboxes.cache.get(held.namespace, held.name)
+        if there is not None and _INVALID.search(told := refusal_told(there)):
+            raise StockError(422, "refused", told)
         return replace(held, container=await self._waits.ready(held, self._pods.cache.get(held.namespace, held.pod)))
 
     async def take_forks(self, orders: list[Order]) -> list[Held]:
@@ -559,7 +581,8 @@ def _of_interpreter(one: CodeInterpreter) -> Blueprint:
         kind=SessionKind.INTERPRETER, namespace=meta.namespace, name=meta.name,
         idle_s=_seconds(spec.session_timeout, 900.0), life_s=_seconds(spec.max_session_duration, 8 * 3600.0),
         entry_points=_entry_points(spec.ports) or (EntryPoint("/", _DAEMON_PORT),),
-        is_checked=spec.auth_mode == AuthMode.PICOD, budget=meta.annotations.get(names.BUDGET, ""), **_sizes(limits),
+        is_checked=spec.auth_mode == AuthMode.PICOD, budget=meta.annotations.get(names.BUDGET, ""), trouble=interpreter_trouble(one),
+        **_sizes(limits),
     )  # fmt: skip
 
 
@@ -569,6 +592,7 @@ def _of_runtime(one: AgentRuntime) -> Blueprint:
         kind=SessionKind.RUNTIME, namespace=meta.namespace, name=meta.name,
         idle_s=_seconds(spec.session_timeout, 900.0), life_s=_seconds(spec.max_session_duration, 8 * 3600.0),
         entry_points=_entry_points(spec.target_ports), is_checked=False, budget=meta.annotations.get(names.BUDGET, ""),
+        trouble=runtime_trouble(one),
     )  # fmt: skip
 
 

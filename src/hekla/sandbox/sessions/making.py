@@ -116,6 +116,8 @@ class Making:
         blueprint = self._room.stock.blueprint(wish.kind, wish.namespace, wish.name)
         if blueprint is None:
             raise RefusedError(404, "template_not_found", f'{wish.kind} "{wish.namespace}/{wish.name}" not found')
+        if blueprint.trouble:
+            raise RefusedError(422, "template", f'{wish.kind} "{wish.namespace}/{wish.name}": {blueprint.trouble}')
         check_room(self._room.limits, wish.owner, 1, self._room.register.live)
         return blueprint
 

@@ -46,6 +46,12 @@ class PodWaits:
             if wait.is_for_ready and not wait.told.done():
                 wait.told.set_result((None, container))
 
+    def refused(self, namespace: str, name: str, why: str) -> None:
+        """What the reconciler tells of a pod that the API server will never take."""
+        for _, wait in tuple(self._waiting.get((namespace, name), ())):
+            if not wait.told.done():
+                wait.told.set_exception(StockError(422, "refused", why))
+
     async def ready(self, held: Held, pod: Pod | None) -> str:
         """Wait until a sandbox's pod is ready, as it is now or will be; the id of its container."""
         return (await self._told(held, pod, is_ready, is_for_ready=True))[1]

@@ -34,6 +34,8 @@ class Blueprint:
     disk_bytes: int = 0
     budget: str = ""
     """As `hekla.dev/budget`."""
+    trouble: str = ""
+    """What keeps sessions from being made from it; empty: nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
