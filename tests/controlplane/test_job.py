@@ -5,7 +5,8 @@ import pytest
 from hekla.api.pods import Pod
 from hekla.controlplane.job import reconcile_job, reconcile_job_orphan
 from hekla.controlplane.job_count import FINALIZER
-from hekla.controlplane.job_indexes import INDEX, format_indexes, parse_indexes
+from hekla.controlplane.job_indexes import INDEX, MOST_INDEXES, format_indexes, parse_indexes
+from hekla.controlplane.job_pods import MAX_BURST
 from hekla.controlplane.views import Job
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own
 from hekla.testing.world import FakeWorld
@@ -253,3 +254,31 @@ def test_the_properties_of_all_reconcilers_hold(now, mode):
     assert_converges(reconcile_job, world(), "default", "train", now=now)
     assert_heals(reconcile_job, world, "default", "train", now=now)
     assert_touches_only_its_own(reconcile_job, world(), "default", "train", now=now)
+
+
+@pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
+def test_two_billion_completions_are_begun_a_part_at_a_time(now, mode):
+    many = 2_000_000_000
+    cluster = Cluster(now, parallelism=many, completions=many, completionMode=mode)
+    cluster.step()
+    assert len(cluster.pods) == MAX_BURST
+
+
+@pytest.mark.parametrize("text", ["0-2000000000", "0-1,5-2000000000"])
+def test_a_success_policy_of_billions_of_indexes_is_weighed_without_listing_them(now, text):
+    rules = [{"succeededIndexes": text, "succeededCount": 2}]
+    cluster = Cluster(now, parallelism=2, completions=4, completionMode="Indexed", successPolicy={"rules": rules})
+    cluster.settle()
+    for pod in list(cluster.pods):
+        cluster.end(pod, "Succeeded")
+    conditions = cluster.world.get(Job, "default", "train").status.conditions
+    assert "SuccessPolicy" in {one.reason for one in conditions}
+
+
+@pytest.mark.parametrize("text", ["0-99999999999999999999999", "9" * 5000, "3-1", "a-b", "-", "1-"])
+def test_runs_that_cannot_be_name_no_index(text):
+    assert parse_indexes(text) == set()
+
+
+def test_a_status_that_names_billions_of_indexes_is_read_up_to_a_bound():
+    assert len(parse_indexes("0-2000000000")) == MOST_INDEXES

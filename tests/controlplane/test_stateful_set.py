@@ -2,7 +2,7 @@ import pytest
 
 from hekla.api.pods import Pod
 from hekla.api.storage import PersistentVolumeClaim
-from hekla.controlplane.stateful_set import REVISION_LABEL, reconcile_stateful_set
+from hekla.controlplane.stateful_set import MAX_BURST, REVISION_LABEL, reconcile_stateful_set
 from hekla.controlplane.templates import revision_hash
 from hekla.controlplane.views import ControllerRevision, StatefulSet
 from hekla.kube.commands import Create, target_of
@@ -215,3 +215,39 @@ def test_a_claim_that_is_refused_says_for_which_pod(now):
         f"Create Claim data-{name}-0 Pod {name}-0 in StatefulSet {name} success",
         f"Create Claim data-{name}-0 for Pod {name}-0 in StatefulSet {name} failed error",
     )
+
+
+def test_two_billion_replicas_are_made_a_part_at_a_time(now):
+    """Whoever may write one StatefulSet stood the platform still, until its memory was full."""
+    cluster = Cluster(now, replicas=2_000_000_000, podManagementPolicy="Parallel")
+    cluster.step()
+    assert len(cluster.names) == MAX_BURST
+    cluster.step()
+    assert len(cluster.names) == 2 * MAX_BURST
+    assert cluster.status.replicas == MAX_BURST  # counted before those of this round
+
+
+def test_the_pods_behind_a_gap_that_is_being_filled_are_looked_after(now):
+    cluster = Cluster(now, replicas=2 * MAX_BURST, podManagementPolicy="Parallel")
+    cluster.step()
+    cluster.step()
+    last = f"db-{2 * MAX_BURST - 1}"
+    for ordinal in range(MAX_BURST + 10):
+        cluster.world.remove(Pod, "default", f"db-{ordinal}")
+    cluster.world.change(Pod, "default", last, {"status": {"phase": "Failed"}})
+    cluster.step()
+    assert last not in cluster.names
+    assert f"db-{MAX_BURST - 1}" in cluster.names
+    assert f"db-{MAX_BURST}" not in cluster.names
+
+
+@pytest.mark.parametrize("policy", ["Parallel", "OrderedReady"])
+def test_pods_beyond_billions_of_ordinals_go(now, policy):
+    cluster = Cluster(now, replicas=3, podManagementPolicy=policy)
+    cluster.settle()
+    cluster.world.change(StatefulSet, "default", "db", {"spec": {"replicas": 2_000_000_000, "ordinals": {"start": 2}}})
+    cluster.step()
+    leaving = {pod.metadata.name for pod in cluster.world.list(Pod) if pod.metadata.deletion_timestamp}
+    assert leaving == (
+        {"db-0", "db-1"} if policy == "Parallel" else set()
+    )  # the other waits for its missing ones first

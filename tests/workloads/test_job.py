@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hekla.api.core import ConfigMap, Service
+from hekla.api.core import ConfigMap, Pod, Service
 from hekla.api.volcano import Job, PodGroup
 from hekla.api.volcano.bus import Command as Order
 from hekla.kube.commands import Create, Delete, Event, RequeueAfter, SetStatus
@@ -482,3 +482,32 @@ def test_a_job_looks_again_for_a_claim_that_it_names() -> None:
     world.world.put({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}})
     world.settle()
     assert world.group is not None
+
+
+def test_two_billion_replicas_are_made_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may write one Job stood the controllers of everybody still, until their memory was full."""
+    monkeypatch.setattr("hekla.workloads.job_pods.MOST_PODS", 10)
+    world = JobWorld(job(tasks={"first": 3, "worker": 2_000_000_000}, minAvailable=1)).admit()
+    for numbers in (range(7), range(7, 17)):
+        made = [command for command in world.step() if isinstance(command, Create) and command.kind is Pod]
+        assert len(made) == 10
+        names = [command.document["metadata"]["name"] for command in made]
+        assert names[-len(numbers) :] == [f"train-worker-{number}" for number in numbers]
+
+
+def test_a_plug_in_that_would_name_billions_of_hosts_is_left_out_with_a_sentence() -> None:
+    world = JobWorld(
+        job(tasks={"worker": 2_000_000_000}, minAvailable=1, plugins={"svc": [], "pytorch": ["--master=worker"]})
+    )
+    told = [command.message for command in world.step() if isinstance(command, Event)]
+    assert any('job plugin "svc" would name 2000000000 hosts' in one for one in told), told
+    world.admit()
+    assert any(isinstance(command, Create) and command.kind is Pod for command in world.decide())
+
+
+def test_pods_beyond_what_the_tasks_ask_for_are_known_by_their_number() -> None:
+    world = running(tasks={"worker": 3, "worker-1": 2})
+    smaller = job(tasks={"worker": 1, "worker-1": 2})["spec"]
+    world.world.change(Job, NAMESPACE, "train", {"spec": {"tasks": smaller["tasks"], "minAvailable": 3}})
+    world.settle()
+    assert set(world.pods) == {"train-worker-0", "train-worker-1-0", "train-worker-1-1"}

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.controlplane.job_count import FINALIZER, JobPodCount, is_indexed, tally
-from hekla.controlplane.job_indexes import format_indexes, parse_indexes
+from hekla.controlplane.job_indexes import format_indexes, ranges_of
 from hekla.controlplane.job_pods import release, remove, scale
 from hekla.controlplane.owning import delete_surplus
 from hekla.controlplane.pod_state import has_ended, is_active, is_leaving, is_ready, restarts
@@ -125,9 +125,11 @@ def _success(job: Job, pods: Sequence[Pod], counted: JobPodCount) -> JobEnd | No
 
 def _success_policy(job: Job, counted: JobPodCount) -> JobEnd | None:
     for number, rule in enumerate(job.spec.success_policy.rules if job.spec.success_policy else ()):
-        wanted = parse_indexes(rule.succeeded_indexes) if rule.succeeded_indexes else None
-        done = counted.completed_indexes if wanted is None else counted.completed_indexes & wanted
-        needed = rule.succeeded_count or (len(wanted) if wanted is not None else 0)
+        wanted = ranges_of(rule.succeeded_indexes) if rule.succeeded_indexes else None
+        done = counted.completed_indexes
+        if wanted is not None:
+            done = {index for index in done if any(index in run for run in wanted)}
+        needed = rule.succeeded_count or sum(map(len, wanted or ()))
         if needed and len(done) >= needed:
             return JobEnd(True, "SuccessPolicy", f"Matched rules at index {number}")
     return None

@@ -1,20 +1,32 @@
 """Sets of completion indexes as a Job's status writes them: `0,2-4,7`."""
 
 from collections.abc import Iterable
+from itertools import chain, islice
 
 from hekla.api.pods import Pod
+from hekla.lib.digits import whole_number
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def parse_indexes(text: str) -> set[int]:
-    """The indexes that a text names; what is unreadable names none."""
-    found: set[int] = set()
+MOST_INDEXES = 1_000_000
+"""Of completed and of failed indexes, so many are kept apart; a status that names more was written by somebody else."""
+
+
+def ranges_of(text: str) -> list[range]:
+    """The runs that a text names, as they stand there; what is unreadable names none."""
+    found = []
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit() and (not last or last.isdigit()):
-            found.update(range(int(first), int(last or first) + 1))
+        first, dash, last = part.partition("-")
+        start, end = whole_number(first), whole_number(last if dash else first)
+        if start is not None and end is not None:
+            found.append(range(start, end + 1))
     return found
+
+
+def parse_indexes(text: str) -> set[int]:
+    """The indexes that a text names, up to MOST_INDEXES of them."""
+    return set(islice(chain.from_iterable(ranges_of(text)), MOST_INDEXES))
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
@@ -36,5 +48,4 @@ def _run(run: list[int]) -> str:
 
 def index_of(pod: Pod) -> int | None:
     """The completion index of a pod; None if it has none."""
-    text = pod.metadata.annotations.get(INDEX, "")
-    return int(text) if text.isdigit() else None
+    return whole_number(pod.metadata.annotations.get(INDEX, ""))

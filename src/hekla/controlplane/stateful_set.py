@@ -25,6 +25,9 @@ REVISION_LABEL = "controller-revision-hash"
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
+MAX_BURST = 500
+"""Pods that one look makes where they need not wait for one another; the next goes on."""
+
 
 @dataclass(frozen=True)
 class Revisions:
@@ -111,10 +114,9 @@ def _forget(
 def _act(
     stateful_set: StatefulSet, pods: dict[str, Pod], revisions: Revisions, world: World, now: datetime
 ) -> Iterator[Command]:
-    wanted = [_pod_name(stateful_set, ordinal) for ordinal in _ordinals(stateful_set)]
-    surplus = sorted((name for name in pods if name not in wanted), key=_ordinal_of, reverse=True)
+    surplus = sorted((name for name in pods if not _is_wanted(stateful_set, name)), key=_ordinal_of, reverse=True)
     is_parallel = stateful_set.spec.pod_management_policy == "Parallel"
-    for name in wanted:
+    for name in _next_names(stateful_set, pods):
         acted, is_healthy = False, True
         for command in _keep(stateful_set, name, pods.get(name), revisions, world):
             acted = True
@@ -126,7 +128,20 @@ def _act(
             return
     yield from _shrink(surplus, pods, stateful_set, now, is_parallel=is_parallel)
     if not surplus or is_parallel:
-        yield from _update(stateful_set, wanted, pods, revisions, now)
+        yield from _update(stateful_set, pods, revisions, now)
+
+
+def _next_names(stateful_set: StatefulSet, pods: dict[str, Pod]) -> Iterator[str]:
+    """The wanted names from the lowest ordinal up: all that there are, and of those that are missing the first MAX_BURST."""
+    missing, ordinals = 0, _ordinals(stateful_set)
+    for ordinal in ordinals:
+        name = _pod_name(stateful_set, ordinal)
+        missing += name not in pods
+        if missing > MAX_BURST:
+            there = (_ordinal_of(one) for one in pods if _is_wanted(stateful_set, one))
+            yield from (_pod_name(stateful_set, one) for one in sorted(there) if one > ordinal)
+            return
+        yield name
 
 
 def _keep(
@@ -210,20 +225,20 @@ def _shrink(
             return
 
 
-def _update(
-    stateful_set: StatefulSet, wanted: Sequence[str], pods: dict[str, Pod], revisions: Revisions, now: datetime
-) -> Iterator[Command]:
+def _update(stateful_set: StatefulSet, pods: dict[str, Pod], revisions: Revisions, now: datetime) -> Iterator[Command]:
     """Delete outdated pods from the highest ordinal down to the partition; they come back with the new template."""
     strategy = stateful_set.spec.update_strategy
     if strategy.type == "OnDelete":
         return
     rolling = strategy.rolling_update
-    allowed = max(1, resolve(rolling.max_unavailable, len(wanted), round_up=True)) if rolling else 1
-    unavailable = sum(name not in pods or not _is_available(stateful_set, pods[name], now) for name in wanted)
+    replicas = _replicas(stateful_set)
+    allowed = max(1, resolve(rolling.max_unavailable, replicas, round_up=True)) if rolling else 1
+    there = (pod for name, pod in pods.items() if _is_wanted(stateful_set, name))
+    unavailable = replicas - sum(_is_available(stateful_set, pod, now) for pod in there)
     first = _partition(stateful_set) + _start(stateful_set)
-    for name in reversed(wanted):
-        pod = pods.get(name)
-        if _ordinal_of(name) < first or pod is None:
+    for ordinal in reversed(_ordinals(stateful_set)):
+        pod = pods.get(_pod_name(stateful_set, ordinal))
+        if ordinal < first or pod is None:
             return
         if _revision(pod) == revisions.update and not is_leaving(pod):
             if not _is_available(stateful_set, pod, now) and allowed == 1:
@@ -310,6 +325,11 @@ def _pod_name(stateful_set: StatefulSet, ordinal: int) -> str:
 def _ordinal_of(name: str) -> int:
     tail = name.rpartition("-")[2]
     return int(tail) if tail.isdigit() else -1
+
+
+def _is_wanted(stateful_set: StatefulSet, name: str) -> bool:
+    ordinal = _ordinal_of(name)
+    return ordinal in _ordinals(stateful_set) and name == _pod_name(stateful_set, ordinal)
 
 
 def _revision(pod: Pod) -> str:

@@ -6,6 +6,7 @@ that the status says were there. `job_policies.py` says what each event calls fo
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from hekla.api.core import Pod
 from hekla.api.volcano.batch import TaskSpec
@@ -68,9 +69,9 @@ def _vanished(view: JobView, task: TaskSpec) -> Iterator[Happening]:
     if recorded is None:
         return
     staying = sum(1 for pod in view.by_task[task.name] if not view.is_killed(pod))
-    missing = [name for index in range(task.replicas) if (name := pod_name(view.job, task, index)) not in view.by_name]
+    missing = (name for index in range(task.replicas) if (name := pod_name(view.job, task, index)) not in view.by_name)
     gone = sum(recorded.phase.values()) - staying
-    for name in missing[: max(0, gone)]:
+    for name in islice(missing, max(0, gone)):
         yield Happening(event=Event.POD_EVICTED, task=task.name, pod=name, partition=partition_of(task, name))
 
 

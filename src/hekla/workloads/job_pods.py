@@ -4,7 +4,8 @@
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -13,6 +14,7 @@ from hekla.api.meta import Document
 from hekla.api.volcano import Job
 from hekla.api.volcano.batch import TaskSpec
 from hekla.kube.commands import Create
+from hekla.lib.digits import whole_number
 from hekla.workloads import keys
 from hekla.workloads.job_events import partition_of
 from hekla.workloads.job_plugins.plugin import JobPlugin
@@ -22,12 +24,18 @@ _FROM_ANNOTATIONS = (keys.PREEMPTABLE, keys.COOLDOWN_TIME, keys.REVOCABLE_ZONE)
 _FROM_LABELS = (keys.PREEMPTABLE, keys.COOLDOWN_TIME)
 ANY = "any"
 
+MOST_PODS = 10_000
+"""Pods that one look makes; the next goes on. Two billion replicas may be written, and whoever looks after others must not stand still."""
+
 
 def missing_pods(view: JobView, plugins: Sequence[JobPlugin]) -> Iterator[Create]:
     """The pods that should be there and are not, except of tasks that wait for others."""
+    left = MOST_PODS
     for task in view.job.spec.tasks:
-        indices = [index for index in range(task.replicas) if pod_name(view.job, task, index) not in view.by_name]
+        missing = (index for index in range(task.replicas) if pod_name(view.job, task, index) not in view.by_name)
+        indices = list(islice(missing, left))
         if indices and has_what_it_depends_on(view, task):
+            left -= len(indices)
             template = msgspec.json.encode(task.template)
             for index in indices:
                 yield Create(Pod, new_pod(view, task, index, plugins, template), is_told_of_when_refused=True)
@@ -35,8 +43,15 @@ def missing_pods(view: JobView, plugins: Sequence[JobPlugin]) -> Iterator[Create
 
 def surplus_pods(view: JobView) -> list[Pod]:
     """Pods beyond what the tasks ask for: the job was scaled down."""
-    wanted = {pod_name(view.job, task, index) for task in view.job.spec.tasks for index in range(task.replicas)}
-    return [pod for pod in view.pods if pod.metadata.name not in wanted and not view.is_leaving(pod)]
+    counts = {pod_name(view.job, task, 0).removesuffix("0"): task.replicas for task in view.job.spec.tasks}
+    return [pod for pod in view.pods if not _is_wanted(pod.metadata.name, counts) and not view.is_leaving(pod)]
+
+
+def _is_wanted(name: str, counts: Mapping[str, int]) -> bool:
+    """Whether a pod's name is one of so many of a task; `counts` by what names begin with."""
+    stem, dash, text = name.rpartition("-")
+    number = whole_number(text)
+    return number is not None and text == str(number) and number < counts.get(stem + dash, 0)
 
 
 def has_what_it_depends_on(view: JobView, task: TaskSpec) -> bool:

@@ -79,13 +79,16 @@ def open_port(container: Document, name: str, port: int) -> None:
         ports.append({"name": name, "containerPort": port})
 
 
-def host_names(job: Job, task: TaskSpec) -> list[str]:
+def host_names(job: Job, task: TaskSpec) -> Iterator[str]:
     """The names by which the pods of a task find one another; a task with a fixed hostname has one."""
     spec = task.template.get("spec", {})
     subdomain = spec.get("subdomain") or job.metadata.name
     if spec.get("hostname"):
-        return [f"{spec['hostname']}.{subdomain}"] if task.replicas else []
-    return [f"{job.metadata.name}-{task.name}-{index}.{subdomain}" for index in range(task.replicas)]
+        if task.replicas:
+            yield f"{spec['hostname']}.{subdomain}"
+        return
+    for index in range(task.replicas):
+        yield f"{job.metadata.name}-{task.name}-{index}.{subdomain}"
 
 
 def task_named(job: Job, name: str) -> TaskSpec | None:

@@ -53,7 +53,7 @@ class Pytorch:
         master = task_named(job, self.master)
         if master is None:
             return
-        address = (host_names(job, master) or [""])[0]
+        address = next(host_names(job, master), "")
         variables = {"MASTER_ADDR": address, "MASTER_PORT": str(self.port), "WORLD_SIZE": str(self._world(job))}
         if task.name in (self.master, self.worker):
             variables["RANK"] = str(index + 1 if task.name == self.worker else 0)

@@ -66,7 +66,7 @@ class Ray:
                 for name, port in self._ports():
                     open_port(container, name, port)
             elif task.name == self.worker and container["name"] == self.worker_container and head is not None:
-                address = (host_names(job, head) or [""])[0]
+                address = next(host_names(job, head), "")
                 container["command"] = ["sh", "-c", f"ray start --block --address={address}:{self.port}"]
 
     def _ports(self) -> tuple[tuple[str, int], ...]:

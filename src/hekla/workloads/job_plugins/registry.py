@@ -18,6 +18,12 @@ PLUGINS: Mapping[str, type[Any]] = {one.name: one for one in (Env, Svc, Ssh, Pyt
 """Plug-ins by the name that jobs use, in the order in which they work. Volcano's order changes from pod to pod; ours does
 not, because `hcclrank` reads what `pytorch` has set."""
 
+NAMES_HOSTS = frozenset(one.name for one in (Svc, Ssh, Tensorflow, Mpi))
+"""Plug-ins that write down the name of every pod."""
+
+MOST_HOSTS = 100_000
+"""Names that these write at most: several megabytes, where a ConfigMap holds one."""
+
 
 def plugins_of(job: Job) -> tuple[list[JobPlugin], list[str]]:
     """The job's plug-ins with their arguments, and sentences on those that cannot work."""
@@ -27,8 +33,14 @@ def plugins_of(job: Job) -> tuple[list[JobPlugin], list[str]]:
         for name in job.spec.plugins
         if name not in PLUGINS
     ]
+    hosts = sum(task.replicas for task in job.spec.tasks)
     for name, plugin in PLUGINS.items():
         if name not in job.spec.plugins:
+            continue
+        if hosts > MOST_HOSTS and name in NAMES_HOSTS:
+            problems.append(
+                f'job plugin "{name}" would name {hosts} hosts and names at most {MOST_HOSTS}; the job runs without it'
+            )
             continue
         try:
             found.append(with_arguments(plugin, job.spec.plugins[name]))

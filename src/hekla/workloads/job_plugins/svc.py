@@ -64,7 +64,7 @@ def hosts(job: Job) -> dict[str, str]:
     """What the ConfigMap holds."""
     data: dict[str, str] = {}
     for task in job.spec.tasks:
-        names = host_names(job, task)
+        names = list(host_names(job, task))
         data[f"{task.name.replace('-', '_')}.host"] = "\n".join(names)
         data |= zip(_variables(task), (",".join(names), str(len(names))), strict=True)
     return data
