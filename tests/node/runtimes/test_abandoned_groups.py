@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hekla.node.runtimes.sandbox.groups import PREFIX, find_groups, sweep_abandoned
+from hekla.node.runtimes.sandbox.groups import KEPT_SHARE, PREFIX, find_groups, sweep_abandoned
 
 
 @pytest.fixture
@@ -32,6 +32,16 @@ def test_groups_of_a_platform_that_lives_are_left_alone(name):
     assert places(found) == set(found.parents.values())
     found.close()
     assert places(found) == set()
+
+
+def test_all_sandboxes_together_leave_room_for_others(name):
+    """A pod that says no limit, as those of `base`, could take the whole machine, and the kernel then chose among all that runs."""
+    _, found = name
+    if "memory" not in found.parents:
+        pytest.skip("no control group of memory can be made here")
+    file = "memory.max" if found.is_v2 else "memory.limit_in_bytes"
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert int((found.parents["memory"] / file).read_text()) <= whole - whole // KEPT_SHARE
 
 
 def test_empty_groups_of_one_that_was_killed_are_removed(name):

@@ -21,6 +21,9 @@ V2_CONTROLLERS = ("memory", "cpu", "pids", "io")
 FREEZE_PATIENCE_S = 1.0
 SWEEP_PATIENCE_S = 5.0
 PREFIX = "hekla-sandboxes-"
+KEPT_SHARE = 8
+"""An eighth of the machine's memory is for what is no sandbox: the platform, and who asks it what goes on. Past that the kernel ends
+what takes most in a sandbox, not what takes most on the machine."""
 YOUNG_S = 60.0
 """A group that is made and not locked yet is nobody's loss."""
 TRIES = 5
@@ -280,6 +283,7 @@ def _find_v2(name: str) -> SandboxGroups:
     lock = _locked(group)
     locks = (lock,) if lock >= 0 else ()
     _write(group / "cgroup.subtree_control", wanted)
+    _leave_room(group / "memory.max")
     return SandboxGroups(dict.fromkeys((*V2_CONTROLLERS, "freezer"), group), is_v2=True, locks=locks)
 
 
@@ -294,8 +298,17 @@ def _find_v1(name: str) -> SandboxGroups:
             problem = f"{refusal.strerror} ({hierarchy})"
             continue
         parents[hierarchy] = parent
+    if "memory" in parents:
+        _leave_room(parents["memory"] / "memory.limit_in_bytes")
     locks = tuple(lock for lock in map(_locked, parents.values()) if lock >= 0)
     return SandboxGroups(parents, why_none=problem, locks=locks)
+
+
+def _leave_room(file: Path) -> None:
+    """Bound all sandboxes together, as one whose pod says no limit is bounded by nothing else."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError):  # the machine's owner keeps that to himself
+        _write(file, str(whole - whole // KEPT_SHARE))
 
 
 def _write(path: Path | str, text: str) -> None:
