@@ -194,3 +194,22 @@ def test_a_request_id_of_the_clients_is_kept() -> None:
             assert plane.engines[0].asked[0].head.lower().count(b"x-request-id") == 1
 
     kit.run(story())
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("audio/speech", "input"), ("images/generations", "prompt"), ("classify", "input"), ("pooling", "input")],
+)
+def test_what_is_no_text_is_asked_and_answered_as_text_is(path: str, field: str) -> None:
+    async def story() -> None:
+        sound = bytes(range(256)) * 8
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: audio/wav\r\ncontent-length: {len(sound)}\r\n\r\n".encode()
+        async with kit.plane(kit.says(head + sound)) as plane:
+            body = json.dumps({"model": "m", field: "hello"}).encode()
+            answer = await plane.ask(kit.request(body, path=f"/v1/{path}"))
+            assert (answer.status, answer.body) == (200, sound)
+            assert plane.engines[0].asked[0].line == f"POST /v1/{path} HTTP/1.1"
+            lacking = await plane.ask(kit.request(b'{"model":"m"}', path=f"/v1/{path}"))
+            assert (lacking.status, lacking.error["param"]) == (400, field)
+
+    kit.run(story())

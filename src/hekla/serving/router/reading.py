@@ -76,13 +76,13 @@ INFERENCE_PATHS = frozenset(
     for name in (
         "chat/completions", "completions", "responses", "embeddings", "messages", "messages/count_tokens", "rerank",
         "score", "tokenize", "detokenize", "audio/transcriptions", "audio/translations", "chat/completions/render",
-        "completions/render",
+        "completions/render", "audio/speech", "images/generations", "classify", "pooling",
     )
 ) | {
     "/rerank", "/v2/rerank", "/score", "/pooling", "/classify", "/tokenize", "/detokenize", "/generate",
     "/inference/v1/generate",
 }  # fmt: skip
-"""What clients may ask of engines. Everything else that engines have (sleep, adapters, caches, profiles) is for their operators."""
+"""What clients may ask of engines, of vLLM, SGLang and vLLM-Omni. Everything else that engines have (sleep, adapters, caches, profiles) is for their operators."""
 
 
 _FOR_OPERATORS = re.compile(
@@ -137,7 +137,9 @@ def _prompt_field(path: str) -> str:
     """Where the prompt of such a request would stand."""
     if path.endswith(("/chat/completions", "/messages")):
         return "messages"
-    return "prompt" if path.endswith("/completions") else "query" if path.endswith("rerank") else "input"
+    return (
+        "prompt" if path.endswith(("/completions", "/generations")) else "query" if path.endswith("rerank") else "input"
+    )
 
 
 def _prompt(asked: _Body) -> bytes:
