@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from contextlib import asynccontextmanager
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -901,3 +902,19 @@ def test_an_object_that_no_session_can_begin_with_says_so_at_every_door():
             assert (status, told["message"]) == (422, sentence), path
 
     run(scenario, blueprints=(BASE, wrong))
+
+
+def test_sandboxes_are_found_by_metadata_as_e2bs_clients_quote_it():
+    """Names and values that have more than letters were found by nobody: the client quotes them twice beside the query itself."""
+
+    async def scenario(client):
+        told = {"who is it": "b c&d=e+f 100%/ä", "plain": "x"}
+        _, made, _ = await client.ask("POST", "/v2/sandboxes", {"templateID": "base", "timeout": 60, "metadata": told})
+        twice = urlencode({quote(name): quote(value) for name, value in told.items()})
+        for text in (twice, "plain=x", "who+is+it=b+c%26d%3De%2Bf+100%25%2F%C3%A4"):
+            _, found, _ = await client.ask("GET", f"/v2/sandboxes?{urlencode({'metadata': text})}")
+            assert [one["sandboxID"] for one in found] == [made["sandboxID"]], text
+        for text in ("plain=y", "plain", f"{twice}&more=1"):
+            assert (await client.ask("GET", f"/v2/sandboxes?{urlencode({'metadata': text})}"))[1] == [], text
+
+    run(scenario)

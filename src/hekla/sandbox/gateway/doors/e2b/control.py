@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import unquote, unquote_plus
 
 from hekla.sandbox.gateway.documents import Asked, Reply, one_of, whole_number
 from hekla.sandbox.gateway.doors.e2b import words
@@ -174,7 +174,7 @@ class _Calls:
 
     async def _list(self, call: _Call) -> Reply:
         query = call.asked.query
-        wanted = dict(parse_qsl(query.get("metadata", ""), keep_blank_values=True))
+        wanted = _filter(query.get("metadata", ""))
         states = {one for name, text in call.asked.queries if name == "state" for one in text.split(",") if one}
         if unknown := states - _STATES:
             raise RefusedError(400, "state", f'"state" is "{min(unknown)[:32]}"; it must be running or paused')
@@ -395,6 +395,12 @@ def _seconds(body: dict[str, Any], name: str, default: float | None) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise RefusedError(400, name, f'"{name}" is {value!r}; it must be a number of seconds')
     return float(value)
+
+
+def _filter(text: str) -> dict[str, str]:
+    """What metadata must say. E2B's clients quote names and values by themselves, and then all of it as a query again."""
+    pairs = (one.partition("=") for one in text.split("&") if one)
+    return {unquote(unquote_plus(name)): unquote(unquote_plus(value)) for name, _, value in pairs}
 
 
 def _limit(query: dict[str, str], otherwise: int = _PAGE) -> int:
