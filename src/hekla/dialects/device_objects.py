@@ -158,8 +158,8 @@ def _value(told: api.DeviceAttribute) -> AttributeValue:
 
 
 def _amount(text: str) -> int:
-    """In thousandths; what cannot be read is nothing."""
+    """In thousandths; what cannot be read, or is less than nothing, is nothing: a part that takes less would give others more."""
     try:
-        return milli(text)
+        return max(0, milli(text))
     except QuantityError:
         return 0

@@ -23,6 +23,7 @@ from hekla.placement.devices.claims import (
     Grant,
     SelectorError,
 )
+from hekla.placement.devices.parts import Parts
 from hekla.placement.node_masks import any_term
 
 MOST_REMEMBERED = 256
@@ -67,6 +68,7 @@ class Inventory:
         self._by_id: dict[DeviceId, Device] = {}
         self._left: dict[CounterId, int] = {}
         self._taken: Counter[DeviceId] = Counter()
+        self._parts = Parts(self._left, self._taken.__contains__)
         self.holds: dict[str, Hold] = {}
         """By claim, `namespace/name`."""
 
@@ -101,12 +103,14 @@ class Inventory:
     def _of_nodes(self) -> Mapping[str, Sequence[Device]]:
         if self._at is None:
             self._at, self._shared, self._by_id, self._left, self._spread = {}, [], {}, {}, set()
+            self._parts = Parts(self._left, self._taken.__contains__)
             for key, pool in sorted(self._pools.items()):
                 self._left.update(pool.counters)
                 if len({device.node for device in pool.devices}) > 1:
                     self._spread.add(key)
                 for device in pool.devices:
                     self._by_id[device.id] = device
+                    self._parts.add(device)
                     (self._at.setdefault(device.node, []) if device.node else self._shared).append(device)
             for taken in self._taken:
                 self._spend(taken, -1)
@@ -168,9 +172,14 @@ class Inventory:
         except SelectorError as error:
             return str(error)
 
-    def _chosen(self, row: int, claims: Sequence[DeviceClaim]) -> tuple[Grants, ...] | None:
+    def _chosen(
+        self, row: int, claims: Sequence[DeviceClaim], *, is_given: bool = False
+    ) -> tuple[Grants, ...] | None:  # fmt: skip
+        """What claims can be given on a node; with care for what it leaves to others, if they are given it."""
         own = self._of_nodes().get(self._nodes.name(row), [])
-        reached = [*own, *(device for device in self._shared if self._reaches(device)[row])]
+        reached: Sequence[Device] = [*own, *(device for device in self._shared if self._reaches(device)[row])]
+        if is_given:
+            reached = self._parts.ordered(reached)
         return choose(claims, reached, taken=self._taken.__contains__, left=self._left, picks=self._picks)
 
     def _picks(self, choice: Choice, device: Device) -> bool:
@@ -219,7 +228,7 @@ class Inventory:
             self.holds[name] = Hold(grants)
         fresh = [(name, claim) for name, claim in zip(names, claims, strict=True) if name not in self.holds]
         try:
-            found = self._chosen(row, [claim for _, claim in fresh]) if fresh else None
+            found = self._chosen(row, [claim for _, claim in fresh], is_given=True) if fresh else None
         except SelectorError:
             found = None  # it was placed by somebody else
         for (name, _), grants in zip(fresh, found or (), strict=False):
@@ -307,6 +316,8 @@ class Inventory:
         device = self._by_id.get(one)
         for counter, amount in device.consumes if device is not None else ():
             self._left[counter] = self._left.get(counter, 0) + sign * amount
+        if device is not None:
+            self._parts.changed(device)
 
     def _changed(self, one: DeviceId) -> None:
         device = self._by_id.get(one)
