@@ -869,3 +869,22 @@ def test_whom_a_session_may_reach_changes_while_it_runs_and_stays_so_when_it_wak
             assert refusal.value.status == 404
 
     virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize("keeps_memory", [True, False])
+def test_a_paused_session_sleeps_on_after_its_snapshot(keeps_memory):
+    """It was left awake: its time ran from then on, and ended it."""
+
+    async def scenario():
+        async with desk(PaperSandboxes([BASE])) as one:
+            session = await one.create(e2b_wish(timeout_s=60.0))
+            await one.pause(session.id, keeps_memory=keeps_memory)
+            snapshot = await one.snapshot(session.id, "alice")
+            row = await one.find(session.id)
+            assert (row.state, bool(row.checkpoint)) == (State.PAUSED, not keeps_memory)
+            assert [known.id for known in await one.snapshots("alice")] == [snapshot.id]
+            await asyncio.sleep(600.0)
+            assert (await one.find(session.id)).state is State.PAUSED
+            assert (await one.wake(session.id)).state is State.RUNNING
+
+    virtual_time.run(scenario())

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 import msgspec
+import structlog
 
 from hekla.api.agents.node_contract import CheckpointKind, Child, Forked
 from hekla.sandbox.link import LinkError
@@ -21,6 +22,8 @@ from hekla.sandbox.sessions.stock import Blueprint, Held
 from hekla.sandbox.sessions.wishes import Wish, claim_of, new_row, order_of
 from hekla.sandbox.sessions.workroom import Workroom
 
+log = structlog.get_logger(__name__)
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 """Of snapshots: what a templateID can say, in which a colon begins a tag."""
 
@@ -32,7 +35,7 @@ class Copying:
         self._room, self._making, self._sleeping, self._ending = room, making, sleeping, ending
 
     async def snapshot(self, session: str, owner: str | None, name: str = "") -> Snapshot:
-        """A checkpoint that new sessions can begin with; the session goes on."""
+        """A checkpoint that new sessions can begin with; the session goes on, or sleeps on if it was paused."""
         if name and _NAME.fullmatch(name) is None:
             raise RefusedError(
                 400,
@@ -40,6 +43,7 @@ class Copying:
                 f"the snapshot's name is {name[:64]!r}; take at most 128 of a-z, A-Z, 0-9, dot, dash, underscore and slash",
             )
         entry = await self._room.found(session, owner)
+        was = entry.row
         await self._sleeping.wake(session)
         async with entry.acting:
             row = entry.row
@@ -50,6 +54,12 @@ class Copying:
             )  # fmt: skip
             await self._room.store.put_snapshot(snapshot)
             await self._room.changed(entry, pending_checkpoint="")
+        if was.state is State.PAUSED and not entry.busy:
+            # awake its time would run, and end it
+            try:
+                await self._sleeping.pause(session, owner, keeps_memory=not was.checkpoint)
+            except RefusedError as error:  # what was asked for is there
+                log.warning("a paused session is awake after its snapshot", session=session, error=error.sentence)
         return snapshot
 
     async def snapshots(self, owner: str | None) -> list[Snapshot]:
