@@ -413,6 +413,43 @@ def test_a_checkpoint_on_an_agent_of_several_nodes_is_on_any_of_them():
     asyncio.run(story())
 
 
+def test_a_checkpoint_that_is_not_where_its_row_says_is_forgotten_beside_a_node_that_is_not_ready():
+    """A snapshot whose checkpoint was lost could not be deleted for as long as any registered node was switched off."""
+
+    class Nodes(ClusterLink):
+        answers = {"n1": 404}
+
+        async def _ask(self, address, method, path, body):
+            if address.name not in self.answers:
+                raise UnansweredError(f'node "{address.name}" does not answer')
+            return self.answers[address.name], b""
+
+    async def story():
+        informer = Informer(SimpleNamespace(prefers_watch_list=False), Node)
+
+        def there(name, ready):
+            status = {
+                "addresses": [{"type": "InternalIP", "address": f"127.0.0.{name[1]}"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}},
+                "conditions": [{"type": "Ready", "status": ready}],
+            }
+            metadata = {"name": name, "annotations": {NODE_AUTHORITY: "x"}}
+            informer.cache.put(msgspec.convert({"metadata": metadata, "status": status}, Node))
+
+        there("n1", "True")
+        there("n2", "Unknown")
+        link = Nodes(SimpleNamespace(of=lambda kind: informer), lambda: "token")
+        await link.drop_checkpoint("c-1", "n1")
+        for likely in ("", "n2"):  # it may lie there
+            with pytest.raises(UnansweredError, match='node "n2" does not answer'):
+                await link.drop_checkpoint("c-1", likely)
+        there("n2", "True")
+        with pytest.raises(UnansweredError, match='node "n2" does not answer'):
+            await link.drop_checkpoint("c-1", "n1")
+
+    asyncio.run(story())
+
+
 def test_api_servers_are_let_in_by_their_certificate_and_speak_as_to_a_kubelet(live, tmp_path):
     """Whoever shows none is nobody; who shows one that is not allowed is refused; parameters are a kubelet's: `output`, not `stdout`."""
     keys = pki.ensure_pki(tmp_path / "pki", pki.utc_now(), ("127.0.0.1",))

@@ -159,9 +159,15 @@ class ClusterLink:
         raise SandboxGoneError(f'checkpoint "{checkpoint}" is on no node: the one that it was on is gone')
 
     async def drop_checkpoint(self, checkpoint: str, likely: str = "") -> None:
-        """Forget a checkpoint, on whichever node it lies: where one had it, no other is waited for."""
+        """Forget a checkpoint, on whichever node it lies: where one had it, no other is waited for.
+
+        Where it is said to lie and does not, nodes that are not ready are left out: one that never comes back would keep it for good.
+        """
         trouble: BaseException | None = None
-        for asked in self._likely_first(likely):
+        first, others = self._likely_first(likely)
+        for asked in (first, others):
+            if asked is others and first and trouble is None:
+                asked = [one for one in others if not self._is_silent(one)]
             waiting = {asyncio.create_task(self._dropped(one, checkpoint)) for one in asked}
             try:
                 while waiting:
@@ -239,6 +245,11 @@ class ClusterLink:
         found = self._addresses()
         first = [one for one in found if one.name == likely]
         return first, [one for one in found if one.name != likely]
+
+    def _is_silent(self, address: NodeAddress) -> bool:
+        """Whether its node is known not to be ready."""
+        node = self._nodes.cache.get("", address.name)
+        return node is not None and any(one.type == "Ready" and one.status != "True" for one in node.status.conditions)
 
     def _is_one_of_many(self, address: NodeAddress) -> bool:
         """Whether the agent has other nodes, too, which share what lies on its disk."""
