@@ -918,3 +918,39 @@ def test_sandboxes_are_found_by_metadata_as_e2bs_clients_quote_it():
             assert (await client.ask("GET", f"/v2/sandboxes?{urlencode({'metadata': text})}"))[1] == [], text
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"name": "my-interpreter"}, "namespace is required"),
+        ({"namespace": "default", "name": ""}, "name is required"),
+        ({"namespace": "default", "name": "My Own"}, "name is 'My Own'; it must be a name, of a-z, 0-9, dashes and dots"),
+        ({"namespace": "default", "name": "my-interpreter", "ttl": -1}, "ttl is -1; it must be a number of seconds, 0 for none of its own"),
+        ({"namespace": "default", "name": "my-interpreter", "ttl": "60"}, "ttl is '60'; it must be a number of seconds, 0 for none of its own"),
+        ({"namespace": "default", "name": "my-interpreter", "metadata": ["a"]}, "metadata is ['a']; it must be an object"),
+    ],
+)  # fmt: skip
+def test_the_workload_manager_says_what_is_wrong_with_what_is_asked_of_it(asked, sentence):
+    async def scenario(client):
+        status, told, _ = await client.ask("POST", "/v1/code-interpreter", asked)
+        assert (status, told) == (400, {"message": sentence})
+        assert await client.gateway.desk.listed(None) == []
+
+    run(scenario)
+
+
+def test_what_agentcubes_sdk_says_beside_a_name_is_kept():
+    async def scenario(client):
+        asked = {
+            "namespace": "default",
+            "name": "my-interpreter",
+            "ttl": 10**30,
+            "metadata": {"a": "b", "n": 5, "o": {"p": None}},
+        }
+        status, made, _ = await client.ask("POST", "/v1/code-interpreter", asked)
+        assert status == 200, made
+        row = await client.gateway.desk.find(made["sessionId"])
+        assert (row.timeout_s, row.metadata) == (86_400.0, {"a": "b", "n": "5", "o": '{"p":null}'})
+
+    run(scenario)

@@ -177,12 +177,20 @@ async def make_session(
     if not who.may_use(namespace) or house.desk.stock.blueprint(kind, namespace, name) is None:
         raise RefusedError(404, "template_not_found", f"{_WORDS[kind]} not found")
     ttl, metadata = body.get("ttl"), body.get("metadata")
-    timeout_s = float(ttl) if isinstance(ttl, int | float) and not isinstance(ttl, bool) and ttl > 0 else 0.0
-    kept = {key: str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
+    if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float) or ttl < 0):
+        raise RefusedError(
+            400, "ttl", f"ttl is {ttl!r}"[:100] + "; it must be a number of seconds, 0 for none of its own"
+        )
+    if not isinstance(metadata, dict | None):
+        raise RefusedError(400, "metadata", f"metadata is {metadata!r}"[:100] + "; it must be an object")
+    timeout_s = float(min(ttl or 0, house.desk.limits.longest_timeout_s))
+    kept = {
+        key: value if isinstance(value, str) else document(value).decode() for key, value in (metadata or {}).items()
+    }
     made = await house.desk.create(
         Wish(
             kind=kind, namespace=namespace, name=name, owner=who.owner, door="agentcube", auto_resume=True,
-            timeout_s=min(timeout_s, house.desk.limits.longest_timeout_s), metadata=kept, is_secured=False,
+            timeout_s=timeout_s, metadata=kept, is_secured=False,
         )
     )  # fmt: skip
     return await listening(house, made)
@@ -214,9 +222,13 @@ class ManagerDoor:
 
     async def _create(self, house: House, who: Principal, kind: str, body: dict[str, Any]) -> Reply:
         name, namespace = body.get("name"), body.get("namespace")
-        for what, value in (("name", name), ("namespace", namespace)):
+        for what, value in (("namespace", namespace), ("name", name)):
+            if value in (None, ""):
+                raise RefusedError(400, what, f"{what} is required")
             if not isinstance(value, str) or not _NAME.fullmatch(value):
-                raise RefusedError(400, what, f"{what} is required and must be a name")
+                raise RefusedError(
+                    400, what, f"{what} is {value!r}"[:100] + "; it must be a name, of a-z, 0-9, dashes and dots"
+                )
         session = await make_session(house, who, kind, str(namespace), str(name), body)
         points = [
             {"path": one.path, "protocol": one.protocol, "endpoint": f"{session.pod}:{one.port}"}
