@@ -19,8 +19,9 @@ from collections import deque
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
-from hekla.sandbox.daemon.kernel import FORKED, LOADED, LONGEST_MESSAGE, READY, SAVED
+from hekla.sandbox.daemon.kernel import FORKED, LOADED, READY, SAVED
 from hekla.sandbox.daemon.processes import MARK, Command, CommandError, Identity, Processes, _marked
+from hekla.sandbox.daemon.telling import LONGEST_MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

@@ -28,11 +28,11 @@ from hekla.sandbox.daemon import portable
 from hekla.sandbox.daemon.displays import CHART, DATA, LONGEST_TEXT, Display, Finder, let_hear, pictures
 from hekla.sandbox.daemon.notation import as_python
 from hekla.sandbox.daemon.notebook import Notebook, UsageError
+from hekla.sandbox.daemon.telling import Telling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LONGEST_MESSAGE = 16 * 1024 * 1024
 MOST_OUT = 1_000
 """Results that `Out` keeps, as IPython does."""
 MIMES = {
@@ -48,8 +48,8 @@ READY, FORKED, SAVED, LOADED = "ready", "forked", "saved", "loaded"
 class _Stream(io.TextIOBase):
     """Standard output or error: every write goes to whoever runs the cell, in order with the results."""
 
-    def __init__(self, kernel: Kernel, name: str) -> None:
-        self._kernel = kernel
+    def __init__(self, telling: Telling, name: str) -> None:
+        self._telling = telling
         self._name = name
 
     encoding = "utf-8"
@@ -67,8 +67,11 @@ class _Stream(io.TextIOBase):
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         for start in range(0, len(text), LONGEST_TEXT):
-            self._kernel.tell({"type": self._name, "text": text[start : start + LONGEST_TEXT]})
+            self._telling.say(self._name, text[start : start + LONGEST_TEXT])
         return len(text)
+
+    def flush(self) -> None:
+        self._telling.flush()
 
 
 class Kernel:
@@ -76,6 +79,7 @@ class Kernel:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        self.telling = Telling(channel)
         self._lines = b""
         self._descriptors: list[int] = []
         self._cells = 0
@@ -101,7 +105,7 @@ class Kernel:
         builtins.input = _ask_nobody
         let_hear(Finder(self._display, self._get_whole_ipython, self._show_figures))
         _look_at_home()
-        sys.stdout, sys.stderr = _Stream(self, "stdout"), _Stream(self, "stderr")
+        sys.stdout, sys.stderr = _Stream(self.telling, "stdout"), _Stream(self.telling, "stderr")
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - it lives as long as the interpreter
         sys.argv = [""]
         sys.path.insert(0, "")
@@ -139,11 +143,7 @@ class Kernel:
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send one message; waits while the daemon does not read."""
-        data = json.dumps(message).encode("utf-8", "surrogatepass") + b"\n"
-        if len(data) > LONGEST_MESSAGE:
-            kept = {key: message[key] for key in ("type", "id", "is_main_result") if key in message}
-            data = json.dumps({**kept, "text": f"[{len(data)} bytes, more than are sent]"}).encode() + b"\n"
-        self._channel.sendall(data)
+        self.telling.tell(message)
 
     def _notebook_of(self, names: dict[str, Any]) -> Notebook:
         return Notebook(names, self._run_within, self._show, self._show_figures)
@@ -160,6 +160,7 @@ class Kernel:
         self._cells += 1
         before = {name: os.environ.get(name) for name in envs}
         os.environ.update(envs)
+        self.telling.is_interrupted = False
         self._is_running = True
         try:
             self._execute(code)
@@ -239,6 +240,7 @@ class Kernel:
             return
         self._channel.close()
         self._channel, self._lines, self._descriptors = channel, b"", []
+        self.telling.begin_anew(channel)
         for standard in (1, 2):
             os.dup2(output, standard)
         os.close(output)
@@ -279,8 +281,12 @@ class Kernel:
         return asked
 
     def _interrupted(self, number: int, frame: object) -> None:
-        if self._is_running:
-            raise KeyboardInterrupt
+        if not self._is_running:
+            return
+        if self.telling.is_sending:  # half a message would be the end of the interpreter
+            self.telling.is_interrupted = True
+            return
+        raise KeyboardInterrupt
 
 
 def become_a_kernel(channel: socket.socket, output: int) -> None:
