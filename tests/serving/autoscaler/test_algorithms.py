@@ -14,7 +14,7 @@ from hekla.serving.autoscaler.algorithms.histogram import (
     since,
 )
 from hekla.serving.autoscaler.algorithms.mix import Hardware, spread
-from hekla.serving.autoscaler.algorithms.pace import History, Pace, Panic, Rate, corrected
+from hekla.serving.autoscaler.algorithms.pace import History, Pace, Panic, Rate, Step, corrected
 from hekla.serving.autoscaler.algorithms.ratio import Bounds, in_proportion
 from hekla.serving.autoscaler.algorithms.recommendation import Load, is_ratio, recommend, together
 from hekla.serving.autoscaler.algorithms.windows import Line, line_of
@@ -79,6 +79,9 @@ def test_five_replicas_at_the_load_of_one_shrink() -> None:
     assert found is not None
     assert found.replicas == 1
     assert found.reason == "a is 0.2 a replica, target 1"
+    found = recommend(Load(current=5, ready=each((5, 9.0))), A, least=1, most=10, tolerance=0.1)
+    assert found is not None
+    assert found.reason == "a is 9 a replica, target 1; that asks for more than the 10 that there may be"
 
 
 def test_a_load_within_the_tolerance_does_not_flap_at_any_size() -> None:
@@ -136,13 +139,16 @@ def test_values_of_several_backends_together(name: str, samples: list[tuple[floa
 # ---- pace
 
 
-def paced(recommended: int, current: int, *, bounds: tuple[int, int] = (1, 100), **more: Any) -> int:
+def paced(recommended: int, current: int, **more: Any) -> int:
+    return step_of(recommended, current, **more).replicas
+
+
+def step_of(recommended: int, current: int, *, bounds: tuple[int, int] = (1, 100), **more: Any) -> Step:
     given = {"up": Rate(instances=2), "down": Rate(instances=2, percent=20), "panic": Panic(), **more}
     history = given.pop("history", History())
-    step = corrected(
+    return corrected(
         recommended, current, pace=Pace(**given), history=history, now_s=1e6, least=bounds[0], most=bounds[1]
     )  # fmt: skip
-    return step.replicas
 
 
 def did(value: int) -> History:
@@ -180,6 +186,40 @@ PANIC = {"panic": Panic(percent=100, hold_s=60, period_s=60)}
 def test_pace(recommended: int, current: int, more: dict[str, Any], wanted: int) -> None:
     """Kthena: TestGetCorrectedInstances."""
     assert paced(recommended, current, **more) == wanted
+
+
+@pytest.mark.parametrize(
+    ("recommended", "current", "more", "why"),
+    [
+        (15, 5, {"panic": Panic(percent=1000, hold_s=60)}, "in panic, so at once"),
+        (30, 10, {**PANIC, "history": did(6)}, "30 are recommended; panic bounds the growth"),
+        (
+            5,
+            10,
+            {"down": Rate(instances=9, window_s=300), "history": was_told(9)},
+            "5 are recommended; the most of the last 300 s counts",
+        ),
+        (
+            5,
+            10,
+            {"down": Rate(instances=9, window_s=300), "history": was_told(20)},
+            "5 are recommended; the most of the last 300 s counts",
+        ),
+        (5, 10, {"down": Rate(instances=1, percent=0)}, "5 are recommended; the pace of shrinking bounds it"),
+        (
+            20,
+            5,
+            {"up": Rate(instances=30, window_s=30), "history": was_told(6)},
+            "20 are recommended; the least of the last 30 s counts",
+        ),
+        (20, 5, {"up": Rate(instances=1, percent=0)}, "20 are recommended; the pace of growing bounds it"),
+    ],
+)
+def test_what_holds_a_recommendation_back_is_said(
+    recommended: int, current: int, more: dict[str, Any], why: str
+) -> None:
+    """A window that waits, a period that bounds, and panic were told alike, or not at all."""
+    assert step_of(recommended, current, **more).why_less == why
 
 
 def test_panic_holds_for_a_while_and_nothing_shrinks_in_it() -> None:

@@ -63,7 +63,7 @@ class Step:
     mode: str
     """Stable or Panic."""
     why_less: str
-    """What held the recommendation back; empty if nothing did."""
+    """What held the recommendation back, or let it through at once; empty if neither."""
     history: History
 
 
@@ -87,14 +87,21 @@ def corrected(
         recommended=history.recommended.with_value(now_s, recommended, keep_s=LONGEST_S),
         corrected=history.corrected.with_value(now_s, wanted, keep_s=LONGEST_S),
     )
-    held = "" if wanted == recommended else f"{recommended} are recommended; {_held_by(recommended, wanted, in_panic)}"
-    return Step(wanted, "Panic" if in_panic else "Stable", held, done)
+    why = "in panic, so at once" if in_panic and wanted > current else ""
+    if wanted != recommended:
+        why = f"{recommended} are recommended; {_held_by(recommended, wanted, in_panic, pace, history, now_s)}"
+    return Step(wanted, "Panic" if in_panic else "Stable", why, done)
 
 
-def _held_by(recommended: int, wanted: int, in_panic: bool) -> str:
+def _held_by(recommended: int, wanted: int, in_panic: bool, pace: Pace, history: History, now_s: float) -> str:
     if in_panic:
         return "panic bounds the growth" if wanted < recommended else "nothing shrinks in panic"
-    return "the pace of growing bounds it" if wanted < recommended else "the pace of shrinking bounds it"
+    up, down = pace.up.window_s, pace.down.window_s
+    if wanted < recommended:
+        is_window = history.recommended.best(min, now_s, up, recommended) <= wanted
+        return f"the least of the last {up:g} s counts" if is_window else "the pace of growing bounds it"
+    is_window = history.recommended.best(max, now_s, down, recommended) >= wanted
+    return f"the most of the last {down:g} s counts" if is_window else "the pace of shrinking bounds it"
 
 
 def _with_panic(recommended: int, current: int, panic: Panic, history: History, now_s: float) -> History:

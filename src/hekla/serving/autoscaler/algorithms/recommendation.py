@@ -63,9 +63,11 @@ def recommend(load: Load, targets: Metrics, *, least: int, most: int, tolerance:
         return None
     wanted = max(asked, key=lambda one: one.replicas)
     ratios = [one.ratio for one in asked if one.ratio is not None]
+    capped = f"; that asks for more than the {most} that there may be" if wanted.replicas > most else ""
     return replace(
         wanted,
         replicas=min(max(wanted.replicas, least), most),
+        reason=wanted.reason + capped,
         ratio=max(ratios, default=None),
         only_times=len(ratios) == len(asked),
     )
