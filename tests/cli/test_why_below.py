@@ -12,7 +12,7 @@ import yaml
 from hekla.api.kthena import ModelServer
 from hekla.api.meta import Document
 from hekla.cli.main import main
-from hekla.cli.why_below import below, sleep_of, summary, text, to_be_asked
+from hekla.cli.why_below import below, complaints, sleep_of, summary, text, to_be_asked
 from hekla.cli.why_route import route_verdict, server_state
 from hekla.testing.platform import PlatformProcess, running_platform
 
@@ -143,6 +143,14 @@ def test_what_is_not_there_is_not_found(platform: PlatformProcess, capsys: pytes
 
 
 # The decisions alone
+
+
+def test_what_the_api_server_refuses_is_told_where_nothing_stands_below() -> None:
+    """A queue that does not exist: `what stands below, and its events, say why`, and there was neither."""
+    said = 'Some groups is progressing: []; the API server refuses what is missing: unable to find queue "nope"'
+    progressing = {"type": "Progressing", "status": "True", "reason": "GroupsRefused", "message": said}
+    assert list(complaints({"status": {"conditions": [progressing]}})) == [f"GroupsRefused: {said}"]
+    assert list(complaints({"status": {"conditions": [progressing | {"reason": "GroupProgressing"}]}})) == []
 
 
 def an_object(kind: str, name: str, *, owner: str = "", **more: Any) -> Document:

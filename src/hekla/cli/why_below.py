@@ -26,6 +26,8 @@ POD_REFUSED = "FailedCreate"
 MOST_REFUSALS = 2
 _FINE = frozenset({"AllGroupsReady", "UpdateOver"})
 """Reasons for which a ModelServing's `Progressing` and `UpdateInProgress` are false because all is well."""
+REFUSED = "GroupsRefused"
+"""Reason for which a ModelServing progresses and does not: the API server refuses what it needs."""
 _SETTLED = frozenset({"Running", "Completed"})
 
 
@@ -96,7 +98,9 @@ def complaints(document: "Document") -> Iterator[str]:
     """What an object's own conditions say against it."""
     told = (document.get("status") or {}).get("conditions")
     for one in told if isinstance(told, list) else ():  # a JobFlow's are a mapping, and say how its jobs fare
-        if one.get("status") == "False" and one.get("message") and one.get("reason") not in _FINE:
+        if one.get("reason") == REFUSED and one.get("status") == "True":
+            yield f"{one['reason']}: {one.get('message')}"
+        elif one.get("status") == "False" and one.get("message") and one.get("reason") not in _FINE:
             yield f"{one.get('type')} is false ({one.get('reason')}): {one['message']}"
 
 
