@@ -868,7 +868,10 @@ def test_a_query_that_makes_no_sense_is_refused_and_a_list_is_that_of_its_versio
 
 def test_our_own_sessions_are_asked_for_with_sense():
     async def scenario(client):
-        for asked in ({"timeout": -1}, {"freeze_after": -1}, {"env": {"A=": ""}}, {"network": {"allowOut": ["a b"]}}):
+        for asked in (
+            {"timeout": -1}, {"freeze_after": -1}, {"env": {"A=": ""}}, {"network": {"allowOut": ["a b"]}},
+            {"kind": "x"}, {"network": {"allowInternetAccess": "no"}}, {"network": {"rules": {"a.test": [{}]}}},
+        ):  # fmt: skip
             status, told, _ = await client.ask("POST", "/hekla/v1/sessions", asked)
             assert status == 400, (asked, told)
         assert await client.gateway.desk.listed(None) == []

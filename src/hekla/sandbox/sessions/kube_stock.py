@@ -161,7 +161,7 @@ class KubeStock:
             return self._interpreters.cache.get(namespace, name)
         if kind == SessionKind.RUNTIME:
             return self._runtimes.cache.get(namespace, name)
-        return self._templates.cache.get(namespace, name)
+        return self._templates.cache.get(namespace, name) if kind == SessionKind.TEMPLATE else None
 
     def egress(self, kind: str, namespace: str, name: str) -> str:
         """What its Sandboxes are told."""

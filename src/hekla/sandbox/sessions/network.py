@@ -23,6 +23,8 @@ def egress_of(template: str, network: dict[str, Any]) -> str:
 
 def _narrowed(template: str, network: dict[str, Any]) -> str:
     allowed, denied = [_destination(one) for one in _listed(network, "allowOut")], _listed(network, "denyOut")
+    if network.get("allowInternetAccess") not in (None, True, False):
+        raise RefusedError(400, "allowInternetAccess", '"allowInternetAccess" must be true or false')
     if network.get("allowInternetAccess") is False:
         return ""
     denies_all = bool(_EVERYTHING & set(denied))

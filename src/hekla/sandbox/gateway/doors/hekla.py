@@ -39,6 +39,10 @@ from hekla.sandbox.sessions.wishes import Wish
 ROOT: Final = "/hekla/v1/"
 _INSIDE = re.compile(r"/hekla/v1/sessions/([^/]{1,128})/(?:daemon|ports/([1-9][0-9]{0,4}))(/.*)?")
 _PAGE: Final = 100
+KINDS: Final = (SessionKind.INTERPRETER, SessionKind.TEMPLATE, SessionKind.RUNTIME)
+"""In the order in which a name is looked for."""
+NETWORK: Final = frozenset({"allowOut", "denyOut", "allowInternetAccess"})
+"""What narrows the network of a session."""
 AT_ONCE: Final = 64
 """Sessions of a list whose nodes are asked at one time what they used; the others wait for their turn."""
 PATIENCE_S: Final = 5.0
@@ -145,6 +149,13 @@ class HeklaDoor:
         except NO_DOCUMENT as error:
             raise RefusedError(400, "body", f"the body makes no sense: {error}") from None
         snapshot = await self._snapshot_of(house, who, new.snapshot) if new.snapshot else None
+        if new.kind and new.kind not in KINDS:
+            known = ", ".join(KINDS)
+            raise RefusedError(400, "kind", f'"kind" is "{new.kind[:32]}"; it must be one of {known}')
+        if unknown := new.network.keys() - NETWORK:
+            raise RefusedError(
+                400, "network", f'"network" has "{min(unknown)[:32]}"; there are {", ".join(sorted(NETWORK))}'
+            )
         if new.on_timeout not in (OnTimeout.KILL, OnTimeout.PAUSE):
             raise RefusedError(400, "on_timeout", f'"on_timeout" is "{new.on_timeout[:32]}"; it must be kill or pause')
         try:
@@ -264,7 +275,7 @@ def _errand(house: House, arrival: Arrival, row: Session, port: str | None, rest
 
 
 def _template(house: House, who: Principal, new: NewSession) -> tuple[str, str, str]:
-    kinds = (new.kind,) if new.kind else (SessionKind.INTERPRETER, SessionKind.TEMPLATE, SessionKind.RUNTIME)
+    kinds = (new.kind,) if new.kind else KINDS
     for kind in kinds:
         if who.may_use(new.namespace) and house.desk.stock.blueprint(kind, new.namespace, new.name) is not None:
             return kind, new.namespace, new.name
