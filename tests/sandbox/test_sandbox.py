@@ -12,6 +12,7 @@ from hekla.api.pods import Pod
 from hekla.api.storage import PersistentVolumeClaim
 from hekla.sandbox.owning import name_hash
 from hekla.sandbox.sandbox import GIVES_WAY_S, UNPROTECTED_S, reconcile_sandbox
+from hekla.sandbox.sandbox_status import trouble_told
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, converge, decide
 from hekla.testing.world import FakeWorld
 
@@ -73,6 +74,19 @@ def test_a_sandbox_has_a_pod_of_its_own_and_tells_when_it_is_ready() -> None:
     status = world.document(Sandbox, "ns", "box")["status"]
     assert (status["podIPs"], status["nodeName"]) == (["10.0.0.1"], "n1")
     assert status["selector"] == f"{names.SANDBOX_NAME_HASH}={name_hash('box')}"
+
+
+def test_what_keeps_a_sandbox_is_told_to_who_waits_for_it() -> None:
+    """A session for which there was no room was refused after two minutes as "timed out", and nothing more."""
+    world = settled(world_of())
+    (made,) = world.list(Pod, "ns")
+    document = world.document(Pod, "ns", made.metadata.name)
+    why = "0/2 nodes are available: 2 Insufficient cpu."
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+    world.put({**document, "status": {"phase": "Pending", "conditions": [scheduled]}})
+    settled(world, NOW + timedelta(seconds=2))
+    (box,) = world.list(Sandbox, "ns")
+    assert trouble_told(box) == f"no node takes its pod: {why}"
 
 
 def test_a_template_cannot_set_the_controllers_own_labels() -> None:

@@ -26,6 +26,16 @@ def test_a_job_that_does_not_fit_hears_how_far_it_gets_and_why_not_further() -> 
     )
 
 
+def test_pods_that_ask_for_nothing_and_fit_nowhere_hear_why() -> None:
+    """`requests: {memory: 0}` on nodes that are full of pods, or closed: the reason could not be put together."""
+    world = World(plugins=(("priority", "gang"), ("overcommit", "predicates", "binpack")))
+    world.node("n1", cpu=4, pods=0)
+    job = world.job("small", tasks=1, cpu=0)
+    answer = why(world.policy, job)
+    assert not answer.fits
+    assert answer.lacks == ()
+
+
 def test_asking_changes_nothing() -> None:
     world = small_world()
     job = world.job("train", tasks=2, cpu=1)

@@ -97,6 +97,14 @@ def refusal_told(sandbox: Sandbox) -> str:
     return ready.message.removeprefix(_SEEN) if ready is not None and ready.reason == RECONCILER_ERROR else ""
 
 
+def trouble_told(sandbox: Sandbox) -> str:
+    """Why it does not run yet, if somebody has said so: the API server refused its pod, or no node takes it."""
+    scheduled = find(sandbox.status.conditions, "PodScheduled")
+    if (refused := refusal_told(sandbox)) or scheduled is None or scheduled.status != "False":
+        return refused
+    return f"no node takes its pod: {scheduled.message}"
+
+
 def is_told_expired(sandbox: Sandbox) -> bool:
     """Whether the end was written already."""
     ready = find(sandbox.status.conditions, "Ready")

@@ -252,7 +252,7 @@ def _lacks(session: Session, job: Job, task: Task, explanation: Explanation, fre
         islice(session.in_task_order(t for t in job.pending() if not t.is_best_effort), session.shortfall(job))
     )
     for name in sorted(task.shape.request.keys() - {"pods"}):
-        each = max(one.shape.request.get(name, 0) for one in tasks)
+        each = max((one.shape.request.get(name, 0) for one in tasks), default=0)  # all may ask for nothing of anything
         needed = sum(one.shape.request.get(name, 0) for one in tasks)
         if not needed or f"insufficient/{name}" not in refused:
             continue

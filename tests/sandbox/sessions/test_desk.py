@@ -11,6 +11,7 @@ import structlog.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hekla.api.agents.node_contract import Forked, ForkedChild
 from hekla.kube.clock import LoopClock
 from hekla.sandbox.link import LinkError, UnansweredError, UnsupportedError
 from hekla.sandbox.sessions.lifecycle import State
@@ -573,6 +574,30 @@ def test_who_asks_a_copy_that_is_being_filled_waits_for_it():
             assert copy.state is State.CREATING
             assert (await one.wake(copy.id)).state is State.RUNNING
             assert [row.id for row in await forking] == [copy.id]
+
+    virtual_time.run(scenario())
+
+
+def test_a_copy_for_which_its_parents_node_has_no_room_says_so():
+    """It was only that a pod does not run there after 15 s; the parent's node was cordoned."""
+
+    class Cordoned(PaperSandboxes):
+        async def fork(self, namespace, pod, children):
+            self.refuses = "no node takes its pod: 0/2 nodes are available: 1 node(s) were unschedulable."
+            named = await children
+            return Forked(
+                children=[ForkedChild(uid=one.uid, error="does not run here") for one in named],
+                paused_us=1,
+                left_out=[],
+            )
+
+    async def scenario():
+        async with desk(Cordoned([BASE])) as one:
+            parent = await one.create(e2b_wish())
+            (copy,) = await one.fork(parent.id, "alice", 1, e2b_wish())
+            assert copy.sentence == (
+                "the copy failed: does not run here: no node takes its pod: 0/2 nodes are available: 1 node(s) were unschedulable."
+            )
 
     virtual_time.run(scenario())
 

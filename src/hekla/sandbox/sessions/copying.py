@@ -150,8 +150,11 @@ class Copying:
 
     async def _settle_copy(self, entry: Entry, held: Held, error: str) -> Session | RefusedError:
         if error and entry.row.state not in (State.EXPIRING, State.GONE):
+            why = self._room.stock.trouble(
+                entry.row.id
+            )  # a copy is made on its parent's node, which may take no pods any more
             self._room.spawn(self._ending.undo(entry, held), f"undo {entry.row.id}")
-            return RefusedError(500, "fork", f"the copy failed: {error}")
+            return RefusedError(500, "fork", f"the copy failed: {error}" + (f": {why}" if why else ""))
         events = (Event.BOUND,) if held.is_warm else (Event.TAKEN, Event.BOUND)
         if (lost := await self._written(entry, held, *events)) is not None:
             return lost

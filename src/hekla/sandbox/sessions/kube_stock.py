@@ -34,7 +34,7 @@ from hekla.sandbox.late_environment import is_awaited
 from hekla.sandbox.observing import is_true
 from hekla.sandbox.owning import controller_of, is_controlled_by, owner_reference
 from hekla.sandbox.sandbox_pod import pod_document, pod_name
-from hekla.sandbox.sandbox_status import refusal_told
+from hekla.sandbox.sandbox_status import refusal_told, trouble_told
 from hekla.sandbox.sessions.candidates import Candidates, is_free
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.network import egress_of
@@ -192,9 +192,9 @@ class KubeStock:
         return frozenset(one.ip for one in pod.status.pod_ips) if pod is not None else frozenset()
 
     def trouble(self, session: str) -> str:
-        """As its Sandbox's status tells of it."""
+        """As its Sandbox's status tells of it: of the API server, or of the scheduler."""
         its = self._candidates.of_session(session)
-        return refusal_told(its) if its is not None else ""
+        return trouble_told(its) if its is not None else ""
 
     # Taking
 

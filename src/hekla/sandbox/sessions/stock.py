@@ -99,7 +99,7 @@ class Stock(Protocol):
         """Sandboxes on the node of the one that they are to be copies of, or to be bound to it, where they wait for the fork."""
 
     def trouble(self, session: str) -> str:
-        """What the API server says against a session's sandbox; empty if nothing."""
+        """What API server or scheduler says against a session's sandbox; empty if nothing."""
 
     async def drop(self, held: Held) -> None:
         """Give it back: it is destroyed, never reused. One that is gone already is no error."""
