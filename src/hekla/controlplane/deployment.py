@@ -18,6 +18,7 @@ from hekla.controlplane.templates import template_hash, with_label, without_labe
 from hekla.controlplane.views import Deployment, ReplicaSet
 from hekla.kube.commands import Command, Create, Delete, Event, Patch, target_of
 from hekla.kube.reconcile import World, reconciler
+from hekla.lib.digits import whole_number
 
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
@@ -241,10 +242,8 @@ def _forget_history(deployment: Deployment, old: Sequence[ReplicaSet]) -> Iterat
 
 
 def _share(one: ReplicaSet) -> ReplicaShare:
-    base = one.metadata.annotations.get(MAX_REPLICAS, "")
-    return ReplicaShare(
-        one.metadata.name, wanted_replicas(one), one.status.available_replicas, int(base) if base.isdigit() else 0
-    )
+    base = whole_number(one.metadata.annotations.get(MAX_REPLICAS, "")) or 0
+    return ReplicaShare(one.metadata.name, wanted_replicas(one), one.status.available_replicas, base)
 
 
 def _replicas(deployment: Deployment) -> int:
@@ -262,8 +261,7 @@ def _copied_annotations(deployment: Deployment) -> dict[str, str]:
 
 
 def _revision(one: ReplicaSet) -> int:
-    text = one.metadata.annotations.get(REVISION, "0")
-    return int(text) if text.isdigit() else 0
+    return whole_number(one.metadata.annotations.get(REVISION, "")) or 0
 
 
 def _last_revision(sets: Sequence[ReplicaSet]) -> int:

@@ -12,6 +12,7 @@ from hekla.controlplane.job_failures import Judged, PodFailureVerdict, judge
 from hekla.controlplane.job_indexes import index_of, parse_indexes
 from hekla.controlplane.pod_state import is_leaving
 from hekla.controlplane.views import Job
+from hekla.lib.digits import whole_number
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
@@ -130,5 +131,4 @@ def _count_failure(job: Job, counted: JobPodCount, pod: Pod) -> None:
 
 def failure_count(pod: Pod) -> int:
     """How often its index had failed before this pod."""
-    text = pod.metadata.annotations.get(FAILURE_COUNT, "0")
-    return int(text) if text.isdigit() else 0
+    return whole_number(pod.metadata.annotations.get(FAILURE_COUNT, "")) or 0

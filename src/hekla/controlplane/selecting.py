@@ -4,6 +4,7 @@ import math
 
 from hekla.api.scalars import IntOrString
 from hekla.api.selectors import LabelSelector, LabelSelectorRequirement
+from hekla.lib.digits import whole_number
 
 
 def selects(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
@@ -35,7 +36,8 @@ def resolve(value: IntOrString | None, total: int, *, round_up: bool) -> int:
         return 0
     if isinstance(value, int):
         return value
-    if not value.endswith("%") or not value[:-1].isdigit():
+    percent = whole_number(value[:-1])
+    if not value.endswith("%") or percent is None:
         return 0
-    exact = int(value[:-1]) * total
+    exact = percent * total
     return math.ceil(exact / 100) if round_up else exact // 100
