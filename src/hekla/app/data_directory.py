@@ -23,7 +23,7 @@ import json
 import os
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -49,6 +49,9 @@ class Running:
 
     nodes: int = 0
     """How many nodes it is to have: they join once the API server answers."""
+
+    without: Sequence[str] = ()
+    """The components that it goes without."""
 
     @property
     def is_alive(self) -> bool:
@@ -176,10 +179,12 @@ class DataDirectory:
             finally:
                 self.record.unlink(missing_ok=True)
 
-    def publish(self, url: str, version: str, *, nodes: int = 0) -> None:
-        """Write down that this process serves from here, and is to have so many nodes."""
+    def publish(self, url: str, version: str, *, nodes: int = 0, without: Collection[str] = ()) -> None:
+        """Write down that this process serves from here, is to have so many nodes, and goes without some components."""
         pid = os.getpid()
-        record = Running(pid=pid, start_ticks=start_ticks_of(pid) or 0, url=url, version=version, nodes=nodes)
+        record = Running(
+            pid=pid, start_ticks=start_ticks_of(pid) or 0, url=url, version=version, nodes=nodes, without=sorted(without)
+        )  # fmt: skip
         _write_whole(self.record, json.dumps(asdict(record)))
 
     def last_nodes(self) -> dict[str, int]:

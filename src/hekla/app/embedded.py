@@ -107,7 +107,7 @@ async def platform(settings: Settings) -> AsyncIterator[Platform]:
         _write_kubeconfig(directory, pki, url)
         features.doors = open_doors(settings, directory)
         stack.callback(close_doors, features.doors, directory)
-        directory.publish(url, __version__, nodes=settings.all_nodes)
+        directory.publish(url, __version__, nodes=settings.all_nodes, without=settings.without)
         directory.keep_nodes(settings.node_counts)
         log.info("api server is ready", url=url, data_dir=str(directory.root))
         await _publish_front_proxy(client, pki)

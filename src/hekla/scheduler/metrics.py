@@ -138,6 +138,9 @@ USAGE_ASKED = Family(
     ("outcome",),
 )
 
+EVICTING = ("preempt", "reclaim", "gangpreempt", "gangreclaim", "shuffle")
+"""Actions that evict."""
+
 COUNTED = (
     CYCLE, OPEN_SESSION, ACTION, PLUGIN, POD_WAIT, STAGE, JOB_WAIT, ATTEMPTS, PREEMPTIONS, TRANSACTIONS, CYCLES,
     UNSCHEDULABLE, REFUSED, EVICTIONS, LOST_WORK,
@@ -179,6 +182,10 @@ class SchedulerMetrics:
     def __init__(self, scheduler: "BatchScheduler") -> None:
         self._scheduler = scheduler
         self.tally = Tally()
+        # told from the start: Prometheus sees no increase in a series that begins with what it should warn of
+        self.tally.count(CYCLES, "failed", by=0)
+        for action in EVICTING:
+            self.tally.count(LOST_WORK, action, by=0)
         self.reasons: dict[str, str] = {}
         """By uid of a job, why it last found no room or was turned away."""
 

@@ -11,6 +11,10 @@ import yaml
 from hekla.app.monitoring.alerts import GROUPS
 from hekla.app.monitoring.dashboards import DASHBOARDS
 from hekla.app.monitoring.prometheus import RULES_FILE, configuration_of_cluster, configuration_of_platform, rules
+from hekla.placement.registry import ACTIONS
+from hekla.sandbox.sessions.counts import ENDED, SessionCounts
+from hekla.scheduler.batch import BatchScheduler
+from hekla.scheduler.metrics import CYCLES, LOST_WORK, SchedulerMetrics
 
 WORLDS = Path(__file__).with_name("alerts.yaml")
 REFERENCE = Path(__file__).parents[3] / "docs/reference/metrics.md"
@@ -123,3 +127,28 @@ def test_what_an_alert_says_uses_labels_that_its_expression_keeps(alert):
     else:
         (first, *_) = re.findall(r"\b((?:hekla|volcano|kthena_router|workqueue)_\w+)", alert.expr)
         assert asked <= known_metrics()[first]
+
+
+def test_counters_whose_first_step_is_an_alert_are_told_as_0_from_the_start():
+    """An increase is between two readings: a series that begins at 40 lost sandboxes has none."""
+    desk = {
+        (sample.name, *sample.labels.values())
+        for family in SessionCounts().tally.collect((ENDED,))
+        for sample in family.samples
+    }
+    assert ("hekla_agents_ended_total", "its sandbox is gone") in desk
+    tally = SchedulerMetrics(BatchScheduler.__new__(BatchScheduler)).tally
+    scheduler = {
+        (sample.name, *sample.labels.values())
+        for family in tally.collect((CYCLES, LOST_WORK))
+        for sample in family.samples
+    }
+    assert ("hekla_scheduler_cycles_total", "failed") in scheduler
+    assert {action for name, action in scheduler if name == LOST_WORK.name} == {
+        name for name in ACTIONS if name not in ("enqueue", "allocate", "backfill")
+    }
+
+
+def test_alerts_about_what_is_not_installed_are_left_out():
+    names = [group["name"] for group in rules(without={"scheduler", "agents"})["groups"]]
+    assert names == ["hekla-controllers", "hekla-router"]

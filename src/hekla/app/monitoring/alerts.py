@@ -152,7 +152,7 @@ SERVING = (
         lasts="10m",
         severity=Severity.CRITICAL,
         says="More than one in twenty requests to {{ $labels.model }} fail.",
-        do="The router's access log has error_type of each; `hekla why modelserver/NAME` says what its engines lack.",
+        do="The router's access log has `error` and `error_origin` of each; `hekla why modelserver/NAME` says what its engines lack.",
     ),
     Alert(
         name="HeklaFirstTokenSlow",
@@ -221,7 +221,7 @@ SANDBOXES = (
         lasts="10m",
         severity=Severity.WARNING,
         says="Sessions are refused for {{ $labels.reason }}, {{ $value | humanize }} in a second.",
-        do="The gateway's log has the sentence of each refusal; limits are flags of `hekla run agents`.",
+        do="The gateway's log has the sentence of each; `--sessions` and `--sessions-per-owner` of `hekla run agents` are the limits.",
     ),
     Alert(
         name="HeklaSandboxesLost",
@@ -234,9 +234,9 @@ SANDBOXES = (
 )
 
 GROUPS = {
-    "hekla-scheduling": SCHEDULING,
-    "hekla-controllers": CONTROLLERS,
-    "hekla-serving": SERVING,
-    "hekla-sandboxes": SANDBOXES,
+    "scheduler": SCHEDULING,
+    "controllers": CONTROLLERS,
+    "router": SERVING,
+    "agents": SANDBOXES,
 }
-"""Alerts by the name of their rule group."""
+"""Alerts by the component that they are about: where it is not installed, nobody is called for want of it."""

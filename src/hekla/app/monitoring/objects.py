@@ -1,6 +1,7 @@
 """Monitoring as objects: a PodMonitor and a PrometheusRule of the Prometheus Operator, and ConfigMaps that Grafana's side-car takes up."""
 
 import json
+from collections.abc import Collection
 
 from hekla.api.meta import Document
 from hekla.app.monitoring.dashboards import DASHBOARDS
@@ -12,8 +13,8 @@ GRAFANA_LABEL = {"grafana_dashboard": "1"}
 """What the side-car of kube-prometheus-stack's Grafana looks for."""
 
 
-def objects(namespace: str, labels: dict[str, str]) -> list[Document]:
-    """All of them; `labels` are those of everything that belongs to an installation."""
+def objects(namespace: str, labels: dict[str, str], without: Collection[str] = ()) -> list[Document]:
+    """All of them; `labels` are those of everything that belongs to an installation, which is `without` some components."""
     metadata = {"name": "hekla", "namespace": namespace, "labels": labels}
     component = {
         "sourceLabels": ["__meta_kubernetes_pod_label_app_kubernetes_io_component"],
@@ -25,7 +26,7 @@ def objects(namespace: str, labels: dict[str, str]) -> list[Document]:
     }
     return [
         {"apiVersion": API_VERSION, "kind": "PodMonitor", "metadata": metadata, "spec": monitor},
-        {"apiVersion": API_VERSION, "kind": "PrometheusRule", "metadata": metadata, "spec": rules()},
+        {"apiVersion": API_VERSION, "kind": "PrometheusRule", "metadata": metadata, "spec": rules(without)},
         *(
             {
                 "apiVersion": "v1",

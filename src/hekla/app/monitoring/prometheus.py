@@ -1,5 +1,6 @@
 """Rules and scrape configurations as Prometheus reads them. Pure."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from hekla.api.meta import Document
@@ -9,9 +10,15 @@ SCRAPE_EVERY = "15s"
 RULES_FILE = "rules.yml"
 
 
-def rules() -> Document:
-    """All alerts: a rule file, and the spec of a PrometheusRule."""
-    return {"groups": [{"name": name, "rules": [_rule(one) for one in alerts]} for name, alerts in GROUPS.items()]}
+def rules(without: Collection[str] = ()) -> Document:
+    """The alerts, but for those about the components `without`: a rule file, and the spec of a PrometheusRule."""
+    groups = {component: alerts for component, alerts in GROUPS.items() if component not in without}
+    return {
+        "groups": [
+            {"name": f"hekla-{component}", "rules": [_rule(one) for one in alerts]}
+            for component, alerts in groups.items()
+        ]
+    }
 
 
 def _rule(alert: Alert) -> Document:

@@ -32,6 +32,7 @@ from hekla.sandbox.gateway.running import Gateway, GatewaySettings
 from hekla.sandbox.pools.sizer import PoolSizer
 from hekla.sandbox.reconcilers import RECONCILERS
 from hekla.sandbox.sessions.kube_stock import KubeStock
+from hekla.sandbox.sessions.limits import SessionLimits
 from hekla.sandbox.sessions.stock import StockError
 from hekla.sandbox.sessions.store import SessionStore, StoreUnavailableError
 from hekla.wire.client import HttpClient
@@ -118,7 +119,8 @@ async def _gateway(
     host, port = host_and_port("--agents-address", told.address)
     mint = Mint(made_once(told.directory / "sandboxes.key", new_private_key))
     while True:
-        settings = GatewaySettings(host=host, port=port, domain=told.domain)
+        limits = SessionLimits(total=told.sessions, per_owner=told.sessions_per_owner)
+        settings = GatewaySettings(host=host, port=port, domain=told.domain, limits=limits)
         gateway = Gateway(settings, store=store, stock=stock, link=link, guard=guard, mint=mint, named=stock)
         try:
             await gateway.start(ssl_context=_tls(told))

@@ -8,6 +8,8 @@ from typing import Final
 from hekla.app.standalone.settings import StandaloneSettingsError, host_and_port
 
 STORES: Final = ("redis", "valkey")
+MOST_SESSIONS: Final = 1_000_000
+"""What `--sessions` and `--sessions-per-owner` may be at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,12 @@ class AgentsSettings:
     tls_key: str = ""
     """File with the certificate's key."""
 
+    sessions: int = 20_000
+    """Live sessions of all owners together; one more is refused with 429."""
+
+    sessions_per_owner: int = 100
+    """Live sessions of one owner; one more is refused with 429."""
+
     jwt_issuer_url: str = ""
     """OpenID issuer whose tokens are taken beside API keys; its keys are found by discovery."""
 
@@ -53,6 +61,9 @@ class AgentsSettings:
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         host_and_port("--agents-address", self.address)
+        for flag, count in (("--sessions", self.sessions), ("--sessions-per-owner", self.sessions_per_owner)):
+            if not 1 <= count <= MOST_SESSIONS:
+                raise StandaloneSettingsError(f"{flag} is {count}; it must lie between 1 and {MOST_SESSIONS}")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise StandaloneSettingsError("--tls-cert and --tls-key go together; give both or neither")
         if self.jwt_issuer_url and not (self.jwt_role_claim and self.jwt_required_role):

@@ -137,7 +137,7 @@ def files(installation: Installation) -> Mapping[str, list[Document]]:
     for component in installation.components:
         found[f"{component}.yaml"] = list(_component(installation, component))
     if MONITORING in installation.also:
-        found["monitoring.yaml"] = monitoring_objects(installation.namespace, labels_of(""))
+        found["monitoring.yaml"] = monitoring_objects(installation.namespace, labels_of(""), installation.without)
     return found
 
 

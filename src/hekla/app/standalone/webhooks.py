@@ -90,6 +90,8 @@ class WebhookDesk:
     def __init__(self, reader: "CachedReader", client: ApiClient, settings: StandaloneSettings) -> None:
         self._reader, self._client, self._namespace = reader, client, settings.namespace
         self._rules = rules_by_path(settings.namespace, settings.ours)
+        for path in self._rules:
+            REVIEWS.labels(path, "unreadable")  # told from the start: an alert looks for an increase
 
     async def answer(self, request: Request) -> Response:
         """One review, or what is wrong with it."""

@@ -35,7 +35,7 @@ def run(
     if running is None:
         raise CommandError(f"{platform.nobody_runs()}; start one with `hekla up --detach`", EXIT_UNREACHABLE)
     try:
-        written = write_monitoring(platform, running.url, directory.absolute())
+        written = write_monitoring(platform, running, directory.absolute())
     except OSError as error:
         raise CommandError(
             f"{error.filename or directory} cannot be written: {error.strerror}; name another directory"

@@ -76,7 +76,7 @@ AGENTS_FLAGS = {
     "address": "agents_address", "domain": "agents_domain", "directory": "agents_directory", "keys": "agents_keys",
     "node_token": "node_token", "tls_cert": "tls_cert", "tls_key": "tls_key", "jwt_issuer_url": "jwt_issuer_url",
     "jwt_keys_url": "jwt_keys_url", "jwt_audience": "jwt_audience", "jwt_role_claim": "jwt_role_claim",
-    "jwt_required_role": "jwt_required_role",
+    "jwt_required_role": "jwt_required_role", "sessions": "sessions", "sessions_per_owner": "sessions_per_owner",
 }  # fmt: skip
 NODE_FLAGS = {
     "name": "node_name", "count": "nodes", "runtime": "runtime", "cpu": "cpu_per_node", "memory": "memory_per_node",
@@ -150,6 +150,8 @@ def run(
     agents_directory: Annotated[Path | None, _of_agents("--agents-directory", "directory")] = None,
     agents_keys: Annotated[str | None, _of_agents("--agents-keys", "keys")] = None,
     node_token: Annotated[str | None, _of_agents("--node-token", "node_token")] = None,
+    sessions: Annotated[int | None, _of_agents("--sessions", "sessions")] = None,
+    sessions_per_owner: Annotated[int | None, _of_agents("--sessions-per-owner", "sessions_per_owner")] = None,
     jwt_issuer_url: Annotated[str | None, _of_agents("--jwt-issuer-url", "jwt_issuer_url")] = None,
     jwt_keys_url: Annotated[str | None, _of_agents("--jwt-keys-url", "jwt_keys_url")] = None,
     jwt_audience: Annotated[str | None, _of_agents("--jwt-audience", "jwt_audience")] = None,

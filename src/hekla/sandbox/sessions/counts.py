@@ -61,6 +61,9 @@ WAKINGS = Family(
     START_S,
 )
 SLEPT = Family("hekla_agents_slept_total", "counter", "Times that a session was put to sleep, by how.", ("sleep",))
+SANDBOX_GONE = "its sandbox is gone"
+"""Why a session ended that lost its sandbox."""
+
 ENDED = Family("hekla_agents_ended_total", "counter", "Sessions that ended, by why.", ("why",))
 FAMILIES = (STARTS, REFUSED, WAKINGS, SLEPT, ENDED)
 
@@ -72,6 +75,8 @@ class SessionCounts:
         self.tally = Tally()
         for sleep in Sleep:
             self.tally.count(SLEPT, sleep, by=0)
+        # told from the start: Prometheus sees no increase in a series that begins with what it should warn of
+        self.tally.count(ENDED, SANDBOX_GONE, by=0)
 
     def started(self, start: Start, took_s: float) -> None:
         """A session runs."""

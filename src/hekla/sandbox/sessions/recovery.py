@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hekla.sandbox.sessions.counts import SANDBOX_GONE
 from hekla.sandbox.sessions.lifecycle import SERVING, State
 from hekla.sandbox.sessions.records import Session, SessionKind
 from hekla.sandbox.sessions.stock import Held
@@ -91,11 +92,11 @@ def _of_row(row: Session, its: Held | None, *, is_start: bool) -> Iterator[Findi
             yield Finding(Remedy.END, row.id, its, "its caller got no answer")
     elif state is State.PAUSED:
         if its is None and not row.checkpoint:
-            yield Finding(Remedy.END, row.id, None, "its sandbox is gone")
+            yield Finding(Remedy.END, row.id, None, SANDBOX_GONE)
         elif its is not None and row.checkpoint:
             yield Finding(Remedy.DROP, row.id, its, "it has a checkpoint")
     elif its is None:
-        yield Finding(Remedy.END, row.id, None, "its sandbox is gone")
+        yield Finding(Remedy.END, row.id, None, SANDBOX_GONE)
         return
     elif is_another(row, its.container):
         yield Finding(Remedy.END, row.id, its, STARTED_ANEW)

@@ -8,7 +8,7 @@ import structlog
 
 from hekla.api.agents.node_contract import CheckpointKind, CheckpointOrder
 from hekla.sandbox.link import LinkError, SandboxGoneError
-from hekla.sandbox.sessions.counts import Sleep
+from hekla.sandbox.sessions.counts import SANDBOX_GONE, Sleep
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event, State, takes
 from hekla.sandbox.sessions.limits import RefusedError
@@ -72,7 +72,7 @@ class Sleeping:
         try:
             await self._stillness.stop(entry, event)
         except SandboxGoneError as error:
-            self._room.spawn(self._ending.end_entry(entry, "its sandbox is gone"), f"end {entry.row.id}")
+            self._room.spawn(self._ending.end_entry(entry, SANDBOX_GONE), f"end {entry.row.id}")
             raise refused(error) from error
         except LinkError as error:
             raise refused(error) from error
@@ -171,7 +171,7 @@ class Sleeping:
         try:
             await self._stillness.go_on(entry)
         except SandboxGoneError as error:
-            self._room.spawn(self._ending.end_entry(entry, "its sandbox is gone"), f"end {entry.row.id}")
+            self._room.spawn(self._ending.end_entry(entry, SANDBOX_GONE), f"end {entry.row.id}")
             raise refused(error) from error
         except LinkError as error:
             raise refused(error) from error
