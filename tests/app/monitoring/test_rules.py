@@ -11,7 +11,7 @@ import yaml
 from hekla.app.monitoring.alerts import GROUPS
 from hekla.app.monitoring.dashboards import DASHBOARDS
 from hekla.app.monitoring.prometheus import RULES_FILE, configuration_of_cluster, configuration_of_platform, rules
-from hekla.placement.registry import ACTIONS
+from hekla.placement.registry import ACTIONS, load
 from hekla.sandbox.sessions.counts import ENDED, SessionCounts
 from hekla.scheduler.batch import BatchScheduler
 from hekla.scheduler.metrics import CYCLES, LOST_WORK, SchedulerMetrics
@@ -137,6 +137,7 @@ def test_counters_whose_first_step_is_an_alert_are_told_as_0_from_the_start():
         for sample in family.samples
     }
     assert ("hekla_agents_ended_total", "its sandbox is gone") in desk
+    load()
     tally = SchedulerMetrics(BatchScheduler.__new__(BatchScheduler)).tally
     scheduler = {
         (sample.name, *sample.labels.values())
