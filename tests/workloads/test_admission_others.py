@@ -273,6 +273,14 @@ def pod(annotations: dict[str, str], scheduler: str = "volcano") -> dict[str, An
             'invalid value <"0"> for volcano.sh/jdb-min-available, it must be a positive integer',
         ),
         (
+            {"volcano.sh/jdb-min-available": "9" * 5000},
+            f'invalid value <"{"9" * 5000}"> for volcano.sh/jdb-min-available, it must be a positive integer',
+        ),
+        (
+            {"volcano.sh/jdb-max-unavailable": "²"},
+            'invalid value strconv.Atoi: parsing "²": invalid syntax for volcano.sh/jdb-max-unavailable',
+        ),
+        (
             {"volcano.sh/jdb-min-available": "100%"},
             'invalid value <"100%"> for volcano.sh/jdb-min-available, it must be a valid percentage which between 1% ~ 99%',
         ),

@@ -11,6 +11,7 @@ from hekla.kube.commands import Create, Delete, Event, RequeueAfter, SetStatus
 from hekla.testing.job_world import NAMESPACE, JobWorld, job, task
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own
 from hekla.workloads.job import reconcile_job
+from hekla.workloads.keys import KILLED_AT
 
 RESTART_ON_FAILURE = [{"events": ["PodFailed", "PodEvicted"], "action": "RestartJob"}]
 
@@ -511,3 +512,13 @@ def test_pods_beyond_what_the_tasks_ask_for_are_known_by_their_number() -> None:
     world.world.change(Job, NAMESPACE, "train", {"spec": {"tasks": smaller["tasks"], "minAvailable": 3}})
     world.settle()
     assert set(world.pods) == {"train-worker-0", "train-worker-1-0", "train-worker-1-1"}
+
+
+@pytest.mark.parametrize("mark", ["²", "1", "1.", "a.b", "1.-1", "9" * 5000])
+def test_a_mark_that_cannot_be_read_is_none(mark: str) -> None:
+    """A template may have one; the job could not be looked after any more."""
+    world = running(tasks={"worker": 1})
+    world.world.change(Pod, NAMESPACE, "train-worker-0", {"metadata": {"annotations": {KILLED_AT: mark}}})
+    world.settle()
+    assert world.phase == "Running"
+    assert set(world.pods) == {"train-worker-0"}

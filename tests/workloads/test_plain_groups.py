@@ -181,6 +181,8 @@ def test_the_room_may_be_given() -> None:
     ("notes", "of_pods", "sentence"),
     [
         ({MIN: "three"}, {}, f"annotation {MIN} is 'three', which is no whole number above 0; the gang's minimum is 1"),
+        ({MIN: "²"}, {}, f"annotation {MIN} is '²', which is no whole number above 0; the gang's minimum is 1"),
+        ({MIN: "9" * 5000}, {}, f"annotation {MIN} is '{'9' * 5000}', which is no whole number above 0; the gang's minimum is 1"),
         ({MIN: "0"}, {}, f"annotation {MIN} is '0', which is no whole number above 0; the gang's minimum is 1"),
         (
             {ROOM: "cpu=4"}, {},

@@ -3,6 +3,7 @@
 import re
 
 from hekla.apiserver.admission import AdmissionRequest, Reader
+from hekla.lib.digits import whole_number
 from hekla.workloads import keys
 from hekla.workloads.ours import Ours
 
@@ -36,12 +37,18 @@ def refuse_pod(request: AdmissionRequest, reader: Reader, ours: Ours) -> str:
 
 
 def _wrong_budget(key: str, value: str) -> str:
-    if re.fullmatch(r"[+-]?\d+", value):
-        return "" if int(value) > 0 else f'invalid value <"{value}"> for {key}, it must be a positive integer'
+    if re.fullmatch(r"[+-]?[0-9]+", value):
+        return "" if _number(value) > 0 else f'invalid value <"{value}"> for {key}, it must be a positive integer'
     # Volcano reads "5%0%" as 50 percent; one sign, at the end, is a percentage here.
     number = value.removesuffix("%")
-    if not re.fullmatch(r"[+-]?\d+", number):
+    if not re.fullmatch(r"[+-]?[0-9]+", number):
         return f'invalid value strconv.Atoi: parsing "{number}": invalid syntax for {key}'
-    if 0 < int(number) < 100:
+    if 0 < _number(number) < 100:
         return ""
     return f'invalid value <"{value}"> for {key}, it must be a valid percentage which between 1% ~ 99%'
+
+
+def _number(text: str) -> int:
+    """What a signed number says; below 0 also where it has more digits than any that is meant."""
+    number = whole_number(text.lstrip("+-"))
+    return -1 if number is None or text.startswith("-") else number

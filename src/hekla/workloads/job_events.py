@@ -12,6 +12,7 @@ from hekla.api.core import Pod
 from hekla.api.volcano.batch import TaskSpec
 from hekla.api.volcano.bus import Event
 from hekla.api.volcano.scheduling import PodGroupPhase
+from hekla.lib.digits import whole_number
 from hekla.workloads import keys
 from hekla.workloads.job_view import JobView, pod_name, task_of
 
@@ -80,7 +81,7 @@ def partition_of(task: TaskSpec, pod: str) -> str:
     policy = task.partition_policy
     if policy is None:
         return ""
-    return str(int(pod.rpartition("-")[2]) // max(1, policy.partition_size))
+    return str((whole_number(pod.rpartition("-")[2]) or 0) // max(1, policy.partition_size))
 
 
 def _of_pod(event: Event, pod: Pod) -> Happening:

@@ -13,6 +13,7 @@ from hekla.api.volcano.batch import TaskSpec
 from hekla.api.volcano.bus import Command as Order
 from hekla.api.volcano.scheduling import PodGroupPhase
 from hekla.kube.reconcile import World
+from hekla.lib.digits import whole_number
 from hekla.workloads import keys
 
 Moment = tuple[int, int]
@@ -158,8 +159,9 @@ def killed_at(pod: Pod) -> Moment | None:
     text = pod.metadata.annotations.get(keys.KILLED_AT)
     if text is None:
         return (0, 0) if keys.OUT_OF_SYNC in pod.metadata.annotations else None
-    version, _, retry = text.partition(".")
-    return int(version), int(retry)
+    first, _, second = text.partition(".")
+    version, retry = whole_number(first), whole_number(second)
+    return None if version is None or retry is None else (version, retry)
 
 
 def _own(group: PodGroup | None, uid: str) -> PodGroup | None:

@@ -15,6 +15,7 @@ from hekla.api.volcano import PodGroup
 from hekla.kube.commands import Command, Create, Event, Patch, target_of
 from hekla.kube.reconcile import World
 from hekla.lib import quantity
+from hekla.lib.digits import whole_number
 from hekla.lib.quantity import Quantity, QuantityError
 from hekla.workloads import keys
 from hekla.workloads.job_status import merge_patch
@@ -135,8 +136,9 @@ def _queue_of(namespace: Namespace | None) -> str:
 
 def _minimum(notes: Mapping[str, str], faults: list[str]) -> int:
     text = notes.get(keys.GROUP_MIN_MEMBER, "1")
-    if text.isascii() and text.isdigit() and 0 < int(text) < 2**31:
-        return int(text)
+    number = whole_number(text)
+    if number is not None and 0 < number < 2**31:
+        return number
     faults.append(
         f"annotation {keys.GROUP_MIN_MEMBER} is {text!r}, which is no whole number above 0; the gang's minimum is 1"
     )
@@ -169,8 +171,9 @@ def _topology(notes: Mapping[str, str], faults: list[str]) -> Document | None:
     if mode is None and tier is None:
         return None
     wanted: Document = {"mode": mode if mode in ("hard", "soft") else "hard"}
-    if tier is not None and tier.isascii() and tier.isdigit():
-        wanted["highestTierAllowed"] = int(tier)
+    number = whole_number(tier or "")
+    if number is not None:
+        wanted["highestTierAllowed"] = number
     elif tier is not None:
         faults.append(f"annotation {keys.TOPOLOGY_TIER} is {tier!r}, which is no tier; tiers are numbers from 0 on")
     return wanted

@@ -20,6 +20,9 @@ from hekla.workloads.job_plugins.registry import PLUGINS, plugins_of
 from hekla.workloads.job_plugins.ssh import Ssh
 from hekla.workloads.job_plugins.svc import Svc
 
+LONG = "9" * 5000
+"""More digits than Python reads."""
+
 
 def a_job(*tasks: Document, plugins: dict[str, list[str]]) -> Job:
     return msgspec.convert(job(task_list=list(tasks), plugins=plugins), Job)
@@ -155,6 +158,8 @@ def test_svc_obeys_its_arguments() -> None:
             "--wait-master-enabled, --wait-master-timeout, --wait-master-image",
         ),
         (["--port=many"], 'job plugin "pytorch" cannot read the argument "--port=many"; give a number'),
+        (["--port=²"], 'job plugin "pytorch" cannot read the argument "--port=²"; give a number'),
+        ([f"--port={LONG}"], f'job plugin "pytorch" cannot read the argument "--port={LONG}"; give a number'),
         (
             ["--wait-master-enabled=maybe"],
             'job plugin "pytorch" cannot read the argument "--wait-master-enabled=maybe"; give true or false',

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 from hekla.api.meta import Document, Resource
 from hekla.api.volcano import Job
 from hekla.api.volcano.batch import TaskSpec
+from hekla.lib.digits import whole_number
 
 
 class Owned(NamedTuple):
@@ -107,8 +108,8 @@ def _name(plugin: type[Any]) -> str:
 def _value(plugin: type[Any], field: Field[Any], word: str, text: str) -> bool | int | str:
     if field.type is bool and text.lower() in ("true", "t", "1", "false", "f", "0"):
         return text.lower() in ("true", "t", "1")
-    if field.type is int and text.isdigit():
-        return int(text)
+    if field.type is int and (number := whole_number(text)) is not None:
+        return number
     if field.type is str:
         return text
     wanted = "true or false" if field.type is bool else "a number"
