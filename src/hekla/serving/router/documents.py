@@ -95,10 +95,10 @@ class Documents:
             return _json({"error": f'"{kind}" is not known here; there are {", ".join(KINDS)}'}, 404)
         found = self._known(KINDS[kind])
         if not is_one:
-            return _json({kind: [dumped(one, self._world) for one in found]})
+            return _json({kind: dumped(found, self._world)})
         wanted = [one for one in found if (one.metadata.namespace, one.metadata.name) == (words[1], words[3])]
         return (
-            _json(dumped(wanted[0], self._world))
+            _json(dumped(wanted[:1], self._world)[0])
             if wanted
             else _json({"error": f"{kind} {words[1]}/{words[3]} is not known"}, 404)
         )

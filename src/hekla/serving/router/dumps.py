@@ -7,7 +7,7 @@
 What is not known is null: Kthena's router tells 0 of an engine that it could not ask.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,16 +19,33 @@ from hekla.serving.router.backends import Backend
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.world import World
 
+Joined = Mapping[str, Mapping[str, Backend]]
+"""Of each pod that a server asks for, `namespace/name`, those servers by name, sorted."""
 
-def dumped(one: Resource, world: World) -> dict[str, Any]:
-    """One object, and what the router makes of it."""
+
+def dumped(found: Sequence[Resource], world: World) -> list[dict[str, Any]]:
+    """Objects, and what the router makes of each; the servers are walked once for all pods, as no stream moves meanwhile."""
+    joined = _servers_of_pods(world.servers) if any(isinstance(one, Pod) for one in found) else {}
+    return [_shown(one, world, joined) for one in found]
+
+
+def _servers_of_pods(servers: Mapping[str, Backend]) -> Joined:
+    joined: dict[str, dict[str, Backend]] = {}
+    for name, backend in sorted(servers.items()):
+        for key in backend.joined:
+            joined.setdefault(key, {})[name] = backend
+    return joined
+
+
+def _shown(one: Resource, world: World, joined: Joined) -> dict[str, Any]:
     meta = one.metadata
+    key = f"{meta.namespace}/{meta.name}"
     shown: dict[str, Any] = {"name": meta.name, "namespace": meta.namespace, **msgspec.to_builtins(one)}
     if isinstance(one, ModelServer):
-        backend = world.servers.get(f"{meta.namespace}/{meta.name}")
+        backend = world.servers.get(key)
         shown |= _of_server(backend) if backend is not None else {}
     elif isinstance(one, Pod):
-        shown |= _of_pod(one, world)
+        shown |= _of_pod(one, key, joined.get(key, {}))
     return shown
 
 
@@ -47,9 +64,7 @@ def _joined(backend: Backend, role: str) -> Iterator[tuple[str, list[Endpoint]]]
             yield key, engines
 
 
-def _of_pod(pod: Pod, world: World) -> dict[str, Any]:
-    key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    servers = {name: one for name, one in sorted(world.servers.items()) if key in one.joined}
+def _of_pod(pod: Pod, key: str, servers: Mapping[str, Backend]) -> dict[str, Any]:
     engines = [engine for one in servers.values() for _, engine in one.joined[key]]
     first = engines[0] if engines else None
     return {
