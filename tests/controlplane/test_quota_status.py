@@ -52,3 +52,31 @@ def test_a_limit_that_is_taken_away_leaves_the_status(now):
 
 def test_it_converges(now):
     assert_converges(reconcile_quota, FakeWorld(quota(pods="3"), pod("a", "1")), "default", "q", now=now)
+
+
+def device_claim(name, *requests):
+    return {
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": f"r{at}", **one} for at, one in enumerate(requests)]}},
+    }  # fmt: skip
+
+
+def test_devices_of_claims_are_added_up_by_their_class(now):
+    a, b = "a.example.deviceclass.resource.k8s.io/devices", "b.example.deviceclass.resource.k8s.io/devices"
+    claims = [
+        device_claim("two", {"exactly": {"deviceClassName": "a.example", "allocationMode": "ExactCount", "count": 2}}),
+        device_claim("all", {"exactly": {"deviceClassName": "b.example", "allocationMode": "All"}}),
+        device_claim(
+            "first",
+            {
+                "firstAvailable": [
+                    {"name": "x", "deviceClassName": "a.example", "allocationMode": "ExactCount", "count": 3},
+                    {"name": "y", "deviceClassName": "a.example", "allocationMode": "ExactCount", "count": 1},
+                    {"name": "z", "deviceClassName": "b.example", "allocationMode": "ExactCount", "count": 4},
+                ]
+            },
+        ),
+        device_claim("new", {"exactly": {"deviceClassName": "a.example", "allocationMode": "Unheard"}}),
+    ]
+    limits = {a: "10", b: "99", "count/resourceclaims.resource.k8s.io": "9"}
+    assert used(now, *claims, **limits) == {a: "5", b: "36", "count/resourceclaims.resource.k8s.io": "4"}

@@ -25,6 +25,13 @@ _COUNTED = {
 }
 """Resources that have a quota name of their own beside `count/<resource>`."""
 
+RESOURCE_CLAIMS = "resourceclaims.resource.k8s.io"
+OF_DEVICE_CLASS = ".deviceclass.resource.k8s.io/devices"
+"""What follows a DeviceClass' name where a quota limits its devices."""
+
+MOST_DEVICES = 32
+"""Of one claim; what a request for all devices counts for."""
+
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
@@ -40,6 +47,8 @@ def usage_of(resource: str, document: Document) -> Usage:
         used |= _service_usage(document)
     if resource == "persistentvolumeclaims":
         used |= _claim_usage(document)
+    if resource == RESOURCE_CLAIMS:
+        used |= _devices(document)
     return used
 
 
@@ -158,6 +167,30 @@ def _claim_usage(claim: Document) -> Usage:
         if asked:
             used[f"{prefix}/requests.storage"] = parse(asked)
     return used
+
+
+def _devices(claim: Document) -> Usage:
+    """Devices by their class; of what is to be the first that is available, the most that may be given of each class."""
+    used: Usage = {}
+    for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
+        used = total(
+            [used, _largest_of(map(_of_request, request.get("firstAvailable") or [request.get("exactly") or {}]))]
+        )
+    return used
+
+
+def _of_request(request: Document) -> Usage:
+    """Those of one request; one of a mode that nobody knows yet counts for nothing."""
+    counts = {"ExactCount": request.get("count", 1), "All": MOST_DEVICES}
+    name, count = request.get("deviceClassName"), counts.get(request.get("allocationMode", "ExactCount"), 0)
+    return {f"{name}{OF_DEVICE_CLASS}": _units(count)} if name else {}
+
+
+def _largest_of(parts: Iterable[Usage]) -> Usage:
+    found: Usage = {}
+    for part in parts:
+        found = _largest(found, part)
+    return found
 
 
 def _units(count: int) -> Quantity:

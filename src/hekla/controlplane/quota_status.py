@@ -10,6 +10,7 @@ import msgspec
 
 from hekla.api.batch import CronJob, Job
 from hekla.api.core import ConfigMap, ResourceQuota, Secret, Service
+from hekla.api.devices import ResourceClaim
 from hekla.api.meta import Document, Resource
 from hekla.api.pods import Pod
 from hekla.api.storage import PersistentVolumeClaim
@@ -21,7 +22,7 @@ from hekla.kube.reconcile import World, reconciler
 from hekla.lib.quantity import parse
 
 COUNTED: tuple[type[Resource], ...] = (
-    Pod, Service, PersistentVolumeClaim, ConfigMap, Secret, Deployment, ReplicaSet, StatefulSet, Job, CronJob,
+    Pod, Service, PersistentVolumeClaim, ConfigMap, Secret, Deployment, ReplicaSet, StatefulSet, Job, CronJob, ResourceClaim,
 )  # fmt: skip
 """Kinds whose objects a quota can count; the status leaves out amounts of any other kind."""
 
@@ -64,8 +65,11 @@ def _is_limited(kind: type[Resource], hard: Mapping[str, object]) -> bool:
         return True
     if kind is Pod:
         return any(
-            not name.startswith("count/") and name not in _OTHERS and ".storageclass." not in name for name in hard
+            not name.startswith("count/") and name not in _OTHERS and not any(part in name for part in _OF_CLASSES)
+            for name in hard
         )
+    if kind is ResourceClaim:
+        return any(name.endswith(quota_usage.OF_DEVICE_CLASS) for name in hard)
     if kind is Service:
         return any(name.startswith("services.") for name in hard)
     if kind is PersistentVolumeClaim:
@@ -78,6 +82,7 @@ def _is_known(name: str) -> bool:
     return not name.startswith("count/") or name in counted
 
 
+_OF_CLASSES = (".storageclass.", quota_usage.OF_DEVICE_CLASS)
 _OTHERS = frozenset(
     {
         "services", "configmaps", "secrets", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas",

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,3 +175,22 @@ def test_what_a_limit_range_gives_is_told_and_counts_for_the_class_of_the_pod():
         "cpu, memory limit for container a; memory request for container b; memory limit for container b"
     }
     assert document["status"]["qosClass"] == "Guaranteed"
+
+
+def test_claims_may_ask_for_no_more_devices_than_a_quota_lets_them():
+    claims = Kind(
+        group="resource.k8s.io", version="v1", kind="ResourceClaim", plural="resourceclaims", singular="resourceclaim",
+        scope=Scope.NAMESPACED,
+    )  # fmt: skip
+    asked = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
+    claim = {"metadata": {"name": "x"}, "spec": {"devices": {"requests": [{"name": "g", "exactly": asked}]}}}
+    limit = quota({"gpu.deviceclass.resource.k8s.io/devices": "3"})
+    request = replace(creating(claim), kind=claims)
+    ResourceQuotaRule().validate(request, Objects(resourcequotas=[limit]))
+    there = {"resourceclaims.resource.k8s.io": [claim]}
+    with pytest.raises(StatusError) as refused:
+        ResourceQuotaRule().validate(request, Objects(resourcequotas=[limit], **there))
+    name = "gpu.deviceclass.resource.k8s.io/devices"
+    assert str(refused.value).endswith(
+        f"exceeded quota: q, requested: {name}=2, used: {name}=2, limited: {name}=3"
+    )
