@@ -232,6 +232,33 @@ def test_half_a_character_waits_for_its_other_half():
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("is_gone", [False, True], ids=["the cell ends", "the interpreter ends"])
+def test_a_cell_ends_beside_a_program_of_an_earlier_cell_that_goes_on_printing(is_gone):
+    """`subprocess.Popen(["yes"])` in one cell: the next one sent 200 MB before its end."""
+
+    async def story():
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        process = Process(0, ours, reading)
+        with theirs, open(writing, "wb", buffering=0) as program:
+            program.write(b"before\n")
+            theirs.sendall(b"" if is_gone else json.dumps({"type": "end"}).encode() + b"\n")
+            if is_gone:
+                theirs.shutdown(socket.SHUT_WR)
+            told = []
+            for _ in range(3):
+                told.append(await process.next_of_cell())
+                program.write(b"again\n")
+            process.close()
+        kinds = [message and message["type"] for message in told]
+        assert texts(filter(None, told), "stdout").startswith("before\n")
+        assert kinds[1] == (None if is_gone else "end")
+
+    asyncio.run(story())
+
+
 def test_await_is_allowed_at_the_top():
     async def story(one):
         code = "import asyncio\nawait asyncio.sleep(0)\nasync def f(): return 7\nawait f()"

@@ -102,6 +102,8 @@ class Process:
         self._lines: deque[bytes] = deque()
         """Messages that came whole, as they came."""
         self._is_heard = False
+        self._is_over = False
+        """It is gone, and its programs' last words were read."""
         self._printed = bytearray()
         """What programs that it started have printed and nobody was told yet."""
         self._is_gathering = False
@@ -137,21 +139,20 @@ class Process:
 
         A pipe holds 64 KiB, and a program that prints more stands still until it is read.
         """
-        while not self._lines:
-            if text := self._printed_text():
-                return {"type": "stdout", "text": text}
-            data = await self._receive_or_print()
+        while not self._lines and not self._is_over:
+            data = self._received()  # first: programs may print faster than they are read
             if data is None:
+                if text := self._printed_text():
+                    return {"type": "stdout", "text": text}
+                await self._until_woken()
                 continue
-            if not data or len(self._rest) > 2 * LONGEST_MESSAGE:
-                self._gather()
-                text = self._printed_text()
-                return {"type": "stdout", "text": text} if text else None
-            self._part(data)
-        self._gather()  # what a program printed before comes before what the cell tells after it
-        if text := self._printed_text():
-            return {"type": "stdout", "text": text}
-        return self._next_of_lines()
+            if data and len(self._rest) <= 2 * LONGEST_MESSAGE:
+                self._part(data)
+            else:
+                self._is_over = True
+            if (self._lines or self._is_over) and (text := self._printed_before()):
+                return {"type": "stdout", "text": text}
+        return self._next_of_lines() if self._lines else None
 
     def _part(self, data: bytes) -> None:
         *whole, self._rest = (self._rest + data).split(b"\n")
@@ -188,6 +189,11 @@ class Process:
         self._gather_on()
         return text
 
+    def _printed_before(self) -> str:
+        """What programs printed before the cell told what waits now. Once: who goes on printing is told with what the cell tells next."""
+        self._read_printed()
+        return self._printed_text()
+
     def _gather_on(self) -> None:
         if not self._is_gathering and self._output >= 0:
             self._is_gathering = True
@@ -200,13 +206,17 @@ class Process:
 
     def _gather(self) -> None:
         """Take what its programs have printed; runs between cells, too, or what they left running would stand still."""
+        if len(self._printed) >= MOST_PRINTED:
+            self._gather_no_more()  # until somebody was told
+        else:
+            self._read_printed()
+        self._wake()
+
+    def _read_printed(self) -> None:
         if self._output < 0:
             return
         with contextlib.suppress(BlockingIOError):
             for _ in range(READS_AT_ONCE):  # more may come faster than it is read
-                if len(self._printed) >= MOST_PRINTED:
-                    self._gather_no_more()  # until somebody was told
-                    break
                 piece = os.read(self._output, 65_536)
                 if not piece:  # nobody is left who could print
                     self._gather_no_more()
@@ -216,7 +226,6 @@ class Process:
                 self._printed += piece
                 if not self.keeps_all:
                     del self._printed[:-LATEST_PRINTED]
-        self._wake()
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():
@@ -245,23 +254,25 @@ class Process:
         finally:
             self._is_heard = False
 
-    async def _receive_or_print(self) -> bytes | None:
-        """Some bytes of what it tells; None: look for what is printed first."""
+    def _received(self) -> bytes | None:
+        """Some bytes of what it tells; empty: it is gone; None: it has told nothing yet."""
+        try:
+            return self._channel.recv(256 * 1024)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    async def _until_woken(self) -> None:
+        """Wait until it tells something, or something is printed."""
         loop = asyncio.get_running_loop()
         number = self._channel.fileno()
-        if number < 0:
-            return b""
         self._gather_on()
         self._is_heard = True
         self._woken = loop.create_future()
         loop.add_reader(number, self._wake)
         try:
             await self._woken
-            return self._channel.recv(256 * 1024)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
         finally:
             loop.remove_reader(number)
             self._is_heard, self._woken = False, None
