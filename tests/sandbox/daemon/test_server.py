@@ -493,6 +493,24 @@ def test_a_value_of_the_wrong_kind_is_refused_with_a_sentence(daemon, path, body
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        b'{"code": "1", "env_vars": {"A": "\xed\xa0\x80"}}',
+        '{"code": "1", "env_vars": {"A": "\\ud800"}}'.encode("utf-16"),
+    ],
+    ids=["half a surrogate pair", "UTF-16"],
+)
+def test_a_body_that_is_not_utf_8_is_refused_and_the_interpreter_lives(daemon, body):
+    assert daemon.send("POST", "/execute", {"code": "kept = 41"}, x_access_token=TOKEN)[0] == 200
+    status, told = daemon.send("POST", "/execute", body, x_access_token=TOKEN)
+    assert (status, json.loads(told)["message"].partition(":")[0]) == (400, "the body is not UTF-8")
+    status, told = daemon.send("POST", "/execute", {"code": "kept + 1"}, x_access_token=TOKEN)
+    assert b'"text": "42"' in told
+    status, told = daemon.send("POST", "/filesystem.Filesystem/Stat", b'{"path": "\xed\xa0\x80"}', x_access_token=TOKEN)
+    assert status == 400
+
+
+@pytest.mark.parametrize(
     ("body", "headers", "sentence"),
     [
         ({"process": 5}, {}, '"process" is 5; it must be an object'),

@@ -70,9 +70,14 @@ class Request:
 def document_of(data: bytes, what: str) -> dict[str, Any]:
     """The JSON object that bytes are; nothing is an empty one. Text in it can be written down: half a surrogate pair cannot."""
     try:
-        document = json.loads(data or b"{}", parse_constant=_no_constant)
+        # `json` reads bytes in other encodings, too, and halves of pairs as they are
+        document = json.loads(data.decode("utf-8-sig") or "{}", parse_constant=_no_constant)
         if b"\\ud" in data or b"\\uD" in data:
             json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        raise HttpError(
+            400, f"the {what} is not UTF-8: {error.reason} at byte {error.start}", "invalid_argument"
+        ) from error
     except UnicodeEncodeError as error:
         raise HttpError(400, f"the {what} has half a surrogate pair in it", "invalid_argument") from error
     except (ValueError, RecursionError) as error:
