@@ -341,3 +341,11 @@ def test_a_pool_says_which_gateways_send_to_it() -> None:
     assert (parent.parent_ref.name, parent.parent_ref.namespace) == ("gw", "ml")
     assert said(parent.conditions) == {"Accepted": ("True", "Accepted"), "ResolvedRefs": ("True", "ResolvedRefs")}
     assert status(InferencePool, "pool", gateway(), POOL_OBJECT).parents == []
+
+
+def test_a_namespace_that_is_let_in_by_its_labels_wakes_its_routes_and_their_gateways() -> None:
+    world = FakeWorld(route(parents=[{"name": "gw", "namespace": "web"}]), *SPACES)
+    ml, other = (world.get(Namespace, "", name) for name in ("ml", "other"))
+    assert list(reconcile_http_route.finds[Namespace](ml, world)) == [("ml", "r")]
+    assert list(reconcile_gateway.finds[Namespace](ml, world)) == [("web", "gw")]
+    assert not list(reconcile_gateway.finds[Namespace](other, world))

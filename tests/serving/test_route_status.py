@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hekla.api.core import Pod
+from hekla.api.core import Namespace, Pod
 from hekla.api.foreign import Gateway
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.api.meta import Resource
@@ -258,3 +258,17 @@ def test_news_wake_the_routes_that_they_concern() -> None:
     bound = world(route("r", to("a"), model="m", parentRefs=[{"name": "gate"}]), route("s", to("a"), model="m"))
     assert list(finds[Gateway](gate(), bound)) == [("ml", "r")]
     assert list(reconcile_model_server_status.finds[Pod](pod("x", {"app": "a"}), made)) == [("ml", "a")]
+
+
+def test_a_namespace_that_is_let_in_by_its_labels_wakes_its_routes() -> None:
+    chosen = {"from": "Selector", "selector": {"matchLabels": {"may": "yes"}}}
+    by_gate = route("r", to("a"), model="m", parentRefs=[{"name": "gate"}])
+    made = world(by_gate, route("s", to("a"), model="n"), server("a"), gate(allowedRoutes={"namespaces": chosen}))
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
+    made.put(space)
+    assert conditions(made, "r")["Accepted"] == ("False", "NotAllowedByListeners")
+    space["metadata"] |= {"labels": {"may": "yes"}}
+    made.put(space)
+    namespace = made.get(Namespace, "", "ml")
+    assert list(reconcile_model_route_status.finds[Namespace](namespace, made)) == [("ml", "r")]
+    assert conditions(made, "r")["Accepted"] == ("True", "Accepted")

@@ -83,13 +83,20 @@ def _gateways_granted(grant: ReferenceGrant, world: World) -> Iterator[tuple[str
             yield one.metadata.namespace, one.metadata.name
 
 
+def _gateways_letting_in(namespace: Namespace, world: World) -> Iterator[tuple[str, str]]:
+    """A listener may let routes in by the labels of their namespace."""
+    own = namespace.metadata.name
+    for route in (*world.list(HttpRoute, own), *world.list(ModelRoute, own)):
+        yield from _gateways(route)
+
+
 @reconciler(
     Gateway,
     reads=(GatewayClass, HttpRoute, ModelRoute, Namespace, CertificateSecret, ReferenceGrant),
     wakes={HttpRoute: _gateways, ModelRoute: _gateways},
     finds={
         Gateway: _gateways_beside, GatewayClass: _gateways_of_class, CertificateSecret: _gateways_showing,
-        ReferenceGrant: _gateways_granted,
+        ReferenceGrant: _gateways_granted, Namespace: _gateways_letting_in,
     },
 )  # fmt: skip
 def reconcile_gateway(gateway: Gateway, world: World, now: datetime) -> Iterator[Command]:
@@ -190,6 +197,11 @@ def _routes_of_grant(grant: ReferenceGrant, world: World) -> Iterator[tuple[str,
             yield route.metadata.namespace, route.metadata.name
 
 
+def _routes_let_in(namespace: Namespace, world: World) -> Iterator[tuple[str, str]]:
+    for route in world.list(HttpRoute, namespace.metadata.name):
+        yield route.metadata.namespace, route.metadata.name
+
+
 def _pools(route: HttpRoute) -> set[tuple[str, str]]:
     references = [one for rule in route.spec.rules for one in rule.backend_refs if one.kind == "InferencePool"]
     return {(one.namespace or route.metadata.namespace, one.name) for one in references}
@@ -200,7 +212,7 @@ def _pools(route: HttpRoute) -> set[tuple[str, str]]:
     reads=(Gateway, GatewayClass, InferencePool, Namespace, ReferenceGrant),
     finds={
         Gateway: _routes_of_gateway, GatewayClass: _routes_of_class, InferencePool: _routes_to_pool,
-        ReferenceGrant: _routes_of_grant,
+        ReferenceGrant: _routes_of_grant, Namespace: _routes_let_in,
     },
 )  # fmt: skip
 def reconcile_http_route(route: HttpRoute, world: World, now: datetime) -> Iterator[Command]:

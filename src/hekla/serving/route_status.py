@@ -74,12 +74,19 @@ def _routes_of_class(one: GatewayClass, world: World) -> Iterator[tuple[str, str
             yield from _routes_of_gateway(gateway, world)
 
 
+def _routes_let_in(namespace: Namespace, world: World) -> Iterator[tuple[str, str]]:
+    """Gateways may let routes in by the labels of their namespace."""
+    for route in world.list(ModelRoute, namespace.metadata.name):
+        if route.spec.parent_refs:
+            yield route.metadata.namespace, route.metadata.name
+
+
 @reconciler(
     ModelRoute,
     reads=(ModelServer, ExternalModelProvider, Gateway, GatewayClass, Namespace),
     finds={
         ModelServer: _routes_to, ExternalModelProvider: _routes_to, ModelRoute: _rivals, Gateway: _routes_of_gateway,
-        GatewayClass: _routes_of_class,
+        GatewayClass: _routes_of_class, Namespace: _routes_let_in,
     },
 )  # fmt: skip
 def reconcile_model_route_status(route: ModelRoute, world: World, now: datetime) -> Iterator[Command]:
