@@ -86,7 +86,8 @@ def _gateways_granted(grant: ReferenceGrant, world: World) -> Iterator[tuple[str
 def _gateways_letting_in(namespace: Namespace, world: World) -> Iterator[tuple[str, str]]:
     """A listener may let routes in by the labels of their namespace."""
     own = namespace.metadata.name
-    for route in (*world.list(HttpRoute, own), *world.list(ModelRoute, own)):
+    routes: list[HttpRoute | ModelRoute] = [*world.list(HttpRoute, own), *world.list(ModelRoute, own)]
+    for route in routes:
         yield from _gateways(route)
 
 
