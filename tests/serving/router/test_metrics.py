@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -134,6 +135,24 @@ def test_what_clients_write_cannot_break_a_line() -> None:
     [row] = books.fold([nasty], list)
     assert json_line(nasty, books.rows[row], "now").count("\n") == 1
     assert text_line(nasty, books.rows[row], "now").count("\n") == 1
+
+
+def test_what_clients_write_makes_no_fields_of_a_line_of_text() -> None:
+    books = Metrics()
+    model = 'x" model_name=llama request_id=forged upstream_status_code=500\u2028\\ tokens=9/9'
+    lost = Refusal(404, "route_not_found", f'no route takes model "{model}"')
+    asked = over(
+        model=model, destination=Destination(model), refusal=lost, status=404, path='/v1/x"=', attempts=0,
+        target_name="", upstream_status=0,
+    )  # fmt: skip
+    [row] = books.fold([asked], list)
+    line = text_line(asked, books.rows[row], "now")
+    fields = ["error", "model_name", "request_id", "error_origin", "tokens", "timings"]
+    assert re.findall(r"(\w+)=", line) == fields
+    assert "request_id=id-1 " in line
+    assert line.startswith(r'[now] "POST /v1/x\x22\x3d HTTP/1.1" 404 error=route_not_found:no route takes model "x" ')
+    assert r" model_name=x\x22\x20model_name\x3dllama\x20request_id\x3dforged\x20" in line
+    assert r"\x3d500\u2028\x5c\x20tokens\x3d9/9 request_id=" in line
 
 
 def test_a_log_that_nobody_takes_is_left_out_and_counted(tmp_path: Path, monkeypatch: Any) -> None:

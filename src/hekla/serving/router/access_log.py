@@ -143,7 +143,7 @@ def _ms(end: float, begin: float) -> int:
 
 def _around_text(one: Exchange | RequestKind, row: Row) -> tuple[str, str]:
     error, origin = _trouble(one)
-    told = f" error={error['type']}:{_in_a_line(error['message'])}" if error is not None else ""
+    told = f" error={error['type']}:{_escaped(error['message'], _BREAKS_A_MESSAGE)}" if error is not None else ""
     pod = f" selected_pod={one.target_name}" if one.target_name else ""
     upstream = f" upstream_status_code={one.upstream_status}" if one.upstream_status else ""
     upstream += f" upstream_attempts={one.attempts}" if one.attempts else ""
@@ -186,19 +186,30 @@ def _fixed_text(row: Row, path: str, method: bytes, is_http_1_0: bool) -> tuple[
         "backend_name": told.backend_name,
         "upstream_model": told.upstream_model,
     }
-    return f'"{method.decode("ascii")} {path} {protocol}" {row.status}', _words(names), _words(backend)
+    asked = f"{method.decode('ascii')} {_escaped(path, _BREAKS_A_WORD)} {protocol}"
+    return f'"{asked}" {row.status}', _words(names), _words(backend)
 
 
 def _words(told: Mapping[str, str]) -> str:
-    return "".join(f" {name}={_printable(value)}" for name, value in told.items() if value not in ("", "none"))
+    return "".join(
+        f" {name}={_escaped(value, _BREAKS_A_WORD)}" for name, value in told.items() if value not in ("", "none")
+    )
 
 
-def _printable(text: str) -> str:
-    return text if text.isprintable() and " " not in text else repr(text)
+_BREAKS_A_WORD: Final = frozenset(' ="\\')
+_BREAKS_A_MESSAGE: Final = frozenset("=\\")
+"""A message has spaces and quotes, as Kthena's has, and goes to the next ` name=`: who asks for a model of that name made fields."""
 
 
-def _in_a_line(text: str) -> str:
-    return text if text.isprintable() else repr(text)
+def _escaped(text: str, breaking: frozenset[str]) -> str:
+    if text.isprintable() and breaking.isdisjoint(text):
+        return text
+    return "".join(_code(one) if one in breaking or not one.isprintable() else one for one in text)
+
+
+def _code(one: str) -> str:
+    number = ord(one)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 FORMATS: Final = {"json": Format(_around_json, _json), "text": Format(_around_text, _text)}
