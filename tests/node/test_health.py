@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from hekla.api.containers import Container, Probe
-from hekla.node.health import Place, _late, ask
+from hekla.node.health import Place, _late, ask, port_of
 
 AT = Place("127.0.0.1")
 CONTAINER = msgspec.convert({"name": "main", "ports": [{"name": "web", "containerPort": 80}]}, Container)
@@ -40,3 +40,7 @@ def test_where_nobody_listens_the_address_is_told():
             probe = msgspec.convert(asked | {"timeoutSeconds": 60}, Probe)
             answer = asyncio.run(ask(probe, CONTAINER, AT, exec=None))
             assert (answer.is_healthy, answer.message) == (False, said)
+
+
+def test_a_port_is_a_number_or_the_name_of_one():
+    assert [port_of(port, CONTAINER) for port in (7, "7", "web", "other", "\xb2", None)] == [7, 7, 80, 0, 0, 0]

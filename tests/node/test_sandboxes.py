@@ -149,6 +149,7 @@ def test_a_frozen_sandbox_stands_still_and_says_so(told):
         await door.claim("box")
         state = msgspec.json.decode(await door.ask("POST", "/sandboxes/default/box/freeze"), type=SandboxState)
         assert state.is_frozen
+        await door.ask("GET", f"/sandboxes/default/box/ports/{'1' * 5000}/health", status=422)
         refusal = json.loads(await door.ask("GET", "/sandboxes/default/box/ports/0/health", status=409))
         assert "frozen" in refusal["message"]
         state = msgspec.json.decode(

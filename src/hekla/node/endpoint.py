@@ -22,6 +22,7 @@ import structlog
 from hekla.api.pods import Pod
 from hekla.apiserver.auth.pki import subject_of
 from hekla.kube.errors import KubeError
+from hekla.lib.digits import whole_number
 from hekla.node.agent import NodeAgent
 from hekla.node.callers import Callers
 from hekla.node.pod_proxy import proxy_to
@@ -350,9 +351,10 @@ def _number(query: Query, name: str) -> int | None:
     text = _first(query, name)
     if not text:
         return None
-    if not text.isdigit() or len(text) > 18:
+    number = whole_number(text)
+    if number is None:
         raise RefusalError(400, "BadRequest", f'{name} is "{text[:60]}"; write a whole number, not negative')
-    return int(text)
+    return number
 
 
 def _first(query: Query, name: str) -> str:
@@ -376,7 +378,7 @@ def _name_and_port(text: str) -> tuple[str, int]:
     parts = text.split(":")
     if len(parts) == 3:
         parts = parts[1:]
-    return parts[0], int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0
+    return parts[0], (whole_number(parts[1]) or 0) if len(parts) > 1 else 0
 
 
 def _first_port(tracked: TrackedPod) -> int:

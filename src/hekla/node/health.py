@@ -23,6 +23,7 @@ from hekla.api.containers import (
     TCPSocketAction,
 )
 from hekla.api.scalars import IntOrString
+from hekla.lib.digits import whole_number
 from hekla.node.runtimes import ExecError, ExecSession
 
 MAX_OUTPUT = 10 * 1024
@@ -214,7 +215,8 @@ def port_of(port: IntOrString | None, container: Container) -> int:
         return port
     named = {each.name: each.container_port for each in container.ports}
     text = port or ""
-    return int(text) if text.isdigit() else named.get(text, 0)
+    number = whole_number(text)
+    return named.get(text, 0) if number is None else number
 
 
 async def _grpc(action: GRPCAction, place: Place) -> Answer:

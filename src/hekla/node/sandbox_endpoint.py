@@ -20,6 +20,7 @@ from hekla.api.agents.node_contract import (
     ForkOrder,
     StillnessOrder,
 )
+from hekla.lib.digits import whole_number
 from hekla.node.pod_proxy import HOP_BY_HOP
 from hekla.node.runtimes.sandbox import SandboxError
 from hekla.node.sandbox_desk import SandboxDesk
@@ -120,7 +121,8 @@ class SandboxEndpoint:
         return SwitchProtocol(TUNNEL, lambda outer: _join(outer, reader, writer))
 
     def _check_way(self, namespace: str, pod: str, port: str) -> None:
-        if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        number = whole_number(port)
+        if number is None or number > 65535:
             raise SandboxError(422, f'"{port[:20]}" is no port')
         if self._desk.state(namespace, pod).is_frozen:  # or there is none: that is a refusal too
             raise SandboxError(409, f'sandbox "{pod}" is frozen; thaw it first')

@@ -33,6 +33,7 @@ from hekla.api.agents.node_contract import (
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.kube.informer import Informers
+from hekla.lib.digits import whole_number
 from hekla.sandbox.link import LinkError, SandboxGoneError, TooLateError, UnansweredError, UnsupportedError, Way
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import WireError
@@ -358,8 +359,8 @@ def _length(head: bytes) -> int:
     """Of an answer's body, as its head says; one without a length has none that we wait for."""
     for line in head.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
-        if name.lower() == b"content-length" and value.strip().isdigit():
-            return min(int(value), _LONGEST_REFUSAL)
+        if name.lower() == b"content-length" and (length := whole_number(value.strip().decode("latin-1"))) is not None:
+            return min(length, _LONGEST_REFUSAL)
     return 0
 
 

@@ -178,6 +178,8 @@ def test_a_connection_is_cut_when_the_rules_no_longer_allow_it():
         b"POST http://api.test/ HTTP/1.1\r\nContent-Length : 1\r\n\r\nx",
         b"GET http://api.test/ HTTP/1.1\r\nA: b\r\n folded\r\n\r\n",
         b"CONNECT api.test HTTP/1.1\r\n\r\n",
+        b"CONNECT api.test:\xb2 HTTP/1.1\r\n\r\n",
+        b"CONNECT api.test:%b HTTP/1.1\r\n\r\n" % (b"1" * 5000),
         b"\x16\x03\x01\x02\x00\r\n\r\n",
     ],
 )

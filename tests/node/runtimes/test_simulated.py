@@ -26,7 +26,9 @@ def test_the_first_attempts_may_fail():
     assert [script(attempt, failures="1", exit_code="7").exit_code for attempt in range(2)] == [7, 0]
 
 
-@pytest.mark.parametrize(("name", "text"), [("duration", "soon"), ("exit_code", "256"), ("failures", "-1")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("duration", "soon"), ("exit_code", "256"), ("failures", "-1"), ("failures", "\xb2")]
+)
 def test_an_annotation_that_cannot_be_read_is_named_with_its_value(name, text):
     with pytest.raises(StartError, match=f'simulated-{name.replace("_", "-")} is "{text}"'):
         script(**{name: text})

@@ -801,6 +801,9 @@ def test_a_list_with_accounts_asks_so_many_nodes_at_once_and_waits_for_no_silent
         ({"network": {"allowOut": ["http://a.test/"]}}, '"allowOut": egress rule "http://a.test/" '),
         ({"network": {"allowOut": ["8.8.8.0/24"]}}, '"allowOut": egress rule "8.8.8.0/24" '),
         ({"network": {"allowOut": ["a.test:70000"]}}, '"allowOut": egress rule "a.test:70000" has port "70000"; '),
+        ({"network": {"allowOut": ["a.test:\xb2"]}}, '"allowOut": egress rule "a.test:\xb2" has port "\xb2"; '),
+        ({"network": {"allowOut": ["a.test:" + "1" * 5000]}}, '"allowOut": egress rule "a.test:111'),
+        ({"timeout": 10**400}, '"timeout" is 1000'),
         ({"network": []}, '"network" must be an object'),
         ({"allow_internet_access": "false"}, '"allow_internet_access" must be true or false'),
         ({"secure": "false"}, '"secure" must be true or false'),
@@ -819,6 +822,24 @@ def test_what_e2bs_clients_ask_for_and_would_not_get_is_refused_with_a_sentence(
         assert told["message"].startswith(sentence)
         assert await client.gateway.desk.listed(None) == []
         assert not client.sandboxes._processes
+
+    run(scenario)
+
+
+def test_a_time_of_401_digits_is_refused_wherever_a_time_is_asked_for():
+    """It was answered 500, as a whole number that is no float."""
+
+    async def scenario(client):
+        session = await client.session()
+        for path, name in (
+            (f"/sandboxes/{session}/timeout", "timeout"), (f"/sandboxes/{session}/refreshes", "duration"),
+            (f"/sandboxes/{session}/connect", "timeout"), (f"/sandboxes/{session}/fork", "timeout"),
+            ("/hekla/v1/sessions", "timeout"), (f"/hekla/v1/sessions/{session}/timeout", "timeout"),
+            (f"/hekla/v1/sessions/{session}/fork", "count"),
+        ):  # fmt: skip
+            status, told, _ = await client.ask("POST", path, {name: 10**400})
+            assert status == 400, (path, told)
+            assert len(json.dumps(told)) < 400
 
     run(scenario)
 

@@ -4,8 +4,11 @@ import re
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from hekla.lib.digits import whole_number
+
 HTTPS, HTTP = 443, 80
 MOST_RULES = 200
+LONGEST_SHOWN = 100
 EVERYWHERE = "*"
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 
@@ -57,14 +60,15 @@ def _rule_of(word: str) -> Rule:
         port = rest.removeprefix(":")
     elif word.count(":") == 1:
         host, _, port = word.partition(":")
-    if port and not (port.isdigit() and 0 < int(port) < 65536):
-        raise RulesError(f'egress rule "{word}" has port "{port}"; write 1 to 65535')
+    number = whole_number(port) if port else None
+    if port and (number is None or not 0 < number < 65536):
+        raise RulesError(f'egress rule "{word[:LONGEST_SHOWN]}" has port "{port[:LONGEST_SHOWN]}"; write 1 to 65535')
     name = (
         EVERYWHERE if host == EVERYWHERE else ("*." + canonical(host[2:]) if host.startswith("*.") else canonical(host))
     )
     if not name or name == "*.":
-        raise RulesError(f'egress rule "{word}" names no host; write host[:port], *.example.com or *')
-    return Rule(name, frozenset((int(port),)) if port else frozenset((HTTPS, HTTP)))
+        raise RulesError(f'egress rule "{word[:LONGEST_SHOWN]}" names no host; write host[:port], *.example.com or *')
+    return Rule(name, frozenset((number,)) if number else frozenset((HTTPS, HTTP)))
 
 
 def canonical(host: str) -> str:

@@ -17,6 +17,7 @@ import structlog
 
 from hekla.api.agents.egress import HTTP, Rule, canonical
 from hekla.api.agents.node_contract import SecretHeader
+from hekla.lib.digits import whole_number
 from hekla.node.egress.rules import ALLOWED, Address, Verdict, header_for, judge, judge_address
 
 log = structlog.get_logger("hekla.egress")
@@ -298,9 +299,10 @@ def _read_head(head: bytes) -> _Asked:
     method, target, version = words
     if method == "CONNECT":
         host, _, port = target.rpartition(":")
-        if not port.isdigit() or not host:
+        number = whole_number(port)
+        if number is None or not host:
             raise RefusedError(400, Verdict("bad-request", f'CONNECT wants host:port, not "{target[:100]}"'))
-        return _Asked(method, host, int(port), b"", is_tunnel=True)
+        return _Asked(method, host, number, b"", is_tunnel=True)
     try:
         parts = urlsplit(target)
         port_number = parts.port or HTTP

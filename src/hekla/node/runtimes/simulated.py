@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hekla.kube.clock import Clock
+from hekla.lib.digits import whole_number
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.node.pod_record import Exit
 from hekla.node.runtimes import (
@@ -198,9 +199,10 @@ def script_of(annotations: Mapping[str, str], key: ContainerKey) -> Script:
 
 
 def _number(text: str, name: str) -> int:
-    if not text.isdigit() or int(text) > 255:
+    number = whole_number(text)
+    if number is None or number > 255:
         raise StartError(f'annotation {PREFIX}{name} is "{text}"; write a number from 0 to 255')
-    return int(text)
+    return number
 
 
 def _seconds(text: str, name: str) -> float:

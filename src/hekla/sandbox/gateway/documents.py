@@ -17,6 +17,9 @@ _decode = msgspec.json.Decoder().decode
 NO_DOCUMENT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding raises for bytes that are no document: text that is none and brackets without end are two of them."""
 
+LARGEST = 1e15
+"""No number that a client means is larger; a whole one of 401 digits is no float at all."""
+
 
 @dataclass(slots=True)
 class Asked:

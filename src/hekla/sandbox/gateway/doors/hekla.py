@@ -21,7 +21,7 @@ import msgspec
 from hekla.api.agents.node_contract import Usage
 from hekla.sandbox.gateway.answers import document
 from hekla.sandbox.gateway.asking import listening
-from hekla.sandbox.gateway.documents import NO_DOCUMENT, Asked, Reply, whole_number
+from hekla.sandbox.gateway.documents import LARGEST, NO_DOCUMENT, Asked, Reply, whole_number
 from hekla.sandbox.gateway.errands import to_daemon, to_server
 from hekla.sandbox.gateway.front import Arrival, House
 from hekla.sandbox.gateway.guard import Principal
@@ -284,8 +284,8 @@ def _template(house: House, who: Principal, new: NewSession) -> tuple[str, str, 
 
 def _number(body: dict[str, Any], name: str) -> float:
     value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise RefusedError(400, name, f'"{name}" is {value!r}; it must be a number')
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
+        raise RefusedError(400, name, f'"{name}" is {f"{value!r}"[:64]}; it must be a number')
     return float(value)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import unquote, unquote_plus
 
-from hekla.sandbox.gateway.documents import Asked, Reply, one_of, whole_number
+from hekla.sandbox.gateway.documents import LARGEST, Asked, Reply, one_of, whole_number
 from hekla.sandbox.gateway.doors.e2b import words
 from hekla.sandbox.gateway.doors.e2b.networks import FIXED, asked_network, flag
 from hekla.sandbox.gateway.front import Arrival, House
@@ -392,8 +392,8 @@ def _object(body: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _seconds(body: dict[str, Any], name: str, default: float | None) -> float:
     value = body.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise RefusedError(400, name, f'"{name}" is {value!r}; it must be a number of seconds')
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
+        raise RefusedError(400, name, f'"{name}" is {f"{value!r}"[:64]}; it must be a number of seconds')
     return float(value)
 
 
