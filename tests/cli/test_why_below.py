@@ -225,6 +225,10 @@ def test_a_server_whose_engine_names_no_port_is_not_told_that_of_its_sidecar() -
     ("targets", "verdict"),
     [
         ([], "leads nowhere: it has no targets"),
+        (
+            [{"server": "a", "ready": 1, "weight": 0}, {"server": "b", "weight": 0}],
+            "leads nowhere: the weight of each target is 0",
+        ),
         ([{"server": "a", "ready": 2}, {"server": "b"}], "leads to 2 ModelServers, of which 1 takes requests"),
         (
             [{"server": "a"}, {"provider": "p"}],

@@ -86,12 +86,12 @@ def targets(route: "ModelRoute") -> Iterator[dict[str, Any]]:
 
 def route_verdict(wanted: Sequence[Mapping[str, Any]]) -> str:
     """In how many of the targets that have a weight requests are taken."""
-    wanted = [one for one in wanted if one.get("weight") != 0]
+    named, wanted = wanted, [one for one in wanted if one.get("weight") != 0]
     providers = sum("provider" in one for one in wanted)
     servers = [one for one in wanted if one.get("server")]
     ready = sum(bool(one.get("ready")) for one in servers)
     if not wanted:
-        return "leads nowhere: it has no targets"
+        return f"leads nowhere: {'the weight of each target is 0' if named else 'it has no targets'}"
     told = f"leads to {len(servers)} ModelServers, of which {ready} {'takes' if ready == 1 else 'take'} requests"
     if len(servers) == 1:
         told = f"leads to one ModelServer, which {'takes requests' if ready else 'takes none now'}"
