@@ -191,6 +191,4 @@ def test_claims_may_ask_for_no_more_devices_than_a_quota_lets_them():
     with pytest.raises(StatusError) as refused:
         ResourceQuotaRule().validate(request, Objects(resourcequotas=[limit], **there))
     name = "gpu.deviceclass.resource.k8s.io/devices"
-    assert str(refused.value).endswith(
-        f"exceeded quota: q, requested: {name}=2, used: {name}=2, limited: {name}=3"
-    )
+    assert str(refused.value).endswith(f"exceeded quota: q, requested: {name}=2, used: {name}=2, limited: {name}=3")
