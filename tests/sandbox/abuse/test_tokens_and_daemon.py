@@ -105,14 +105,43 @@ def test_16_no_secret_is_in_a_log_a_metric_or_an_answer_to_others():
             await client.ask("GET", f"/sandboxes/{session}")
             await client.ask("GET", "/hekla/v1/sessions", key="a-wrong-key-that-was-typed")
             await client.ask("POST", "/hekla/v1/sessions", {"name": "none"})
+            wrong = signed(row.access_token, "/etc/hostname", "write")
+            await client.ask("GET", f"/files?{wrong}", key="", e2b_sandbox_id=session)
+            await client.ask(
+                "GET", "/files?path=x", key="", e2b_sandbox_id=session, x_access_token="a-wrong-key-that-was-typed"
+            )
+            secret = {"templateID": "base", "envVars": {"API": "secret-of-the-user\0"}}
+            await client.ask("POST", "/v2/sandboxes", secret)
+            await client.ask("POST", "/v2/sandboxes", b'{"templateID": "base", "envVars": {"API": "secret-of-the-user')
             await client.gateway.desk.pause(session)
             await client.gateway.desk.end(session)
         metrics = (await client.ask("GET", "/metrics"))[1].decode()
         everything = json.dumps(said, default=str) + metrics
         assert "request" in everything
-        tokens = (KEY, row.access_token, signature.partition("signature=")[2], "a-wrong-key-that-was-typed")
+        refused = {one["reason"] for one in said if one.get("sentence")}
+        assert refused == {"UNAUTHORIZED", "template_not_found", "unauthenticated", "environment", "body"}
+        signatures = [one.partition("signature=")[2] for one in (signature, wrong)]
+        tokens = (KEY, row.access_token, *signatures, "a-wrong-key-that-was-typed")
         for secret in (*tokens, "secret-of-the-user", "secret-argument"):
             assert secret not in everything, secret
+
+    run(scenario)
+
+
+def test_the_log_says_why_a_request_was_refused_within_a_bound():
+    async def scenario(client):
+        with structlog.testing.capture_logs() as said:
+            told = [
+                (await client.ask("POST", "/v2/sandboxes", {"templateID": "none" * 500}))[1]["message"],
+                (await client.ask("GET", "/sandboxes/gone"))[1]["message"],
+            ]
+            await client.ask("GET", "/", e2b_sandbox_id="gone", e2b_sandbox_port="80")
+            long = {"templateID": "base", "network": {"denyOut": ["x" * 5000]}}
+            told.append((await client.ask("POST", "/v2/sandboxes", long))[1]["message"][:256])
+            await client.ask("GET", "/sandboxes")
+        lines = [one for one in said if one["event"] == "request"]
+        assert [one.get("sentence") for one in lines] == [*told[:2], 'session "gone" not found', told[2], None]
+        assert all(one["reason"] for one in lines[:-1])
 
     run(scenario)
 

@@ -78,6 +78,8 @@ class Reply:
     """Sent as JSON, unless it is bytes."""
     headers: list[tuple[str, str]] = field(default_factory=list)
     content_type: str = "application/json"
+    refusal: RefusedError | None = None
+    """What it refuses, for the log."""
 
     def bytes(self, *, keeps_alive: bool, is_head: bool) -> bytes:
         """As it goes out."""
@@ -113,8 +115,8 @@ class Document:
     """One such request on its way."""
 
     __slots__ = (
-        "_answer", "_asked", "_finished", "_is_over", "_limit", "_pieces", "_size", "_task", "door", "head", "started_s", "visitor",
-        "wants_payload",
+        "_answer", "_asked", "_finished", "_is_over", "_limit", "_pieces", "_size", "_task", "door", "head", "refusal", "started_s",
+        "visitor", "wants_payload",
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +137,7 @@ class Document:
         self._size = 0
         self._task: asyncio.Task[None] | None = None
         self._is_over = False
+        self.refusal: RefusedError | None = None
         self.started_s = asyncio.get_running_loop().time()
 
     @property
@@ -150,8 +153,9 @@ class Document:
             self._size += len(piece)
             self._pieces.append(piece)
         if self._size > self._limit:
+            self.refusal = RefusedError(413, "body", f"the body is larger than {self._limit} bytes; send a smaller one")
             self._over(413)
-            self.visitor.refuse(413, f"the body is larger than {self._limit} bytes; send a smaller one")
+            self.visitor.refuse(413, self.refusal.sentence)
         elif is_last:
             self._asked.body = b"".join(self._pieces)
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -160,6 +164,7 @@ class Document:
         reply = await self._answer(self._asked)
         if self._is_over:
             return
+        self.refusal = reply.refusal
         keeps = self.head.keeps_alive
         self.visitor.transport.write(reply.bytes(keeps_alive=keeps, is_head=self.head.method == b"HEAD"))
         self._over(reply.status)  # counted and logged when the answer is on its way: 0.3 ms

@@ -44,6 +44,8 @@ _MAY_REPEAT = frozenset({"connection", "accept", "forwarded", "x-forwarded-for",
 _LONGEST = 8192
 _NAMED = frozenset({"e2b-sandbox-id", "x-sandbox-id", "x-agentcube-session-id"})
 _LONGEST_ID = 128
+LONGEST_SENTENCE = 256
+"""Of a refusal, in the log."""
 
 
 @dataclass(slots=True)
@@ -147,7 +149,7 @@ class House:
         took_s = asyncio.get_running_loop().time() - passage.started_s
         self.metrics.passed(status, took_s)
         if passage.errand is None:
-            self.log(passage.head, status, took_s)
+            self.log(passage.head, status, took_s, **_why(passage.refusal))
             return
         session = passage.errand.session
         self.count -= 1
@@ -165,6 +167,7 @@ class House:
             owner=session.owner,
             port=passage.errand.port,
             bytes=passage.written,
+            **_why(passage.refusal),
         )
 
     def log(self, head: RequestHead, status: int, took_s: float, **more: Any) -> None:
@@ -301,7 +304,9 @@ class House:
     def _answered(self, document: Document, status: int) -> None:
         took_s = asyncio.get_running_loop().time() - document.started_s
         self.metrics.answered(document.door, status, took_s)
-        self.log(document.head, status, took_s, door=document.door, owner=document.asked.owner)
+        self.log(
+            document.head, status, took_s, door=document.door, owner=document.asked.owner, **_why(document.refusal)
+        )
 
     def refused(self, door: "Wording", address: str, refusal: RefusedError) -> Reply:
         """A refusal of somebody at an address as an answer, counted if it is a miss."""
@@ -313,7 +318,12 @@ class House:
         headers = [("retry-after", f"{max(1, round(refusal.retry_after_s))}")] if refusal.retry_after_s else []
         if status == 401:
             headers.append(("www-authenticate", 'Bearer realm="hekla"'))
-        return Reply(status, body, headers)
+        return Reply(status, body, headers, refusal=refusal)
+
+
+def _why(refusal: RefusedError | None) -> dict[str, str]:
+    """What the log says of a refusal; a dialect's own words for its client may be fewer."""
+    return {} if refusal is None else {"reason": refusal.reason, "sentence": refusal.sentence[:LONGEST_SENTENCE]}
 
 
 def too_many_misses() -> RefusedError:

@@ -68,7 +68,7 @@ class Passage:
 
     __slots__ = (
         "_answered", "_connection", "_house", "_is_over", "_is_tunnel", "_pending", "_pending_size", "_replay", "_task", "_words", "errand",
-        "head", "is_head", "is_sent", "started_s", "status", "visitor", "wants_payload", "wants_upgrade", "written",
+        "head", "is_head", "is_sent", "refusal", "started_s", "status", "visitor", "wants_payload", "wants_upgrade", "written",
     )  # fmt: skip
 
     def __init__(self, house: House, visitor: Visitor, head: RequestHead, words: Words) -> None:
@@ -88,6 +88,7 @@ class Passage:
         self.wants_payload = head.is_http_1_0  # to such a client no chunks may go
         self.wants_upgrade = False
         self.status = 0
+        self.refusal: RefusedError | None = None
         self.written = 0
         self.started_s = asyncio.get_running_loop().time()
 
@@ -284,6 +285,7 @@ class Passage:
     def _refuse(self, status: int, reason: str, sentence: str) -> None:
         if self._is_over:
             return
+        self.refusal = RefusedError(status, reason, sentence)
         shown, body = self._words(status, reason, sentence)
         keeps = self.head.keeps_alive and self.is_sent
         answer = whole(
