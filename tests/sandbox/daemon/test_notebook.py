@@ -304,3 +304,24 @@ def test_several_axes_are_one_chart_and_dates_are_told_as_such():
     first, second = main["chart"]["elements"]
     assert (first["x_scale"], first["elements"][0]["points"]) == ("datetime", [["2026-01-01", 1], ["2026-01-02", 2]])
     assert second["type"] == "bar"
+
+
+def test_an_error_whose_text_raises_leaves_the_variables():
+    broken = "class E(Exception):\n    def __str__(self):\n        raise ValueError('no')\nkept = 5\nraise E()"
+    told = plays(broken, "kept")
+    assert error(told[0])["value"] == "<E, whose str raised ValueError>"
+    assert results(told[1])[0]["text"] == "5"
+
+
+def test_what_answers_every_attribute_is_shown_as_its_repr():
+    proxy = "class P:\n    def __getattr__(self, name):\n        return lambda *a: 'asked'\n    def __repr__(self):\n        return 'a P'\nP()"
+    told = plays("from unittest.mock import MagicMock\nMagicMock(name='m')", proxy)
+    assert results(told[0])[0]["text"].startswith("<MagicMock name='m'")
+    [shown] = results(told[1])
+    assert shown["text"] == "a P"
+    assert "html" not in shown
+
+
+def test_a_picture_elsewhere_is_named_as_notebooks_name_it():
+    [told] = plays("from IPython.display import Image\nImage('https://example.com/a.png?x=\"1')")
+    assert results(told)[0]["html"] == '<img src="https://example.com/a.png?x=&quot;1"/>'

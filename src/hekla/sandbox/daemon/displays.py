@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import html
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -42,7 +43,7 @@ _VERSION: Final = (8, 0, 0)
 def pictures(value: object) -> dict[str, Any]:
     """A value in every form that it offers; text always."""
     found: dict[str, Any] = {}
-    if not isinstance(value, type):
+    if not isinstance(value, type) and not answers_everything(value):
         bundle = _asked(value, "_repr_mimebundle_")
         if isinstance(bundle, tuple):
             bundle = bundle[0]
@@ -57,6 +58,14 @@ def pictures(value: object) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - a broken __repr__ is the user's, and is shown
         found["text/plain"] = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
     return {mime: sendable(content) for mime, content in found.items()}
+
+
+def answers_everything(value: object) -> bool:
+    """Whether it has any attribute that one asks for, as mocks and proxies do: then having one says nothing."""
+    try:
+        return getattr(value, "_ipython_canary_method_should_not_exist_", None) is not None
+    except Exception:  # noqa: BLE001 - nor does an object whose attributes raise
+        return True
 
 
 def _asked(value: object, method: str) -> Any:
@@ -135,10 +144,12 @@ class Display:
 
     def shows_itself(self, value: object) -> bool:
         """Whether it has done so."""
-        show = None if isinstance(value, type) else getattr(value, "_ipython_display_", None)
-        if not callable(show):
+        if isinstance(value, type) or answers_everything(value):
             return False
         try:
+            show = getattr(value, "_ipython_display_", None)
+            if not callable(show):
+                return False
             show()
         except Exception:  # noqa: BLE001 - then in the forms that it offers
             return False
@@ -266,6 +277,8 @@ class Image(DisplayObject):
     def __init__(
         self, data: Any = None, url: str | None = None, filename: str | None = None, **options: object
     ) -> None:
+        if url is None and filename is None and isinstance(data, str) and data.startswith(("http://", "https://")):
+            data, url = None, data
         self.url = url
         if data is None and filename is None and url is not None:
             self.data, self.filename = None, None
@@ -282,7 +295,7 @@ class Image(DisplayObject):
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         if self.data is None:
-            return {"text/html": f'<img src="{self.url}"/>'}
+            return {"text/html": f'<img src="{html.escape(str(self.url))}"/>'}
         if self.data[:3] == b"\xff\xd8\xff":
             return {"image/jpeg": self.data}
         if self.data[:3] == b"GIF":

@@ -375,6 +375,13 @@ def _help(*asked: object) -> None:
     pydoc.Helper(output=sys.stdout)(*asked or ("help",))
 
 
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - a broken __str__ is the user's
+        return f"<{type(error).__name__}, whose str raised {type(broken).__name__}>"
+
+
 def _told(error: BaseException) -> dict[str, Any]:
     """What went wrong, with the lines of the cell and without ours."""
     kept = error.__traceback__
@@ -388,6 +395,6 @@ def _told(error: BaseException) -> dict[str, Any]:
     return {
         "type": "error",
         "name": type(error).__name__,
-        "value": str(error)[:LONGEST_TEXT],
+        "value": _said(error)[:LONGEST_TEXT],
         "traceback": "".join(told.format())[:LONGEST_TEXT],
     }
