@@ -18,7 +18,7 @@ from hekla.sandbox.daemon.notation import as_python
         ("!!ls", "get_ipython().getoutput('ls')\n"),
         ("?f.g", "get_ipython().run_line_magic('pinfo', 'f.g')\n"),
         ("f??", "get_ipython().run_line_magic('pinfo2', 'f')\n"),
-        ("pip install x", "get_ipython().run_line_magic('pip', 'install x')\n"),
+        ("pip install x", "get_ipython().run_word('pip', 'install x')\n"),
         ("if a:\n    !ls\n    b = 1", "if a:\n    get_ipython().system('ls')\n    b = 1"),
         ("!a \\\n  b\nc", "get_ipython().system('a   b')\n\nc"),
         ("x = '''\n!no\n'''\n!yes", "x = '''\n!no\n'''\nget_ipython().system('yes')\n"),
@@ -49,6 +49,35 @@ def test_what_is_no_python_becomes_a_call(code: str, written: str) -> None:
 )
 def test_what_is_wrong_python_stays_wrong(code: str) -> None:
     assert as_python(code) == code
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm in names",
+        "time - t0",
+        "head - tail  # apart",
+        "rm in (1,\n  2)",
+        "cat if cat else \\\n  0",
+        "env is None; run - 1",
+        'assert "a = %d" in x',
+        "x['a = !b']",
+    ],
+)
+def test_python_beside_a_magic_stays(line: str) -> None:
+    assert as_python(f"!ls\n{line}\n") == f"get_ipython().system('ls')\n{line}\n"
+
+
+def test_what_a_function_returns_is_no_assignment() -> None:
+    code = 'def f(y):\n    return "x = %s" % y\n'
+    assert as_python(f"{code}!ls") == f"{code}get_ipython().system('ls')\n"
+
+
+@pytest.mark.parametrize(
+    "binding", ["rm = 1", "import rm.x", "import a as rm", "for rm in a: pass", "def rm(): pass", "def f(rm): pass"]
+)
+def test_a_variable_of_the_cell_is_no_command(binding: str) -> None:
+    assert as_python(f"{binding}\nrm in names x") == f"{binding}\nrm in names x"
 
 
 def test_lines_keep_their_numbers() -> None:

@@ -67,6 +67,23 @@ def test_a_command_whose_child_runs_on_does_not_keep_its_cell():
     assert texts(told, "stdout") == "done\n"
 
 
+def test_a_line_of_python_beside_a_command_removes_no_file():
+    told = plays(
+        "open('in', 'w').close(); open('names', 'w').close(); names = {1}",
+        "rm = 1\n!true\nrm in names",
+        "!true\nrm in names 2",
+        "!ls",
+        "del rm",
+        "rm in names\n!ls",
+        "!true\nrm -f in names\n!ls",
+    )
+    assert results(told[1])[0]["text"] == "True"
+    assert (error(told[2])["name"], "write %rm" in error(told[2])["value"]) == ("SyntaxError", True)
+    assert texts(told[3], "stdout") == "in\nnames\n"
+    assert error(told[5])["name"] == "NameError"
+    assert texts(told[6], "stdout") == ""
+
+
 def test_an_interrupt_ends_the_command_of_a_cell():
     async def story(one):
         context = one.default()

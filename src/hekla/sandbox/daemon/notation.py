@@ -1,19 +1,24 @@
 """IPython's notation, written as Python: `!ls`, `%timeit f()`, `%%bash`, `files = !ls`, `f?`, `pip install x` become calls of `get_ipython()`.
 
-Only a cell that is no Python is looked at: a plain one pays nothing, and nothing in it is taken for something else. A line stays a
-line, so errors name the one that its author wrote. `notebook.py` does what is called.
+Only a cell that is no Python is looked at: a plain one pays nothing. In a cell that is looked at, only lines that are no Python are
+rewritten. A line stays a line, so errors name the one that its author wrote. `notebook.py` does what is called.
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from typing import Final
+import warnings
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 AUTOMATIC: Final = (
     "pip", "pip3", "cd", "ls", "cat", "cp", "mv", "rm", "mkdir", "rmdir", "head", "tail", "time", "timeit", "env", "matplotlib",
     "load_ext", "run", "wget", "curl", "apt", "apt-get", "git",
 )  # fmt: skip
-"""Words that begin a command or a magic without a sign, as people type them; a cell of Python never begins a line so."""
+"""Words that begin a command or a magic without a sign, as people type them. Python may begin a line so too (`rm in names`): such a line stays."""
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][\w.\[\]'\", ]*?)\s*=\s*([!%])(?![=])\s*(.*)", re.DOTALL)
 _HELP: Final = re.compile(r"(\?{1,2})?\s*([%\w][%\w.]*(?:\[[^\]]*\])*)\s*(\?{1,2})?\s*;?")
 _WORD: Final = re.compile(r"([\w-]+)\s+([^\s=.,(\[+*/%&|^<>:].*)", re.DOTALL)
@@ -29,10 +34,14 @@ def as_python(code: str) -> str:
         head, _, body = code[sum(map(len, lines[:first])) :].partition("\n")
         name, _, line = head[2:].strip().partition(" ")
         return "\n" * first + f"get_ipython().run_cell_magic({name!r}, {line.strip()!r}, {body!r})"
-    return "".join(_lines_as_python(lines))
+    written, words = _lines_as_python(lines, ())
+    bound = words and words & _bound_in(written)
+    return _lines_as_python(lines, bound)[0] if bound else written
 
 
-def _lines_as_python(lines: list[str]) -> list[str]:
+def _lines_as_python(lines: list[str], variables: Collection[str]) -> tuple[str, set[str]]:
+    """The lines rewritten, and the words without a sign that were taken for commands; never such as are variables."""
+    words: set[str] = set()
     done: list[str] = []
     place = _Place()
     while len(done) < len(lines):
@@ -47,6 +56,10 @@ def _lines_as_python(lines: list[str]) -> list[str]:
             count += 1
         text = line.strip()
         call = _call(text)
+        found = None if call else _WORD.fullmatch(text)
+        if found and found[1] in AUTOMATIC and found[1] not in variables and not _begins_python(text):
+            words.add(found[1])
+            call = f"get_ipython().run_word({found[1]!r}, {found[2]!r})"
         if call:
             indent = line[: len(line) - len(line.lstrip())]
             done.append(f"{indent}{call}\n")
@@ -54,11 +67,45 @@ def _lines_as_python(lines: list[str]) -> list[str]:
         else:
             place.pass_over(lines[len(done)])
             done.append(lines[len(done)])
-    return done
+    return "".join(done), words
+
+
+def _is_python(text: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            ast.parse(text)
+        except SyntaxError:
+            return False
+    return True
+
+
+def _begins_python(text: str) -> bool:
+    """Whether a line is Python, or may be with the lines that follow."""
+    place = _Place()
+    place.pass_over(text)
+    return not place.is_statement or _is_python(text)
+
+
+def _bound_in(code: str) -> set[str]:
+    """Names that a cell assigns, imports or defines anywhere."""
+    if not _is_python(code):
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+    return names
 
 
 def _call(text: str) -> str:
-    """What a statement stands for; empty: it is Python."""
+    """What a statement with a sign stands for; empty: it has none."""
     if text.startswith("!!"):
         return f"get_ipython().getoutput({text[2:].strip()!r})"
     if text.startswith("!"):
@@ -67,11 +114,9 @@ def _call(text: str) -> str:
         return f"get_ipython().run_line_magic({'pinfo' + '2' * ('??' in (found[1], found[3]))!r}, {found[2]!r})"
     if text.startswith("%"):
         return _magic(text)
-    if found := _ASSIGNED.fullmatch(text):
+    if (found := _ASSIGNED.fullmatch(text)) and _is_python(f"{found[1]} = 0"):
         asked = f"get_ipython().getoutput({found[3]!r})" if found[2] == "!" else _magic("%" + found[3])
         return f"{found[1]} = {asked}" if asked else ""
-    if (found := _WORD.fullmatch(text)) and found[1] in AUTOMATIC:
-        return f"get_ipython().run_line_magic({found[1]!r}, {found[2]!r})"
     return ""
 
 

@@ -113,6 +113,12 @@ class Notebook:
             raise UsageError(f"%%{name} begins a cell with two signs, and its text follows in the next lines")
         raise UsageError(_unknown("%", name, self._all("_line_") + sorted(_SHELL)))
 
+    def run_word(self, name: str, line: str) -> Any:
+        """`name line` without a sign, which is no Python. Raises SyntaxError where the name is a variable, as Python does."""
+        if name in self.user_ns:
+            raise SyntaxError(f"invalid syntax; {name} is a variable here: write %{name} if the command is meant")
+        return self.run_line_magic(name, line)
+
     def run_cell_magic(self, name: str, line: str, cell: str | None) -> Any:
         """`%%name line`, and the rest of the cell."""
         if cell is None:
