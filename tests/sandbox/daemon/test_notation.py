@@ -68,6 +68,13 @@ def test_python_beside_a_magic_stays(line: str) -> None:
     assert as_python(f"!ls\n{line}\n") == f"get_ipython().system('ls')\n{line}\n"
 
 
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c"])
+def test_only_what_ends_a_line_of_python_ends_one(sign: str) -> None:
+    assert as_python(f"x = 'a{sign}!b'\r\n!ls\r!pwd") == (
+        f"x = 'a{sign}!b'\r\nget_ipython().system('ls')\nget_ipython().system('pwd')\n"
+    )
+
+
 def test_what_a_function_returns_is_no_assignment() -> None:
     code = 'def f(y):\n    return "x = %s" % y\n'
     assert as_python(f"{code}!ls") == f"{code}get_ipython().system('ls')\n"

@@ -7,6 +7,7 @@ rewritten. A line stays a line, so errors name the one that its author wrote. `n
 from __future__ import annotations
 
 import ast
+import io
 import re
 import warnings
 from typing import TYPE_CHECKING, Final
@@ -28,7 +29,7 @@ _OPENING, _CLOSING = "([{", ")]}"
 
 def as_python(code: str) -> str:
     """The cell with every magic of it as a call; the same text where there is none."""
-    lines = code.splitlines(keepends=True)
+    lines = list(io.StringIO(code, newline=""))  # str.splitlines knows more ends than Python
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
     if lines and lines[first].startswith("%%"):
         head, _, body = code[sum(map(len, lines[:first])) :].partition("\n")
