@@ -26,6 +26,8 @@ from hekla.sandbox.daemon.notation import as_python
         ("x = 1 + \\\n%y\n!z", "x = 1 + \\\n%y\nget_ipython().system('z')\n"),
         ("1\n%%bash\nls", "1\nget_ipython().run_cell_magic('bash', '', None)\nls"),
         ("# it's\n!z", "# it's\nget_ipython().system('z')\n"),
+        ("x = 1  # C:\\\n!z", "x = 1  # C:\\\nget_ipython().system('z')\n"),
+        ("f(1,  # C:\\\n2)\n!z", "f(1,  # C:\\\n2)\nget_ipython().system('z')\n"),
     ],
 )
 def test_what_is_no_python_becomes_a_call(code: str, written: str) -> None:

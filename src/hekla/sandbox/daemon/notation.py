@@ -142,7 +142,7 @@ class _Place:
         return not self._depth and not self._quote and not self._goes_on
 
     def pass_over(self, line: str) -> None:
-        at, size = 0, len(line)
+        at, size, is_comment = 0, len(line), False
         while at < size:
             sign = line[at]
             if self._quote:
@@ -152,6 +152,7 @@ class _Place:
                     at += len(self._quote) - 1
                     self._quote = ""
             elif sign == "#":
+                is_comment = True
                 break
             elif sign in "\"'":
                 self._quote = sign * 3 if line.startswith(sign * 3, at) else sign
@@ -161,6 +162,6 @@ class _Place:
             elif sign in _CLOSING:
                 self._depth = max(0, self._depth - 1)
             at += 1
-        self._goes_on = not self._quote and line.rstrip("\r\n").endswith("\\")
+        self._goes_on = not self._quote and not is_comment and line.rstrip("\r\n").endswith("\\")
         if len(self._quote) == 1 and not line.rstrip("\r\n").endswith("\\"):
             self._quote = ""  # it is not closed on its line: the compiler will say so
