@@ -122,6 +122,15 @@ def test_files_directories_and_variables_of_the_environment():
     assert error(told[11])["name"] == "NameError"
 
 
+def test_values_are_filled_into_commands_with_their_format():
+    told = plays(
+        "i, x, s, d = 7, 1.256, 'a b', {'k:v': 5}\n!echo {i:03d} {x:.2f} {s!r} {s!r:>7}. {d['k:v']:02d} {i:%H%M}",
+        "!echo {i:zz} {nobody:03d} ${s:-x} {i} {len:3} {i::1}",
+    )
+    assert texts(told[0], "stdout") == "007 1.26 a b a b. 05 {i:%H%M}\n"
+    assert texts(told[1], "stdout") == "{i:zz} {nobody:03d} x 7 {len:3} {i::1}\n"
+
+
 def test_time_is_told_as_ipython_tells_it():
     told = plays(
         "%time 6 * 7", "%%time\nx = 1\nx + 1", "%timeit -n 2 -r 3 pass", "%%timeit -n 1 -r 1 y = 2\ny + 1", "%time 1/0"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _NAMED: Final = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|\$\$(?=[A-Za-z_])|\$([A-Za-z_]\w*)")
+_FORMAT: Final = re.compile(r"(?:!([rsa]))?(?::|$)")
+_CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {"r": repr, "s": str, "a": ascii, "": lambda value: value}
 _OF_PYTHON: Final = (types.BuiltinFunctionType, types.FunctionType, types.ModuleType, type)
 _SHELL: Final = frozenset((
     "ls", "cat", "cp", "mv", "rm", "mkdir", "rmdir", "head", "tail", "wget", "curl", "apt", "apt-get", "git", "ll", "echo", "less", "more",
@@ -169,10 +171,10 @@ class Notebook:
                 name = found[2]
                 return str(here.get(name, self.user_ns.get(name))) if name in here or name in self.user_ns else found[0]
             try:
-                said = eval(found[1], self.user_ns, here)
+                said, told = _evaluated(found[1], self.user_ns, here, is_shells=text[: found.start()].endswith("$"))
+                return found[0] if isinstance(said, _OF_PYTHON) else told
             except Exception:  # noqa: BLE001 - a brace of the shell's
                 return found[0]
-            return found[0] if isinstance(said, _OF_PYTHON) else str(said)
 
         return _NAMED.sub(value, text)
 
@@ -439,6 +441,23 @@ class Captured:
             self._show(one)
 
     __call__ = show
+
+
+def _evaluated(text: str, names: dict[str, Any], here: Mapping[str, Any], *, is_shells: bool) -> tuple[Any, str]:
+    """The value of `expression`, `expression!r` or `expression:format`, and its text; `${x:1}` is the shell's."""
+    try:
+        said = eval(text, names, here)
+        return said, str(said)
+    except SyntaxError:
+        if is_shells:
+            raise
+    for end in _FORMAT.finditer(text):
+        try:
+            said = eval(text[: end.start()], names, here)
+        except SyntaxError:
+            continue
+        return said, format(_CONVERSIONS[end[1] or ""](said), text[end.end() :])
+    raise SyntaxError(text)
 
 
 def _packages() -> str:
