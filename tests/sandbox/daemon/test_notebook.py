@@ -131,6 +131,15 @@ def test_values_are_filled_into_commands_with_their_format():
     assert texts(told[1], "stdout") == "{i:zz} {nobody:03d} x 7 {len:3} {i::1}\n"
 
 
+def test_a_script_of_python_imports_what_lies_beside_it():
+    told = plays(
+        "open('beside.py', 'w').write('x = 5')",
+        "%%python\nimport beside, sys\nprint(beside.x, repr(sys.stdin.read()))",
+        "%%script python3 -u\nimport beside\nprint(beside.x)",
+    )
+    assert [texts(one, "stdout") for one in told[1:]] == ["5 ''\n", "5\n"]
+
+
 def test_time_is_told_as_ipython_tells_it():
     told = plays(
         "%time 6 * 7", "%%time\nx = 1\nx + 1", "%timeit -n 2 -r 3 pass", "%%timeit -n 1 -r 1 y = 2\ny + 1", "%time 1/0"

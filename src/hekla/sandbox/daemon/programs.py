@@ -50,11 +50,17 @@ def shell() -> str:
 
 
 def script(program: Sequence[str], text: str) -> int:
-    """Run a program over a script; returns its exit code. What it prints to standard error goes to the cell's."""
+    """Run a program over a script; returns its exit code. What it prints to standard error goes to the cell's.
+
+    A Python reads it from standard input, to its end before it begins: so it finds the modules of the working directory.
+    """
     file = os.memfd_create("script")
     try:
         with open(file, "wb", closefd=False) as written:
             written.write(text.encode("utf-8", "surrogateescape"))
+        if os.path.basename(program[0]).startswith(("python", "pypy")):
+            os.lseek(file, 0, os.SEEK_SET)
+            return run([*program, "-"], is_parted=True, stdin=file)
         return run([*program, f"/proc/self/fd/{file}"], is_parted=True, pass_fds=(file,))
     finally:
         os.close(file)
@@ -67,11 +73,12 @@ def run(
     is_parted: bool = False,
     envs: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
+    stdin: int = subprocess.DEVNULL,
 ) -> int:
     """Run a program to its end; returns its exit code. `hear` is told what it prints, otherwise the cell's streams are."""
     told = hear or sys.stdout.write
     with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=None if envs is None else dict(envs),
+        argv, stdin=stdin, stdout=subprocess.PIPE, env=None if envs is None else dict(envs),
         stderr=subprocess.PIPE if is_parted else subprocess.STDOUT, start_new_session=True, pass_fds=pass_fds,
     ) as process:  # fmt: skip
         try:
