@@ -140,6 +140,23 @@ def test_a_script_of_python_imports_what_lies_beside_it():
     assert [texts(one, "stdout") for one in told[1:]] == ["5 ''\n", "5\n"]
 
 
+def test_a_file_that_is_run_finds_what_lies_beside_it():
+    told = plays(
+        "import os, sys\nos.mkdir('d')\nopen('d/beside.py', 'w').write('x = 5')\nbefore = list(sys.path)",
+        "open('d/a.py', 'w').write('import beside\\ny = beside.x')\nopen('b.py', 'w').write('z = y + 1\\nf = lambda: y')",
+        "%run d/a.py",
+        "y, sys.path == before",
+        "%run b.py",
+        "%run -i b.py",
+        "y = 7\nz, f(), '__file__' in globals()",
+        "%run -d b.py",
+    )
+    assert results(told[3])[0]["text"] == "(5, True)"
+    assert error(told[4])["name"] == "NameError"
+    assert results(told[6])[0]["text"] == "(6, 7, False)"
+    assert error(told[7])["value"].startswith("%run -d is not here")
+
+
 def test_time_is_told_as_ipython_tells_it():
     told = plays(
         "%time 6 * 7", "%%time\nx = 1\nx + 1", "%timeit -n 2 -r 3 pass", "%%timeit -n 1 -r 1 y = 2\ny + 1", "%time 1/0"

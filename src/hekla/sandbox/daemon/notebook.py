@@ -314,11 +314,20 @@ class Notebook:
         self._line_prun(cell)
 
     def _line_run(self, line: str) -> None:
-        path, *arguments = shlex.split(line) or [""]
+        words = shlex.split(line)
+        is_within = words[:1] == ["-i"]  # among the variables of the session
+        path, *arguments = words[is_within:] or [""]
+        if path.startswith("-"):
+            raise UsageError(
+                f"%run {path} is not here: %run has only -i, which runs the file among the session's variables"
+            )
         if not path.endswith(".py"):
             raise UsageError(f'%run wants a file of Python; "{path}" ends otherwise')
         before, sys.argv = sys.argv, [path, *arguments]
-        names: dict[str, Any] = {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__}
+        beside = os.path.dirname(os.path.abspath(os.path.expanduser(path)))
+        names: dict[str, Any] = self.user_ns if is_within else {"__name__": "__main__", "__builtins__": __builtins__}
+        names["__file__"] = path
+        sys.path.insert(0, beside)
         try:
             with open(os.path.expanduser(path), encoding="utf-8") as file:
                 exec(compile(file.read(), path, "exec"), names)
@@ -327,6 +336,10 @@ class Notebook:
                 raise
         finally:
             sys.argv = before
+            with contextlib.suppress(ValueError):
+                sys.path.remove(beside)
+            if is_within:
+                names.pop("__file__", None)
         self.user_ns.update({name: value for name, value in names.items() if not name.startswith("__")})
 
     def _line_pinfo(self, line: str) -> None:
