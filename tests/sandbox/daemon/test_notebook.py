@@ -169,6 +169,18 @@ def test_time_is_told_as_ipython_tells_it():
     assert error(told[4])["name"] == "ZeroDivisionError"
 
 
+def test_time_within_a_function_sees_its_variables():
+    told = plays(
+        "def g(n):\n    x = %time n + k\n    %timeit -n 1 -r 1 n + x\n    %prun n + x\n    return x",
+        "k = 2\ng(5)",
+        "%prun z = k",
+        "z",
+    )
+    assert results(told[1])[0]["text"] == "7"
+    assert "of 1 run, 1 loop each)" in texts(told[1], "stdout")
+    assert results(told[3])[0]["text"] == "2"
+
+
 def test_what_is_known_of_an_object_is_told():
     told = plays('def f(a, b=1):\n    "Adds."\n    return a + b', "?f", "f??", "nothing?", "len?")
     assert (

@@ -160,9 +160,7 @@ class Notebook:
         """With `{expression}` and `$name` of whoever wrote it; what is nothing of his is the shell's."""
         if "{" not in text and "$" not in text:
             return text
-        while frame is not None and frame.f_globals is not self.user_ns:
-            frame = frame.f_back
-        here = frame.f_locals if frame is not None else self.user_ns
+        here = self._variables_of(frame)
 
         def value(found: re.Match[str]) -> str:
             if found[0] in ("{{", "}}", "$$"):
@@ -177,6 +175,17 @@ class Notebook:
                 return found[0]
 
         return _NAMED.sub(value, text)
+
+    def _variables_of(self, frame: types.FrameType | None) -> Mapping[str, Any]:
+        """What the cell's code that called sees as its own: a function's locals, or the variables of the session themselves."""
+        while frame is not None and frame.f_globals is not self.user_ns:
+            frame = frame.f_back
+        return frame.f_locals if frame is not None else self.user_ns
+
+    def _seen(self, frame: types.FrameType | None) -> dict[str, Any]:
+        """All that the code sees; within a function that is a copy."""
+        here = self._variables_of(frame)
+        return self.user_ns if here is self.user_ns else {**self.user_ns, **here}
 
     def _shell(self, command: str) -> int:
         if found := re.match(r"\s*(?:(?:\S*/)?pip3?|python3? -m pip)\s+(?=[\w-])([^;&|<>`$]*)$", command):
@@ -287,8 +296,12 @@ class Notebook:
             del self.user_ns[name]
 
     def _line_time(self, line: str) -> Any:
+        names, value = self._seen(inspect.currentframe()), None
+        if names is not self.user_ns:
+            with contextlib.suppress(SyntaxError):
+                value = compile(line.strip(), "<timed>", "eval")
         with timed_text():
-            return self._run(line)
+            return self._run(line) if value is None else eval(value, names)
 
     def _cell_time(self, line: str, cell: str) -> Any:
         if line:
@@ -297,7 +310,7 @@ class Notebook:
             return self._run(cell)
 
     def _line_timeit(self, line: str) -> Any:
-        return Times.of(line, "pass", self.user_ns)
+        return Times.of(line, "pass", self._seen(inspect.currentframe()))
 
     def _cell_timeit(self, line: str, cell: str) -> Any:
         return Times.of(line, cell, self.user_ns)
@@ -307,7 +320,8 @@ class Notebook:
         import pstats
 
         profile = cProfile.Profile()
-        profile.runctx(line, self.user_ns, self.user_ns)
+        names = self._seen(inspect.currentframe())
+        profile.runctx(line, names, names)
         pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(30)
 
     def _cell_prun(self, line: str, cell: str) -> None:
