@@ -7,6 +7,7 @@ from prometheus_client import REGISTRY, Metric
 
 from hekla.api.agents import SandboxWarmPool
 from hekla.kube.informer import Informers
+from hekla.kube.measured import Collector
 from hekla.sandbox.gateway.running import Gateway
 from hekla.sandbox.pools.gauges import gauges_of
 
@@ -26,20 +27,9 @@ def pools_told(informers: Informers) -> Iterator[None]:
         yield
 
 
-class _Collector:
-    """What a registry asks."""
-
-    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
-        self.collect = collect
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing: the registry need not guard the names."""
-        return ()
-
-
 @contextmanager
 def _told(collect: Callable[[], Iterable[Metric]]) -> Iterator[None]:
-    collector = _Collector(collect)
+    collector = Collector(collect)
     REGISTRY.register(collector)
     try:
         yield

@@ -4,16 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 
-from hekla.kube.measured import Family, Tally, metric
+from hekla.kube.measured import Collector, Family, Tally, metric
 from hekla.sandbox.sessions.counts import FAMILIES as OF_SESSIONS
-from hekla.sandbox.sessions.counts import SessionCounts
-
-_ANSWER_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+from hekla.sandbox.sessions.counts import START_S, SessionCounts
 
 PASSED = Family(
     "hekla_agents_requests_passed_total", "counter", "Requests to sandboxes, by the first digit of their status.", ("class",)
 )  # fmt: skip
-PASSAGE = Family("hekla_agents_passage_seconds", "histogram", "Requests to sandboxes, to the last byte.", (), _ANSWER_S)
+PASSAGE = Family("hekla_agents_passage_seconds", "histogram", "Requests to sandboxes, to the last byte.", (), START_S)
 ANSWERED = Family(
     "hekla_agents_requests_answered_total",
     "counter",
@@ -21,7 +19,7 @@ ANSWERED = Family(
     ("door", "status"),
 )
 ANSWER = Family(
-    "hekla_agents_answer_seconds", "histogram", "Requests that the gateway answered itself.", ("door",), _ANSWER_S
+    "hekla_agents_answer_seconds", "histogram", "Requests that the gateway answered itself.", ("door",), START_S
 )
 WOKEN = Family("hekla_agents_woken_total", "counter", "Requests that woke a session.")
 SESSIONS = Family("hekla_agents_sessions", "gauge", "Live sessions by state.", ("state",))
@@ -61,20 +59,5 @@ class GatewayMetrics:
 def exposition(metrics: Iterable[Metric]) -> bytes:
     """A page of these alone, in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Given(metrics))
+    registry.register(Collector(lambda: metrics))
     return generate_latest(registry)
-
-
-class _Given:
-    """A collector of what is given."""
-
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = metrics
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing: the registry need not guard the names."""
-        return ()
-
-    def collect(self) -> Iterable[Metric]:
-        """What was given."""
-        return self._metrics
