@@ -5,14 +5,15 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from hekla.api.core import ConfigMap
+from hekla.api.core import ConfigMap, Secret
 from hekla.api.kthena import ModelServer
+from hekla.api.pods import Pod
 from hekla.apiserver.memory_store import MemoryStore
 from hekla.kube.api_client import ApiClient
 from hekla.kube.errors import ApiError, GoneError, TransportError
 from hekla.kube.https import HttpsTransport
 from hekla.kube.in_process import InProcessTransport
-from hekla.kube.informer import TOLD_IN_A_ROW, Informers
+from hekla.kube.informer import DOUBT_S, TOLD_IN_A_ROW, Informers
 from hekla.testing import virtual_time
 from hekla.testing.flaky import FlakyTransport
 from hekla.testing.server import api_server
@@ -343,3 +344,58 @@ def test_who_follows_many_objects_hears_of_each_once_although_they_change_meanwh
             assert history.last == {obj.metadata.name: obj.metadata.resource_version for obj in informer.cache}
 
     virtual_time.run(scenario())
+
+
+def test_a_server_that_is_away_is_told_of_once_and_so_is_its_return():
+    async def main():
+        async with world() as (writer, flaky, informers):
+            with capture_logs() as told:
+                for kind in (ConfigMap, Secret, Pod):
+                    informers.of(kind)
+                await informers.synced()
+                flaky.cut()
+                await asyncio.sleep(5)
+                assert not loud(told), "a watch that is taken up again is no news"
+                flaky.is_away = True
+                flaky.cut()
+                await asyncio.sleep(600)
+                assert loud(told) == [("warning", "the API server cannot be reached")]
+                flaky.is_away = False
+                await asyncio.sleep(40)
+                await writer.create(ConfigMap, config_map("a"))
+                await asyncio.sleep(1)
+                assert loud(told)[1:] == [("info", "the API server is reached again")]
+                flaky.is_away = True
+                flaky.cut()
+                await asyncio.sleep(60)
+                assert loud(told)[2:] == [("warning", "the API server cannot be reached")]
+
+    virtual_time.run(main())
+
+
+def loud(told):
+    """What an operator reads."""
+    return [(one["log_level"], one["event"]) for one in told if one["log_level"] != "debug"]
+
+
+def test_caches_that_missed_something_are_filled_anew_for_who_begins_to_act_and_the_others_are_not():
+    """A replica that comes back from behind a cut takes the lease within a second, and its watches within half a minute."""
+
+    async def main():
+        async with world() as (writer, flaky, informers):
+            maps, secrets = informers.of(ConfigMap), informers.of(Secret)
+            await informers.synced()
+            flaky.is_away = True
+            flaky.cut()
+            await asyncio.sleep(300)
+            await writer.create(ConfigMap, config_map("a"))
+            flaky.is_away = False
+            await informers.current()
+            assert maps.cache.get("default", "a"), "it waited for its next try"
+            await asyncio.sleep(DOUBT_S)
+            del flaky.requests[:]
+            await informers.current()
+            assert flaky.requests == [], "nothing was missed"
+            assert not secrets.is_doubtful
+
+    virtual_time.run(main())

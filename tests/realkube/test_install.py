@@ -31,6 +31,7 @@ def test_a_scheduler_that_is_away_holds_up_no_namespace(cluster: Cluster):
         kubectl("delete", "apiservice", API_SERVICE)  # as the end of another's term does
         assert scheduler.stop() == 0
     with cluster.running("scheduler", "--no-leader-elect") as scheduler:
+        scheduler.wait_for("event=answers", timeout_s=60)
         kubectl("wait", f"apiservice/{API_SERVICE}", "--for=condition=Available", "--timeout=60s")
         registered = kubectl("get", "apiservice", API_SERVICE, "-o", "json").json["spec"]
         applied = cluster.kubectl.within("")("apply", "-k", str(ROOT / "deploy"), "--dry-run=server")

@@ -28,3 +28,9 @@ def freeze(count: int) -> None:
     """Have the collector pass over what exists now, if it is much: what is released is still freed as ever."""
     if count >= WORTH_FREEZING:
         gc.freeze()
+
+
+def thaw() -> None:
+    """Free what has ended: cycles among what was frozen are found by no collection until it is."""
+    gc.unfreeze()
+    gc.collect()

@@ -21,6 +21,7 @@ from hekla.kube.api_client import INITIAL_EVENTS_END, ApiClient
 from hekla.kube.cache import Cache, ObjectKey, key_of
 from hekla.kube.client import EventType, WatchEvent
 from hekla.kube.errors import ApiError, GoneError, NotFoundError, TransportError
+from hekla.kube.reach import Reach
 
 T = TypeVar("T", bound=Resource)
 log = structlog.get_logger()
@@ -36,6 +37,9 @@ GRACE_S = 30
 
 BACKOFF_S = (0.1, 30.0)
 """First and longest wait after a failure."""
+
+DOUBT_S = 60.0
+"""After how long what a broken watch has missed has been told: twice the longest wait."""
 
 
 EVENTS_IN_A_ROW = 64
@@ -57,6 +61,7 @@ class Informer(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         dice: random.Random | None = None,
+        reach: Reach | None = None,
     ) -> None:
         self.kind = kind
         self.cache: Cache[T] = Cache()
@@ -76,6 +81,11 @@ class Informer(Generic[T]):
         self._namespace = namespace
         self._selectors: dict[str, Any] = {"label_selector": label_selector, "field_selector": field_selector}
         self._dice = dice or random.Random()
+        self._reach = reach or Reach()
+        self._breaks = 0
+        """How often in a row the server could not be reached; 0 once it has said something."""
+        self._broke_at_s = float("-inf")
+        self._answered = asyncio.Event()
         self._handlers: list[Handler[T]] = []
         self._synced = asyncio.Event()
         self._known = asyncio.Event()
@@ -102,6 +112,20 @@ class Informer(Generic[T]):
     async def known(self) -> None:
         """Wait until `is_known`."""
         await self._known.wait()
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the server could not be reached a moment ago: what happened meanwhile may not be cached yet."""
+        return asyncio.get_running_loop().time() - self._broke_at_s < DOUBT_S
+
+    def forget_revision(self) -> None:
+        """List anew with the next `run`, which alone may follow."""
+        self.resource_version = ""
+        self._answered.clear()
+
+    async def answered(self) -> None:
+        """Wait until the server has told of everything, or refused to, since the revision was forgotten last."""
+        await self._answered.wait()
 
     def add_handler(self, handler: Handler[T]) -> None:
         """Tell `handler` of every change from now on, and first of every object that is there already."""
@@ -137,6 +161,12 @@ class Informer(Generic[T]):
         """Stop telling."""
         self._handlers.remove(handler)
 
+    def remove_handlers(self) -> None:
+        """Tell nobody any more: whoever listened and waited is done."""
+        self._handlers.clear()
+        self._seen_waiters.clear()
+        self._gone_waiters.clear()
+
     def when_seen(self, revision: int, callback: Callable[[], None]) -> None:
         """Call back once the cache is at least as new as `revision`; at once if it already is."""
         if self._seen >= revision:
@@ -157,19 +187,22 @@ class Informer(Generic[T]):
         """List and watch until cancelled."""
         failures, is_away = 0, False
         while True:
-            before = self.resource_version
+            before, begun_s = self.resource_version, asyncio.get_running_loop().time()
             try:
                 if not self.resource_version:
                     await self._fill()
                     self.trouble, self.is_forbidden, self.refusals = "", False, 0
                 await self._watch()
+                self._note_word()
                 # A server that ends every watch at once must not be asked in a tight loop.
                 failures = 0 if self.resource_version != before else min(failures + 1, 4)
             except GoneError:
                 self.resource_version = ""
             except TransportError as error:
+                if not self._breaks and asyncio.get_running_loop().time() - begun_s > BACKOFF_S[1]:
+                    failures = 0  # what held so long owes nothing to an outage before it: it is taken up again at once
                 failures, is_away = failures + 1, True
-                log.info("watch broke", kind=self.kind.kind_info.resource, error=str(error), failures=failures)
+                self._note_break(error, failures)
             except ApiError as error:
                 # one that is back says for a moment that it still begins: what it was away for is no reason to ask it rarely
                 failures, is_away = min(failures + 1, 3) if is_away else failures + 1, False
@@ -178,8 +211,16 @@ class Informer(Generic[T]):
             if failures:
                 await asyncio.sleep(self._pause_s(failures))
 
+    def _note_break(self, error: TransportError, failures: int) -> None:
+        self._breaks += 1
+        self._broke_at_s = asyncio.get_running_loop().time()
+        log.debug("watch broke", kind=self.kind.kind_info.resource, error=str(error), failures=failures)
+        self._reach.lost(str(error), self._breaks)
+
     def _note_refusal(self, error: ApiError, failures: int) -> None:
         """Say once why a kind cannot be followed: one that is not installed may stay so for years."""
+        self._note_word()
+        self._answered.set()
         say = log.debug if str(error) == self.trouble else log.warning
         say("watch refused", kind=self.kind.kind_info.resource, error=str(error), failures=failures)
         self.trouble, self.is_forbidden = str(error), error.code == 403
@@ -187,6 +228,11 @@ class Informer(Generic[T]):
         if isinstance(error, NotFoundError):
             # a server that still starts answers 503 for paths that it does not know yet: this one has no such kind
             self._known.set()
+
+    def _note_word(self) -> None:
+        """The server has said something."""
+        self._breaks = 0
+        self._reach.found()
 
     def _pause_s(self, failures: int) -> float:
         first_s, longest_s = BACKOFF_S
@@ -232,6 +278,8 @@ class Informer(Generic[T]):
             # Not "newer": a server restored from a backup counts from an older revision.
             self._put(obj, is_listed=True)
         self._advance(resource_version)
+        self._note_word()
+        self._answered.set()
         self._synced.set()
         self._known.set()
 
@@ -249,6 +297,8 @@ class Informer(Generic[T]):
     async def _follow(self, events: AsyncIterator[WatchEvent[T]]) -> None:
         count = 0
         async for event in events:
+            if self._breaks:
+                self._note_word()
             if event.type is EventType.DELETED:
                 self._remove(key_of(event.object), uid=event.object.metadata.uid)
             elif event.type is not EventType.BOOKMARK:
@@ -295,6 +345,10 @@ class Informer(Generic[T]):
             callback()
 
 
+Selection = tuple[type[Resource], str, str, str]
+"""What an informer follows: a kind, and the namespace and selectors that choose among its objects."""
+
+
 class Informers:
     """The informers of one client, one per kind and selection, shared by everybody who asks.
 
@@ -305,8 +359,9 @@ class Informers:
         self.client = client
         self._dice = dice
         self._tasks = asyncio.TaskGroup()
-        self._running: list[asyncio.Task[None]] = []
-        self._informers: dict[tuple[type[Resource], str, str, str], Informer[Any]] = {}
+        self._reach = Reach()
+        self._running: dict[Selection, asyncio.Task[None]] = {}
+        self._informers: dict[Selection, Informer[Any]] = {}
 
     async def __aenter__(self) -> "Informers":
         await self._tasks.__aenter__()
@@ -315,7 +370,7 @@ class Informers:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for task in self._running:
+        for task in self._running.values():
             task.cancel()
         if error is None or isinstance(error, asyncio.CancelledError):
             await self._tasks.__aexit__(kind, error, traceback)
@@ -332,12 +387,15 @@ class Informers:
         if informer is None:
             informer = Informer(
                 self.client, kind, namespace=namespace, label_selector=label_selector, field_selector=field_selector,
-                dice=self._dice,
+                dice=self._dice, reach=self._reach,
             )  # fmt: skip
             self._informers[wanted] = informer
-            task = self._tasks.create_task(informer.run(), name=f"informer {kind.kind_info.resource}")
-            self._running.append(task)
+            self._start(wanted, informer)
         return informer
+
+    def _start(self, wanted: Selection, informer: Informer[Any]) -> None:
+        name = f"informer {wanted[0].kind_info.resource}"
+        self._running[wanted] = self._tasks.create_task(informer.run(), name=name)
 
     def troubles(self) -> dict[type[Resource], str]:
         """The kinds whose caches have not been filled or are refused now, and why ("" while they are being read)."""
@@ -347,10 +405,22 @@ class Informers:
         """Stop the informers of a kind that is no longer served."""
         for wanted in [wanted for wanted in self._informers if wanted[0] is kind]:
             del self._informers[wanted]
-        name = f"informer {kind.kind_info.resource}"
-        for task in [task for task in self._running if task.get_name() == name]:
-            task.cancel()
-            self._running.remove(task)
+            self._running.pop(wanted).cancel()
+
+    def remove_handlers(self) -> None:
+        """Tell nobody any more; the caches stay, and stay true."""
+        for informer in self._informers.values():
+            informer.remove_handlers()
+
+    async def current(self) -> None:
+        """Wait until caches that may have missed something lately are filled anew, for who begins to act on them."""
+        doubtful = {wanted: one for wanted, one in self._informers.items() if one.is_doubtful}
+        for wanted, informer in doubtful.items():
+            self._running.pop(wanted).cancel()
+            informer.forget_revision()
+            self._start(wanted, informer)
+        for informer in doubtful.values():
+            await informer.answered()
 
     async def synced(self) -> None:
         """Wait until every informer asked for so far has filled its cache."""

@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import weakref
 
 import pytest
 from structlog.testing import capture_logs
@@ -221,3 +223,54 @@ def test_health_answers_what_the_kubelet_and_prometheus_ask():
     assert (answer.status, answer.body) == (503, b"[-]scheduler: pods: being read\nreadyz check failed\n")
     assert b"python_info" in health.answer(Request("GET", "/metrics")).body
     assert health.answer(Request("POST", "/healthz")).status == 405
+
+
+def test_a_lease_that_is_lost_and_taken_again_costs_the_server_no_second_list_and_leaves_nothing_behind():
+    """An API server that was too busy to renew a lease was asked for every object anew; and what a term had frozen out of the garbage
+    collector's sight was never freed, if it was a cycle: a scheduler of a large cluster grew by a cluster with each term."""
+
+    async def main():
+        async with api_server() as server:
+            office, connection = office_of(server)
+            terms, told = [], []
+
+            class State:
+                def __init__(self):
+                    self.me = self  # what a term holds is full of cycles
+
+                def on_map(self, old, new):
+                    told.append((len(terms), new.metadata.name))
+
+            async def work(informers):
+                state = State()
+                terms.append(weakref.ref(state))
+                informers.of(ConfigMap).add_handler(state.on_map)
+                gc.collect()
+                gc.freeze()
+                await office.stopping.wait()
+
+            task = asyncio.create_task(office.serve_terms("scheduler", "boss", (ConfigMap,), is_optional, work))
+            await asyncio.sleep(5)
+            client = ApiClient(InProcessTransport(server.handle))
+            await client.create(ConfigMap, {"metadata": {"name": "a"}}, "default")
+            reading, renewing = sorted(
+                connection.transports, key=lambda one: any("leases" in said for said in one.requests)
+            )
+            renewing.is_away = True
+            await asyncio.sleep(30)
+            renewing.is_away = False
+            await asyncio.sleep(30)
+            assert len(terms) == 2
+            assert terms[0]() is None, "the first term's state lives"
+            await client.create(ConfigMap, {"metadata": {"name": "b"}}, "default")
+            await asyncio.sleep(1)
+            lists = [one for one in reading.requests if "/configmaps" in one and "watch=" not in one]
+            assert len(lists) == 1
+            assert [(term, name) for term, name in told if name in "ab"] == [(1, "a"), (2, "a"), (2, "b")]
+            office.stopping.set()
+            await task
+
+    try:
+        virtual_time.run(main())
+    finally:
+        gc.unfreeze()

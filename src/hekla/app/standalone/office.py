@@ -26,6 +26,7 @@ from hekla.app.standalone.unelected import tell_who_leads
 from hekla.kube.api_client import USER_AGENT, ApiClient
 from hekla.kube.client import Transport
 from hekla.kube.clock import Clock, SystemClock
+from hekla.kube.collecting import thaw
 from hekla.kube.errors import TransportError, hint_of
 from hekla.kube.informer import Informers
 from hekla.kube.kubeconfig import Connection
@@ -119,11 +120,14 @@ class Office:
             await asyncio.gather(working, told, return_exceptions=True)
 
     async def _terms(self, term: "_Term", client: ApiClient, kinds: tuple[type[Resource], ...]) -> None:
-        while not self.stopping.is_set():
-            async with Informers(client) as informers:
-                for kind in kinds:
-                    informers.of(kind)
+        # Caches outlast a term: an API server that was too busy to renew a lease is not asked for everything in the next breath.
+        async with Informers(client) as informers:
+            for kind in kinds:
+                informers.of(kind)
+            while not self.stopping.is_set():
                 await term.run(informers)
+                informers.remove_handlers()
+                thaw()
 
     def _elector(self, component: str, lease: str) -> LeaderElector:
         # a client of its own: renewing must not wait behind thousands of binds
@@ -167,6 +171,7 @@ class _Term:
     async def _lead(self, informers: Informers) -> None:
         self.is_working = True
         try:
+            await informers.current()
             await self.work(informers)
         finally:
             self.is_working = False
