@@ -191,7 +191,7 @@ def test_describe_tells_the_story_of_a_pod(web: Kubectl) -> None:
     described = web("describe", "pod", "web").out
     for expected in (
         r"Status: +Running", r"GREETING: +hello", r"Port: +8080/TCP", r"Ready +True", r"State: +Running",
-        r"Successfully assigned .*/web to node-\d", r"Created container: server", r"Started container side",
+        r"Successfully assigned .*/web to node-\d", r"Container created", r"Container started",
         r"image \"any\" is not registered on this node",
     ):  # fmt: skip
         assert re.search(expected, described), f"{expected} in\n{described}"

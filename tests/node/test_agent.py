@@ -1,7 +1,8 @@
 import asyncio
+from pathlib import Path
 
 from hekla.api.coordination import Lease
-from hekla.api.core import ConfigMap, Service
+from hekla.api.core import ConfigMap, Event, Service
 from hekla.api.nodes import Node
 from hekla.api.pods import Pod
 from hekla.kube.client import PatchType
@@ -31,6 +32,34 @@ def test_a_pod_runs_and_its_end_is_told_as_a_kubelet_would(live):
         assert state.container_id == f"process://{pod.metadata.uid}/main/0"
         assert pod.status.pod_ip.startswith("127.")
         assert "not registered" in await cluster.event("HostRootfs")
+
+    live(story)
+
+
+def test_events_name_their_container_and_use_the_kubelets_words(live):
+    async def story(cluster):
+        cluster.agent._actions._images.roots["mine:1"] = Path("/")
+        init = {"name": "first", "image": "mine:1", "command": ["true"]}
+        server = {
+            "name": "main", "image": "busybox", "command": ["sleep", "1000"],
+            "livenessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1},
+        }  # fmt: skip
+        await cluster.apply("p", {"containers": [server], "initContainers": [init], "terminationGracePeriodSeconds": 0})
+        await cluster.event("Killing")
+        await cluster.agent._events.written()
+        events = (await cluster.client.list(Event, "default")).items
+        told = {
+            (one.reason, one.involved_object.field_path, one.message) for one in events if one.reason != "HostRootfs"
+        }
+        path, first = "spec.containers{main}", "spec.initContainers{first}"
+        image = 'Container image "mine:1" already present on machine and can be accessed by the pod'
+        assert {
+            ("Pulled", first, image), ("Created", first, "Container created"), ("Started", first, "Container started"),
+            ("Created", path, "Container created"), ("Started", path, "Container started"),
+            ("Unhealthy", path, "Liveness probe failed: "),
+            ("Killing", path, "Container main failed liveness probe, will be restarted"),
+        } <= told  # fmt: skip
+        assert "Pulled" not in {reason for reason, where, _ in told if where == path}
 
     live(story)
 

@@ -115,6 +115,8 @@ class Event:
     reason: str
     message: str
     type: str = "Normal"
+    field_path: str = ""
+    """The part of the object that it is about: `spec.containers{main}`."""
 
 
 @dataclass(frozen=True)

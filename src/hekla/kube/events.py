@@ -1,6 +1,6 @@
 """Writes events about objects, so that `kubectl describe` tells what happened.
 
-One Event object per (object, type, reason, message, teller), counted: its name is made from these, so that even another
+One Event object per (object, part of it, type, reason, message, teller), counted: its name is made from these, so that even another
 process counts on instead of starting anew. It says when it happened, however late it is written. An object that provokes ever new messages is held to a few a minute. Events never
 compete with the work that they tell of: while their owner is busy they are written in a small share of the time.
 """
@@ -17,7 +17,7 @@ import structlog
 from hekla.api.meta import Document
 from hekla.kube.api_client import ApiClient
 from hekla.kube.clock import Clock, rfc3339
-from hekla.kube.commands import Event, Target
+from hekla.kube.commands import Event
 from hekla.kube.errors import AlreadyExistsError, KubeError, NotFoundError
 from hekla.kube.rate_limit import TokenBucket
 
@@ -173,7 +173,7 @@ class EventRecorder:
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": _namespace(event)},
-            "involvedObject": _reference(event.target),
+            "involvedObject": _reference(event),
             "reason": event.reason,
             "message": event.message[:MAX_MESSAGE],
             "type": event.type,
@@ -205,7 +205,8 @@ class SilentRecorder:
 def _identity(event: Event, component: str) -> str:
     target = event.target
     whom = (target.kind.kind_info.resource, target.uid, target.namespace, target.name)
-    text = "\0".join((*whom, event.type, event.reason, event.message, component))
+    part = (event.field_path,) if event.field_path else ()
+    text = "\0".join((*whom, event.type, event.reason, event.message, component, *part))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -217,6 +218,7 @@ def _sameness(event: Event, component: str) -> tuple[object, ...]:
     target = event.target
     return (
         target.kind, target.namespace, target.name, target.uid, event.reason, event.message, event.type, component,
+        event.field_path,
     )  # fmt: skip
 
 
@@ -228,11 +230,13 @@ def _collection(event: Event) -> str:
     return f"/api/v1/namespaces/{_namespace(event)}/events"
 
 
-def _reference(target: Target) -> Document:
-    info = target.kind.kind_info
+def _reference(event: Event) -> Document:
+    target, info = event.target, event.target.kind.kind_info
     reference = {"apiVersion": info.api_version, "kind": info.kind, "name": target.name}
     if target.namespace:
         reference["namespace"] = target.namespace
     if target.uid:
         reference["uid"] = target.uid
+    if event.field_path:
+        reference["fieldPath"] = event.field_path
     return reference

@@ -58,6 +58,7 @@ from hekla.node.pod_record import (
     Refused,
     Stage,
     after,
+    field_path,
     hurried,
     memory_of,
     recover,
@@ -482,7 +483,9 @@ class NodeAgent:
             if known.is_backing_off and not before.container(name).is_backing_off:
                 meta = pod.metadata
                 where = f"{meta.name}_{meta.namespace}({meta.uid})"
-                self._tell(pod, "Warning", "BackOff", f"Back-off restarting failed container {name} in pod {where}")
+                self._tell(
+                    pod, "Warning", "BackOff", f"Back-off restarting failed container {name} in pod {where}", name
+                )
         if record.refusal is not None and before.refusal is None:
             self._tell(pod, "Normal", *record.refusal)
 
@@ -622,8 +625,8 @@ class NodeAgent:
             rung=node.runtime, isolation=f"pods are run by the {node.runtime} runtime", limits="nothing is limited"
         )
 
-    def _tell(self, pod: Pod, kind: str, reason: str, message: str) -> None:
-        self.record(Event(target_of(pod), reason, message, kind))
+    def _tell(self, pod: Pod, kind: str, reason: str, message: str, container: str = "") -> None:
+        self.record(Event(target_of(pod), reason, message, kind, field_path(pod, container)))
 
     def record(self, event: Event) -> None:
         """Write an event in the nodes' name, soon."""

@@ -4,9 +4,6 @@
 """
 
 import asyncio
-import contextlib
-import socket
-import ssl
 import struct
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -24,15 +21,17 @@ from hekla.api.containers import (
 )
 from hekla.api.scalars import IntOrString
 from hekla.lib.digits import whole_number
+from hekla.node.http_get import HttpGetError, http_get, url_of
+from hekla.node.reaching import Place
 from hekla.node.runtimes import ExecError, ExecSession
 
 MAX_OUTPUT = 10 * 1024
-MAX_BODY = 10 * 1024
+MAX_FRAME = 10 * 1024
+VERSION = "1.36"
+"""Whose kubelet's name servers read."""
 HOOK_TIMEOUT_S = 60.0
 
 Exec = Callable[[Sequence[str]], Awaitable[ExecSession]]
-Dial = Callable[[int], Awaitable[socket.socket]]
-"""A connection to a port of a sandbox, which has no address that anybody reaches; raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,8 @@ class Answer:
 
     is_healthy: bool
     message: str = ""
+    has_warning: bool = False
+    """Healthy, and yet its owner should read the message: a redirect leads to another host."""
 
 
 class Asked(Protocol):
@@ -51,29 +52,8 @@ class Asked(Protocol):
         """A command."""
 
     @property
-    def http_get(self) -> HTTPGetAction | None:
-        """A request."""
-
-    @property
     def tcp_socket(self) -> TCPSocketAction | None:
         """A connection."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a pod's servers are: at its address, or inside a sandbox."""
-
-    pod_ip: str
-    dial: Dial | None = None
-
-    async def open(
-        self, host: str, port: int, *, tls: ssl.SSLContext | None = None, limit: int = 65536
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to the pod, or to another host if that is what is named."""
-        if self.dial is None or host != self.pod_ip:
-            return await asyncio.open_connection(host, port, ssl=tls, limit=limit)
-        made = await self.dial(port)
-        return await asyncio.open_connection(sock=made, ssl=tls, server_hostname=host if tls else None, limit=limit)
 
 
 async def ask(probe: Probe, container: Container, place: Place, exec: Exec) -> Answer:
@@ -83,6 +63,8 @@ async def ask(probe: Probe, container: Container, place: Place, exec: Exec) -> A
         async with asyncio.timeout(timeout_s):
             if probe.grpc is not None:
                 return await _grpc(probe.grpc, place)
+            if probe.http_get is not None:
+                return await _http(probe.http_get, container, place)
             return await _act(probe, container, place, exec)
     except TimeoutError:
         return Answer(False, _late(probe, container, place, timeout_s))
@@ -109,6 +91,8 @@ async def run_hook(
         async with asyncio.timeout(within_s):
             if handler.sleep is not None:
                 return await _sleep(handler.sleep)
+            if handler.http_get is not None:
+                return await _http_hook(handler.http_get, container, place)
             return await _act(handler, container, place, exec)
     except TimeoutError:
         return Answer(False, f"did not end within {within_s:g} s")
@@ -117,8 +101,6 @@ async def run_hook(
 async def _act(asked: Asked, container: Container, place: Place, exec: Exec) -> Answer:
     if asked.exec is not None:
         return await _exec(asked.exec, exec)
-    if asked.http_get is not None:
-        return await _http(asked.http_get, container, place)
     if asked.tcp_socket is not None:
         host = asked.tcp_socket.host or place.pod_ip
         return await _tcp(place, host, port_of(asked.tcp_socket.port, container))
@@ -155,58 +137,36 @@ async def _tcp(place: Place, host: str, port: int) -> Answer:
 
 
 async def _http(action: HTTPGetAction, container: Container, place: Place) -> Answer:
-    port = port_of(action.port, container)
-    host = action.host or place.pod_ip
     url = _url(action, container, place)
     try:
-        status, body = await _get(action, place, host, port, _lenient() if url.startswith("https") else None)
-    except ConnectionRefusedError as problem:
-        return Answer(False, f'Get "{url}": dial tcp {host}:{port}: {_why(problem)}')
-    except (OSError, ValueError, asyncio.IncompleteReadError) as problem:
-        return Answer(False, f'Get "{url}": {_why(problem)}')
-    if 200 <= status < 400:
-        return Answer(True, body)
-    return Answer(False, f"HTTP probe failed with statuscode: {status}")
+        reply = await http_get(url, action.http_headers, place, agent=f"kube-probe/{VERSION}")
+    except HttpGetError as problem:
+        return Answer(False, str(problem))
+    if 200 <= reply.status < 300:
+        return Answer(True, reply.body)
+    if 300 <= reply.status < 400:
+        return Answer(True, f"Probe terminated redirects, Response body: {reply.body}", has_warning=True)
+    return Answer(False, f"HTTP probe failed with statuscode: {reply.status}")
+
+
+async def _http_hook(action: HTTPGetAction, container: Container, place: Place) -> Answer:
+    """Any answer will do, whatever its status; and a server that speaks no TLS is asked without."""
+    url, agent = _url(action, container, place), f"kube-lifecycle/{VERSION}"
+    try:
+        await http_get(url, action.http_headers, place, agent=agent)
+    except HttpGetError as problem:
+        if not problem.speaks_plainly:
+            return Answer(False, str(problem))
+        headers = [each for each in action.http_headers if each.name.lower() != "authorization"]
+        try:
+            await http_get(f"http:{url.partition(':')[2]}", headers, place, agent=agent)
+        except HttpGetError:
+            return Answer(False, str(problem))
+    return Answer(True)
 
 
 def _url(action: HTTPGetAction, container: Container, place: Place) -> str:
-    scheme = "https" if action.scheme.upper() == "HTTPS" else "http"
-    host = action.host or place.pod_ip
-    return f"{scheme}://{host}:{port_of(action.port, container)}{_path(action)}"
-
-
-def _path(action: HTTPGetAction) -> str:
-    """As Go writes it into a URL: it begins with a slash in any case."""
-    return f"/{action.path.removeprefix('/')}"
-
-
-async def _get(
-    action: HTTPGetAction, place: Place, host: str, port: int, tls: ssl.SSLContext | None
-) -> tuple[int, str]:
-    """A request without a client library: probes are small, many, and must not share connections."""
-    reader, writer = await place.open(host, port, tls=tls, limit=MAX_BODY * 2)
-    try:
-        headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/1.36", "Accept": "*/*", "Connection": "close"}
-        headers |= {each.name: each.value for each in action.http_headers}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        writer.write(f"GET {_path(action)} HTTP/1.1\r\n{lines}\r\n".encode())
-        words = (await reader.readline()).split(None, 2)
-        if len(words) < 2 or not words[1].isdigit():
-            raise ValueError("malformed HTTP response")
-        rest = await reader.read(MAX_BODY)
-        return int(words[1]), rest.partition(b"\r\n\r\n")[2].decode("utf-8", "replace")
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-
-
-def _lenient() -> ssl.SSLContext:
-    """Probes do not check certificates, as in Kubernetes."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+    return url_of(action.scheme, action.host or place.pod_ip, port_of(action.port, container), action.path)
 
 
 def port_of(port: IntOrString | None, container: Container) -> int:
@@ -260,7 +220,7 @@ async def _grpc_status(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     """The serving status of the first data frame; 0 (unknown) if the call ends without one."""
     while True:
         head = await reader.readexactly(9)
-        payload = await reader.readexactly(min(int.from_bytes(head[:3], "big"), MAX_BODY))
+        payload = await reader.readexactly(min(int.from_bytes(head[:3], "big"), MAX_FRAME))
         kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big") & 0x7FFF_FFFF
         if kind == 4 and not flags & 1:
             writer.write(_frame(4, 1, 0, b""))

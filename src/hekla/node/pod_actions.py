@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -60,8 +61,12 @@ log = structlog.get_logger()
 MAX_STARTING = 32
 """Containers being started at the same time; more would only take turns on the processors."""
 
-Tell = Callable[[Pod, str, str, str], None]
-"""Record an event: pod, type, reason, message."""
+
+class Tell(Protocol):
+    """Records an event."""
+
+    def __call__(self, pod: Pod, kind: str, reason: str, message: str, container: str = "") -> None:
+        """About a pod, or one of its containers."""
 
 
 class PodActions:
@@ -185,11 +190,11 @@ class PodActions:
             container = msgspec.structs.replace(container, env=[], env_from=[])
         if tracked.is_sandbox and any(each.name == name for each in pod.spec.ephemeral_containers):
             message = "a sandbox takes no container of kubectl debug; look into it with kubectl exec"
-            self._tell(pod, "Warning", "Failed", f"Error: {message}")
+            self._tell(pod, "Warning", "Failed", f"Error: {message}", name)
             return Exited(name, Exit(code=128, reason="StartError", message=message, finished_at=self._now()), attempt)
         if tracked.is_real and (why := self._images.refusal_of(container.image)):
-            self._tell(pod, "Warning", "InspectFailed", why)
-            self._tell(pod, "Warning", "Failed", "Error: InvalidImageName")
+            self._tell(pod, "Warning", "InspectFailed", why, name)
+            self._tell(pod, "Warning", "Failed", "Error: InvalidImageName", name)
             return NotPrepared(name, "InvalidImageName", why, attempt)
         engine = EngineChoice.of(self._engine_python, (one.image for one in pod.spec.containers))
         try:
@@ -209,7 +214,7 @@ class PodActions:
                 needs_command=not tracked.is_sandbox,
             )
         except ConfigError as problem:
-            self._tell(pod, "Warning", "Failed", f"Error: {problem}")
+            self._tell(pod, "Warning", "Failed", f"Error: {problem}", name)
             return NotPrepared(name, "CreateContainerConfigError", str(problem), attempt)
         self._tell_image(tracked, container)
         self._tell_stand_in(tracked, spec.argv, engine)
@@ -218,14 +223,14 @@ class PodActions:
             container_id = await tracked.runtime.start(spec)
         except StartError as refusal:
             message = f'failed to start container "{name}": {refusal}'
-            self._tell(pod, "Warning", "Failed", f"Error: {message}")
+            self._tell(pod, "Warning", "Failed", f"Error: {message}", name)
             end = Exit(code=128, reason="StartError", message=message, finished_at=self._now())
             return Exited(name, end, attempt)
         finally:
             self._starts -= 1
         if tracked.is_real:
-            self._tell(pod, "Normal", "Created", f"Created container: {name}")
-            self._tell(pod, "Normal", "Started", f"Started container {name}")
+            self._tell(pod, "Normal", "Created", "Container created", name)
+            self._tell(pod, "Normal", "Started", "Container started", name)
         return Started(name, container_id, attempt)
 
     def _default_command(self, tracked: TrackedPod, container: Container) -> tuple[str, ...]:
@@ -234,7 +239,12 @@ class PodActions:
         return self._images.default_command(container.image) if tracked.is_real else ("simulated",)
 
     def _tell_image(self, tracked: TrackedPod, container: Container) -> None:
-        if tracked.is_real and self._images.rootfs_of(container.image) is None:
+        if not tracked.is_real:
+            return
+        if self._images.rootfs_of(container.image) is not None:
+            message = f'Container image "{container.image}" already present on machine and can be accessed by the pod'
+            self._tell(tracked.pod, "Normal", "Pulled", message, container.name)
+        else:
             subject = (HOST_ROOTFS, container.image)
             if subject not in tracked.told:
                 tracked.told.add(subject)
@@ -264,7 +274,7 @@ class PodActions:
         if key is None:
             return
         if reason:
-            self._tell(tracked.pod, "Normal", "Killing", _killing(container.name, reason))
+            self._tell(tracked.pod, "Normal", "Killing", _killing(container.name, reason), container.name)
         signal = container.lifecycle.stop_signal if container.lifecycle else ""
         await tracked.runtime.stop(key, grace_s=grace_s, signal=signal or "SIGTERM")
 
@@ -275,10 +285,12 @@ class PodActions:
         hook = container.lifecycle.pre_stop if container.lifecycle else None
         if key is None or hook is None:
             return None
-        self._tell(tracked.pod, "Normal", "Killing", _killing(container.name, reason))
+        self._tell(tracked.pod, "Normal", "Killing", _killing(container.name, reason), container.name)
         answer = await run_hook(hook, container, tracked.place(key), self._exec_in(tracked, key), within_s=grace_s)
         if not answer.is_healthy:
-            self._tell(tracked.pod, "Warning", "FailedPreStopHook", f"PreStopHook failed: {answer.message}")
+            self._tell(
+                tracked.pod, "Warning", "FailedPreStopHook", f"PreStopHook failed: {answer.message}", container.name
+            )
         return PreStopEnded(container.name, key.attempt)
 
     async def _post_start(self, tracked: TrackedPod, container: Container) -> PodEvent | None:
@@ -290,7 +302,9 @@ class PodActions:
             hook, container, tracked.place(key), self._exec_in(tracked, key), within_s=HOOK_TIMEOUT_S
         )
         if not answer.is_healthy:
-            self._tell(tracked.pod, "Warning", "FailedPostStartHook", f"PostStartHook failed: {answer.message}")
+            self._tell(
+                tracked.pod, "Warning", "FailedPostStartHook", f"PostStartHook failed: {answer.message}", container.name
+            )
         return PostStartEnded(container.name, answer.is_healthy, key.attempt)
 
     async def _ask(self, tracked: TrackedPod, container: Container, kind: ProbeKind) -> PodEvent | None:
@@ -300,7 +314,10 @@ class PodActions:
         answer = await ask(probe, container, tracked.place(key), self._exec_in(tracked, key))
         if not answer.is_healthy:
             message = f"{kind.value.capitalize()} probe failed: {answer.message}"
-            self._tell(tracked.pod, "Warning", "Unhealthy", message)
+            self._tell(tracked.pod, "Warning", "Unhealthy", message, container.name)
+        elif answer.has_warning:
+            message = f"{kind.value.capitalize()} probe warning: {answer.message}"
+            self._tell(tracked.pod, "Warning", "ProbeWarning", message, container.name)
         return Probed(container.name, kind, answer.is_healthy, answer.message, key.attempt)
 
     def _exec_in(
@@ -337,8 +354,8 @@ class PodActions:
 
 def _killing(name: str, reason: str) -> str:
     why = {
-        "LivenessProbeFailed": "failed liveness probe, will be restarted",
-        "StartupProbeFailed": "failed startup probe, will be restarted",
+        "LivenessProbeFailed": f"Container {name} failed liveness probe, will be restarted",
+        "StartupProbeFailed": f"Container {name} failed startup probe, will be restarted",
         "FailedPostStartHook": "FailedPostStartHook",
     }.get(reason)
-    return f"Container {name} {why}" if why else f"Stopping container {name}"
+    return why or f"Stopping container {name}"

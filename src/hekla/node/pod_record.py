@@ -336,6 +336,16 @@ def debuggers_of(pod: Pod) -> list[Container]:
     ]
 
 
+def field_path(pod: Pod, container: str) -> str:
+    """Where a container stands in its pod, as events name it; empty if it has none of that name."""
+    parts = (
+        ("containers", pod.spec.containers), ("initContainers", pod.spec.init_containers),
+        ("ephemeralContainers", pod.spec.ephemeral_containers),
+    )  # fmt: skip
+    found = (f"spec.{part}{{{container}}}" for part, every in parts for each in every if each.name == container)
+    return next(found, "")
+
+
 _SHARED = [name for name in Container.__struct_fields__ if name != "restart_policy"]
 
 

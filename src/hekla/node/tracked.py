@@ -11,9 +11,9 @@ from typing import cast
 from hekla.api.pods import Pod
 from hekla.node.admission import requests_of
 from hekla.node.fields import Self
-from hekla.node.health import Dial, Place
 from hekla.node.pod_record import ContainerRecord, Memory, PodRecord
 from hekla.node.pod_status import Since
+from hekla.node.reaching import Dial, Place
 from hekla.node.registration import VirtualNode
 from hekla.node.runtimes import ContainerKey, Feature, Runtime
 from hekla.node.runtimes.sandbox import SandboxError, SandboxRuntime
