@@ -37,17 +37,21 @@ def may_choose() -> bool:
 
 
 def become(name: str, uid: int, gid: int) -> None:
-    """In a child: be this user, for good. Capabilities are those that the sandbox leaves to its root, or none."""
-    if not may_choose():
-        return
+    """In a child: be this user, for good. Capabilities are those that the sandbox leaves to its root, or none.
+
+    Where there is one user only the daemon's own have to go as well: a program loses them by being run, an interpreter is a fork.
+    """
     kept = _capabilities("CapBnd") if uid == 0 else 0
-    if name:
-        os.initgroups(name, gid)
-    else:
-        os.setgroups([])
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
-    _keep(kept & _capabilities("CapPrm"))
+    if may_choose():
+        if name:
+            os.initgroups(name, gid)
+        else:
+            os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    permitted = _capabilities("CapPrm")
+    if kept & permitted != permitted:
+        _keep(kept & permitted)
 
 
 def in_program(name: str, uid: int, gid: int) -> dict[str, Any]:

@@ -21,6 +21,10 @@ for name, number in NUMBERS.items():
     result = libc.syscall(ctypes.c_long(number), *[a if isinstance(a, bytes) else ctypes.c_long(a) for a in ARGUMENTS.get(name, (0,) * 6)])
     told = errno.errorcode.get(ctypes.get_errno(), "?") if result < 0 else "WORKED"
     print(f"{name}: {'refused' if told in ('EPERM', 'ENOSYS') else told}")
+for name, number in dict(open_tree_attr=467, quotactl_fd=443, memfd_secret=447, statmount=457, listmount=458, unborn=470, far=0x3FFFFFFF).items():
+    result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(a) for a in (-100, 0, 1, 0, 32, 0)])
+    told = errno.errorcode.get(ctypes.get_errno(), "?") if result < 0 else "WORKED"
+    print(f"{name}: {'refused' if told in ('EPERM', 'ENOSYS') else told}")
 clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
 for flag in (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000):
     result = libc.syscall(ctypes.c_long(clone), ctypes.c_long(flag | 17), None, None, None, None)
@@ -38,6 +42,20 @@ for name, family, kind, protocol in (("alg", 38, 5, 0), ("vsock", 40, 1, 0), ("p
         print(f"{name}: WORKED")
     except OSError as problem:
         print(f"{name}: refused")
+for family in (16, 17, 29, 30, 38, 40, 44):  # the kernel loads the module of a family before it says that it has no pairs
+    try:
+        socket.socketpair(family, 2, 0)
+        print(f"pair {family}: WORKED")
+    except OSError as problem:
+        print(f"pair {family}:", "refused" if problem.errno == errno.EAFNOSUPPORT or family == 16 else problem.strerror)
+for name, family, kind, protocol in (("sctp", 2, 1, 132), ("dccp", 10, 6, 33), ("udplite", 2, 2, 136), ("mptcp", 10, 1, 262)):
+    try:
+        socket.socket(family, kind, protocol)
+        print(f"{name}: WORKED")
+    except OSError as problem:
+        print(f"{name}:", "refused" if problem.errno == errno.EPROTONOSUPPORT else problem.strerror)
+for name, family, kind, protocol in (("tcp", 2, 1, 6), ("udp", 10, 2, 17), ("plain", 2, 1, 0), ("unix", 1, 5, 0), ("route", 16, 3, 0)):
+    socket.socket(family, kind, protocol).close()  # these are needed
 """
 
 FILES = """

@@ -29,6 +29,9 @@ PATIENCE_S = 60.0
 PLAIN_PYTHON = "/usr/bin/python3"
 NOBODY = 65534
 SECRET = "token-that-nobody-inside-may-see"
+DAEMON = 49999
+KEPT_BY_ROOT = 0x4DB
+"""Capabilities over a sandbox's own files and users: nothing that mounts, looks into processes or signals others."""
 
 
 def running_below(pid):
@@ -80,6 +83,18 @@ class Inside:
         assert ": " in output, output
         return dict(line.split(": ", 1) for line in output.splitlines())
 
+    async def cell(self, code):
+        """What a cell of the first interpreter printed."""
+        reader, writer = await asyncio.open_connection(sock=await self.runtime.dial(self.key, DAEMON))
+        data = json.dumps({"code": code}).encode()
+        head = f"POST /execute HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-access-token: {SECRET}\r\ncontent-type: application/json\r\n"
+        writer.write(head.encode() + b"content-length: %d\r\n\r\n" % len(data) + data)
+        async with asyncio.timeout(PATIENCE_S):
+            answer = (await reader.read()).partition(b"\r\n\r\n")[2]
+        writer.close()
+        news = [json.loads(line) for line in answer.splitlines() if line.startswith(b"{")]
+        return "".join(one["text"] for one in news if one["type"] == "stdout")
+
 
 @pytest.fixture(params=[0, 1000], ids=["as root inside", "as a user inside"])
 def told(request, tmp_path):
@@ -121,6 +136,21 @@ def test_29_no_system_call_leads_out(told):
 def test_29_sockets_speak_unix_and_internet_only(told):
     async def story(inside):
         assert worked(await inside.probe(probes.SOCKETS)) == {}
+
+    told(story)
+
+
+def test_29_cells_inside_have_no_capability_that_commands_have_not(told):
+    """An interpreter is a fork of the daemon, who may mount; a command lost that as it was run."""
+
+    async def story(inside):
+        command, _ = await inside.run("grep", "CapEff", "/proc/self/status")
+        assert int(command.split()[1], 16) & ~KEPT_BY_ROOT == 0
+        cell = await inside.cell("print(*[line for line in open('/proc/self/status') if 'Cap' in line])")
+        held = {line.split()[0]: int(line.split()[1], 16) for line in cell.splitlines() if line}
+        assert held["CapPrm:"] & ~KEPT_BY_ROOT == held["CapInh:"] == held["CapAmb:"] == 0
+        if os.geteuid() != 0:
+            assert held["CapEff:"] == int(command.split()[1], 16)
 
     told(story)
 
