@@ -4,6 +4,7 @@ import random
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import ConfigMap, Namespace, Node, ResourceQuota, Secret, ServiceAccount
@@ -167,6 +168,27 @@ def test_what_an_outage_held_up_is_tried_again_within_a_minute_of_its_end():
         message = 'failed calling webhook "validatepodgroup.volcano.sh": connection refused'
         assert await longest_wait_s(ApiError(500, "InternalError", message)) <= 60 * 1.25 + 1
         assert await longest_wait_s(ApiError(403, "Forbidden", "violates PodSecurity")) > 200
+
+    virtual_time.run(scenario())
+
+
+def test_an_outage_is_told_of_once_a_minute_and_not_of_each_object_at_each_try():
+    """Twelve lines in ten seconds for one pod, while no webhook answered."""
+
+    async def scenario():
+        async with running(reconcile_set) as (user, flaky, _):
+
+            def verdict(request):
+                if request.method == "POST":
+                    raise ApiError(500, "InternalError", 'failed calling webhook "validatepodgroup.volcano.sh"')
+
+            flaky.before = verdict
+            with capture_logs() as told:
+                for number in range(20):
+                    await user.create(ConfigMap, config_map(f"web-{number}", size="1"))
+                await asyncio.sleep(179)
+            said = [one for one in told if one["event"] == "command refused" and one["log_level"] == "info"]
+            assert len(said) == 3
 
     virtual_time.run(scenario())
 

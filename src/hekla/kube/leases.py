@@ -10,7 +10,7 @@ has stopped before a new one can begin, whatever the wall clocks say and however
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,10 @@ class LeaseTimes:
             )
 
 
+def _no_remark(lease: Document) -> Mapping[str, str]:
+    return {}
+
+
 class LeaderElector:
     """One candidate for one lease."""
 
@@ -53,11 +57,16 @@ class LeaderElector:
         namespace: str,
         name: str,
         identity: str,
+        annotations: Mapping[str, str] | None = None,
+        remark: Callable[[Document], Mapping[str, str]] = _no_remark,
         times: LeaseTimes | None = None,
         clock: Clock | None = None,
         dice: random.Random | None = None,
     ) -> None:
+        """`annotations` are what the lease says of whoever holds it; `remark`, what is wrong with waiting behind its holder."""
+        self._remark = remark
         self._client = client
+        self._annotations = dict(annotations or {})
         self._namespace, self._name, self.identity = namespace, name, identity
         self._times = times or LeaseTimes()
         self._clock = clock or SystemClock()
@@ -158,7 +167,9 @@ class LeaderElector:
         """Say once behind whom we wait: a replica that does nothing and says nothing would look broken."""
         if holder != self._waits_behind:
             self._waits_behind = holder
-            log.info("waits for the lease", lease=self._name, identity=self.identity, held_by=holder)
+            remark = self._remark(self._observed)
+            say = log.warning if remark else log.info
+            say("waits for the lease", lease=self._name, identity=self.identity, held_by=holder, **remark)
 
     async def _take_or_renew(self, now_s: float) -> bool:
         if self.is_leader and await self._write(self._record(self._observed.get("spec", {}))):
@@ -192,7 +203,7 @@ class LeaderElector:
         document = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self._name, "namespace": self._namespace, "annotations": self._annotations},
             "spec": self._record({}),
         }
         try:
@@ -204,7 +215,7 @@ class LeaderElector:
 
     async def _write(self, spec: Document) -> bool:
         version = _version(self._observed)
-        patch = {"metadata": {"resourceVersion": version}, "spec": spec}
+        patch = {"metadata": {"resourceVersion": version, "annotations": self._annotations}, "spec": spec}
         try:
             self._observed = await self._client.request(
                 "PATCH", self._path, patch, content_type="application/merge-patch+json"

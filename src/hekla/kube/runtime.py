@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import structlog
 from msgspec.structs import replace
@@ -212,6 +212,7 @@ class Controller:
         self._held: dict[ObjectKey, float] = {}
         """Those that give way now, and until when at the latest."""
         self._look: asyncio.TimerHandle | None = None
+        self._outage_told_s = float("-inf")
 
     async def run(self) -> None:
         """Fill the caches, then work until closed."""
@@ -407,12 +408,21 @@ class Controller:
                 log.debug("namespace is ending", **about)
             case ApiError() | TransportError():
                 hint = hint_for_a_write(error)
-                log.info("command refused", why=str(error), **about, **({"hint": hint} if hint else {}))
+                say = self._say_of_outage() if is_outage else log.info
+                say("command refused", why=str(error), **about, **({"hint": hint} if hint else {}))
             case KubeError():
                 log.warning("command failed", why=str(error), **about)
             case _:
                 log.error("reconcile failed", exc_info=error, **about)
         return "error"
+
+    def _say_of_outage(self) -> Callable[..., Any]:
+        """At which level it is told: it is the same for all objects and at each try, and one line a minute says it."""
+        now_s = self._clock.elapsed_s()
+        if now_s - self._outage_told_s < OUTAGE_S:
+            return cast(Callable[..., Any], log.debug)
+        self._outage_told_s = now_s
+        return cast(Callable[..., Any], log.info)
 
     async def _say_what_was_refused(self, key: ObjectKey, command: Command, error: BaseException | None) -> list[Done]:
         """Have the object say it. That it cannot be said is no news beside it: whoever tries again says it then."""

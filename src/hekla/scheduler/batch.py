@@ -26,12 +26,12 @@ from hekla.dialects.shards import ShardingMode
 from hekla.kube.clock import Clock, SystemClock, rfc3339
 from hekla.kube.collecting import freeze, without_collecting
 from hekla.kube.commands import Event, Target, target_of
-from hekla.kube.errors import AlreadyExistsError, ApiError, NotFoundError, TransportError
+from hekla.kube.errors import ApiError, TransportError
 from hekla.kube.events import EventRecorder
 from hekla.kube.execute import Executor
 from hekla.kube.informer import Informers
 from hekla.placement.bookkeeping.measured_usage import NodeUsage
-from hekla.placement.cluster import ROOT_QUEUE, Cluster
+from hekla.placement.cluster import Cluster
 from hekla.placement.model import Job, JobPhase, Task
 from hekla.placement.policy import Policy
 from hekla.placement.registry import action_named
@@ -44,6 +44,7 @@ from hekla.scheduler.decisions import decisions_of
 from hekla.scheduler.engine_state import saved
 from hekla.scheduler.evictor import Evictor
 from hekla.scheduler.extender_calls import ExtenderCalls
+from hekla.scheduler.first_queues import FirstQueues
 from hekla.scheduler.foresight import Foresight
 from hekla.scheduler.gate_opening import gate_openings
 from hekla.scheduler.memory import MemoryKeeper
@@ -148,7 +149,8 @@ class BatchScheduler:
     async def run(self, *, on_read: Callable[[], object] = lambda: None) -> None:
         """Schedule until cancelled; `on_read` is called when all objects have been read and the first cycle is over."""
         self._main_loop = asyncio.get_running_loop()
-        await self._make_queues()
+        queues = FirstQueues(self._client, self.settings.default_queue)
+        await queues.make()
         await self._memory.recall()
         async with _registered(self.metrics), asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run(), name="scheduler events")
@@ -156,6 +158,7 @@ class BatchScheduler:
             tasks.create_task(self.usage.run(), name="scheduler usage")
             tasks.create_task(self._writer.run(), name="scheduler writer")
             tasks.create_task(self._memory.run(), name="scheduler memory")
+            tasks.create_task(queues.keep(self._informers.of(Queue)), name="scheduler queues")
             tasks.create_task(self._follow_network(), name="scheduler network")
             tasks.create_task(self._follow_devices(), name="scheduler devices")
             if self.settings.sharding.mode is not ShardingMode.NONE:
@@ -531,38 +534,6 @@ class BatchScheduler:
         await self._is_large.wait()
         with contextlib.suppress(OSError):
             await warm_up()
-
-    async def _make_queues(self) -> None:
-        """The two queues that Volcano's scheduler makes: `root`, which lends nothing back, and the default."""
-        for name, is_reclaimable in ((ROOT_QUEUE, False), (self.settings.default_queue, True)):
-            spec: dict[str, Any] = {"weight": 1, "reclaimable": is_reclaimable}
-            if name != ROOT_QUEUE:
-                spec["parent"] = ROOT_QUEUE
-            await self._make_queue({"metadata": {"name": name}, "spec": spec})
-
-    async def _make_queue(self, document: dict[str, Any]) -> None:
-        told = ""
-        while True:
-            try:
-                if await self._has_queue(document["metadata"]["name"]):
-                    return
-                await self._client.create(Queue, document)
-                return
-            except AlreadyExistsError:
-                return
-            except (ApiError, TransportError) as error:
-                # Volcano's kinds may be installed a moment after us, and its webhooks answer a moment after us.
-                if told != (told := str(error)):
-                    log.warning("queue not made", queue=document["metadata"]["name"], error=told)
-                await asyncio.sleep(1.0)
-
-    async def _has_queue(self, name: str) -> bool:
-        """Asked first: a creation goes through webhooks, and a scheduler that starts must not wait for them in vain."""
-        try:
-            await self._client.get(Queue, name)
-        except NotFoundError:
-            return False
-        return True
 
 
 @contextlib.asynccontextmanager

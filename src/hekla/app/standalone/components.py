@@ -128,6 +128,7 @@ async def _until_stopped(office: Office, runtime: "Runtime") -> None:
 async def run_scheduler(office: Office) -> None:
     """The batch scheduler, and its answers to questions."""
     from hekla.app.standalone.answering import Answering
+    from hekla.app.standalone.overlaps import tell_overlaps
     from hekla.dialects.shards import Sharding, ShardingMode
     from hekla.scheduler.batch import BatchScheduler
     from hekla.scheduler.settings import SchedulerSettings
@@ -146,12 +147,16 @@ async def run_scheduler(office: Office) -> None:
 
     async def work(informers: Informers) -> None:
         scheduler = BatchScheduler(informers, settings)
-        answering = asyncio.create_task(Answering(office, informers.client, scheduler).run(), name="answers")
+        beside = [asyncio.create_task(Answering(office, informers.client, scheduler).run(), name="answers")]
+        if sharding.mode is ShardingMode.NONE:
+            overlaps = tell_overlaps(informers.client, told.namespace, told.scheduler_lease, told.scheduler_names)
+            beside.append(asyncio.create_task(overlaps, name="overlaps"))
         try:
             await office.until_stopped(scheduler.run())
         finally:
-            answering.cancel()
-            await asyncio.gather(answering, return_exceptions=True)
+            for one in beside:
+                one.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     await office.serve_terms(SCHEDULER, told.scheduler_lease, scheduler_kinds(), is_optional, work)
 

@@ -21,7 +21,8 @@ from hekla.api.meta import Resource
 from hekla.app.standalone.agents_settings import AgentsSettings
 from hekla.app.standalone.health import Health
 from hekla.app.standalone.node_settings import NodeSettings
-from hekla.app.standalone.settings import StandaloneSettings
+from hekla.app.standalone.overlaps import annotations_of, left_alone
+from hekla.app.standalone.settings import SCHEDULER, StandaloneSettings
 from hekla.app.standalone.unelected import tell_who_leads
 from hekla.kube.api_client import USER_AGENT, ApiClient
 from hekla.kube.client import Transport
@@ -132,9 +133,11 @@ class Office:
     def _elector(self, component: str, lease: str) -> LeaderElector:
         # a client of its own: renewing must not wait behind thousands of binds
         client = self.client(f"{component} lease")
+        names = self.settings.scheduler_names if component == SCHEDULER else ()
         return LeaderElector(
             client, namespace=self.settings.namespace, name=lease, identity=self.identity, times=LEASE_TIMES,
-            clock=self.clock,
+            clock=self.clock, annotations=annotations_of(self.identity, names) if names else None,
+            remark=lambda held: left_alone(held, names),
         )  # fmt: skip
 
 
