@@ -330,3 +330,23 @@ def test_probes_ask_the_daemon_and_servers_inside(told):
             )
 
     told(story)
+
+
+def test_a_sandbox_shares_a_volume_in_memory_with_its_node(told):
+    """Made after the zygote, which must see the mount yet."""
+
+    async def story(cluster, door):
+        mount = {"name": "fast", "mountPath": "/fast"}
+        spec = {
+            "runtimeClassName": "sandbox",
+            "containers": [{**CONTAINER, "volumeMounts": [mount]}],
+            "volumes": [{"name": "fast", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}],
+        }
+        await cluster.apply("p", spec)
+        await cluster.running("p")
+        await door.claim("p")
+        await door.run("p", "echo here > /fast/a")
+        (tracked,) = cluster.agent.pods
+        assert (tracked.places["fast"] / "a").read_text() == "here\n"
+
+    told(story)

@@ -43,6 +43,7 @@ from hekla.node.egress.broker import SecretAwayError
 from hekla.node.eviction import Look, limits_of
 from hekla.node.images import ImageRegistry
 from hekla.node.late_environment import LateEnvironments
+from hekla.node.memory_volumes import MemoryVolumes
 from hekla.node.objects import Objects, TokenSource
 from hekla.node.pod_actions import PodActions
 from hekla.node.pod_lifecycle import Action, Backoff, PreparePlace, decide
@@ -135,7 +136,8 @@ class NodeAgent:
         self._clock = clock or SystemClock()
         self._nodes = {node.name: node for node in nodes}
         self._directory = data_dir = data_dir.absolute()  # what is hidden is so by its place, seen from the root
-        hidden = (data_dir, *(each.absolute() for each in hidden))
+        self._memory = MemoryVolumes(_digest(data_dir))
+        hidden = (data_dir, *(each.absolute() for each in hidden), *self._memory.hidden())
         checkpoints = CheckpointStore(data_dir / "checkpoints")
         own = runtimes or (
             ProcessRuntime(data_dir / "runtime", hidden=hidden, grace_s=pod_grace_s), SimulatedRuntime(self._clock),
@@ -166,7 +168,7 @@ class NodeAgent:
         images = images or ImageRegistry.of_directory(data_dir / "images")
         self._actions = PodActions(
             client=client, clock=self._clock, objects=self._objects, addresses=self._addresses, images=images,
-            statuses=self._statuses, tell=self._tell, engine_python=engine_python, hidden=hidden,
+            statuses=self._statuses, tell=self._tell, memory=self._memory, engine_python=engine_python, hidden=hidden,
         )  # fmt: skip
         self._late_environments = LateEnvironments(client, self.sandboxes, images, self._now)
         self._pods: dict[str, TrackedPod] = {}
@@ -223,6 +225,10 @@ class NodeAgent:
             await self._cancel(tracked.tasks)
         for runtime in self.runtimes.values():
             await (runtime.leave() if leaves_containers else runtime.close())
+        if not leaves_containers:  # as at the end of a machine: nobody should have to look for memory that is gone
+            for tracked in self._pods.values():
+                self._memory.drop(tracked.directory, tracked.uid)
+            self._memory.close()
 
     async def say_goodbye(self, why: str, remover: Client | None = None) -> None:
         """Tell the API server that the nodes are ready no more; a `remover`, who may, deletes them."""
@@ -280,16 +286,20 @@ class NodeAgent:
 
     async def _remove_leftovers(self, ending: Collection[str]) -> None:
         """What is kept of pods that went while nobody was there, and of which nothing ran any more: the machine was down."""
+        kept = self._memory.leftovers()
         with contextlib.suppress(FileNotFoundError):
-            for uid in sorted(os.listdir(self._directory / "pods")):
-                if uid not in self._pods and uid not in ending:
-                    await self._remove_all_of(uid)
+            kept += os.listdir(self._directory / "pods")
+        for uid in sorted(set(kept)):
+            if uid not in self._pods and uid not in ending:
+                await self._remove_all_of(uid)
 
     async def _remove_all_of(self, uid: str) -> None:
         self._addresses.release(uid)
         for runtime in self.runtimes.values():
             await runtime.remove(uid)
-        await asyncio.to_thread(shutil.rmtree, self._directory / "pods" / uid, ignore_errors=True)
+        directory = self._directory / "pods" / uid
+        await asyncio.to_thread(self._memory.drop, directory, uid)
+        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     def _listen(self) -> None:
         objects = self._objects
@@ -701,6 +711,10 @@ def _ready(pod: Pod) -> bool:
 def _node_of(node: VirtualNode, standing: Standing, clock: Clock) -> Node:
     document = node_document(node, standing) | {"status": status_document(node, standing, clock.now(), clock.now())}
     return msgspec.convert(document, Node)
+
+
+def _digest(directory: Path) -> str:
+    return hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:12]
 
 
 def _offset(directory: Path) -> int:

@@ -11,6 +11,7 @@ import structlog
 
 from hekla.api.containers import Container
 from hekla.api.pods import Pod
+from hekla.api.volumes import Volume
 from hekla.kube.client import Client
 from hekla.kube.clock import Clock
 from hekla.kube.errors import KubeError, NotFoundError
@@ -21,6 +22,7 @@ from hekla.node.container_builder import build
 from hekla.node.engines import ENGINE_STAND_IN, EngineChoice, entry_point, is_stand_in
 from hekla.node.health import HOOK_TIMEOUT_S, ask, run_hook
 from hekla.node.images import HOST_ROOTFS, ImageRegistry
+from hekla.node.memory_volumes import ON_DISK, MemoryVolumes, is_memory
 from hekla.node.names import hosts_file
 from hekla.node.objects import Objects
 from hekla.node.pod_lifecycle import (
@@ -82,10 +84,12 @@ class PodActions:
         images: ImageRegistry,
         statuses: StatusWriter,
         tell: Tell,
+        memory: MemoryVolumes,
         engine_python: Path | None = None,
         hidden: Sequence[Path] = (),
     ) -> None:
         """No hostPath of a pod leads into what is `hidden`."""
+        self._memory = memory
         self._client, self._clock, self._objects = client, clock, objects
         self._addresses, self._images, self._statuses, self._tell = addresses, images, statuses, tell
         self._engine_python, self._hidden = engine_python, hidden
@@ -177,11 +181,29 @@ class PodActions:
         maker = VolumeMaker(tracked.directory / "volumes", pod, claimed.get, self._hidden)
         for volume in pod.spec.volumes:
             try:
+                if is_memory(volume):
+                    await self._make_memory_volume(tracked, volume)
+                    continue
                 payload = payload_of(volume, tracked.myself(), lookup, tokens)
                 tracked.places[volume.name] = await asyncio.to_thread(maker.make, volume, payload)
             except (ConfigError, VolumeError) as problem:
                 why = str(problem).removeprefix(f'volume "{volume.name}": ')
                 raise VolumeError(f'MountVolume.SetUp failed for volume "{volume.name}" : {why}') from None
+
+    async def _make_memory_volume(self, tracked: TrackedPod, volume: Volume) -> None:
+        if volume.name in tracked.places:
+            return
+        is_running = any(each.is_live for each in tracked.record.containers.values())
+        try:
+            place, why = await asyncio.to_thread(
+                self._memory.make, tracked.directory, tracked.pod, volume, is_running=is_running
+            )
+        except OSError as problem:
+            raise VolumeError(f"{problem.strerror} ({problem.filename})") from None
+        tracked.places[volume.name] = place
+        if why:
+            message = f'volume "{volume.name}" was to be in memory (medium: Memory) and is on disk: {why}'
+            self._tell(tracked.pod, "Warning", ON_DISK, message)
 
     async def _start(self, tracked: TrackedPod, container: Container, attempt: int) -> PodEvent:
         pod, name = tracked.pod, container.name
@@ -335,6 +357,7 @@ class PodActions:
         self.release_devices(tracked)
         await tracked.runtime.remove(tracked.uid)
         if tracked.is_real and tracked.directory.exists():  # an earlier release made one for every pod
+            await asyncio.to_thread(self._memory.drop, tracked.directory, tracked.uid)
             await asyncio.to_thread(shutil.rmtree, tracked.directory, ignore_errors=True)
         return PlaceRemoved()
 
