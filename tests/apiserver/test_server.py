@@ -1,10 +1,12 @@
 import asyncio
+import base64
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from hekla.apiserver.admission import User
 from hekla.apiserver.auth.attributes import Attributes, Decision
+from hekla.apiserver.change_window import WindowLimits
 from hekla.apiserver.memory_store import MemoryStore
 from hekla.testing.api_server import ApiCaller, api_server
 
@@ -109,6 +111,43 @@ def test_pages_together_are_the_list_as_it_was_when_the_first_was_read() -> None
             names += [one["metadata"]["name"] for one in page["items"]]
             token = page["metadata"].get("continue", "")
         assert names == [f"c{n}" for n in range(7)]
+
+    played(scene)
+
+
+def test_a_page_of_a_past_that_is_gone_brings_a_token_for_the_rest_as_it_is_now() -> None:
+    async def scene(api: ApiCaller) -> None:
+        for n in range(7):
+            await api.post(CMS, config_map(f"c{n}"))
+        _, page = await api.get(f"{CMS}?limit=2&labelSelector=!absent")
+        token = page["metadata"]["continue"]
+        await api.delete(f"{CMS}/c4")
+        for n in range(8):
+            await api.post(CMS, config_map(f"d{n}"))
+        status, said = await api.get(f"{CMS}?limit=2&continue={token}")
+        assert (status, said["reason"], said["code"]) == (410, "Expired", 410)
+        assert said["message"].startswith(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list without the "
+            "continue parameter, or use the continue token in this response to retrieve the remainder of the results."
+        )
+        token, names = said["metadata"]["continue"], []
+        while token:
+            status, page = await api.get(f"{CMS}?limit=2&continue={token}")
+            names += [one["metadata"]["name"] for one in page["items"]]
+            token = page["metadata"].get("continue", "")
+        assert names == ["c2", "c3", "c5", "c6", *(f"d{n}" for n in range(8))]
+
+    store = MemoryStore(limits=WindowLimits(changes=4))
+    played(scene, ApiCaller(api_server(store)))
+
+
+def test_no_continue_token_names_a_revision_that_cannot_be() -> None:
+    async def scene(api: ApiCaller) -> None:
+        await api.post(CMS, config_map("a"))
+        for revision, status in ((0, 400), (-2, 400), (10**30, 504), (1.5, 400), ("1", 400), (-1, 200), (None, 400)):
+            text = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": ""})
+            token = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+            assert (await api.get(f"{CMS}?continue={token}"))[0] == status, revision
 
     played(scene)
 

@@ -1,7 +1,7 @@
 """Which objects a list shows: selectors, resource versions, pages.
 
 A page's continue token names a revision and the last object shown; the next page is cut from the list as it was at
-that revision, so that all pages together are one consistent list, or 410 if that past is gone.
+that revision, so that all pages together are one consistent list. If that past is gone, 410 brings a token for the rest as it is now.
 """
 
 import base64
@@ -20,6 +20,16 @@ from hekla.apiserver.status import StatusError, bad_request, expired
 from hekla.apiserver.store import CompactedError, Key, Stored
 
 TOKEN_VERSION = "meta.k8s.io/v1"
+LATEST = -1
+"""The revision in a token of a list that has become inconsistent: whatever there is when it is shown."""
+
+_INCONSISTENT = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the "
+    "continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with "
+    "the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the "
+    "first chunk was returned and now may show up in the list."
+)
+"""Kubernetes' words."""
 
 
 class Page(NamedTuple):
@@ -131,14 +141,13 @@ def _filtered(items: Sequence[Stored], selection: Selection) -> Sequence[Stored]
 def _next_page(backend: Backend, call: Call, selection: Selection, limit: int, token: str) -> Page:
     if call.option("resourceVersion") not in {"", "0"}:
         raise bad_request("specifying resource version is not allowed when using continue")
-    revision, start = _opened(token)
+    asked, start = _opened(token)
+    revision = backend.store.revision if asked == LATEST else asked
+    check_not_ahead(backend, revision)
     try:
         items = backend.store.list_at(call.served.resource, call.target.namespace, revision=revision)
     except CompactedError:
-        raise expired(
-            "The provided continue parameter is too old to display a consistent list result. "
-            "You can start a new list without the continue parameter."
-        ) from None
+        raise expired(_INCONSISTENT, _sealed(LATEST, start)) from None
     first = bisect_right(items, start, key=_place)
     if selection.is_everything:
         return _cut(items, revision, selection, limit, first)
@@ -151,15 +160,15 @@ def _cut(items: Sequence[Stored], revision: int, selection: Selection, limit: in
     shown = items[first : first + limit]
     # Kubernetes cannot count what a selector has yet to drop, and neither says so
     remaining = len(items) - first - limit if selection.is_everything else None
-    return Page(shown, revision, _sealed(revision, shown[-1]), remaining)
+    return Page(shown, revision, _sealed(revision, _place(shown[-1])), remaining)
 
 
 def _place(stored: Stored) -> str:
     return f"{stored.key.namespace}\x00{stored.key.name}"
 
 
-def _sealed(revision: int, last: Stored) -> str:
-    text = json.dumps({"v": TOKEN_VERSION, "rv": revision, "start": _place(last)}, separators=(",", ":"))
+def _sealed(revision: int, last: str) -> str:
+    text = json.dumps({"v": TOKEN_VERSION, "rv": revision, "start": last}, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
@@ -175,7 +184,7 @@ def _opened(token: str) -> tuple[int, str]:
     if not isinstance(said, dict) or said.get("v") != TOKEN_VERSION:
         raise _bad_token("server does not recognize this encoded version")
     revision, start = said.get("rv"), said.get("start")
-    if not isinstance(revision, int) or not isinstance(start, str) or revision <= 0:
+    if not isinstance(revision, int) or not isinstance(start, str) or revision < LATEST or revision == 0:
         raise _bad_token("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
     return revision, start
 

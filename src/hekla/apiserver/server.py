@@ -18,6 +18,7 @@ from hekla.api.meta import Document
 from hekla.apiserver.admission import AdmissionRule, User
 from hekla.apiserver.auth.attributes import AllowAll, Attributes, Authorizer, refusal
 from hekla.apiserver.auth.authenticate import impersonated
+from hekla.apiserver.auth.openid import Issuer
 from hekla.apiserver.backend import LOCAL_ADMIN, Backend, random_suffix, random_uid, utc_now
 from hekla.apiserver.bootstrap_namespaces import ensure_namespaces
 from hekla.apiserver.bulk_binding import PATH as BULK_BINDINGS
@@ -84,6 +85,7 @@ class ApiServer:
         authorizer: Authorizer | None = None,
         proxy: Proxy | None = None,
         reviews: Reviews | None = None,
+        issuer: Issuer | None = None,
         computed: Sequence[Computed] = (),
         clock: Callable[[], datetime] = utc_now,
         uids: Callable[[], str] = random_uid,
@@ -107,6 +109,8 @@ class ApiServer:
         self._watches = Watches(self.backend)
         self._custom = CustomResources(self.backend)
         self._discovery, self._openapi, self._health = Discovery(registry), OpenApi(registry), Health(self.backend)
+        parts = (self._discovery, self._openapi, self._health, issuer)
+        self._documents = [each for each in parts if each is not None]
         self._reviews = reviews or Reviews()
         self._subresources = Subresources(self.backend)
 
@@ -184,7 +188,7 @@ class ApiServer:
         asked = Attributes(user=user, verb=request.method.lower(), path=path)
         if not self.backend.authorizer.decide(asked).is_allowed:
             raise StatusError(403, "Forbidden", f"forbidden: {refusal(asked)}", details={})
-        for part in (self._discovery, self._openapi, self._health):
+        for part in self._documents:
             answer = part.answer(request, path)
             if answer is not None:
                 if request.method not in {"GET", "HEAD"}:

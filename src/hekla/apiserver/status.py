@@ -20,14 +20,18 @@ class StatusError(Exception):
         *,
         details: Document | None = None,
         headers: Sequence[tuple[str, str]] = (),
+        go_on: str = "",
     ) -> None:
+        """With `go_on` as continue token the rest of a list can be had that is no longer one."""
         super().__init__(message)
+        self.go_on = go_on
         self.code, self.reason, self.message = code, reason, message
         self.details, self.headers = details, headers
 
     def document(self) -> Document:
         """The Status object as it goes over the wire."""
-        status: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        metadata = {"continue": self.go_on} if self.go_on else {}
+        status: Document = {"kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure"}
         status["message"] = self.message
         if self.reason:
             status["reason"] = self.reason
@@ -108,9 +112,9 @@ def too_large(limit: int) -> StatusError:
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
-def expired(message: str) -> StatusError:
+def expired(message: str, go_on: str = "") -> StatusError:
     """410: what is asked for is no longer kept."""
-    return StatusError(410, "Expired", message)
+    return StatusError(410, "Expired", message, go_on=go_on)
 
 
 def unauthorized() -> StatusError:

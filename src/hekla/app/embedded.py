@@ -23,6 +23,7 @@ from hekla.apiserver.admission import Reader, User
 from hekla.apiserver.admission_rules.webhooks import WebhookCaller
 from hekla.apiserver.auth.attributes import ADMINISTRATORS
 from hekla.apiserver.auth.authenticate import Authenticator
+from hekla.apiserver.auth.openid import Issuer
 from hekla.apiserver.auth.pki import Pki, ensure_pki, utc_now
 from hekla.apiserver.auth.rbac import RbacAuthorizer
 from hekla.apiserver.auth.rbac_source import StoredRoles
@@ -137,6 +138,7 @@ def make_api_server(store: Store, pki: Pki, features: Features) -> ApiServer:
         authorizer=authorizer,
         proxy=features.proxy,
         reviews=Reviews(review_token=desk.review, issue_token=desk.issue),
+        issuer=Issuer(signer),
         computed=computed_resources(
             lambda: features.scheduler, authorizer, elsewhere.ask if _may_be_elsewhere(features) else None
         ),

@@ -7,6 +7,7 @@ and `view` aggregate what carries their label, so that custom resources join the
 from collections.abc import Iterator, Sequence
 
 from hekla.api.meta import Document
+from hekla.apiserver.auth.openid import CONFIGURATION_PATH, KEYS_PATH
 
 RBAC = "rbac.authorization.k8s.io/v1"
 AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
@@ -65,7 +66,8 @@ def _cluster_roles() -> Iterator[Document]:
             _rule(["create"], ["authentication.k8s.io"], ["selfsubjectreviews"]),
         ],
     )
-    yield _role("system:service-account-issuer-discovery", [_paths(["get"], ["/.well-known/openid-configuration"])])
+    documents = [f"{path}{end}" for path in (CONFIGURATION_PATH, KEYS_PATH) for end in ("", "/")]
+    yield _role("system:service-account-issuer-discovery", [_paths(["get"], documents)])
 
 
 def _view_rules() -> list[Document]:
@@ -104,6 +106,8 @@ def _bindings() -> Iterator[Document]:
     yield _binding("system:basic-user", "system:basic-user", ["system:authenticated"])
     everybody = ["system:authenticated", "system:unauthenticated"]
     yield _binding("system:public-info-viewer", "system:public-info-viewer", everybody)
+    discovery = "system:service-account-issuer-discovery"
+    yield _binding(discovery, discovery, ["system:serviceaccounts"])
 
 
 def _rule(verbs: Sequence[str], groups: Sequence[str], resources: Sequence[str]) -> Document:

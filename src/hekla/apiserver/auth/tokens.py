@@ -57,6 +57,13 @@ class TokenSigner:
         spki = self._public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
         self._key_id = _encode(hashlib.sha256(spki).digest())
 
+    def public_key(self) -> dict[str, str]:
+        """The key that verifies, as a JSON Web Key (RFC 7517)."""
+        numbers = self._public.public_numbers()
+        size = (self._public.curve.key_size + 7) // 8
+        x, y = (_encode(part.to_bytes(size, "big")) for part in (numbers.x, numbers.y))
+        return {"use": "sig", "kty": "EC", "kid": self._key_id, "crv": "P-256", "alg": "ES256", "x": x, "y": y}
+
     def sign(self, claims: Claims, *, issued_at: int) -> str:
         """The token; `claims.expires_at` and `issued_at` are seconds since 1970."""
         bound: dict[str, object] = {
