@@ -126,7 +126,7 @@ def _make(view: ServingView, plans: Sequence[GroupPlan]) -> Iterator[Command]:
     for plan in staying:
         yield from _services(view, plan)
     for plan, missing, documents in pods:
-        if missing.is_whole:
+        if missing.is_new:
             made = missing.plan
             yield _role_event(view, "RoleCreating", made.role.name, made.instance, plan.name, "Creating")
         yield from (Create(Pod, document, is_told_of_when_refused=True) for document in documents)

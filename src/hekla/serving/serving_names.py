@@ -15,6 +15,11 @@ MAX_SKEW = "serving.hekla.dev/max-skew"
 PLACEMENT = "placement.serving.hekla.dev/"
 """On a ModelServing, followed by a role's name: node labels, `pool=h100,zone=a`, that nodes of the role's pods must carry."""
 
+STARTUP = "serving.hekla.dev/startup"
+"""On a ModelServing: `LeaderReady` has the workers of an instance made when its entry pod is ready; else all are made at once."""
+
+LEADER_READY = "LeaderReady"
+
 WHOLE = "serving.hekla.dev/whole"
 """On a pod: what its group consisted of when nothing was missing. A pod that vanishes later is known to be lost."""
 
@@ -42,6 +47,11 @@ def ordinal_of(name: str) -> int:
     text = name.rpartition("-")[2]
     number = whole_number(text)
     return -1 if number is None else number
+
+
+def starts_leaders_first(serving: Resource) -> bool:
+    """Whether workers are made when their entry pod is ready."""
+    return serving.metadata.annotations.get(STARTUP) == LEADER_READY
 
 
 def owner_reference(owner: Resource) -> Document:

@@ -33,11 +33,8 @@ class Missing:
 
     plan: Blueprint
     indices: Sequence[int]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing of the instance is there yet."""
-        return len(self.indices) == self.plan.role.size
+    is_new: bool = False
+    """Whether nothing of the instance is there yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,7 +314,8 @@ def _completed(view: ServingView, plan: GroupPlan, role: RoleTemplate, one: Inst
     own = next((found for found in roles if found.name == role.name), role)
     blueprint = _blueprint(view, plan, own, one.ordinal, one.revision or plan.revision)
     there = {pod.metadata.name for pod in one.pods}
-    lacking = (index for index in range(own.size) if blueprint.pod_name(index) not in there)
+    size = own.size if one.has_begun or not view.is_entry_first else 1
+    lacking = (index for index in range(size) if blueprint.pod_name(index) not in there)
     indices = list(islice(lacking, MOST_PODS))
     if indices:
         yield Missing(blueprint, indices)
@@ -332,7 +330,8 @@ def _new_instances(
         revision, made_from = plan.revision, role
         if ordinal < partition and (before := _before(view, role.name)) is not None:
             revision, made_from = before
-        yield Missing(_blueprint(view, plan, made_from, ordinal, revision), range(made_from.size))
+        size = 1 if view.is_entry_first else made_from.size
+        yield Missing(_blueprint(view, plan, made_from, ordinal, revision), range(size), is_new=True)
 
 
 def _before(view: ServingView, role: str) -> tuple[str, RoleTemplate] | None:

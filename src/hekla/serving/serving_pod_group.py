@@ -18,7 +18,7 @@ from hekla.dialects.pod_requests import Amounts, amounts, pod_request
 from hekla.kube.commands import Command, Create, Patch, target_of
 from hekla.lib import quantity
 from hekla.lib.quantity import QuantityError
-from hekla.serving.serving_names import SHAPE, owner_reference
+from hekla.serving.serving_names import SHAPE, owner_reference, starts_leaders_first
 from hekla.serving.serving_revision import Roles, RoleTemplate, normal
 from hekla.serving.serving_view import Group
 
@@ -42,7 +42,7 @@ def group_spec(serving: ModelServing, roles: Roles) -> Document:
     template = serving.spec.template
     topology = template.network_topology
     spec: Document = {
-        "minMember": sum(role.size * _least(serving, role) for role in roles),
+        "minMember": sum(_start_size(serving, role) * _least(serving, role) for role in roles),
         "minResources": min_resources(serving, roles),
         "queue": serving.metadata.annotations.get(labels.QUEUE_NAME) or DEFAULT_QUEUE,
         "subGroupPolicy": [_sub_group(serving, role) for role in roles],
@@ -70,12 +70,19 @@ def _least(serving: ModelServing, role: RoleTemplate) -> int:
     return role.replicas if least is None else min(least, role.replicas)
 
 
+def _start_size(serving: ModelServing, role: RoleTemplate) -> int:
+    """Pods of an instance that start together. A gang that waited for workers would have no entry pod get ready, and so none;
+    room for all of them is asked for all the same (`minResources`).
+    """
+    return 1 if starts_leaders_first(serving) else role.size
+
+
 def _sub_group(serving: ModelServing, role: RoleTemplate) -> Document:
     wanted: Document = {
         "name": role.name,
         "labelSelector": {"matchLabels": {labels.NAME: serving.metadata.name, labels.ROLE: role.name}},
         "matchLabelKeys": [labels.ROLE_ID],
-        "subGroupSize": role.size,
+        "subGroupSize": _start_size(serving, role),
         "minSubGroups": _least(serving, role),
     }
     topology = serving.spec.template.network_topology

@@ -55,7 +55,10 @@ def new_pod(serving: ModelServing, plan: Blueprint, index: int, plugins: Sequenc
         "ownerReferences": [owner_reference(serving)],
     }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    making = PodMaking(serving=serving, group=plan.group, role=plan.role.name, index=index, pod=pod)
+    making = PodMaking(
+        serving=serving, group=plan.group, role=plan.role.name, index=index, pod=pod, entry=plan.pod_name(0),
+        size=plan.role.size,
+    )  # fmt: skip
     for plugin in plugins:
         if plugin.concerns(making):
             plugin.decorate(making)

@@ -22,7 +22,7 @@ from hekla.api.meta import Document
 from hekla.api.volcano.topology import StrictCondition
 from hekla.kube.commands import SetStatus, target_of
 from hekla.kube.timestamps import rfc3339
-from hekla.serving.serving_names import role_id
+from hekla.serving.serving_names import LEADER_READY, role_id
 from hekla.serving.serving_plan import GroupPlan
 from hekla.serving.serving_rollout import share
 from hekla.serving.serving_troubles import troubles
@@ -205,7 +205,7 @@ def _what_holds(
     if refused:
         return _Held(kind, REFUSED, f"{message}{_IS_REFUSED}{refused}")
     waiting = list(_waiting(view.groups))
-    troubles = waiting or list(_broken(view.groups))
+    troubles = waiting or list(_broken(view.groups)) or list(_leaders_awaited(view))
     more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
     return _Held(kind, WAITING if waiting else REASONS[kind], "; ".join([message, *troubles[:1]]) + more)
 
@@ -225,6 +225,14 @@ def _broken(groups: Sequence[Group]) -> Iterator[str]:
             meta = pod.metadata
             command = f"hekla logs --previous -c {one.name} -n {meta.namespace} {meta.name}"
             yield f"pod {meta.name}: container {one.name} {how}: {command}"
+
+
+def _leaders_awaited(view: ServingView) -> Iterator[str]:
+    """Which workers are not made yet because their entry pod is not ready."""
+    sizes = {role.name: role.size for role in view.roles if view.is_entry_first and role.size > 1}
+    for one in (one for group in view.groups for some in group.instances.values() for one in some):
+        if one.role in sizes and one.pods and not one.has_begun:
+            yield f"the workers of {one.pods[0].metadata.name} are made when it is ready (startup policy {LEADER_READY})"
 
 
 def _go_list(numbers: Sequence[int]) -> str:

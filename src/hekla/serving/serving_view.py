@@ -19,7 +19,7 @@ from hekla.api.meta import Resource
 from hekla.api.volcano import PodGroup
 from hekla.kube.reconcile import World
 from hekla.lib.digits import whole_number
-from hekla.serving.serving_names import ordinal_of
+from hekla.serving.serving_names import ordinal_of, starts_leaders_first
 from hekla.serving.serving_placement import placed
 from hekla.serving.serving_revision import Revisions, Roles, revisions_of, roles_of
 
@@ -58,6 +58,11 @@ class Instance:
     def cost(self) -> int:
         """How dear it is to delete."""
         return sum(map(deletion_cost, self.pods))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its entry pod was ready once: it is now, or there are workers."""
+        return any(labels.ENTRY not in pod.metadata.labels or is_ready(pod) for pod in self.pods)
 
     def is_ready(self, size: int) -> bool:
         """Whether it serves: as many pods as it should have, all ready."""
@@ -153,6 +158,11 @@ class ServingView:
     def is_gang(self) -> bool:
         """Whether groups are placed as gangs."""
         return self.serving.spec.scheduler_name == "volcano"
+
+    @property
+    def is_entry_first(self) -> bool:
+        """Whether workers are made when their entry pod is ready."""
+        return starts_leaders_first(self.serving)
 
     @property
     def is_rolling(self) -> bool:

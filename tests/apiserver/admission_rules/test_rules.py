@@ -1,4 +1,6 @@
+import random
 import re
+from ipaddress import IPv4Network
 
 import pytest
 
@@ -13,6 +15,7 @@ from hekla.apiserver.admission_rules.pod_defaults import (
     ServiceAccountRule,
 )
 from hekla.apiserver.admission_rules.rbac_escalation import RbacEscalation
+from hekla.apiserver.admission_rules.service_addresses import ServiceAddresses
 from hekla.apiserver.admission_rules.storage_defaults import DefaultStorageClass, StorageProtection
 from hekla.apiserver.auth.attributes import Decision
 from hekla.apiserver.auth.rbac import RbacAuthorizer
@@ -276,3 +279,27 @@ def test_devices_are_given_by_those_alone_who_may_bind_claims(change):
     assert admitted(ClaimBinding(Binds()), of_claim(claim(**change), claim())) == claim(**change)
     told = claim(**change, devices=[{"driver": "d"}])
     assert admitted(ClaimBinding(nobody), of_claim(told, claim(**change))) == told
+
+
+@pytest.mark.parametrize(
+    ("spec", "asks"),
+    [
+        ({"clusterIP": "None"}, False),
+        ({"type": "ExternalName"}, False),
+        ({}, True),
+        ({"clusterIP": "10.0.0.9"}, True),
+        ({"clusterIP": "None", "type": "NodePort", "ports": [{"port": 80}]}, True),
+    ],
+)
+def test_of_services_that_need_nothing_of_others_the_others_are_not_read(spec, asks):
+    """A controller makes thousands of headless ones at once."""
+    asked = []
+
+    class Counting(Objects):
+        def list(self, resource, namespace=""):
+            asked.append(resource)
+            return super().list(resource, namespace)
+
+    rule = ServiceAddresses(IPv4Network("10.0.0.0/24"), random.Random(1))
+    rule.mutate(asking(kind("services", "Service"), {"metadata": {"name": "x"}, "spec": dict(spec)}), Counting())
+    assert bool(asked) == asks

@@ -37,6 +37,8 @@ class ServiceAddresses:
         """Allocate what is missing, check what is asked for."""
         service = request.object
         assert service is not None
+        if not _may_need_others(service):
+            return
         others = [one for one in reader.list("services") if not _is_same(one, request)]
         if needs_cluster_ip(service):
             kept = _address_of(request.old) if request.old else ""
@@ -109,6 +111,14 @@ class ServiceAddresses:
                 self._promised.append(("port", port))
                 return port
         raise StatusError(507, "InternalError", f"all {len(NODE_PORTS)} node ports are taken; delete a Service")
+
+
+def _may_need_others(service: Document) -> bool:
+    """Whether anything is to be given that another service may have. A headless one gets nothing: to read all others for each cost
+    thousands of them, which controllers make at once, a time that grew with their square, and nobody else was served meanwhile.
+    """
+    is_headless = not needs_cluster_ip(service) and _address_of(service) in ("", "None")
+    return not is_headless or _takes_node_ports(service["spec"])
 
 
 def _is_same(service: Document, request: AdmissionRequest) -> bool:

@@ -23,6 +23,10 @@ class PodMaking:
     """0 is the entry pod."""
     pod: Document
     """Plug-ins change it in place."""
+    entry: str = ""
+    """The name of its instance's entry pod."""
+    size: int = 1
+    """How many pods its instance has."""
 
 
 class Decorator(Protocol):
