@@ -131,6 +131,8 @@ def test_of_a_job_whose_pods_are_refused_the_servers_reason_is_told() -> None:
     assert (one["object"], one["times"]) == ("job/train", 3)
     lines = list(_why({**found, "nodes": None, "lacks": []}))
     assert lines[-1].startswith('  refused Error creating: pods "t-0" is forbidden: exceeded quota: q (3 times since ')
+    lines = list(_why({**found, "gang": {"pods": 2}, "nodes": None, "lacks": []}))
+    assert "plug-in resourcequota" in lines[-1], "those that hold a part may wait for those that hold the rest"
 
 
 class RefusesAndFails(Refuses):

@@ -10,6 +10,11 @@ from hekla.cli.why_broken import lines_of, when
 
 MOST_PODS_NAMED = 5
 
+PARTS_OF_A_QUOTA = (
+    "gangs that each hold a part of a quota wait for one another; "
+    "the scheduler's plug-in resourcequota lets in only those that a quota has room for"
+)
+
 
 def why_text(found: dict[str, Any]) -> str:
     """The explanation as people read it."""
@@ -93,6 +98,8 @@ def _why(found: dict[str, Any]) -> Iterator[str]:
     if found["refusal"]:
         yield f"  {found['refusal']['message']}"
     yield from (f"  refused {one['message']} ({when(one)})" for one in found.get("refusals", ())[:MOST_REFUSALS])
+    if _holds_part_of_a_quota(found):
+        yield f"  {PARTS_OF_A_QUOTA}"
     if found.get("reserved"):  # a server of an older version says nothing of it
         yield f"  {found['reserved']}"
     yield from (f"  {lack['message']}" for lack in found["lacks"])
@@ -103,6 +110,12 @@ def _why(found: dict[str, Any]) -> Iterator[str]:
         reasons = sorted(nodes["reasons"], key=lambda reason: (-reason["nodes"], reason["message"]))
         rows = [(f"    {one['nodes']}", one["message"], _some(one)) for one in reasons]
         yield columns_text(["", "", ""], rows, show_headers=False)
+
+
+def _holds_part_of_a_quota(found: dict[str, Any]) -> bool:
+    """Whether some pods of a gang are made, and a quota refuses the others."""
+    is_begun = bool((found.get("gang") or {}).get("pods"))
+    return is_begun and any("exceeded quota: " in one["message"] for one in found.get("refusals", ()))
 
 
 def _evictions(found: dict[str, Any]) -> Iterator[str]:

@@ -8,9 +8,11 @@ before then, and the room would stand idle that backfill is there to fill.
 from collections.abc import Iterable, Mapping
 
 from hekla.placement.cluster import Cluster
-from hekla.placement.model import Job, JobPhase
+from hekla.placement.model import HOLDS_NODE, Job, JobPhase, TaskStatus
+from hekla.quota.amounts import added
 
 _NOTHING: Mapping[str, int] = {}
+_MADE = frozenset({TaskStatus.PENDING, *HOLDS_NODE})
 
 
 class Entered:
@@ -57,6 +59,42 @@ class Entered:
     def queues(self) -> Iterable[str]:
         """Queues of which some are in."""
         return self._by_queue.keys()
+
+
+class EnteredByNamespace:
+    """What those who are in will still ask of the quotas of their namespaces, as one session sees it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._bounded = cluster.namespace_quotas
+        self._asked: dict[str, dict[str, int]] = {}
+        for job in cluster.lines.by_phase[JobPhase.INQUEUE].values():
+            self.note(job)
+
+    def note(self, job: Job) -> None:
+        """A job is in."""
+        if job.spec.namespace not in self._bounded:
+            return
+        asked = self._asked.setdefault(job.spec.namespace, {})
+        for name, amount in still_asked(job).items():
+            asked[name] = asked.get(name, 0) + amount
+
+    def of(self, namespace: str) -> Mapping[str, int]:
+        """What those of a namespace will ask for, by the names of quotas."""
+        return self._asked.get(namespace, _NOTHING)
+
+
+def still_asked(job: Job) -> dict[str, int]:
+    """A job's minimum by the names of quotas, less what its pods that were made use already."""
+    if not job.spec.quota_asked:
+        return {}
+    made = added(task.shape.request for task in job.tasks.values() if task.status in _MADE)
+    rest = {name: amount - made.get(_resource(name), 0) for name, amount in job.spec.quota_asked.items()}
+    return {name: amount for name, amount in rest.items() if amount > 0}
+
+
+def _resource(name: str) -> str:
+    """The resource that a quota's name is about. Limits are taken as large as requests: the engine knows no limits."""
+    return name.removeprefix("requests.").removeprefix("limits.").removeprefix("count/")
 
 
 def has_room_kept(cluster: Cluster, job: Job) -> bool:

@@ -13,7 +13,7 @@ from itertools import repeat
 from math import isfinite
 from typing import Any, TypeVar
 
-from hekla.placement.admitted_demand import Entered
+from hekla.placement.admitted_demand import Entered, EnteredByNamespace
 from hekla.placement.constraint import Refusal
 from hekla.placement.eviction.eligibility import Eligibility
 from hekla.placement.explain import Explanation, explain
@@ -111,6 +111,7 @@ class Session:
         """What was found of kinds of jobs that reservations keep back (`reservations/place_beside.py`)."""
 
         self._entered: Entered | None = None
+        self._entered_by_namespace: EnteredByNamespace | None = None
         self._opened: dict[int, Any] = {}
         self._queue_orders = policy.asked(QueueOrder)
         self._queue_orders_ahead = policy.asked(QueueOrderAhead)
@@ -347,6 +348,15 @@ class Session:
         self.admitted.append(job)
         if self._entered is not None:
             self._entered.note(job)
+        if self._entered_by_namespace is not None:
+            self._entered_by_namespace.note(job)
+
+    @property
+    def entered_by_namespace(self) -> EnteredByNamespace:
+        """What jobs that are in will still ask of the quotas of their namespaces."""
+        if self._entered_by_namespace is None:
+            self._entered_by_namespace = EnteredByNamespace(self.cluster)
+        return self._entered_by_namespace
 
     @property
     def entered(self) -> Entered:
