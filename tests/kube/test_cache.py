@@ -1,6 +1,8 @@
+import random
+
 import msgspec
 
-from hekla.api.core import ConfigMap
+from hekla.api.core import ConfigMap, Service
 from hekla.api.meta import ObjectMeta, OwnerReference
 from hekla.api.pods import Pod
 from hekla.kube.cache import Cache
@@ -63,3 +65,28 @@ def test_placed_objects_follow_their_node():
     cache.remove(("ns", "one"))
     assert names(cache.placed("n1")) == ["two"]
     assert cache.placed("") == []
+
+
+def test_services_are_found_by_the_labels_that_they_select():
+    """Against asking each: whatever comes, changes and goes."""
+    dice = random.Random(3)
+
+    def service(name, selector, namespace):
+        document = {"metadata": {"name": name, "namespace": namespace}, "spec": {"selector": selector}}
+        return msgspec.convert(document, Service)
+
+    cache, there = Cache(), {}
+    for _ in range(400):
+        name, namespace = f"s{dice.randrange(30)}", dice.choice(("a", "b"))
+        if dice.random() < 0.3:
+            cache.remove((namespace, name))
+            there.pop((namespace, name), None)
+        else:
+            selector = {key: dice.choice("xy") for key in ("app", "tier", "zone") if dice.random() < 0.6}
+            there[namespace, name] = service(name, selector, namespace)
+            cache.put(there[namespace, name])
+        labels = {key: dice.choice("xy") for key in ("app", "tier", "zone", "more") if dice.random() < 0.8}
+        wanted = sorted(
+            key for key, one in there.items() if key[0] == "a" and one.spec.selector and one.spec.selector.items() <= labels.items()
+        )  # fmt: skip
+        assert [("a", name) for name in names(cache.selecting("a", labels))] == wanted

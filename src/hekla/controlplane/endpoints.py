@@ -43,9 +43,8 @@ Ports = tuple[tuple[str, str, int, str], ...]
 
 def _services_of(pod: Pod, world: World) -> Iterator[tuple[str, str]]:
     """The services that select a pod."""
-    for service in world.list(Service, pod.metadata.namespace):
-        if service.spec.selector and service.spec.selector.items() <= pod.metadata.labels.items():
-            yield service.metadata.namespace, service.metadata.name
+    for service in world.selecting(Service, pod.metadata.namespace, pod.metadata.labels):
+        yield service.metadata.namespace, service.metadata.name
 
 
 def _same_name(obj: Endpoints | Service) -> Iterator[tuple[str, str]]:

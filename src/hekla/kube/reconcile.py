@@ -7,7 +7,7 @@
 before its caches have seen the revisions of its own last commands (read your writes).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -33,6 +33,9 @@ class World(Protocol):
 
     def placed(self, kind: type[T], node: str) -> Sequence[T]:
         """Objects placed on a node, in order of namespace and name."""
+
+    def selecting(self, kind: type[T], namespace: str, labels: Mapping[str, str]) -> Sequence[T]:
+        """Objects of a namespace, such as Services, whose selector these labels satisfy, in order of name."""
 
 
 Map = Callable[[Any], Iterator[tuple[str, str]]]

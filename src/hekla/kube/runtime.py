@@ -8,7 +8,7 @@ in `reconcile.py`; the queue is `work_queue.py`, the caches `informer.py`, the w
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -90,6 +90,10 @@ class CacheWorld:
     def placed(self, kind: type[T], node: str) -> Sequence[T]:
         """Objects placed on a node, in order."""
         return self._cache(kind).placed(node)
+
+    def selecting(self, kind: type[T], namespace: str, labels: Mapping[str, str]) -> Sequence[T]:
+        """Objects of a namespace whose selector these labels satisfy, in order."""
+        return self._cache(kind).selecting(namespace, labels)
 
     def _cache(self, kind: type[T]) -> Cache[T]:
         try:

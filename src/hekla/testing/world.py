@@ -8,13 +8,13 @@ It behaves as an API server does where reconcilers can tell (names are taken, fi
 and it refuses worlds that cannot be, with advice. `reconcilers.py` has the properties every reconciler must keep.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from hekla.api.meta import Document, Kind, Resource
-from hekla.kube.cache import node_of
+from hekla.kube.cache import node_of, selector_of
 from hekla.kube.commands import (
     Apply,
     Command,
@@ -84,6 +84,11 @@ class FakeWorld:
     def placed(self, kind: type[T], node: str) -> Sequence[T]:
         """Objects placed on a node, in order."""
         return [obj for obj in self.list(kind) if node_of(obj) == node]
+
+    def selecting(self, kind: type[T], namespace: str, labels: Mapping[str, str]) -> Sequence[T]:
+        """Objects of a namespace whose selector these labels satisfy, in order."""
+        found = ((obj, selector_of(obj)) for obj in self.list(kind, namespace))
+        return [obj for obj, selector in found if selector and selector.items() <= labels.items()]
 
     # ---- what tests do
 
