@@ -201,3 +201,13 @@ def test_a_hook_by_https_to_a_server_without_it_is_asked_in_plain_http():
     assert b"Bearer" not in asked[1]
     assert not refused.is_healthy
     assert "server gave HTTP response to HTTPS client" in refused.message
+
+
+@pytest.mark.parametrize("host", ["x" * 64, "a..b", "%zz\u0000"])
+@pytest.mark.parametrize("way", ["tcpSocket", "httpGet"])
+def test_a_host_that_is_no_name_is_an_answer_and_no_failure_of_the_node(way, host):
+    # the hook was tried again for ever, beside the log, and the pod never heard of it
+    probe = msgspec.convert({way: {"port": 7, "host": host}, "timeoutSeconds": 60}, Probe)
+    answer = asyncio.run(ask(probe, CONTAINER, AT, exec=None))
+    assert not answer.is_healthy
+    assert answer.message

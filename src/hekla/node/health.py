@@ -130,7 +130,7 @@ async def _exec(action: ExecAction, exec: Exec) -> Answer:
 async def _tcp(place: Place, host: str, port: int) -> Answer:
     try:
         _, writer = await place.open(host, port)
-    except OSError as problem:
+    except (OSError, ValueError) as problem:  # a label of 64 letters, or none, is a ValueError of the name's encoding
         return Answer(False, f"dial tcp {host}:{port}: {_why(problem)}")
     writer.close()
     return Answer(True)
