@@ -48,6 +48,18 @@ def test_base_units_round_up():
     assert (quantity.to_int(3), quantity.to_milli(3)) == (3, 3000)
 
 
+def test_nobody_counts_beyond_what_64_bits_hold():
+    # 10 * 1e308 was a number that no gauge could tell: /metrics failed for as long as one pod asked for it
+    largest = 2**63 - 1
+    assert [quantity.to_int(text) for text in ("1e308", "-1e308", "9E", "9" * 200)] == [
+        largest,
+        -largest,
+        9 * 10**18,
+        largest,
+    ]
+    assert quantity.to_milli("1e999") == largest * 1000
+
+
 def test_what_no_float_holds_is_infinite():
     assert [quantity.to_float(text) for text in ("1500m", 3, "1e400", "-1e400")] == [1.5, 3.0, math.inf, -math.inf]
 

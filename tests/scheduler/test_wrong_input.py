@@ -19,6 +19,7 @@ from hekla.placement.model import Job, TaskStatus
 from hekla.placement.plugins.gang import Gang
 from hekla.placement.session import Session
 from hekla.scheduler.batch import BatchScheduler
+from hekla.scheduler.configuration import DEFAULT_TEXT
 from hekla.testing.cluster import check
 from scheduler.schedulerkit import (
     add_group,
@@ -75,6 +76,32 @@ def test_a_pod_that_asks_for_more_than_anybody_has_is_told_what_is_missing(amoun
             await scheduler.idle()
             check(scheduler.cluster)
             assert b"hekla_waiting_jobs" in generate_latest(REGISTRY)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("amount", ["1e308", "9e999", "9" * 200])
+def test_a_quantity_that_no_float_holds_leaves_the_metrics_readable_and_every_plugin_at_work(amount: str) -> None:
+    # `proportional` subtracted it from what is idle, and one such pod made /metrics fail for the whole platform
+    fit = "resource-strategy-fit, arguments: {proportional: {enable: true, resources: nvidia.com/gpu, "
+    fit += "resourceProportion: {nvidia.com/gpu: {cpu: 1, memory: 1}}}}"
+    configuration = DEFAULT_TEXT + f"  - {{name: {fit}}}\n"
+
+    async def story() -> None:
+        async with world(nodes=1, configuration=configuration) as (client, scheduler):
+            await add_group(client, "huge", 1)
+            resources = {"requests": {"cpu": amount, "memory": amount}}
+            containers = [{"name": "main", "image": "trainer", "resources": resources}]
+            await add_pod(client, "huge-0", group="huge", containers=containers)
+
+            async def is_told() -> bool:
+                return (await scheduled_condition(client, "huge-0"))[1] == "Unschedulable"
+
+            await until(is_told)
+            assert "stumbled" not in (await group_condition(client, "huge"))[2]
+            await goes_on(client)
+            await scheduler.idle()
+            assert b"volcano_queue_request_milli_cpu" in generate_latest(REGISTRY)
 
     asyncio.run(story())
 

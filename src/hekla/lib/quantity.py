@@ -61,12 +61,12 @@ def canonical(text: str) -> str:
 
 
 def to_int(text: str | int) -> int:
-    """Whole units (bytes, devices, pods), rounded up."""
+    """Whole units (bytes, devices, pods), rounded up; 2^63-1 of them at most, either way."""
     return _to_int(text) if isinstance(text, str) else text
 
 
 def to_milli(text: str | int) -> int:
-    """Thousandths (of a processor), rounded up."""
+    """Thousandths (of a processor), rounded up; of 2^63-1 units at most, either way."""
     return _to_milli(text) if isinstance(text, str) else text * 1000
 
 
@@ -110,13 +110,17 @@ def _canonical(text: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _to_int(text: str) -> int:
-    value = _parse(text).value
-    return -((-value.numerator) // value.denominator)
+    return _counted(_parse(text).value)
 
 
 @lru_cache(maxsize=8192)
 def _to_milli(text: str) -> int:
-    value = _parse(text).value * 1000
+    return _counted(_parse(text).value, 1000)
+
+
+def _counted(value: Fraction, times: int = 1) -> int:
+    """Rounded up, and capped: `1e308` is text that Kubernetes keeps, but no float can hold ten times as much."""
+    value = max(min(value, Fraction(_LARGEST)), Fraction(-_LARGEST)) * times
     return -((-value.numerator) // value.denominator)
 
 

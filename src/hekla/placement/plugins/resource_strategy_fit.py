@@ -101,10 +101,10 @@ class ResourceStrategyFit:
 
     def refuse_live(self, nodes: Nodes, tallies: Tallies, task: Task) -> Iterator[Refused]:
         """Nodes where too little cpu or memory would stay beside what is scarce."""
-        request = task.shape.request
-        if self._asks_for_scarce(request):
+        if self._asks_for_scarce(task.shape.request):
             return
-        cpu, memory = nodes.idle[CPU] - request.get("cpu", 0), nodes.idle[MEMORY] - request.get("memory", 0)
+        asked = task.shape.by_index
+        cpu, memory = nodes.idle[CPU] - asked.get(CPU, 0), nodes.idle[MEMORY] - asked.get(MEMORY, 0)
         for name, ratio in self.ratios.items():
             if name in nodes.resources:
                 idle = nodes.idle[nodes.resources[name]]
