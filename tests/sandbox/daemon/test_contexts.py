@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import io
 import json
 import os
@@ -13,6 +14,7 @@ import tempfile
 import pytest
 
 from hekla.sandbox.daemon import contexts as contexts_module
+from hekla.sandbox.daemon import nursery as nursery_module
 from hekla.sandbox.daemon.contexts import LONGEST_JOINED, Contexts, Process
 from hekla.sandbox.daemon.nursery import Nursery
 from hekla.sandbox.daemon.processes import CommandError, Processes
@@ -37,7 +39,8 @@ def tell(story, preload=()):
         asyncio.run(told())
     finally:
         nursery.close()
-        os.kill(nursery.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(nursery.pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):  # the daemon's reaper was first
             os.waitpid(nursery.pid, 0)
 
@@ -572,5 +575,39 @@ def test_a_context_that_is_removed_while_it_takes_what_waits_runs_nothing():
         # where the interpreter was taken in no time the cell had begun
         assert isinstance(told, (CommandError, OSError)) or told[-1]["name"] == "KernelDied"
         assert context.process is None
+
+    tell(story)
+
+
+def test_a_cell_for_which_no_process_is_left_says_so_and_a_later_one_runs(monkeypatch):
+    """The nursery ended by it: no cell of the session ran again, and each closed its connection."""
+    real, ours, tries = os.fork, os.getpid(), []
+
+    def fork():
+        if os.getpid() != ours and not tries:
+            tries.append(1)
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return real()
+
+    monkeypatch.setattr(os, "fork", fork)
+
+    async def story(one):
+        [told] = await run(one, "1 + 1")
+        assert (told["name"], "no interpreter can begin" in told["value"]) == ("KernelDied", True)
+        assert texts(await run(one, "1 + 1"), "result") == "2"
+
+    tell(story)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_cell_whose_nursery_was_ended_or_stopped_from_inside_says_so(monkeypatch, how):
+    """Where there is one user only, a command may do both. The daemon waited for an answer, for good."""
+    monkeypatch.setattr(nursery_module, "PATIENCE_S", 0.05)
+
+    async def story(one):
+        os.kill(one._nursery.pid, how)
+        for _ in range(2):
+            [told] = await run(one, "1 + 1")
+            assert told["value"].startswith("what interpreters are forked from was ended")
 
     tell(story)

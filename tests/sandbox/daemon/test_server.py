@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from urllib.parse import quote
 
 import jwt
 import pytest
@@ -242,6 +243,18 @@ def test_several_files_come_in_one_form(daemon, tmp_path):
     assert (status, [one["name"] for one in json.loads(written)]) == (200, ["one", "two"])
     assert (tmp_path / "one").read_bytes() == b"1"
     assert len((tmp_path / "two").read_bytes()) == 100_009
+
+
+@pytest.mark.parametrize("name", ["a\r\nset-cookie: b", "new\nline", 'quo"te\\', "\x7f", "ü"])
+def test_a_files_name_makes_no_header(daemon, tmp_path, name):
+    """Code inside names files; one with a line end in it answered with headers of its own, and the gateway read no HTTP."""
+    (tmp_path / name).write_text("data")
+    connection = UnixConnection(daemon.path)
+    connection.request("GET", f"/files?path={quote(str(tmp_path / name))}", headers={"x-access-token": TOKEN})
+    answer = connection.getresponse()
+    assert (answer.status, answer.read(), answer.getheader("set-cookie")) == (200, b"data", None)
+    assert answer.getheader("content-disposition").count('"') == 2
+    connection.close()
 
 
 def test_a_directory_is_watched(daemon, tmp_path):

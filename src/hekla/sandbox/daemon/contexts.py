@@ -515,8 +515,13 @@ class Contexts:
                     await self._stop(context)
 
     async def _python(self, context: Context, code: str, envs: Mapping[str, str]) -> AsyncGenerator[Message, None]:
-        process = await self._process(context)
-        await process.ask({"op": "run", "code": code, "envs": dict(envs)})
+        try:
+            process = await self._process(context)
+            await process.ask({"op": "run", "code": code, "envs": dict(envs)})
+        except (CommandError, OSError) as error:  # the answer has begun
+            context.kill()
+            yield {"type": "error", "name": "KernelDied", "value": str(error), "traceback": ""}
+            return
         process.keeps_all = True
         try:
             while (told := await process.next_of_cell()) is not None:
@@ -596,7 +601,13 @@ class Contexts:
         return process
 
     def _born(self, user: Identity, cwd: str, envs: Mapping[str, str]) -> Process:
-        pid, channel, output = self._nursery.bear(cwd=cwd, envs=dict(envs), uid=user.uid, gid=user.gid)
+        try:
+            pid, channel, output = self._nursery.bear(cwd=cwd, envs=dict(envs), uid=user.uid, gid=user.gid)
+        except BlockingIOError as error:
+            raise CommandError(
+                f"no interpreter can begin: {error.strerror}; end some of this sandbox's processes",
+                "resource_exhausted",
+            ) from error
         return Process(pid, channel, output)
 
     @staticmethod

@@ -23,7 +23,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hekla.sandbox.daemon.asked import inner, milliseconds, named_texts, text, texts, whole_number
-from hekla.sandbox.daemon.http import HttpError, document_of
+from hekla.sandbox.daemon.http import HttpError, document_of, file_name
 from hekla.sandbox.daemon.processes import Command, CommandError, Identity, Listener, Processes
 from hekla.sandbox.daemon.tree import Entry, Tree, TreeError
 from hekla.sandbox.daemon.uploads import parts_of
@@ -300,8 +300,7 @@ class Envd:
             path = self._path(request, request.query.get("path"))
             descriptor, size = self._tree.open(path)
         with os.fdopen(descriptor, "rb") as file:
-            name = path.rpartition("/")[2].encode("ascii", "replace").decode().replace('"', "_")
-            headers = {"content-disposition": f'inline; filename="{name}"'}
+            headers = {"content-disposition": f'inline; filename="{file_name(path)}"'}
             if "gzip" in request.headers.get("accept-encoding", "") and size <= LARGEST_MESSAGE:
                 headers["content-encoding"] = "gzip"
                 await answer.whole(200, gzip.compress(file.read(), 1), "application/octet-stream", headers)

@@ -216,6 +216,11 @@ class Answer:
         self._writer.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace"))
 
 
+def file_name(path: str) -> str:
+    """The last part of a path as a header may have it between quotes: a name in a sandbox can hold line ends."""
+    return "".join(one if " " <= one < "\x7f" and one not in '"\\' else "_" for one in path.rpartition("/")[2])
+
+
 class _Connection(asyncio.StreamReaderProtocol):
     """Tells whoever answers that the client left."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import importlib
 import json
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1
+PATIENCE_S = 5.0
+"""For an answer, while the daemon does nothing else: it takes a millisecond, and whoever stopped the nursery is not waited for longer."""
 
 
 class Nursery:
@@ -31,6 +34,7 @@ class Nursery:
 
     def __init__(self, channel: socket.socket, pid: int) -> None:
         self._channel = channel
+        self._channel.settimeout(PATIENCE_S)
         self.pid = pid
 
     @classmethod
@@ -49,17 +53,28 @@ class Nursery:
             os._exit(0)
 
     def bear(self, *, cwd: str, envs: dict[str, str], uid: int, gid: int) -> tuple[int, socket.socket, int]:
-        """Another context: its pid, our end of its channel, and where what its programs print is read."""
+        """Another context: its pid, our end of its channel, and where what its programs print is read.
+
+        Raises BlockingIOError where no process or memory is left for it, and any other OSError where the nursery is gone: it comes from a
+        time without secrets, so nobody can make another one.
+        """
         own, its = socket.socketpair()
         output, written = os.pipe()
         asked = json.dumps({"cwd": cwd, "envs": envs, "uid": uid, "gid": gid}).encode()
         try:
             socket.send_fds(self._channel, [asked], [its.fileno(), written])
             (pid,) = struct.unpack("i", self._channel.recv(4))
+            if pid <= 0:
+                raise BlockingIOError(-pid, os.strerror(-pid))
         except (OSError, struct.error) as error:
             own.close()
             os.close(output)
-            raise OSError(f"the nursery is gone: {error}") from error
+            if isinstance(error, BlockingIOError):
+                raise
+            self._channel.close()  # what it would answer later is nobody's
+            raise OSError(
+                "what interpreters are forked from was ended by something in this sandbox; commands still run"
+            ) from error
         finally:
             its.close()
             os.close(written)
@@ -93,7 +108,10 @@ def _live(channel: socket.socket, preload: Sequence[str], parent: int) -> None:
         asked, descriptors = _receive(channel)
         if not asked:
             return
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # all processes are taken: whoever asks again later may have more luck
+            pid = -(error.errno or errno.EAGAIN)
         if not pid:
             channel.close()
             _become(asked, descriptors)

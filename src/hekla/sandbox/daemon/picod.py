@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hekla.sandbox.daemon.asked import named_texts, text
-from hekla.sandbox.daemon.http import HttpError
+from hekla.sandbox.daemon.http import HttpError, file_name
 from hekla.sandbox.daemon.processes import Command, CommandError, Processes
 from hekla.sandbox.daemon.tree import Entry, Tree, TreeError
 from hekla.sandbox.daemon.uploads import Form, Part
@@ -167,9 +167,8 @@ class Picod:
     async def _download(self, path: str, answer: Answer) -> None:
         descriptor, _ = self._tree.open(path)
         with os.fdopen(descriptor, "rb") as file:
-            name = path.rpartition("/")[2].encode("ascii", "replace").decode().replace('"', "_")
             await answer.begin(
-                200, "application/octet-stream", {"content-disposition": f'attachment; filename="{name}"'}
+                200, "application/octet-stream", {"content-disposition": f'attachment; filename="{file_name(path)}"'}
             )
             while piece := file.read(256 * 1024):
                 await answer.piece(piece)

@@ -207,6 +207,12 @@ def test_26_the_daemon_survives_whoever_kills_everything(told):
     async def story(inside):
         await inside.run("sh", "-c", "kill -9 1; kill -9 -1; sleep 0")
         assert (await inside.run("echo", "alive"))[0] == "alive\n"
+        seen, _ = await inside.run(
+            "sh", "-c", "prlimit --pid 1 --nofile=3:3; prlimit --pid 1 --cpu=1:1; prlimit --nofile=9:9 echo own"
+        )
+        assert seen.splitlines()[-1] == "own"
+        assert (await inside.run("echo", "alive"))[0] == "alive\n"
+        assert await inside.cell("print('alive')") == "alive\n" or os.geteuid() != 0
 
     told(story)
 
