@@ -152,3 +152,11 @@ try:
 except OSError as problem:
     print("sparse:", problem.strerror)
 """
+
+SYSTEM_V = """
+import ctypes
+c = ctypes.CDLL(None, use_errno=True)
+print("segments:", sum(c.shmget(0, 64 << 20, 0o1600) >= 0 for _ in range(10)))
+print("queues:", sum(c.msgget(0, 0o1600) >= 0 for _ in range(300)))
+print("semaphores:", c.semget(0, 30000, 0o1600) >= 0)
+"""

@@ -265,6 +265,17 @@ def test_25_files_without_end_meet_a_quota(told):
     told(story)
 
 
+def test_44_what_outlives_its_maker_inside_is_bounded(told):
+    """System V's memory is no process's; gigabytes of it stayed. As root the control group counts it."""
+
+    async def story(inside):
+        found = await inside.probe(probes.SYSTEM_V)
+        if os.geteuid() != 0 and tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 10):
+            assert found == {"segments": "8", "queues": "256", "semaphores": "False"}
+
+    told(story)
+
+
 def test_44_memory_without_end_is_killed_and_the_host_lives(told):
     async def story(inside):
         _, code = await inside.run("python3", "-c", "a = []\nwhile True: a.append(bytearray(1 << 20))")

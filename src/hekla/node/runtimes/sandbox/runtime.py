@@ -8,7 +8,7 @@ must allow for it is tried at the start, and where it does not, every pod is ref
     cells.py       sandboxes                     stock_size.py  how many wait for a pod
     plan.py        what one is made of           groups.py      limits, usage, freezer
     archive.py     files packed and unpacked     checkpoints.py where those stay
-    ahead.py       copies before their pods
+    ahead.py       copies before their pods      room.py        memory without groups
 """
 
 import asyncio
@@ -58,6 +58,7 @@ from hekla.node.runtimes.sandbox.last_word import LastWord
 from hekla.node.runtimes.sandbox.notes import Note, read, spec_to_keep, write
 from hekla.node.runtimes.sandbox.own_command import MAIN, CommandLink, OwnCommand
 from hekla.node.runtimes.sandbox.plan import Host, environment_of, packages
+from hekla.node.runtimes.sandbox.room import keep_room
 from hekla.node.runtimes.sandbox.usage import Meter
 from hekla.node.runtimes.sandbox.way_out import ENVIRONMENT, SecretOfPod, broker_for, no_secrets
 
@@ -96,6 +97,8 @@ class _Box:
     word: LastWord = field(default_factory=LastWord)
     told: Message | None = None
     """How the pod's command ended."""
+    why_ended: str = ""
+    """Why we ended it for want of memory; empty: we did not."""
     exit: Exit | None = None
     gone: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     kept: ContainerSpec = field(init=False)
@@ -661,8 +664,8 @@ class DaemonSandboxes:
         else:  # the sandbox was ended as a whole
             code, number, message = 137, 9, ""
         reason = "Completed" if code == 0 else "Error"
-        if number == OOM_SIGNAL and box.meter.was_oom_killed:
-            reason = "OOMKilled"
+        if number == OOM_SIGNAL and (box.meter.was_oom_killed or box.why_ended):
+            reason, message = "OOMKilled", message or box.why_ended
         if code != 0 and not message and box.spec.falls_back_to_logs:
             message = last_text(self._log_path(box.spec.key), max_bytes=2048, max_lines=80)
         return Exit(
@@ -695,6 +698,8 @@ class ZygoteSandboxes(DaemonSandboxes):
         self._warm, self._preload = warm, tuple(preload)
         self._grace_s = grace_s
         self._zygotes: Cells | None = None
+        self._room: asyncio.Task[None] | None = None
+        """Where no control group bounds memory."""
 
     @property
     def zygote_pid(self) -> int:
@@ -706,8 +711,30 @@ class ZygoteSandboxes(DaemonSandboxes):
         """Whether warm sandboxes are being made."""
         return self._zygotes is not None and self._zygotes.is_refilling
 
+    async def open(self, on_exit: OnExit) -> None:
+        """And look after memory where the kernel does not."""
+        await super().open(on_exit)
+        if not self._refusal and "memory" not in self.groups.parents:
+            self._room = asyncio.get_running_loop().create_task(keep_room(self._holders, self._end_for_memory))
+
+    def _holders(self) -> Sequence[tuple[Cell, int]]:
+        boxes = (box for box in self._boxes.values() if box.is_running and not box.cell.gone.done())
+        return [(box.cell, box.spec.limits.memory_bytes) for box in boxes]
+
+    async def _end_for_memory(self, name: str, why: str) -> None:
+        for box in list(self._boxes.values()):
+            if box.cell.name == name and not box.cell.gone.done():
+                box.why_ended = why
+                await self._end(box)
+
+    def _watch_no_more(self) -> None:
+        if self._room is not None:
+            self._room.cancel()
+            self._room = None
+
     async def leave(self) -> None:
         """Those that run wait for the next life, as if we had been killed."""
+        self._watch_no_more()
         self._on_exit = lambda key, end: None
         await self._copies.close()
         if self._cells is not None and self._cells is self._zygotes:
@@ -715,6 +742,7 @@ class ZygoteSandboxes(DaemonSandboxes):
 
     async def close(self) -> None:
         """End everything, the zygote too."""
+        self._watch_no_more()
         await super().close()
         (self._state / "zygote.json").unlink(missing_ok=True)
 

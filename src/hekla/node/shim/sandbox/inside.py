@@ -55,6 +55,10 @@ LINKS = (
 )  # fmt: skip
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 UNWRITABLE = ("proc", "sys", "dev")
+FIRST_TO_GO = "500"
+"""Of a thousand: where a machine has no memory left, the kernel ends what is in sandboxes before what serves them."""
+MESSAGE_QUEUES, SEMAPHORES = "256", "250 32000 500 1024"
+"""System V's, of this sandbox: queues, and of semaphores those in a set, in all, in a call, and sets."""
 
 
 def live(spec: Spec, daemon: Any, fds: list[int], held: socket.socket, told: int, *, has_network: bool) -> NoReturn:
@@ -64,6 +68,7 @@ def live(spec: Spec, daemon: Any, fds: list[int], held: socket.socket, told: int
         control, listener = _settle_descriptors(fds, (held.fileno(), told))
         sources = [(linux.open_place(source, spec["exact"]), target, is_ro) for source, target, is_ro in spec["mounts"]]
         linux.join_groups(spec["cgroups"])
+        _write_quietly("/proc/self/oom_score_adj", FIRST_TO_GO)
         go, trees, _, _ = socket.recv_fds(held, 1, MOST_TREES)
         if go != b"g":
             os._exit(1)
@@ -142,7 +147,7 @@ def _build(spec: Spec, sources: list[tuple[int, str, bool]], trees: dict[str, in
             bind(descriptor, where)
         linux.harden(where, is_read_only=is_read_only)
         os.close(descriptor)
-    _proc(root)
+    _proc(root, spec["storage_bytes"])
     os.chdir(root)
     linux.pivot_root(".", ".")
     linux.unmount(".")
@@ -233,11 +238,15 @@ def bind(source: int, where: str) -> None:
     linux.mount(f"/proc/self/fd/{source}", where, flags=linux.MS_BIND | linux.MS_REC)
 
 
-def _proc(root: str) -> None:
+def _proc(root: str, storage_bytes: int) -> None:
     """Only one's own processes, and of the machine only what may be read."""
     proc = f"{root}/proc"
     flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
     linux.mount("proc", proc, "proc", flags, "hidepid=2")
+    # what outlives who made it. Linux lets its owner say so from 6.10 on, where that is who we are: as root a group counts it
+    _write_quietly(f"{proc}/sys/kernel/shmall", str(storage_bytes // resource.getpagesize()))
+    _write_quietly(f"{proc}/sys/kernel/msgmni", MESSAGE_QUEUES)
+    _write_quietly(f"{proc}/sys/kernel/sem", SEMAPHORES)
     hidden = [(f"{root}/dev/null", name) for name in (*HOST_SECRETS, "kmsg", "vmallocinfo", "latency_stats")]
     for source, name in [(f"{proc}/{each}", each) for each in HOST_WIDE] + hidden:
         if os.path.exists(f"{proc}/{name}"):
@@ -246,6 +255,15 @@ def _proc(root: str) -> None:
     for name in ("acpi", "scsi", "driver"):
         if os.path.isdir(f"{proc}/{name}"):
             linux.mount("tmpfs", f"{proc}/{name}", "tmpfs", flags | linux.MS_RDONLY, "size=4k,mode=0555")
+
+
+def _write_quietly(path: str, text: str) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
 
 
 def lock(spec: Spec) -> None:

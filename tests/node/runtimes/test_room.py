@@ -1,0 +1,71 @@
+"""Memory without control groups: who must go, and that it goes with a sentence."""
+
+import asyncio
+
+import pytest
+
+from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits
+from hekla.node.runtimes.sandbox import room
+from hekla.node.runtimes.sandbox.groups import SandboxGroups
+from hekla.node.runtimes.sandbox.room import Held, look_after_s, who_must_go
+from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
+
+GIB, MIB = 1 << 30, 1 << 20
+PATIENCE_S = 60.0
+
+MANY = "import os, time\nfor _ in range(3):\n    if not os.fork():\n        break\nkept = b'x' * (60 << 20)\ntime.sleep(600)"
+"""Four processes, each below the limit."""
+MEMFD = "import os, time\nfile = os.memfd_create('x')\nfor _ in range(200):\n    os.write(file, bytes(1 << 20))\ntime.sleep(600)"
+"""Written and not mapped: no process has it in its memory."""
+
+
+def test_who_is_over_a_limit_goes_and_where_little_is_left_the_largest():
+    small, large, limited = Held("a", GIB), Held("b", 3 * GIB), Held("c", 2 * GIB, GIB)
+    assert who_must_go(8 * GIB, 16 * GIB, [small, large]) == []
+    [(name, why)] = who_must_go(8 * GIB, 16 * GIB, [small, large, limited])
+    assert (name, why) == ("c", "it held 2048 MiB of memory, its limit is 1024 MiB")
+    [(name, why)] = who_must_go(GIB // 2, 16 * GIB, [small, large])
+    assert name == "b"
+    assert why.startswith(
+        "the machine had 512 MiB of memory left, and of its sandboxes this one held the most, 3072 MiB"
+    )
+    assert who_must_go(0, 16 * GIB, [Held("d", GIB - 1)]) == ()  # somebody else took it
+    assert who_must_go(0, 16 * GIB, []) == ()
+
+
+def test_the_less_is_left_the_sooner_it_is_looked_at_again():
+    assert look_after_s(12 * GIB, 16 * GIB) == room.LATEST_S
+    assert look_after_s(3 * GIB, 16 * GIB) == 0.5
+    assert look_after_s(0, 16 * GIB) == room.SOONEST_S
+
+
+def live(tmp_path, story):
+    async def told():
+        ended = asyncio.get_running_loop().create_future()
+        runtime = ZygoteSandboxes(tmp_path / "state", warm=0, preload=(), groups=SandboxGroups(why_none="none here"))
+        await runtime.open(lambda key, end: ended.set_result(end))
+        try:
+            if runtime.refusal:
+                pytest.skip(runtime.refusal)
+            await story(runtime, ended)
+        finally:
+            await runtime.close()
+
+    asyncio.run(told())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [MANY, MEMFD], ids=["many processes", "a file that nobody mapped"])
+def test_a_sandbox_without_a_group_is_held_to_its_limit_as_a_whole(tmp_path, monkeypatch, program):
+    monkeypatch.setattr(room, "LATEST_S", 0.05)
+
+    async def story(runtime, ended):
+        argv = ("python3", "-c", program)
+        key = ContainerKey("u1", "main", 0)
+        await runtime.start(ContainerSpec(key=key, argv=argv, hostname="box", limits=Limits(memory_bytes=150 * MIB)))
+        async with asyncio.timeout(PATIENCE_S):
+            end = await ended
+        assert (end.reason, end.code) == ("OOMKilled", 137)
+        assert end.message.endswith("its limit is 150 MiB")
+
+    live(tmp_path, story)
