@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 from dataclasses import replace
 
 import msgspec
@@ -14,11 +15,12 @@ from hypothesis import strategies as st
 from hekla.api.agents.node_contract import Forked, ForkedChild
 from hekla.kube.clock import LoopClock
 from hekla.sandbox.link import LinkError, UnansweredError, UnsupportedError
+from hekla.sandbox.sessions import departed
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.making import BURST, LINGERS_ALONE_S, LINGERS_S
 from hekla.sandbox.sessions.network import NOBODY
-from hekla.sandbox.sessions.records import OnTimeout, SessionKind
+from hekla.sandbox.sessions.records import OnTimeout, Session, SessionKind
 from hekla.sandbox.sessions.stock import Blueprint, StockError
 from hekla.sandbox.sessions.store import MemoryStore, StoreUnavailableError
 from hekla.testing import virtual_time
@@ -133,6 +135,44 @@ def test_idleness_ends_a_session_but_not_while_a_request_runs():
             assert [event["why"] for event in said if event["event"] == "session ends"] == ["nobody used it"]
 
     virtual_time.run(scenario())
+
+
+def test_who_owned_a_session_that_ended_by_itself_learns_when_and_why_and_nobody_else_does(monkeypatch):
+    monkeypatch.setattr(departed, "KEPT_S", 100.0)
+
+    async def scenario():
+        async with desk() as one:
+            idle, timed, asked = [await one.create(wish(owner="ann", **more)) for more in ({}, {"timeout_s": 5.0}, {})]
+            await one.end(asked.id)
+            await gone(one, timed.id)
+            await gone(one, idle.id)
+
+            async def told(session, owner):
+                with pytest.raises(RefusedError) as refusal:
+                    await one.find(session.id, owner)
+                assert (refusal.value.status, refusal.value.reason) == (404, "session_not_found")
+                return refusal.value.sentence.removeprefix(f'session "{session.id}" not found')
+
+            for owner in ("ann", None):
+                assert re.fullmatch(r": it ended at \S+T\S+Z: nobody used it", await told(idle, owner))
+                assert re.fullmatch(r": it ended at \S+T\S+Z: its time is over", await told(timed, owner))
+            assert await told(asked, "ann") == await told(idle, "bob") == await told(timed, "bob") == ""
+            await asyncio.sleep(101.0)
+            assert await told(idle, "ann") == ""
+
+    virtual_time.run(scenario())
+
+
+def test_of_sessions_that_ended_so_many_are_remembered(monkeypatch):
+    monkeypatch.setattr(departed, "MOST", 3)
+    known = departed.Departed()
+    rows = [Session(id=f"s{n}", kind="", namespace="", name="", owner="ann") for n in range(5)]
+    for row in rows:
+        known.add(row, "w" * 1000, 1.0)
+    assert [bool(known.sentence(row.id, "ann", 1.0)) for row in rows] == [False, False, True, True, True]
+    assert len(known.sentence("s4", "ann", 1.0)) < 400
+    known.add(rows[0], "why", 2.0 + departed.KEPT_S)
+    assert len(known) == 1
 
 
 def test_idle_times_below_a_minute_hold_and_a_hundred_patient_sessions_do_not_hide_one():

@@ -217,8 +217,7 @@ class House:
         elif self.desk.is_shared:
             passage.begin_later(self._found(arrival, session, errand, is_stranger=is_stranger))
         else:
-            refusal = RefusedError(404, "session_not_found", f'session "{session[:64]}" not found')
-            raise self._nothing_there(arrival, refusal, is_stranger=is_stranger)
+            raise self._nothing_there(arrival, _nowhere(session), is_stranger=is_stranger)
         return passage
 
     def passage_now(self, arrival: Arrival, door: Door, errand: Errand) -> Passage:
@@ -239,6 +238,8 @@ class House:
         try:
             row = await self.desk.find(session)
         except RefusedError as refusal:
+            if refusal.reason == "session_not_found":  # of one that ended it says more, and nobody knows who asks
+                refusal = _nowhere(session)
             raise self._nothing_there(arrival, refusal, is_stranger=is_stranger) from None
         return self._led(arrival, row, errand)
 
@@ -319,6 +320,11 @@ class House:
         if status == 401:
             headers.append(("www-authenticate", 'Bearer realm="hekla"'))
         return Reply(status, body, headers, refusal=refusal)
+
+
+def _nowhere(session: str) -> RefusedError:
+    """The same for one that never was and for one that ended."""
+    return RefusedError(404, "session_not_found", f'session "{session[:64]}" not found')
 
 
 def _why(refusal: RefusedError | None) -> dict[str, str]:

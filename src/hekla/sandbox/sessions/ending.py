@@ -18,6 +18,8 @@ from hekla.sandbox.sessions.workroom import Workroom
 
 log = structlog.get_logger(__name__)
 
+ASKED: Final = "asked"
+"""Why a session ends that its owner ended: to them it is no news."""
 FAILED_END_AGAIN_S: Final = 1.0
 """How soon an end that failed is tried again."""
 
@@ -30,7 +32,7 @@ class Ending:
         self.on_gone: Callable[[Session], None] = lambda row: None
         """Told of a row that is about to be removed."""
 
-    async def end(self, session: str, owner: str | None = None, *, why: str = "asked") -> None:
+    async def end(self, session: str, owner: str | None = None, *, why: str = ASKED) -> None:
         """End a session and give its sandbox back; returns when both are done, even if the caller leaves meanwhile."""
         entry = await self._room.found(session, owner)
         await asyncio.shield(self._room.spawn(self.end_entry(entry, why), f"end {session}"))
@@ -50,6 +52,8 @@ class Ending:
             used = await self._room.account(entry.row)
             log.info("session ends", session=entry.row.id, owner=entry.row.owner, why=why, **told(used))
             self._room.counts.ended(why)
+            if why != ASKED:
+                self._room.departed.add(entry.row, why, self._room.now_s)
             await self.finish(entry, None)
 
     async def undo(self, entry: Entry, held: Held | None) -> None:

@@ -189,6 +189,7 @@ class Upkeep:
                 if entry.row.is_live:
                     event = Event.LOST if takes(entry.row.state, Event.LOST) else Event.END
                     await self._room.register.write(entry, self._room.now_s, event)
+                    self._room.departed.add(entry.row, finding.why, self._room.now_s)
                 await self._ending.finish(entry, finding.held)
         elif finding.remedy is Remedy.PUT_BACK:
             await self._sleeping.put_back(entry, finding.held)

@@ -15,6 +15,7 @@ from hekla.sandbox.link import SandboxLink
 from hekla.sandbox.sessions.alarm import Alarm
 from hekla.sandbox.sessions.counts import SessionCounts
 from hekla.sandbox.sessions.deadlines import next_due
+from hekla.sandbox.sessions.departed import Departed
 from hekla.sandbox.sessions.lifecycle import Event, IllegalEventError
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.records import Session
@@ -50,6 +51,7 @@ class Workroom:
         self.register = Register(store)
         self.alarm = Alarm(lambda: self.now_s)
         self.counts = SessionCounts()
+        self.departed = Departed()
         self.on_end: Callable[[str], None] = lambda session: None
         """Told when a session may no longer be served: whatever runs for it is cut."""
         self.check_budget: Callable[[Session], Awaitable[None]] = _nobody_asks
@@ -85,10 +87,14 @@ class Workroom:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def found(self, session: str, owner: str | None) -> Entry:
-        """The entry of a live session; the same refusal for one that is unknown and for one that is somebody else's."""
+        """The entry of a live session; the same refusal for one that is unknown and for one that is somebody else's.
+
+        Of one's own it says when and why it ended.
+        """
         entry = await self.register.find(session, self.now_s)
         if entry is None or not entry.row.is_live or (owner is not None and entry.row.owner != owner):
-            raise RefusedError(404, "session_not_found", f'session "{session[:64]}" not found')
+            ended = self.departed.sentence(session, owner, self.now_s)
+            raise RefusedError(404, "session_not_found", f'session "{session[:64]}" not found{ended}')
         return entry
 
     async def changed(self, entry: Entry, *events: Event, **changed: Any) -> None:
