@@ -1,3 +1,4 @@
+import asyncio
 import json
 import select
 import shlex
@@ -14,6 +15,7 @@ from hekla.api.apps import Deployment
 from hekla.apiserver.status import bad_request
 from hekla.app.data_directory import DataDirectory
 from hekla.app.settings import Settings
+from hekla.cli.commands.logs import _lines
 from hekla.cli.commands.up import missing_nodes
 from hekla.cli.connection import run_connected
 from hekla.cli.main import main
@@ -235,7 +237,7 @@ def logs(tmp_path, capsys):
     def answer(call):
         if call.target.name not in having:
             raise bad_request(f'container "c" in pod "{call.target.name}" is waiting to start: ContainerCreating')
-        return Response(200, b"one\ntwo\n", "text/plain")
+        return Response(200, b"one\n\n  \ntwo", "text/plain")
 
     with LiveApiServer(proxy=answer) as server:
         cluster = Cluster(server, tmp_path, capsys)
@@ -268,7 +270,7 @@ def test_a_pod_without_a_log_is_told_of_and_the_others_logs_are_shown(logs):
     cluster, having = logs
     having.append("b")
     code, out, err = cluster.run("logs", "rs/web")
-    assert (code, out) == (0, "[b] one\n[b] two\n")
+    assert (code, out) == (0, "[b] one\n[b] \n[b]   \n[b] two\n")  # empty lines are somebody's too
     assert err == ('hekla: pod a has no log to show: container "c" in pod "a" is waiting to start: ContainerCreating\n')
     having.clear()
     code, out, err = cluster.run("logs", "rs/web")
@@ -276,6 +278,20 @@ def test_a_pod_without_a_log_is_told_of_and_the_others_logs_are_shown(logs):
     assert err.splitlines()[-1] == "hekla: rs/web: none of its 2 pods has a log; the reasons are above"
     code, _, err = cluster.run("logs", "a")
     assert (code, err.startswith("hekla: Error from server (BadRequest)")) == (1, True)
+
+
+def test_a_line_of_a_log_that_never_ends_is_shown_in_parts_and_a_cut_one_whole():
+    async def told(*pieces):
+        async def stream():
+            for piece in pieces:
+                yield piece
+
+        return [line async for line in _lines(stream())]
+
+    assert asyncio.run(told(b"a\n\nb", b"c\n", b"")) == [b"a", b"", b"bc"]
+    progress = [b"\rstep" * 8192] * 3
+    parts = asyncio.run(told(*progress, b"\nend"))
+    assert (b"".join(parts), len(parts)) == (b"".join(progress) + b"end", 4)
 
 
 def test_a_watch_shows_later_changes_in_the_columns_of_the_first(web):

@@ -5,7 +5,7 @@ import pytest
 
 from hekla.api.pods import Pod
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from hekla.kube.commands import Delete
+from hekla.kube.commands import Delete, Event
 from hekla.kube.runtime import Runtime
 from hekla.node.provisioning import (
     PROVISIONED_BY,
@@ -16,7 +16,7 @@ from hekla.node.provisioning import (
     reconcile_volume,
 )
 from hekla.node.volume_directories import VolumeDirectories
-from hekla.testing.reconcilers import decide
+from hekla.testing.reconcilers import decide, writes
 from hekla.testing.world import FakeWorld
 
 CLAIM = {
@@ -110,3 +110,106 @@ def test_only_volumes_of_our_own_making_are_deleted_with_their_claim(provisioned
     }
     commands = decide(reconcile_volume, FakeWorld(volume), "", "v", now=datetime.now(UTC))
     assert any(isinstance(command, Delete) for command in commands) == is_deleted
+
+
+def claim_of(uid="u", volume="v", phase="Pending", name="c"):
+    return {
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default", "uid": uid},
+        "spec": {**CLAIM["spec"], **({"volumeName": volume} if volume else {}), "storageClassName": ""},
+        "status": {"phase": phase},
+    }  # fmt: skip
+
+
+def volume_of(phase="Available", policy="Retain", reference=None, name="v", **annotations):
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": policy}
+    if reference is not None:
+        spec["claimRef"] = {"namespace": "default", "name": "c", **reference}
+    metadata = {"name": name, "annotations": annotations, "resourceVersion": "1"}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"phase": phase},
+    }
+
+
+def settled(*objects, rounds=8):
+    """Both reconcilers until neither has more to say: the world, and the events."""
+    world, claims = FakeWorld(*objects), local_provisioner("/volumes")
+    events = []
+    for _ in range(rounds):
+        done = []
+        for claim in world.list(PersistentVolumeClaim):
+            done += decide(claims, world, "default", claim.metadata.name, now=datetime.now(UTC))
+        world.execute(writes(done))
+        more = []
+        for volume in world.list(PersistentVolume):
+            more += decide(reconcile_volume, world, "", volume.metadata.name, now=datetime.now(UTC))
+        world.execute(writes(more))
+        events += [one for one in (*done, *more) if isinstance(one, Event)]
+        if not writes(done) and not writes(more):
+            break
+    else:
+        pytest.fail(f"they never agree: {done} {more}")
+    return world, {one.reason: one.message for one in events}
+
+
+def phases(world):
+    volume = world.get(PersistentVolume, "", "v")
+    claims = [each.status.phase for each in world.list(PersistentVolumeClaim)]
+    return volume.status.phase if volume else None, *claims
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Bound"])
+def test_a_volume_kept_by_name_is_free_until_its_claim_comes_and_then_bound(phase):
+    world, _ = settled(volume_of("Pending", reference={}))
+    assert phases(world) == ("Available",)
+    world, _ = settled(volume_of("Pending", reference={}), claim_of(volume="v", phase=phase))
+    assert phases(world) == ("Bound", "Bound")
+    assert world.get(PersistentVolume, "", "v").spec.claim_ref.uid == "u"
+    world, _ = settled(volume_of("Pending", reference={}), claim_of(volume=""))
+    assert phases(world) == ("Bound", "Bound")
+
+
+@pytest.mark.parametrize(
+    ("policy", "phase", "reason"),
+    [
+        ("Retain", "Released", None),
+        ("Delete", "Failed", "VolumeFailedDelete"),
+        ("Recycle", "Failed", "VolumeFailedRecycle"),
+    ],
+)
+def test_a_volume_that_people_made_is_released_or_has_failed_once_its_claim_is_gone(policy, phase, reason):
+    for claims in ((), (claim_of(uid="another"),)):
+        world, events = settled(
+            volume_of("Bound", policy, {"uid": "u"}), *(each | {"spec": CLAIM["spec"]} for each in claims)
+        )
+        assert phases(world)[0] == phase
+        assert reason is None or world.get(PersistentVolume, "", "v").status.message == events[reason]
+
+
+def test_a_claim_whose_volume_is_gone_or_given_to_another_is_lost():
+    world, events = settled(claim_of(volume="absent", phase="Bound"))
+    assert world.list(PersistentVolumeClaim)[0].status.phase == "Lost"
+    assert "has lost its PersistentVolume" in events["ClaimLost"]
+    taken = volume_of("Bound", reference={"uid": "w", "name": "d"})
+    world, events = settled(taken, claim_of(phase="Bound"), claim_of(uid="w", phase="Bound", name="d"))
+    assert phases(world) == ("Bound", "Lost", "Bound")
+    assert "Two claims are bound" in events["ClaimMisbound"]
+    world, events = settled(taken, claim_of(), claim_of(uid="w", phase="Bound", name="d"))
+    assert phases(world) == ("Bound", "Pending", "Bound")
+    assert events["FailedBinding"] == 'volume "v" already bound to a different claim.'
+
+
+def test_a_volume_whose_claim_took_another_is_free_again_or_kept_by_name():
+    claim, other = claim_of(volume="w", phase="Bound"), volume_of("Bound", reference={"uid": "u"}, name="w")
+    for annotations, reference in (({}, "c"), ({"pv.kubernetes.io/bound-by-controller": "yes"}, None)):
+        world, _ = settled(volume_of("Bound", "Retain", {"uid": "u"}, **annotations), other, claim)
+        volume = world.get(PersistentVolume, "", "v")
+        assert phases(world) == ("Available", "Bound")
+        assert (volume.spec.claim_ref and volume.spec.claim_ref.name) == reference
+    ours = volume_of("Bound", "Delete", {"uid": "u"}, **{PROVISIONED_BY: PROVISIONER})
+    world, _ = settled(ours, other, claim)
+    assert phases(world)[0] is None

@@ -25,6 +25,8 @@ PROVISIONER = "hekla.dev/local"
 DEFAULT_CLASS = "standard"
 IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+"""On a volume that nobody had kept for its claim: it is everybody's again if the claim takes another."""
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 
 
@@ -110,7 +112,8 @@ def volume_document(claim: PersistentVolumeClaim, storage: StorageClass, directo
 def _bind(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Iterator[Command]:
     """The volume first, guarded, so that two claims cannot both get it; then the claim."""
     if volume.spec.claim_ref is None or volume.spec.claim_ref.uid != claim.metadata.uid:
-        yield Patch(target_of(volume), {"spec": {"claimRef": _reference(claim)}}, is_guarded=True)
+        told = {"metadata": {"annotations": {BOUND_BY_CONTROLLER: "yes"}}} if volume.spec.claim_ref is None else {}
+        yield Patch(target_of(volume), {"spec": {"claimRef": _reference(claim)}, **told}, is_guarded=True)
     patch = {"spec": {"volumeName": volume.metadata.name, "storageClassName": volume.spec.storage_class_name or None}}
     yield Patch(target_of(claim), {**patch, "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}})
 
@@ -119,18 +122,34 @@ def _finish_binding(claim: PersistentVolumeClaim, world: World) -> Iterator[Comm
     volume = world.get(PersistentVolume, "", claim.spec.volume_name)
     if volume is None:
         if claim.status.phase == "Bound":
-            yield SetStatus(target_of(claim), {"phase": "Lost"})
+            yield from _lost(
+                claim, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+            )
         return
-    if volume.spec.claim_ref is None:
+    reference = volume.spec.claim_ref
+    meta = claim.metadata
+    is_named = reference is not None and (reference.namespace, reference.name) == (meta.namespace, meta.name)
+    if reference is None or (is_named and not reference.uid):
         yield Patch(target_of(volume), {"spec": {"claimRef": _reference(claim)}}, is_guarded=True)
         return
-    if volume.spec.claim_ref.uid not in ("", claim.metadata.uid):
+    if reference.uid != meta.uid:
+        if claim.status.phase == "Bound":
+            message = "Two claims are bound to the same volume, this one is bound incorrectly"
+            yield from _lost(claim, "ClaimMisbound", message)
+        elif claim.status.phase != "Lost":
+            message = f'volume "{volume.metadata.name}" already bound to a different claim.'
+            yield Event(target_of(claim), "FailedBinding", message, "Warning")
         return
     if volume.status.phase != "Bound":
         yield SetStatus(target_of(volume), {"phase": "Bound"})
     if claim.status.phase != "Bound":
         status = {"phase": "Bound", "accessModes": volume.spec.access_modes, "capacity": dict(volume.spec.capacity)}
         yield SetStatus(target_of(claim), status)
+
+
+def _lost(claim: PersistentVolumeClaim, reason: str, message: str) -> Iterator[Command]:
+    yield SetStatus(target_of(claim), {"phase": "Lost"})
+    yield Event(target_of(claim), reason, message, "Warning")
 
 
 def _fitting_volume(claim: PersistentVolumeClaim, world: World) -> PersistentVolume | None:
@@ -218,18 +237,50 @@ def reconcile_volume(volume: PersistentVolume, world: World, now: datetime) -> I
     reference = volume.spec.claim_ref
     if volume.metadata.deletion_timestamp:
         return
-    if reference is None:
+    if reference is None or not reference.uid:  # free, or kept by name for a claim that has not taken it yet
         if volume.status.phase != "Available":
             yield SetStatus(target_of(volume), {"phase": "Available"})
         return
     claim = world.get(PersistentVolumeClaim, reference.namespace, reference.name)
-    if not reference.uid or (claim is not None and claim.metadata.uid == reference.uid):
-        return
-    if volume.status.phase != "Released":
-        yield SetStatus(target_of(volume), {"phase": "Released"})
     is_ours = volume.metadata.annotations.get(PROVISIONED_BY) == PROVISIONER
-    if is_ours and volume.spec.persistent_volume_reclaim_policy == "Delete":
+    if claim is not None and claim.metadata.uid == reference.uid:
+        is_elsewhere = claim.spec.volume_name not in ("", volume.metadata.name)
+        if not is_elsewhere:
+            return
+        if not (is_ours and volume.spec.persistent_volume_reclaim_policy == "Delete"):
+            yield from _unbind(volume)
+            return
+    if volume.status.phase not in ("Released", "Failed"):
+        yield SetStatus(target_of(volume), {"phase": "Released"})
+    yield from _reclaim(volume, is_ours=is_ours)
+
+
+def _unbind(volume: PersistentVolume) -> Iterator[Command]:
+    """Its claim took another: free, or kept by name, as it was before."""
+    if BOUND_BY_CONTROLLER in volume.metadata.annotations:
+        patch: Document = {"spec": {"claimRef": None}, "metadata": {"annotations": {BOUND_BY_CONTROLLER: None}}}
+    else:
+        patch = {"spec": {"claimRef": {"uid": None}}}
+    yield Patch(target_of(volume), patch, is_guarded=True)
+
+
+def _reclaim(volume: PersistentVolume, *, is_ours: bool) -> Iterator[Command]:
+    """Delete what we made. What people made is theirs to empty: where they ask for that, the volume has failed, in Kubernetes' words."""
+    policy = volume.spec.persistent_volume_reclaim_policy
+    if is_ours and policy == "Delete":
         yield Delete(target_of(volume), "its claim is gone and its reclaim policy is Delete")
+    elif policy == "Recycle":
+        yield from _failed(volume, "VolumeFailedRecycle", "No recycler plugin found for the volume!")
+    elif policy == "Delete" and PROVISIONED_BY not in volume.metadata.annotations:
+        name = volume.metadata.name
+        why = f'error getting deleter volume plugin for volume "{name}": no deletable volume plugin matched'
+        yield from _failed(volume, "VolumeFailedDelete", why)
+
+
+def _failed(volume: PersistentVolume, reason: str, message: str) -> Iterator[Command]:
+    if volume.status.phase == "Released":  # from there, so that both phases are seen
+        yield SetStatus(target_of(volume), {"phase": "Failed", "message": message})
+        yield Event(target_of(volume), reason, message, "Warning")
 
 
 def _wants_claims(pod: Pod, world: World) -> bool:

@@ -17,8 +17,13 @@ from hekla.cli import completion
 from hekla.cli.options import Kubeconfig, Namespace
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from hekla.api.meta import Document
     from hekla.cli.connection import Connection
+
+LONGEST_LINE = 64 * 1024
+"""Bytes of a line that are waited for: a program may draw its progress without ever ending one."""
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
@@ -95,7 +100,6 @@ async def _one(connection: "Connection", namespace: str, name: str, query: dict[
     from urllib.parse import urlencode
 
     from hekla.cli.main import CommandError
-    from hekla.kube.answers import lines
 
     pod = await connection.client.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
     if not pod["spec"].get("nodeName"):  # servers answer with an empty log, as if it had run and written nothing
@@ -111,8 +115,22 @@ async def _one(connection: "Connection", namespace: str, name: str, query: dict[
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
         return
-    async for line in lines(pieces):
+    async for line in _lines(pieces):
         typer.echo(prefix + line.decode(errors="replace"))
+
+
+async def _lines(pieces: "AsyncIterator[bytes]") -> "AsyncIterator[bytes]":
+    """Each line as it was written, empty ones too; one that is too long to wait for comes in parts."""
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line
+        if len(rest) > LONGEST_LINE:
+            yield rest
+            rest = b""
+    if rest:
+        yield rest
 
 
 def _container_of(pod: "Document") -> str:
